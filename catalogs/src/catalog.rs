@@ -1,0 +1,264 @@
+//! The catalog: a data directory of schemas and tables, and the statements that make and remove them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use arrow::array::RecordBatch;
+use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::error::Result as DataFusionResult;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::stream;
+
+use crate::append::write_new;
+use crate::names::{nearest, to_directory};
+use crate::state::{SchemaState, TableState};
+use crate::storage::Storage;
+use crate::system::SYSTEM_SCHEMA;
+use crate::{Error, Result, RolloutSchema, Table, TableDefinition, system};
+
+/// The schema of unqualified names.
+const PUBLIC_SCHEMA: &str = "public";
+
+/// A data directory that this process owns, as schemas of tables. One per process and directory; sessions share it.
+#[derive(Debug)]
+pub struct Catalog {
+    storage: Arc<Storage>,
+    schemas: RwLock<BTreeMap<String, RolloutSchema>>,
+    /// Schemas of others (`pg_catalog`), in memory only.
+    foreign: RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
+}
+
+impl Catalog {
+    /// Opens the data directory `root`, making it and the schemas `public` and `rollout` when they do not exist.
+    /// Folders that a crash left half made or half removed go away.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another process (or another catalog of this one) has the directory, [`Error::Io`].
+    pub async fn open(root: &Path) -> Result<Arc<Self>> {
+        let storage = Arc::new(Storage::open(root)?);
+        for schema in [PUBLIC_SCHEMA, SYSTEM_SCHEMA] {
+            storage.create_schema(schema)?;
+        }
+        let mut schemas = BTreeMap::new();
+        for schema in storage.schemas()? {
+            schemas.insert(schema.clone(), RolloutSchema(SchemaState::open(&schema, &storage)?));
+        }
+        Ok(Arc::new(Self { storage, schemas: RwLock::new(schemas), foreign: RwLock::default() }))
+    }
+
+    /// Makes the tables of [`system::tables`] that do not exist yet.
+    ///
+    /// # Errors
+    /// As [`Self::create_table`].
+    pub async fn create_system_tables(&self) -> Result<()> {
+        for table in system::tables() {
+            self.create_table(SYSTEM_SCHEMA, table.name, (table.definition)(), true).await?;
+        }
+        Ok(())
+    }
+
+    /// Makes a schema.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateSchema`] unless `if_not_exists`, [`Error::InvalidName`], [`Error::Io`].
+    pub fn create_schema(&self, name: &str, if_not_exists: bool) -> Result<()> {
+        let mut schemas = self.schemas.write().unwrap_or_else(PoisonError::into_inner);
+        if schemas.contains_key(name) || self.foreign_schema(name).is_some() {
+            let duplicate = Error::DuplicateSchema { name: name.to_owned() };
+            return if if_not_exists { Ok(()) } else { Err(duplicate) };
+        }
+        self.storage.create_schema(name)?;
+        schemas.insert(name.to_owned(), RolloutSchema(SchemaState::open(name, &self.storage)?));
+        Ok(())
+    }
+
+    /// Removes a schema that has no tables.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSchema`], [`Error::StillNeeded`] when it has tables, [`Error::NotSupported`] for the two
+    /// schemas that are always there, [`Error::Io`].
+    pub fn drop_schema(&self, name: &str) -> Result<()> {
+        if matches!(name, PUBLIC_SCHEMA | SYSTEM_SCHEMA) {
+            return Err(Error::NotSupported(format!("schema \"{name}\" can not be dropped")));
+        }
+        let tables = self.rollout_schema(name)?.table_names();
+        if !tables.is_empty() {
+            let reason = format!("schema \"{name}\" has tables: {}; drop them first", tables.join(", "));
+            return Err(Error::StillNeeded(reason));
+        }
+        let mut schemas = self.schemas.write().unwrap_or_else(PoisonError::into_inner);
+        self.storage.remove_schema(name)?;
+        schemas.remove(name);
+        Ok(())
+    }
+
+    /// The schema `name` of this catalog.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSchema`].
+    pub fn rollout_schema(&self, name: &str) -> Result<RolloutSchema> {
+        let schemas = self.schemas.read().unwrap_or_else(PoisonError::into_inner);
+        schemas
+            .get(name)
+            .cloned()
+            .ok_or_else(|| Error::UnknownSchema { name: name.to_owned(), known: nearest(name, schemas.keys().cloned()) })
+    }
+
+    /// Names of all tables of a schema, virtual ones too, sorted.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSchema`].
+    pub fn tables(&self, schema: &str) -> Result<Vec<String>> {
+        Ok(self.rollout_schema(schema)?.table_names())
+    }
+
+    /// The newest version of a stored table.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSchema`], [`Error::UnknownTable`] with the nearest names, [`Error::Damaged`].
+    pub async fn table(&self, schema: &str, name: &str) -> Result<Arc<Table>> {
+        self.rollout_schema(schema)?.stored_table(name).await
+    }
+
+    /// Makes an empty table.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateTable`] unless `if_not_exists` (then the existing table is the answer), [`Error::InvalidName`],
+    /// [`Error::UnknownSchema`], [`Error::Storage`].
+    pub async fn create_table(&self, schema: &str, name: &str, definition: TableDefinition, if_not_exists: bool) -> Result<Arc<Table>> {
+        if if_not_exists && self.rollout_schema(schema)?.0.tables().contains_key(name) {
+            return self.table(schema, name).await;
+        }
+        let no_rows = stream::empty::<DataFusionResult<RecordBatch>>();
+        let no_rows = RecordBatchStreamAdapter::new(definition.schema.clone(), no_rows);
+        match self.create_table_from(schema, name, definition, Box::pin(no_rows)).await {
+            Err(Error::DuplicateTable { .. }) if if_not_exists => self.table(schema, name).await,
+            result => result,
+        }
+    }
+
+    /// Makes a table and fills it, as one step: the rows are written under a hidden name, and the table appears by one
+    /// rename. On an error, or when the future is dropped, nothing is left.
+    ///
+    /// # Errors
+    /// As [`Self::create_table`] and [`Table::append`]; an error of `rows` comes back as it is.
+    pub async fn create_table_from(
+        &self,
+        schema: &str,
+        name: &str,
+        definition: TableDefinition,
+        rows: SendableRecordBatchStream,
+    ) -> Result<Arc<Table>> {
+        let schema = self.rollout_schema(schema)?;
+        let target = self.storage.table_directory(&schema.0.name, name)?;
+        if schema.0.contains(name) {
+            return Err(Error::DuplicateTable { name: name.to_owned() });
+        }
+        let temporary = self.storage.temporary(&schema.0.name)?;
+        write_new(&self.storage, name, &temporary, &definition, rows).await?;
+        let state = Arc::new(TableState::new(name, target.clone()));
+        {
+            // No await from here: the rename and the entry in the list happen together or not at all.
+            let mut tables = schema.0.tables_mut();
+            temporary.rename(name, &target)?;
+            tables.insert(name.to_owned(), state.clone());
+        }
+        Ok(Arc::new(Table::open(&schema.0, &state).await?))
+    }
+
+    /// Removes a table and its files. Statements that are reading it may fail.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTable`], [`Error::NotSupported`] for a virtual or a system table, [`Error::Io`].
+    pub async fn drop_table(&self, schema: &str, name: &str) -> Result<()> {
+        let schema = self.rollout_schema(schema)?;
+        let is_system = schema.0.name == SYSTEM_SCHEMA && system::tables().iter().any(|table| table.name == name);
+        if is_system || schema.0.virtual_table(name).is_some() {
+            return Err(Error::NotSupported(format!("\"{}.{name}\" is a system table: it stays", schema.0.name)));
+        }
+        let state = schema.0.find(name)?;
+        let _writer = state.writer.lock().await;
+        state.check_exists()?;
+        self.storage.remove_table(&schema.0.name, &state.directory)?;
+        state.mark_dropped();
+        schema.0.tables_mut().remove(name);
+        Ok(())
+    }
+
+    /// Shows a table of the engine's own under `schema`.`name`: it is not stored, and can not be dropped.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSchema`], [`Error::InvalidName`], [`Error::DuplicateTable`] when a stored table has the name.
+    pub fn register_virtual(&self, schema: &str, name: &str, table: Arc<dyn TableProvider>) -> Result<()> {
+        to_directory("table", name)?;
+        let schema = self.rollout_schema(schema)?;
+        if schema.0.tables().contains_key(name) {
+            return Err(Error::DuplicateTable { name: name.to_owned() });
+        }
+        schema.0.set_virtual_table(name, table);
+        Ok(())
+    }
+
+    /// The table of `schema` that has the index `name`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownIndex`] with the nearest names, [`Error::UnknownSchema`].
+    pub async fn find_index(&self, schema: &str, name: &str) -> Result<Arc<Table>> {
+        let schema = self.rollout_schema(schema)?;
+        let mut known = Vec::new();
+        for table in self.stored_tables(&schema).await? {
+            for index in table.index_names().await? {
+                if index == name {
+                    return Ok(table);
+                }
+                known.push(index);
+            }
+        }
+        Err(Error::UnknownIndex { name: name.to_owned(), known: nearest(name, known) })
+    }
+
+    async fn stored_tables(&self, schema: &RolloutSchema) -> Result<Vec<Arc<Table>>> {
+        let states: Vec<Arc<TableState>> = schema.0.tables().values().cloned().collect();
+        let mut tables = Vec::with_capacity(states.len());
+        for state in states {
+            tables.push(Arc::new(Table::open(&schema.0, &state).await?));
+        }
+        Ok(tables)
+    }
+
+    fn foreign_schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        self.foreign.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn storage(&self) -> &Storage {
+        &self.storage
+    }
+}
+
+impl CatalogProvider for Catalog {
+    fn schema_names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.schemas.read().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        names.extend(self.foreign.read().unwrap_or_else(PoisonError::into_inner).keys().cloned());
+        names.sort();
+        names
+    }
+
+    fn schema(&self, name: &str) -> Option<Arc<dyn SchemaProvider>> {
+        match self.rollout_schema(name) {
+            Ok(schema) => Some(Arc::new(schema)),
+            Err(_) => self.foreign_schema(name),
+        }
+    }
+
+    /// Adds a schema of another provider, in memory only.
+    fn register_schema(&self, name: &str, schema: Arc<dyn SchemaProvider>) -> DataFusionResult<Option<Arc<dyn SchemaProvider>>> {
+        if self.rollout_schema(name).is_ok() {
+            return Err(Error::DuplicateSchema { name: name.to_owned() }.into());
+        }
+        let mut foreign = self.foreign.write().unwrap_or_else(PoisonError::into_inner);
+        Ok(foreign.insert(name.to_owned(), schema))
+    }
+}

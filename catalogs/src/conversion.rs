@@ -1,0 +1,138 @@
+//! Arrow types of a query to the types that are stored, and batches of an INSERT to the columns of a table.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow::compute::{CastOptions, cast_with_options};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+
+use crate::{Error, Result};
+
+/// The stored form of a schema: text as Utf8, lists as List, vectors as FixedSizeList of Float32. Views, dictionaries
+/// and large offsets are how a query computes, not what a column is; an untyped NULL column becomes text, as in Postgres.
+///
+/// # Errors
+/// [`Error::NotSupported`] for a type that a table can not hold, [`Error::InvalidName`] for a column's name.
+pub fn storage_schema(schema: &Schema) -> Result<SchemaRef> {
+    let mut fields = Vec::with_capacity(schema.fields().len());
+    for field in schema.fields() {
+        check_name(field.name(), &fields)?;
+        let data_type = storage_type(field.data_type());
+        let field = field.as_ref().clone().with_data_type(data_type);
+        check_storable(&field)?;
+        fields.push(field);
+    }
+    Ok(Arc::new(Schema::new(fields)))
+}
+
+/// Lance finds columns without regard to case and reads dots and backticks as paths: such names would miss their column.
+fn check_name(name: &str, earlier: &[Field]) -> Result<()> {
+    let invalid = |reason: &str| Error::InvalidName { kind: "column", name: name.to_owned(), reason: reason.to_owned() };
+    if name.is_empty() {
+        return Err(invalid("it is empty"));
+    }
+    if name.contains(['.', '`']) {
+        return Err(invalid("it has a dot or a backtick"));
+    }
+    if matches!(name, "_rowid" | "_rowaddr" | "_distance" | "_score") {
+        return Err(invalid("the storage uses it"));
+    }
+    if earlier.iter().any(|field| field.name().eq_ignore_ascii_case(name)) {
+        return Err(invalid("another column has the same name but for upper and lower case"));
+    }
+    Ok(())
+}
+
+fn storage_type(data_type: &DataType) -> DataType {
+    let item = |field: &Field| Arc::new(field.clone().with_data_type(storage_type(field.data_type())));
+    match data_type {
+        DataType::Utf8View | DataType::LargeUtf8 | DataType::Null => DataType::Utf8,
+        DataType::BinaryView => DataType::Binary,
+        DataType::Dictionary(_, value) => storage_type(value),
+        DataType::List(field) | DataType::LargeList(field) | DataType::ListView(field) | DataType::LargeListView(field) => {
+            DataType::List(item(field))
+        }
+        DataType::FixedSizeList(field, width) if field.data_type().is_floating() => {
+            DataType::FixedSizeList(Arc::new(field.as_ref().clone().with_data_type(DataType::Float32)), *width)
+        }
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(|field| item(field)).collect()),
+        other => other.clone(),
+    }
+}
+
+fn check_storable(field: &Field) -> Result<()> {
+    let schema = Schema::new(vec![field.clone()]);
+    match lance_core::datatypes::Schema::try_from(&schema) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::NotSupported(format!(
+            "column \"{}\" has type {}, which a table can not store; cast it",
+            field.name(),
+            field.data_type()
+        ))),
+    }
+}
+
+/// Matches the columns of `batch` to `schema` by position (DataFusion's contract for INSERT), casts them, and fills
+/// missing trailing columns with NULL. The result carries `schema`; NOT NULL is checked later, where it can be named.
+///
+/// # Errors
+/// [`Error::WrongType`] for too many columns, a value that the column's type can not hold, or a vector of another width.
+pub(crate) fn convert(table: &str, batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
+    let width = schema.fields().len();
+    if batch.num_columns() > width {
+        return Err(Error::WrongType {
+            what: format!("a row for table \"{table}\""),
+            found: format!("{} columns wide", batch.num_columns()),
+            expected: format!("at most {width}"),
+        });
+    }
+    let mut columns = Vec::with_capacity(width);
+    for (position, field) in schema.fields().iter().enumerate() {
+        columns.push(match batch.columns().get(position) {
+            Some(column) => convert_column(table, column, field)?,
+            None => new_null_array(field.data_type(), batch.num_rows()),
+        });
+    }
+    for (column, field) in columns.iter().zip(schema.fields()) {
+        if !field.is_nullable() && column.null_count() > 0 {
+            return Err(Error::NotNull { table: table.to_owned(), column: field.name().clone() });
+        }
+    }
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+}
+
+fn convert_column(table: &str, column: &ArrayRef, field: &Field) -> Result<ArrayRef> {
+    check_width(table, column, field)?;
+    if column.data_type() == field.data_type() {
+        return Ok(column.clone());
+    }
+    // Not `safe`: a value that does not fit is an error, never a silent NULL.
+    let strict = CastOptions { safe: false, ..Default::default() };
+    cast_with_options(column, field.data_type(), &strict).map_err(|error| Error::WrongType {
+        what: format!("column \"{}\" of table \"{table}\"", field.name()),
+        found: format!("{} ({error})", column.data_type()),
+        expected: field.data_type().to_string(),
+    })
+}
+
+/// Arrow reports a list of another width in terms of offsets; say it in terms of vectors.
+fn check_width(table: &str, column: &ArrayRef, field: &Field) -> Result<()> {
+    let DataType::FixedSizeList(_, expected) = field.data_type() else { return Ok(()) };
+    let found = match column.data_type() {
+        DataType::FixedSizeList(_, found) => (found != expected).then_some(*found),
+        DataType::List(_) => {
+            let lists = column.as_list::<i32>();
+            (0..lists.len()).filter(|row| lists.is_valid(*row)).map(|row| lists.value_length(row)).find(|found| found != expected)
+        }
+        _ => None,
+    };
+    match found {
+        None => Ok(()),
+        Some(found) => Err(Error::WrongType {
+            what: format!("a value for column \"{}\" of table \"{table}\"", field.name()),
+            found: format!("vector({found})"),
+            expected: format!("vector({expected})"),
+        }),
+    }
+}

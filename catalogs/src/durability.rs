@@ -1,0 +1,171 @@
+//! Makes a commit durable: when Lance acknowledges a version, its files and directories are on the disk.
+//!
+//! Lance writes data and index files of a local dataset directly (create, write, rename; no fsync), and publishes a
+//! version by one `put` of its manifest through the object store. So the wrapper acts at that one point: before the
+//! manifest is put, every file of the dataset that is not known to be synced is synced, with its directories; the put
+//! itself goes to a store that syncs the manifest before it gets its name. A crash leaves the old version or the new one.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::path::{Path as FilePath, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use futures::stream::BoxStream;
+use lance_io::object_store::WrappingObjectStore;
+use object_store::list::PaginatedListStore;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
+    PutResult, RenameOptions, Result,
+};
+
+/// The folder of a dataset that holds its manifests.
+const VERSIONS: &str = "_versions";
+
+/// What the wrapped stores of all datasets of a catalog share.
+#[derive(Debug)]
+pub(crate) struct Durability {
+    writer: LocalFileSystem,
+    /// Files are written once and never changed, so a file that was synced stays so.
+    synced: Mutex<HashSet<PathBuf>>,
+    num_commits: AtomicU64,
+}
+
+impl Durability {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { writer: LocalFileSystem::new().with_fsync(true), synced: Mutex::default(), num_commits: AtomicU64::new(0) })
+    }
+
+    /// Versions published through this wrapper.
+    #[cfg(test)]
+    pub(crate) fn num_commits(&self) -> u64 {
+        self.num_commits.load(Ordering::Relaxed)
+    }
+
+    /// Files synced ahead of a manifest.
+    #[cfg(test)]
+    pub(crate) fn num_files_synced(&self) -> usize {
+        self.synced.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Forgets the files of a dataset that is gone.
+    pub(crate) fn forget(&self, directory: &FilePath) {
+        self.synced.lock().unwrap_or_else(PoisonError::into_inner).retain(|file| !file.starts_with(directory));
+    }
+
+    fn sync_dataset(&self, dataset: &FilePath) -> io::Result<()> {
+        self.sync_folder(dataset)?;
+        self.num_commits.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Syncs new files below `folder`, then the folder itself when one of its entries was new.
+    fn sync_folder(&self, folder: &FilePath) -> io::Result<()> {
+        let mut has_news = false;
+        for entry in std::fs::read_dir(folder)? {
+            let entry = entry?;
+            let path = entry.path();
+            if entry.file_type()?.is_dir() {
+                if entry.file_name() != VERSIONS {
+                    self.sync_folder(&path)?;
+                }
+                has_news |= self.synced.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+            } else if !self.synced.lock().unwrap_or_else(PoisonError::into_inner).contains(&path) {
+                File::open(&path)?.sync_all()?;
+                self.synced.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+                has_news = true;
+            }
+        }
+        if has_news { sync_directory(folder) } else { Ok(()) }
+    }
+}
+
+/// Makes the entries of a directory durable: creations, renames and removals in it.
+pub(crate) fn sync_directory(directory: &FilePath) -> io::Result<()> {
+    File::open(directory)?.sync_all()
+}
+
+/// The wrapper that Lance calls: `wrap` has no way to share its own `self`, so it hands on the part inside.
+#[derive(Debug)]
+pub(crate) struct DurableStores(pub(crate) Arc<Durability>);
+
+impl WrappingObjectStore for DurableStores {
+    fn wrap(&self, _store_prefix: &str, original: Arc<dyn ObjectStore>) -> Arc<dyn ObjectStore> {
+        Arc::new(DurableStore { reader: original, durability: self.0.clone() })
+    }
+
+    fn wrap_paginated(&self, _store_prefix: &str, original: Arc<dyn PaginatedListStore>) -> Option<Arc<dyn PaginatedListStore>> {
+        Some(original)
+    }
+}
+
+#[derive(Debug)]
+struct DurableStore {
+    reader: Arc<dyn ObjectStore>,
+    durability: Arc<Durability>,
+}
+
+impl DurableStore {
+    /// Before a manifest `<dataset>/_versions/<name>` is put: everything that it refers to.
+    async fn before_put(&self, location: &Path) -> Result<()> {
+        let path = self.durability.writer.path_to_filesystem(location)?;
+        let Some(versions) = path.parent().filter(|parent| parent.ends_with(VERSIONS)) else { return Ok(()) };
+        let Some(dataset) = versions.parent().map(FilePath::to_owned) else { return Ok(()) };
+        if !dataset.exists() {
+            return Ok(());
+        }
+        let durability = self.durability.clone();
+        let synced = tokio::task::spawn_blocking(move || durability.sync_dataset(&dataset)).await;
+        let failed = |source| object_store::Error::Generic { store: "durable", source };
+        match synced {
+            Ok(result) => result.map_err(|error| failed(Box::new(error))),
+            Err(error) => Err(failed(Box::new(error))),
+        }
+    }
+}
+
+impl std::fmt::Display for DurableStore {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "durable {}", self.reader)
+    }
+}
+
+#[async_trait]
+impl ObjectStore for DurableStore {
+    async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        self.before_put(location).await?;
+        self.durability.writer.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(&self, location: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {
+        self.durability.writer.put_multipart_opts(location, options).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.durability.writer.copy_opts(from, to, options).await
+    }
+
+    async fn rename_opts(&self, from: &Path, to: &Path, options: RenameOptions) -> Result<()> {
+        self.durability.writer.rename_opts(from, to, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.reader.get_opts(location, options).await
+    }
+
+    fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {
+        self.reader.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.reader.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.reader.list_with_delimiter(prefix).await
+    }
+}

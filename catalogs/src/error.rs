@@ -1,0 +1,150 @@
+//! The error of this crate: variants by what a caller would do about them, each with its SQLSTATE.
+
+use std::path::PathBuf;
+
+use arrow::error::ArrowError;
+use datafusion::error::DataFusionError;
+
+use crate::names::did_you_mean;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// 42P01. `known`: the nearest names of the schema, nearest first.
+    #[error("unknown table \"{name}\"{}", did_you_mean(.known))]
+    UnknownTable { name: String, known: Vec<String> },
+    /// 42P07.
+    #[error("table \"{name}\" already exists")]
+    DuplicateTable { name: String },
+    /// 3F000.
+    #[error("unknown schema \"{name}\"{}", did_you_mean(.known))]
+    UnknownSchema { name: String, known: Vec<String> },
+    /// 42P06.
+    #[error("schema \"{name}\" already exists")]
+    DuplicateSchema { name: String },
+    /// 42703.
+    #[error("table \"{table}\" has no column \"{name}\"{}", did_you_mean(.known))]
+    UnknownColumn { table: String, name: String, known: Vec<String> },
+    /// 42704.
+    #[error("unknown index \"{name}\"{}", did_you_mean(.known))]
+    UnknownIndex { name: String, known: Vec<String> },
+    /// 42710.
+    #[error("index \"{name}\" already exists on table \"{table}\"")]
+    DuplicateIndex { name: String, table: String },
+    /// 42602: a name that can not be the name of a table, column or schema.
+    #[error("\"{name}\" can not be the name of a {kind}: {reason}")]
+    InvalidName { kind: &'static str, name: String, reason: String },
+    /// 23502.
+    #[error("null value in column \"{column}\" of table \"{table}\", which is NOT NULL")]
+    NotNull { table: String, column: String },
+    /// 23505. `key`: `(columns)=(values)` of the first row that repeats one.
+    #[error("duplicate key {key} in table \"{table}\": its primary key is unique")]
+    UniqueViolation { table: String, key: String },
+    /// 42804: a value of the wrong type or a vector of the wrong width.
+    #[error("{what} is {found}, expected {expected}")]
+    WrongType { what: String, found: String, expected: String },
+    /// 22023: an option that does not exist or is out of its range.
+    #[error("{name} = {found} is not valid: expected {expected}")]
+    InvalidOption { name: String, found: String, expected: String },
+    /// 55000: right, but something has to be made first.
+    #[error("{0}")]
+    NotReady(String),
+    /// 0A000.
+    #[error("{0}")]
+    NotSupported(String),
+    /// 2BP01: something else still needs the object.
+    #[error("{0}")]
+    StillNeeded(String),
+    /// 55006: another process has the data directory.
+    #[error("data directory {} is in use by another process", .directory.display())]
+    Locked { directory: PathBuf },
+    /// 40001: another writer committed first; run the statement again.
+    #[error("table \"{table}\" was changed by another writer: {reason}; run the statement again")]
+    Conflict { table: String, reason: String },
+    /// XX001: stored data are not what they claim to be.
+    #[error("table \"{table}\" is damaged: {reason}")]
+    Damaged { table: String, reason: String },
+    /// 58030.
+    #[error("{}: {source}", .path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+    /// 58030: the table format failed to read or write.
+    #[error("storage of table \"{table}\": {}", without_location(.source))]
+    Storage { table: String, source: Box<lance::Error> },
+    /// The query that feeds a write, or a plan of ours, failed; its own code is along the source chain.
+    #[error(transparent)]
+    Query(Box<DataFusionError>),
+}
+
+impl Error {
+    /// Reads what Lance reports about `table` as the caller's situation: conflict, damage or plain storage.
+    pub(crate) fn storage(table: &str, source: lance::Error) -> Self {
+        let table = table.to_owned();
+        match &source {
+            lance::Error::CommitConflict { .. }
+            | lance::Error::IncompatibleTransaction { .. }
+            | lance::Error::RetryableCommitConflict { .. }
+            | lance::Error::TooMuchWriteContention { .. } => Self::Conflict { table, reason: without_location(&source) },
+            lance::Error::CorruptFile { .. } => Self::Damaged { table, reason: without_location(&source) },
+            _ => Self::Storage { table, source: Box::new(source) },
+        }
+    }
+
+    pub(crate) fn io(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        Self::Io { path: path.into(), source }
+    }
+}
+
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Query(inner) => *inner,
+            other => Self::External(Box::new(other)),
+        }
+    }
+}
+
+impl From<DataFusionError> for Error {
+    /// An [`Error`] that travelled through DataFusion comes out as itself.
+    fn from(error: DataFusionError) -> Self {
+        match error {
+            DataFusionError::External(inner) => match inner.downcast::<Self>() {
+                Ok(ours) => *ours,
+                Err(other) => Self::Query(Box::new(DataFusionError::External(other))),
+            },
+            other => Self::Query(Box::new(other)),
+        }
+    }
+}
+
+impl From<ArrowError> for Error {
+    fn from(error: ArrowError) -> Self {
+        Self::Query(Box::new(DataFusionError::from(error)))
+    }
+}
+
+/// Lance puts `, <source file>:<line>:<column>` into its messages, which tells a user nothing.
+pub(crate) fn without_location(error: &lance::Error) -> String {
+    let mut text = error.to_string();
+    while let Some(end) = text.find(".rs:") {
+        let Some(start) = text[..end].rfind(", ") else { break };
+        let is_position = |sign: char| sign.is_ascii_digit() || sign == ':';
+        let tail = end + ".rs".len();
+        let tail = text[tail..].find(|sign| !is_position(sign)).map_or(text.len(), |length| tail + length);
+        text.replace_range(start..tail, "");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_loses_the_source_files_of_the_storage() {
+        let inner = lance::Error::invalid_input("no such column");
+        let outer = lance::Error::invalid_input(format!("bad plan: {inner}; stop"));
+        let text = Error::storage("t", outer).to_string();
+        assert_eq!(text, "storage of table \"t\": Invalid user input: bad plan: Invalid user input: no such column; stop");
+    }
+}

@@ -1,0 +1,392 @@
+//! Indexes: what CREATE INDEX asks for, how Lance builds it, and what exists.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use lance::Dataset;
+use lance::index::DatasetIndexExt;
+use lance::index::vector::VectorIndexParams;
+use lance_index::optimize::OptimizeOptions;
+use lance_index::scalar::{InvertedIndexParams, ScalarIndexParams};
+use lance_index::vector::hnsw::builder::HnswBuildParams;
+use lance_index::vector::ivf::IvfBuildParams;
+use lance_index::vector::sq::builder::SQBuildParams;
+use lance_index::{IndexParams, IndexType};
+use lance_linalg::distance::DistanceType;
+use serde_json::{Value, json};
+
+use crate::names::nearest;
+use crate::state::TableState;
+use crate::{Error, Result, Table};
+
+/// Dataset configuration: `rollout.index.<name>` describes an index as it was asked for.
+const INDEX_CONFIG: &str = "rollout.index.";
+/// An HNSW graph per this many rows; below it one graph, whose search needs no choice of partitions.
+const HNSW_PARTITION_ROWS: u64 = 500_000;
+const INDEX_PARTITIONS_MAX: u64 = 65_536;
+
+/// The access method after USING.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexKind {
+    /// Approximate neighbours by a graph over scalar-quantized vectors (Lance IVF_HNSW_SQ). Options `m`,
+    /// `ef_construction`.
+    Hnsw,
+    /// Approximate neighbours by partitions of whole vectors (Lance IVF_FLAT). Option `lists`.
+    IvfFlat,
+    /// Full text by BM25 (Lance inverted index). Options `stem`, `remove_stop_words`, `lower_case`, `ascii_folding`,
+    /// `with_position`, `language`, `max_token_length`.
+    Bm25,
+    /// Ordered values of a scalar column.
+    BTree,
+    /// Few distinct values of a scalar column.
+    Bitmap,
+}
+
+/// The measure of nearness that a vector index is built for, in pgvector's operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Metric {
+    /// `<->`: Euclidean distance.
+    L2,
+    /// `<=>`: 1 - cosine of the angle.
+    Cosine,
+    /// `<#>`: negative inner product.
+    Dot,
+}
+
+/// What CREATE INDEX says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IndexDefinition {
+    /// Unique in the schema.
+    pub name: String,
+    pub column: String,
+    pub kind: IndexKind,
+    /// For vector indexes; cosine when absent. [`None`] for the others.
+    pub metric: Option<Metric>,
+    /// The options after WITH, as text.
+    pub options: BTreeMap<String, String>,
+}
+
+/// An index that exists.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IndexInfo {
+    pub name: String,
+    pub column: String,
+    pub kind: IndexKind,
+    pub metric: Option<Metric>,
+    pub rows_indexed: u64,
+    /// Rows written since; searches read them without the index.
+    pub rows_unindexed: u64,
+}
+
+impl IndexKind {
+    pub const ALL: [Self; 5] = [Self::Hnsw, Self::IvfFlat, Self::Bm25, Self::BTree, Self::Bitmap];
+
+    /// The name after USING.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Hnsw => "hnsw",
+            Self::IvfFlat => "ivfflat",
+            Self::Bm25 => "bm25",
+            Self::BTree => "btree",
+            Self::Bitmap => "bitmap",
+        }
+    }
+
+    /// The kind that `name` stands for.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// Whether it indexes vectors.
+    #[must_use]
+    pub fn is_vector(self) -> bool {
+        matches!(self, Self::Hnsw | Self::IvfFlat)
+    }
+
+    fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Hnsw => &["m", "ef_construction"],
+            Self::IvfFlat => &["lists"],
+            Self::Bm25 => &["stem", "remove_stop_words", "lower_case", "ascii_folding", "with_position", "language", "max_token_length"],
+            Self::BTree | Self::Bitmap => &[],
+        }
+    }
+
+    fn lance_type(self) -> IndexType {
+        match self {
+            Self::Hnsw => IndexType::IvfHnswSq,
+            Self::IvfFlat => IndexType::IvfFlat,
+            Self::Bm25 => IndexType::Inverted,
+            Self::BTree => IndexType::BTree,
+            Self::Bitmap => IndexType::Bitmap,
+        }
+    }
+}
+
+impl Metric {
+    pub const ALL: [Self; 3] = [Self::L2, Self::Cosine, Self::Dot];
+
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::L2 => "l2",
+            Self::Cosine => "cosine",
+            Self::Dot => "dot",
+        }
+    }
+
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|metric| metric.name() == name)
+    }
+
+    pub(crate) fn lance_type(self) -> DistanceType {
+        match self {
+            Self::L2 => DistanceType::L2,
+            Self::Cosine => DistanceType::Cosine,
+            Self::Dot => DistanceType::Dot,
+        }
+    }
+}
+
+impl Table {
+    /// Builds an index over the newest version of the table. Returns false when the index exists and `if_not_exists`.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateIndex`], [`Error::UnknownColumn`], [`Error::WrongType`] when the kind does not fit the column,
+    /// [`Error::InvalidOption`], [`Error::Storage`].
+    pub async fn create_index(&self, index: &IndexDefinition, if_not_exists: bool) -> Result<bool> {
+        self.check_index_column(index)?;
+        let _ddl = self.schema_state.index_ddl.lock().await;
+        if let Some(table) = self.table_of_index(&index.name).await? {
+            let duplicate = Error::DuplicateIndex { name: index.name.clone(), table };
+            return if if_not_exists { Ok(false) } else { Err(duplicate) };
+        }
+        let _writer = self.state.writer.lock().await;
+        let snapshot = self.state.snapshot(&self.schema_state.storage).await?;
+        let failed = |source| Error::storage(self.name(), source);
+        let num_rows = snapshot.count_rows(None).await.map_err(failed)? as u64;
+        let params = lance_params(index, num_rows)?;
+        let mut dataset = snapshot.as_ref().clone();
+        // The description first: a crash in between leaves one without an index, which nothing shows.
+        let description = [(format!("{INDEX_CONFIG}{}", index.name), Some(describe(index)))];
+        dataset.update_config(description).await.map_err(failed)?;
+        let columns = [index.column.as_str()];
+        dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref()).name(index.name.clone()).await.map_err(failed)?;
+        self.state.publish(Arc::new(dataset)).await;
+        Ok(true)
+    }
+
+    /// Removes an index.
+    ///
+    /// # Errors
+    /// [`Error::UnknownIndex`] with the table's indexes nearest to `name`.
+    pub async fn drop_index(&self, name: &str) -> Result<()> {
+        let _writer = self.state.writer.lock().await;
+        let mut dataset = self.state.snapshot(&self.schema_state.storage).await?.as_ref().clone();
+        let known = names(self.name(), &dataset).await?;
+        if !known.iter().any(|known| known == name) {
+            return Err(Error::UnknownIndex { name: name.to_owned(), known: nearest(name, known) });
+        }
+        let failed = |source| Error::storage(self.name(), source);
+        dataset.drop_index(name).await.map_err(failed)?;
+        dataset.update_config([(format!("{INDEX_CONFIG}{name}"), None::<String>)]).await.map_err(failed)?;
+        self.state.publish(Arc::new(dataset)).await;
+        Ok(())
+    }
+
+    /// Brings the rows written since into all indexes of the table.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], [`Error::Storage`].
+    pub async fn optimize_indexes(&self) -> Result<()> {
+        let _writer = self.state.writer.lock().await;
+        let mut dataset = self.state.snapshot(&self.schema_state.storage).await?.as_ref().clone();
+        let failed = |source| Error::storage(self.name(), source);
+        dataset.optimize_indices(&OptimizeOptions::default()).await.map_err(failed)?;
+        self.state.publish(Arc::new(dataset)).await;
+        Ok(())
+    }
+
+    /// The indexes of this version of the table, by name.
+    ///
+    /// # Errors
+    /// [`Error::Storage`].
+    pub async fn indexes(&self) -> Result<Vec<IndexInfo>> {
+        let failed = |source| Error::storage(self.name(), source);
+        let mut indexes = Vec::new();
+        for name in self.index_names().await? {
+            let Some((column, kind, metric)) = self.description(&name) else { continue };
+            let statistics = self.dataset.index_statistics(&name).await.map_err(failed)?;
+            let statistics: Value = serde_json::from_str(&statistics).map_err(|error| Error::Damaged {
+                table: self.name().to_owned(),
+                reason: format!("the statistics of index \"{name}\" are not readable: {error}"),
+            })?;
+            let count = |key: &str| statistics.get(key).and_then(Value::as_u64).unwrap_or(0);
+            let (rows_indexed, rows_unindexed) = (count("num_indexed_rows"), count("num_unindexed_rows"));
+            indexes.push(IndexInfo { name, column, kind, metric, rows_indexed, rows_unindexed });
+        }
+        Ok(indexes)
+    }
+
+    /// Names of the indexes of this version, sorted.
+    pub(crate) async fn index_names(&self) -> Result<Vec<String>> {
+        names(self.name(), &self.dataset).await
+    }
+
+    /// Whether this version has an index of a kind in `kinds` on `column`; for vectors, one built for `metric`.
+    pub(crate) async fn has_index(&self, column: &str, kinds: &[IndexKind], metric: Option<Metric>) -> Result<bool> {
+        let names = self.index_names().await?;
+        Ok(names
+            .iter()
+            .filter_map(|name| self.description(name))
+            .any(|(indexed, kind, built_for)| indexed == column && kinds.contains(&kind) && (metric.is_none() || metric == built_for)))
+    }
+
+    /// Column, kind and metric of an index as it was asked for.
+    fn description(&self, name: &str) -> Option<(String, IndexKind, Option<Metric>)> {
+        let text = self.dataset.config().get(&format!("{INDEX_CONFIG}{name}"))?;
+        let description: Value = serde_json::from_str(text).ok()?;
+        let field = |key: &str| description.get(key).and_then(Value::as_str);
+        let kind = IndexKind::from_name(field("kind")?)?;
+        Some((field("column")?.to_owned(), kind, field("metric").and_then(Metric::from_name)))
+    }
+
+    /// The table of this schema that has an index `name`.
+    async fn table_of_index(&self, name: &str) -> Result<Option<String>> {
+        let states: Vec<Arc<TableState>> = self.schema_state.tables().values().cloned().collect();
+        for state in states {
+            let dataset = state.snapshot(&self.schema_state.storage).await?;
+            if names(&state.name, &dataset).await?.iter().any(|known| known == name) {
+                return Ok(Some(state.name.clone()));
+            }
+        }
+        Ok(None)
+    }
+
+    fn check_index_column(&self, index: &IndexDefinition) -> Result<()> {
+        let data_type = self.definition().schema.field(self.column(&index.column)?).data_type();
+        let (fits, expected) = match index.kind {
+            IndexKind::Hnsw | IndexKind::IvfFlat => (is_vector(data_type), "vector"),
+            IndexKind::Bm25 => (data_type == &DataType::Utf8, "text"),
+            IndexKind::BTree | IndexKind::Bitmap => (!data_type.is_nested(), "a scalar type"),
+        };
+        if fits {
+            return Ok(());
+        }
+        Err(Error::WrongType {
+            what: format!("column \"{}\" of a {} index", index.column, index.kind.name()),
+            found: data_type.to_string(),
+            expected: expected.to_owned(),
+        })
+    }
+}
+
+/// Whether a column holds vectors: fixed-size lists of 32-bit floats.
+pub(crate) fn is_vector(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::FixedSizeList(item, _) if item.data_type() == &DataType::Float32)
+}
+
+/// Distinct names of the indexes of a dataset, without those that Lance keeps for itself.
+async fn names(table: &str, dataset: &Dataset) -> Result<Vec<String>> {
+    let indexes = dataset.load_indices().await.map_err(|source| Error::storage(table, source))?;
+    let mut names: Vec<String> = indexes.iter().map(|index| index.name.clone()).collect();
+    names.retain(|name| !name.starts_with("__"));
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn describe(index: &IndexDefinition) -> String {
+    let metric = index.kind.is_vector().then(|| index.metric.unwrap_or(Metric::Cosine).name());
+    json!({
+        "column": index.column,
+        "kind": index.kind.name(),
+        "metric": metric,
+        "options": index.options,
+    })
+    .to_string()
+}
+
+fn lance_params(index: &IndexDefinition, num_rows: u64) -> Result<Box<dyn IndexParams>> {
+    check_options(index)?;
+    let metric = index.metric.unwrap_or(Metric::Cosine).lance_type();
+    Ok(match index.kind {
+        IndexKind::Hnsw => {
+            let defaults = HnswBuildParams::default();
+            let graph = HnswBuildParams {
+                m: number(index, "m", 2, 256)?.unwrap_or(defaults.m),
+                ef_construction: number(index, "ef_construction", 4, 10_000)?.unwrap_or(defaults.ef_construction),
+                ..defaults
+            };
+            let partitions = partitions(num_rows / HNSW_PARTITION_ROWS);
+            let (ivf, sq) = (IvfBuildParams::new(partitions), SQBuildParams::default());
+            Box::new(VectorIndexParams::with_ivf_hnsw_sq_params(metric, ivf, graph, sq))
+        }
+        IndexKind::IvfFlat => {
+            let lists = number(index, "lists", 1, INDEX_PARTITIONS_MAX as usize)?;
+            // The square root of the rows balances choosing a partition and reading it.
+            let lists = lists.unwrap_or_else(|| partitions(num_rows.isqrt()));
+            Box::new(VectorIndexParams::ivf_flat(lists, metric))
+        }
+        IndexKind::Bm25 => Box::new(text_params(index)?),
+        IndexKind::BTree => Box::new(ScalarIndexParams::new("btree".to_owned())),
+        IndexKind::Bitmap => Box::new(ScalarIndexParams::new("bitmap".to_owned())),
+    })
+}
+
+fn partitions(wanted: u64) -> usize {
+    usize::try_from(wanted.clamp(1, INDEX_PARTITIONS_MAX)).unwrap_or(1)
+}
+
+/// English, lower case, accents folded, stemmed, without stop words, unless the options say otherwise.
+fn text_params(index: &IndexDefinition) -> Result<InvertedIndexParams> {
+    let flag = |name: &str, default: bool| flag(index, name).map(|value| value.unwrap_or(default));
+    let params = InvertedIndexParams::default()
+        .stem(flag("stem", true)?)
+        .remove_stop_words(flag("remove_stop_words", true)?)
+        .lower_case(flag("lower_case", true)?)
+        .ascii_folding(flag("ascii_folding", true)?)
+        .with_position(flag("with_position", false)?)
+        .max_token_length(Some(number(index, "max_token_length", 1, 1_000)?.unwrap_or(40)));
+    match index.options.get("language") {
+        None => Ok(params),
+        Some(language) => params.language(language).map_err(|_| invalid("language", language, "a language such as English or German")),
+    }
+}
+
+fn check_options(index: &IndexDefinition) -> Result<()> {
+    let known = index.kind.options();
+    let Some(name) = index.options.keys().find(|name| !known.contains(&name.as_str())) else { return Ok(()) };
+    let near = nearest(name, known.iter().map(|known| (*known).to_owned()));
+    let expected = match (near.first(), known) {
+        (Some(near), _) => format!("an option of {}; did you mean {near}?", index.kind.name()),
+        (None, []) => format!("no options: {} has none", index.kind.name()),
+        (None, known) => format!("an option of {}: {}", index.kind.name(), known.join(", ")),
+    };
+    Err(invalid(name, &index.options[name], &expected))
+}
+
+fn number(index: &IndexDefinition, name: &str, low: usize, high: usize) -> Result<Option<usize>> {
+    let Some(text) = index.options.get(name) else { return Ok(None) };
+    match text.parse() {
+        Ok(value) if (low..=high).contains(&value) => Ok(Some(value)),
+        _ => Err(invalid(name, text, &format!("a number from {low} to {high}"))),
+    }
+}
+
+fn flag(index: &IndexDefinition, name: &str) -> Result<Option<bool>> {
+    let Some(text) = index.options.get(name) else { return Ok(None) };
+    match text.to_ascii_lowercase().as_str() {
+        "true" | "on" | "yes" | "1" => Ok(Some(true)),
+        "false" | "off" | "no" | "0" => Ok(Some(false)),
+        _ => Err(invalid(name, text, "true or false")),
+    }
+}
+
+fn invalid(name: &str, found: &str, expected: &str) -> Error {
+    Error::InvalidOption { name: name.to_owned(), found: found.to_owned(), expected: expected.to_owned() }
+}

@@ -1,0 +1,60 @@
+//! Which filters go down to Lance: plain comparisons of a column with constants, and their AND, OR and NOT.
+//!
+//! Everything else stays with DataFusion: Lance evaluates a filter itself, without our functions, without async calls
+//! and without subqueries, and may answer it from an index.
+
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::{Column, ScalarValue};
+use datafusion::logical_expr::expr::{Between, BinaryExpr, InList, Like};
+use datafusion::logical_expr::{Expr, Operator};
+
+/// Whether Lance answers `filter` over a table of `schema` exactly.
+pub(crate) fn can_push_down(filter: &Expr, schema: &SchemaRef) -> bool {
+    let push = |expr: &Expr| can_push_down(expr, schema);
+    match filter {
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => push(left) && push(right),
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) => {
+            is_comparison(*op) && (compares(left, [right.as_ref()], schema) || compares(right, [left.as_ref()], schema))
+        }
+        Expr::Not(inner) => push(inner),
+        Expr::Column(_) => column_type(filter, schema) == Some(&DataType::Boolean),
+        Expr::IsNull(inner) | Expr::IsNotNull(inner) => column_type(inner, schema).is_some_and(is_plain),
+        Expr::Between(Between { expr, low, high, .. }) => compares(expr, [low.as_ref(), high.as_ref()], schema),
+        Expr::InList(InList { expr, list, .. }) => compares(expr, list, schema),
+        Expr::Like(Like { expr, pattern, escape_char: None, case_insensitive: false, .. }) => compares(expr, [pattern.as_ref()], schema),
+        _ => false,
+    }
+}
+
+fn is_comparison(operator: Operator) -> bool {
+    use Operator::{Eq, Gt, GtEq, Lt, LtEq, NotEq};
+    matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq)
+}
+
+/// Whether `column` is a column and all `values` are constants of its very type, so that no cast comes in between.
+fn compares<'a>(column: &Expr, values: impl IntoIterator<Item = &'a Expr>, schema: &SchemaRef) -> bool {
+    let Some(data_type) = column_type(column, schema).filter(|data_type| is_plain(data_type)) else { return false };
+    values.into_iter().all(|value| match value {
+        Expr::Literal(value, _) => &value.data_type() == data_type && means_the_same(value),
+        _ => false,
+    })
+}
+
+/// Lance takes -0.0 and 0.0 for one number, DataFusion does not; and a NULL has no place in an index.
+fn means_the_same(value: &ScalarValue) -> bool {
+    match value {
+        ScalarValue::Float32(Some(number)) => number.is_finite() && *number != 0.0,
+        ScalarValue::Float64(Some(number)) => number.is_finite() && *number != 0.0,
+        other => !other.is_null(),
+    }
+}
+
+fn column_type<'a>(expr: &Expr, schema: &'a SchemaRef) -> Option<&'a DataType> {
+    let Expr::Column(Column { name, .. }) = expr else { return None };
+    schema.field_with_name(name).ok().map(|field| field.data_type())
+}
+
+fn is_plain(data_type: &DataType) -> bool {
+    let is_text_or_time = matches!(data_type, DataType::Utf8 | DataType::Boolean | DataType::Date32);
+    is_text_or_time || data_type.is_integer() || matches!(data_type, DataType::Float32 | DataType::Float64)
+}

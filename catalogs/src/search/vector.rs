@@ -1,0 +1,236 @@
+//! Nearest vectors. Exact search reads every vector; an index only proposes rows, whose distances are computed anew.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, Float64Array, Int32Array, RecordBatch};
+use arrow::datatypes::{DataType, Field, Float32Type, UInt64Type};
+use datafusion::logical_expr::Expr;
+use futures::TryStreamExt;
+use lance::dataset::ProjectionRequest;
+use lance::dataset::scanner::Scanner;
+use lance_linalg::distance::{dot, l2};
+
+use super::ranking::{Hit, KeyRows, TopHits};
+use crate::index::is_vector;
+use crate::{Error, IndexKind, Metric, Result, Table};
+
+const ROW_ID: &str = "_rowid";
+/// Rows that an index proposes per row asked for: its distances are approximate, so the right ones may rank lower.
+const PROPOSALS_PER_HIT: usize = 4;
+const PROPOSALS_MIN: usize = 64;
+/// Partitions read per query. Lance's adaptive default starts at one, which loses too many neighbours.
+const NUM_PROBES: usize = 20;
+
+impl Table {
+    /// The `k` rows whose `column` is nearest to each query: the table's columns, `query_index` (Int32, position in
+    /// `queries`) and `distance` (Float64, as pgvector's `<->`, `<=>`, `<#>` by `metric`), ordered by query, distance,
+    /// primary key. Exactly min(k, rows that match `filter` and have a vector) rows per query.
+    ///
+    /// `exact`: read every vector. Otherwise an index on the column for the same metric proposes rows, if there is one;
+    /// a row that it does not propose can be missed, but the distances are right.
+    ///
+    /// # Errors
+    /// [`Error::UnknownColumn`], [`Error::WrongType`] for a column without vectors or a query of another width,
+    /// [`Error::NotSupported`] for a table with a column `distance` or `query_index`, [`Error::Storage`].
+    pub async fn vector_search(
+        &self,
+        column: &str,
+        queries: &[Vec<f32>],
+        k: usize,
+        metric: Metric,
+        exact: bool,
+        filter: Option<Expr>,
+    ) -> Result<RecordBatch> {
+        let width = self.vector_width(column)?;
+        check_queries(column, width, queries)?;
+        let search = VectorSearch { table: self, column, k, metric, filter };
+        let kinds = [IndexKind::Hnsw, IndexKind::IvfFlat];
+        let hits = if k == 0 || queries.is_empty() {
+            vec![Vec::new(); queries.len()]
+        } else if exact || !self.has_index(column, &kinds, Some(metric)).await? {
+            search.exact(queries).await?
+        } else {
+            search.indexed(queries).await?
+        };
+        self.vector_result(&hits).await
+    }
+
+    /// Width of the vectors of `column`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownColumn`], [`Error::WrongType`].
+    pub fn vector_width(&self, column: &str) -> Result<usize> {
+        let field = self.definition().schema.field(self.column(column)?).clone();
+        match field.data_type() {
+            DataType::FixedSizeList(_, width) if is_vector(field.data_type()) => Ok(usize::try_from(*width).unwrap_or(0)),
+            other => Err(Error::WrongType {
+                what: format!("column \"{column}\" of table \"{}\"", self.name()),
+                found: other.to_string(),
+                expected: "vector".to_owned(),
+            }),
+        }
+    }
+
+    async fn vector_result(&self, hits: &[Vec<Hit>]) -> Result<RecordBatch> {
+        let row_ids: Vec<u64> = hits.iter().flatten().map(|hit| hit.row_id).collect();
+        let of_query = |(query, hits): (usize, &Vec<Hit>)| vec![i32::try_from(query).unwrap_or(i32::MAX); hits.len()];
+        let query_index: ArrayRef = Arc::new(Int32Array::from_iter_values(hits.iter().enumerate().flat_map(of_query)));
+        let distance = hits.iter().flatten().map(|hit| hit.distance);
+        let distance: ArrayRef = Arc::new(Float64Array::from_iter_values(distance));
+        let extra = vec![
+            (Field::new("query_index", DataType::Int32, false), query_index),
+            (Field::new("distance", DataType::Float64, false), distance),
+        ];
+        self.take_with(&row_ids, extra).await
+    }
+}
+
+fn check_queries(column: &str, width: usize, queries: &[Vec<f32>]) -> Result<()> {
+    match queries.iter().find(|query| query.len() != width) {
+        None => Ok(()),
+        Some(query) => Err(Error::WrongType {
+            what: format!("a query for column \"{column}\""),
+            found: format!("vector({})", query.len()),
+            expected: format!("vector({width})"),
+        }),
+    }
+}
+
+struct VectorSearch<'a> {
+    table: &'a Table,
+    column: &'a str,
+    k: usize,
+    metric: Metric,
+    filter: Option<Expr>,
+}
+
+impl VectorSearch<'_> {
+    /// One pass over the vectors for all queries.
+    async fn exact(&self, queries: &[Vec<f32>]) -> Result<Vec<Vec<Hit>>> {
+        let measures: Vec<Measure<'_>> = queries.iter().map(|query| Measure::new(self.metric, query)).collect();
+        let mut tops: Vec<TopHits> = queries.iter().map(|_| TopHits::new(self.k)).collect();
+        let mut scanner = self.scanner(&self.needed_columns())?;
+        scanner.scan_in_order(false);
+        let failed = |source| Error::storage(self.table.name(), source);
+        let mut batches = scanner.try_into_stream().await.map_err(failed)?;
+        while let Some(batch) = batches.try_next().await.map_err(failed)? {
+            self.rank(&batch, &measures, &mut tops)?;
+        }
+        Ok(tops.into_iter().map(TopHits::into_sorted).collect())
+    }
+
+    /// The index proposes, the vectors decide. Where it proposes fewer than k rows (few matches, a strict filter), the
+    /// query is answered exactly.
+    async fn indexed(&self, queries: &[Vec<f32>]) -> Result<Vec<Vec<Hit>>> {
+        let mut hits = Vec::with_capacity(queries.len());
+        for query in queries {
+            let proposed = self.propose(query).await?;
+            let mut top = [TopHits::new(self.k)];
+            if !proposed.is_empty() {
+                let rows = self.read_vectors(&proposed).await?;
+                self.rank(&rows, &[Measure::new(self.metric, query)], &mut top)?;
+            }
+            let [top] = top;
+            let found = top.into_sorted();
+            hits.push(match found.len() < self.k {
+                true => self.exact(std::slice::from_ref(query)).await?.remove(0),
+                false => found,
+            });
+        }
+        Ok(hits)
+    }
+
+    async fn propose(&self, query: &[f32]) -> Result<Vec<u64>> {
+        let failed = |source| Error::storage(self.table.name(), source);
+        let num_proposals = self.k.saturating_mul(PROPOSALS_PER_HIT).max(PROPOSALS_MIN);
+        let mut scanner = self.scanner(&[])?;
+        let query = Float32Array::from(query.to_vec());
+        scanner.prefilter(true).nearest(self.column, &query, num_proposals).map_err(failed)?;
+        scanner.nprobes(NUM_PROBES).distance_metric(self.metric.lance_type()).ef(num_proposals).disable_scoring_autoprojection();
+        let rows = scanner.try_into_batch().await.map_err(failed)?;
+        let row_ids = rows.column_by_name(ROW_ID).map(|column| column.as_primitive::<UInt64Type>().values().to_vec());
+        let mut row_ids = row_ids.unwrap_or_default();
+        row_ids.sort_unstable();
+        row_ids.dedup();
+        Ok(row_ids)
+    }
+
+    /// The needed columns of `row_ids`, with the row ids beside them.
+    async fn read_vectors(&self, row_ids: &[u64]) -> Result<RecordBatch> {
+        let projection = ProjectionRequest::from_columns(self.needed_columns(), self.table.dataset.schema());
+        let rows = self.table.dataset.take_rows(row_ids, projection).await;
+        let rows = rows.map_err(|source| Error::storage(self.table.name(), source))?;
+        let mut named: Vec<(String, ArrayRef)> = Vec::with_capacity(rows.num_columns() + 1);
+        for (field, column) in rows.schema().fields().iter().zip(rows.columns()) {
+            named.push((field.name().clone(), column.clone()));
+        }
+        named.push((ROW_ID.to_owned(), Arc::new(arrow::array::UInt64Array::from(row_ids.to_vec()))));
+        Ok(RecordBatch::try_from_iter(named)?)
+    }
+
+    /// The vectors and the primary key.
+    fn needed_columns(&self) -> Vec<String> {
+        let mut columns = vec![self.column.to_owned()];
+        columns.extend(self.table.definition().primary_key.iter().cloned());
+        columns
+    }
+
+    fn scanner(&self, columns: &[String]) -> Result<Scanner> {
+        let mut scanner = self.table.dataset.scan();
+        scanner.project(columns).map_err(|source| Error::storage(self.table.name(), source))?;
+        scanner.with_row_id();
+        if let Some(filter) = &self.filter {
+            scanner.filter_expr(filter.clone());
+        }
+        Ok(scanner)
+    }
+
+    /// Offers the rows of `batch` to each query's top; rows without a vector match no query.
+    fn rank(&self, batch: &RecordBatch, measures: &[Measure<'_>], tops: &mut [TopHits]) -> Result<()> {
+        let vectors = batch.column(batch.schema().index_of(self.column)?).as_fixed_size_list();
+        let row_ids = batch.column(batch.schema().index_of(ROW_ID)?).as_primitive::<UInt64Type>().values();
+        let keys = KeyRows::new(self.table, batch)?;
+        for (measure, top) in measures.iter().zip(tops) {
+            for row in 0..vectors.len() {
+                if vectors.is_valid(row) {
+                    top.offer(measure.distance(vector(vectors, row)), row_ids[row], || keys.key(row));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn vector(vectors: &FixedSizeListArray, row: usize) -> &[f32] {
+    let width = usize::try_from(vectors.value_length()).unwrap_or(0);
+    let values: &[f32] = vectors.values().as_primitive::<Float32Type>().values();
+    let start = usize::try_from(vectors.value_offset(row)).unwrap_or(0);
+    &values[start..start + width]
+}
+
+/// Distances from one query, with pgvector's values and signs. Lance's own differ: its L2 is squared, its dot is 1 - dot.
+struct Measure<'a> {
+    metric: Metric,
+    query: &'a [f32],
+    query_norm: f64,
+}
+
+impl<'a> Measure<'a> {
+    fn new(metric: Metric, query: &'a [f32]) -> Self {
+        Self { metric, query, query_norm: f64::from(dot(query, query)).sqrt() }
+    }
+
+    /// NaN for the cosine distance of a zero vector, as in pgvector.
+    fn distance(&self, vector: &[f32]) -> f64 {
+        match self.metric {
+            Metric::L2 => f64::from(l2(self.query, vector)).sqrt(),
+            Metric::Dot => -f64::from(dot(self.query, vector)),
+            Metric::Cosine => {
+                let norm = f64::from(dot(vector, vector)).sqrt();
+                let cosine = f64::from(dot(self.query, vector)) / (self.query_norm * norm);
+                // Rounding may leave the range; NaN passes through `clamp`.
+                1.0 - cosine.clamp(-1.0, 1.0)
+            }
+        }
+    }
+}

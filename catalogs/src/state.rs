@@ -1,0 +1,135 @@
+//! What all statements share about a schema and about one table.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use datafusion::catalog::TableProvider;
+use lance::Dataset;
+use tokio::sync::Mutex;
+
+use crate::constraint::StoredKeys;
+use crate::names::nearest;
+use crate::storage::Storage;
+use crate::{Error, Result};
+
+/// The tables of one schema.
+#[derive(Debug)]
+pub(crate) struct SchemaState {
+    pub(crate) name: String,
+    pub(crate) storage: Arc<Storage>,
+    tables: RwLock<BTreeMap<String, Arc<TableState>>>,
+    virtual_tables: RwLock<BTreeMap<String, Arc<dyn TableProvider>>>,
+    /// CREATE INDEX looks at all tables of the schema, because a name is unique in it; one at a time.
+    pub(crate) index_ddl: Mutex<()>,
+}
+
+impl SchemaState {
+    pub(crate) fn open(name: &str, storage: &Arc<Storage>) -> Result<Arc<Self>> {
+        let mut tables = BTreeMap::new();
+        for table in storage.tables(name)? {
+            let directory = storage.table_directory(name, &table)?;
+            tables.insert(table.clone(), Arc::new(TableState::new(&table, directory)));
+        }
+        Ok(Arc::new(Self {
+            name: name.to_owned(),
+            storage: storage.clone(),
+            tables: RwLock::new(tables),
+            virtual_tables: RwLock::default(),
+            index_ddl: Mutex::default(),
+        }))
+    }
+
+    pub(crate) fn tables(&self) -> RwLockReadGuard<'_, BTreeMap<String, Arc<TableState>>> {
+        self.tables.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn tables_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Arc<TableState>>> {
+        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn virtual_table(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
+        self.virtual_tables.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    pub(crate) fn set_virtual_table(&self, name: &str, table: Arc<dyn TableProvider>) {
+        self.virtual_tables.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), table);
+    }
+
+    /// Stored and virtual tables, sorted.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.tables().keys().cloned().collect();
+        names.extend(self.virtual_tables.read().unwrap_or_else(PoisonError::into_inner).keys().cloned());
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.tables().contains_key(name) || self.virtual_table(name).is_some()
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Result<Arc<TableState>> {
+        self.tables().get(name).cloned().ok_or_else(|| self.unknown_table(name))
+    }
+
+    pub(crate) fn unknown_table(&self, name: &str) -> Error {
+        Error::UnknownTable { name: name.to_owned(), known: nearest(name, self.names()) }
+    }
+}
+
+/// One table: where it is, its newest known version, and the right to write it.
+#[derive(Debug)]
+pub(crate) struct TableState {
+    pub(crate) name: String,
+    pub(crate) directory: PathBuf,
+    latest: Mutex<Option<Arc<Dataset>>>,
+    /// Held during a write: writes of one table queue here instead of conflicting at the commit.
+    pub(crate) writer: Mutex<StoredKeys>,
+    dropped: AtomicBool,
+}
+
+impl TableState {
+    pub(crate) fn new(name: &str, directory: PathBuf) -> Self {
+        Self { name: name.to_owned(), directory, latest: Mutex::default(), writer: Mutex::default(), dropped: AtomicBool::new(false) }
+    }
+
+    /// The newest version. Another program may write to the dataset too, so the version is checked every time.
+    pub(crate) async fn snapshot(&self, storage: &Storage) -> Result<Arc<Dataset>> {
+        let mut latest = self.latest.lock().await;
+        self.check_exists()?;
+        let dataset = match latest.as_ref() {
+            None => Arc::new(storage.open_dataset(&self.name, &self.directory).await?),
+            Some(known) => self.refresh(known).await?,
+        };
+        *latest = Some(dataset.clone());
+        Ok(dataset)
+    }
+
+    async fn refresh(&self, known: &Arc<Dataset>) -> Result<Arc<Dataset>> {
+        let failed = |source| Error::storage(&self.name, source);
+        if known.latest_version_id().await.map_err(failed)? == known.version().version {
+            return Ok(known.clone());
+        }
+        let mut dataset = known.as_ref().clone();
+        dataset.checkout_latest().await.map_err(failed)?;
+        Ok(Arc::new(dataset))
+    }
+
+    /// Publishes the version that a write of ours made.
+    pub(crate) async fn publish(&self, dataset: Arc<Dataset>) {
+        *self.latest.lock().await = Some(dataset);
+    }
+
+    pub(crate) fn mark_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn check_exists(&self) -> Result<()> {
+        if self.dropped.load(Ordering::Acquire) {
+            return Err(Error::UnknownTable { name: self.name.clone(), known: Vec::new() });
+        }
+        Ok(())
+    }
+}

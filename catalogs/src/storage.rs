@@ -1,0 +1,248 @@
+//! The data directory: its lock, its folders, and how datasets in it are opened, made and removed.
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lance::Dataset;
+use lance::dataset::builder::DatasetBuilder;
+use lance::dataset::{WriteMode, WriteParams};
+use lance::session::Session;
+use lance_io::object_store::{ObjectStoreParams, ObjectStoreRegistry};
+
+use crate::durability::{Durability, DurableStores, sync_directory};
+use crate::error::without_location;
+use crate::names::{from_directory, to_directory};
+use crate::{Error, Result};
+
+const LOCK: &str = "LOCK";
+const TABLE_SUFFIX: &str = ".lance";
+/// Folders that are being made or removed. A crash leaves them; [`Storage::open`] removes them.
+const TEMPORARY_PREFIX: &str = ".tmp-";
+/// Memory for opened indexes and for file metadata, shared by all tables.
+const INDEX_CACHE_BYTES: usize = 1 << 30;
+const METADATA_CACHE_BYTES: usize = 256 << 20;
+
+/// A data directory that this process owns.
+#[derive(Debug)]
+pub(crate) struct Storage {
+    root: PathBuf,
+    session: Arc<Session>,
+    store_params: ObjectStoreParams,
+    durability: Arc<Durability>,
+    num_temporaries: AtomicU64,
+    /// Held, not read: closing the file gives the directory back.
+    _lock: File,
+}
+
+impl Storage {
+    /// Takes the directory, making it when it does not exist.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another process has it, [`Error::Io`].
+    pub(crate) fn open(root: &Path) -> Result<Self> {
+        fs::create_dir_all(root).map_err(|source| Error::io(root, source))?;
+        let root = root.canonicalize().map_err(|source| Error::io(root, source))?;
+        let lock = lock(&root)?;
+        let durability = Durability::new();
+        let store_params =
+            ObjectStoreParams { object_store_wrapper: Some(Arc::new(DurableStores(durability.clone()))), ..Default::default() };
+        let registry = Arc::new(ObjectStoreRegistry::default());
+        let session = Arc::new(Session::new(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES, registry));
+        Ok(Self { root, session, store_params, durability, num_temporaries: AtomicU64::new(0), _lock: lock })
+    }
+
+    /// Schemas on disk, by name.
+    pub(crate) fn schemas(&self) -> Result<Vec<String>> {
+        let folders = folders(&self.root)?;
+        Ok(folders.iter().filter_map(|(folder, _)| from_directory(folder)).collect())
+    }
+
+    /// Makes the folder of a schema; there may be one.
+    pub(crate) fn create_schema(&self, schema: &str) -> Result<()> {
+        let directory = self.root.join(to_directory("schema", schema)?);
+        fs::create_dir_all(&directory).map_err(|source| Error::io(&directory, source))?;
+        self.sync(&self.root)
+    }
+
+    /// Removes the folder of a schema without tables.
+    pub(crate) fn remove_schema(&self, schema: &str) -> Result<()> {
+        let directory = self.root.join(to_directory("schema", schema)?);
+        fs::remove_dir(&directory).map_err(|source| Error::io(&directory, source))?;
+        self.sync(&self.root)
+    }
+
+    /// Tables of a schema that have at least one version. What a crash left half made is removed.
+    pub(crate) fn tables(&self, schema: &str) -> Result<Vec<String>> {
+        let directory = self.root.join(to_directory("schema", schema)?);
+        let mut tables = Vec::new();
+        for (folder, path) in folders(&directory)? {
+            let table = folder.strip_suffix(TABLE_SUFFIX).and_then(from_directory);
+            match table {
+                Some(table) if has_manifest(&path) => tables.push(table),
+                Some(_) => self.remove_folder(&path)?,
+                None if folder.starts_with(TEMPORARY_PREFIX) => self.remove_folder(&path)?,
+                None => {}
+            }
+        }
+        Ok(tables)
+    }
+
+    pub(crate) fn table_directory(&self, schema: &str, table: &str) -> Result<PathBuf> {
+        let folder = format!("{}{TABLE_SUFFIX}", to_directory("table", table)?);
+        Ok(self.root.join(to_directory("schema", schema)?).join(folder))
+    }
+
+    /// A folder beside the tables that no listing shows and that goes away when the guard is dropped.
+    pub(crate) fn temporary(self: &Arc<Self>, schema: &str) -> Result<Temporary> {
+        let number = self.num_temporaries.fetch_add(1, Ordering::Relaxed);
+        let folder = format!("{TEMPORARY_PREFIX}{}-{number}{TABLE_SUFFIX}", std::process::id());
+        let path = self.root.join(to_directory("schema", schema)?).join(folder);
+        Ok(Temporary { path: Some(path), storage: self.clone() })
+    }
+
+    pub(crate) async fn open_dataset(&self, table: &str, directory: &Path) -> Result<Dataset> {
+        DatasetBuilder::from_uri(uri(directory)?)
+            .with_session(self.session.clone())
+            .with_store_params(self.store_params.clone())
+            .load()
+            .await
+            .map_err(|source| opening_failed(table, source))
+    }
+
+    pub(crate) fn write_params(&self, mode: WriteMode) -> WriteParams {
+        WriteParams { mode, store_params: Some(self.store_params.clone()), session: Some(self.session.clone()), ..Default::default() }
+    }
+
+    /// Removes the folder of a table: it loses its name first, so that a crash does not leave half a table.
+    pub(crate) fn remove_table(self: &Arc<Self>, schema: &str, directory: &Path) -> Result<()> {
+        if !has_manifest(directory) {
+            return Err(Error::io(directory, io::Error::other("not removed: it is not a table")));
+        }
+        let grave = self.temporary(schema)?;
+        let path = grave.path.clone().expect("a new guard has its path");
+        fs::rename(directory, &path).map_err(|source| Error::io(directory, source))?;
+        self.sync_parent(&path)?;
+        self.durability.forget(directory);
+        drop(grave);
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(crate) fn durability(&self) -> &Durability {
+        &self.durability
+    }
+
+    /// Removes a folder after making sure that it is `<root>/<schema>/<folder>` and no link.
+    fn remove_folder(&self, path: &Path) -> Result<()> {
+        let inside = path.parent().and_then(Path::parent) == Some(self.root.as_path());
+        if !inside || path.is_symlink() {
+            return Err(Error::io(path, io::Error::other("not removed: it is outside of the data directory")));
+        }
+        fs::remove_dir_all(path).map_err(|source| Error::io(path, source))
+    }
+
+    fn sync(&self, directory: &Path) -> Result<()> {
+        sync_directory(directory).map_err(|source| Error::io(directory, source))
+    }
+
+    fn sync_parent(&self, path: &Path) -> Result<()> {
+        path.parent().map_or(Ok(()), |parent| self.sync(parent))
+    }
+}
+
+/// A folder that is removed on drop unless it got its name.
+#[derive(Debug)]
+pub(crate) struct Temporary {
+    path: Option<PathBuf>,
+    storage: Arc<Storage>,
+}
+
+impl Temporary {
+    pub(crate) fn uri(&self) -> Result<String> {
+        uri(self.path.as_deref().expect("only `rename` takes the path, and it takes the guard too"))
+    }
+
+    /// Gives the folder its name in one step; nothing can be half visible.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateTable`] when `target` exists.
+    pub(crate) fn rename(mut self, table: &str, target: &Path) -> Result<()> {
+        if let Some(path) = &self.path {
+            // Rename would silently replace an empty folder.
+            if target.exists() {
+                return Err(Error::DuplicateTable { name: table.to_owned() });
+            }
+            fs::rename(path, target).map_err(|source| Error::io(target, source))?;
+            self.storage.durability.forget(path);
+            self.path = None;
+        }
+        self.storage.sync_parent(target)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path
+            && path.exists()
+        {
+            // What can not be removed now stays invisible and is tried again when the directory is opened.
+            let _ = self.storage.remove_folder(path);
+            self.storage.durability.forget(path);
+        }
+    }
+}
+
+/// The folder had a manifest when it was listed. So unless the system refused to read (permissions, the disk), what is
+/// there is not what was written.
+fn opening_failed(table: &str, source: lance::Error) -> Error {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&source);
+    while let Some(error) = cause {
+        if error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() != io::ErrorKind::NotFound) {
+            return Error::storage(table, source);
+        }
+        cause = error.source();
+    }
+    Error::Damaged { table: table.to_owned(), reason: without_location(&source) }
+}
+
+fn lock(root: &Path) -> Result<File> {
+    let path = root.join(LOCK);
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|source| Error::io(&path, source))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::Locked { directory: root.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(Error::io(path, source)),
+    }
+}
+
+/// Folders of `directory` by name; files and links are not ours.
+fn folders(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let failed = |source| Error::io(directory, source);
+    let mut folders = Vec::new();
+    for entry in fs::read_dir(directory).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        if entry.file_type().map_err(failed)?.is_dir()
+            && let Ok(name) = entry.file_name().into_string()
+        {
+            folders.push((name, entry.path()));
+        }
+    }
+    folders.sort();
+    Ok(folders)
+}
+
+fn has_manifest(dataset: &Path) -> bool {
+    let Ok(entries) = fs::read_dir(dataset.join("_versions")) else { return false };
+    entries.flatten().any(|entry| entry.path().extension().is_some_and(|extension| extension == "manifest"))
+}
+
+/// Lance takes a plain path as it is, without percent decoding, so spaces and signs in the root are safe.
+fn uri(directory: &Path) -> Result<String> {
+    let text = directory.to_str();
+    let not_utf8 = || Error::io(directory, io::Error::other("the path is not UTF-8"));
+    text.map(str::to_owned).ok_or_else(not_utf8)
+}

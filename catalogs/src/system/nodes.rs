@@ -1,0 +1,44 @@
+//! The search tree: one row per node, so that SQL can walk it.
+
+use arrow::datatypes::DataType::{Boolean, Float32, Float64, Int32, Int64, Utf8};
+
+use super::{define, list, optional, required};
+use crate::TableDefinition;
+
+/// The table that GENERATE ROLLOUTS fills. Key: run, question_id, node_id.
+#[must_use]
+pub fn node_definition() -> TableDefinition {
+    let columns = vec![
+        required("run", Utf8, "Name of the run that made the node."),
+        required("question_id", Utf8, "Id of the question whose tree this is."),
+        required("node_id", Int64, "Number of the node in its tree; the root is 0."),
+        optional("parent_id", Int64, "Node that this one was expanded from; NULL at the root."),
+        required("depth", Int32, "Steps from the root; 0 at the root."),
+        required("state", Utf8, "State of the protocol in which the policy acted: begin_reasoning, reasoning, ..."),
+        optional("action", Utf8, "What the step did: query_generation, evidence_extraction or answer_generation."),
+        optional("prompt", Utf8, "Text that the policy saw."),
+        optional("response", Utf8, "Text that the policy wrote."),
+        optional("query", Utf8, "Search query of the step, if it asked one."),
+        optional("evidence", Utf8, "Evidence that the step extracted, if any."),
+        optional("answer", Utf8, "Answer of a terminal node."),
+        optional("passage_ids", list(Utf8), "Ids of the passages retrieved for the query, best first."),
+        required("visit_count", Int64, "Times that the search passed through the node (N)."),
+        required("value_sum", Float64, "Sum of the values backed up through the node (W)."),
+        optional("q_value", Float64, "Mean value, value_sum / visit_count (Q); NULL before the first visit."),
+        optional("prior", Float64, "Prior probability of the step (P), when the search uses one."),
+        optional("process_reward", Float64, "Mean over simulated completions of score times alpha ^ steps (SPRE)."),
+        optional("outcome_reward", Float64, "Score of the answer of a terminal node."),
+        required("is_terminal", Boolean, "Whether the trajectory ends here."),
+        optional("token_ids", list(Int32), "Sampled tokens of the response, as sampled."),
+        optional("token_logprobs", list(Float32), "Natural log-probability of each sampled token under the policy."),
+        required("policy", Utf8, "Name of the model that wrote the response."),
+        required("policy_version", Int32, "Version of that model."),
+        required("corpus_version", Int64, "Version of the corpus table that was searched."),
+        required("seed", Int64, "Seed of the sampling of this node."),
+        optional("prompt_tokens", Int32, "Tokens of the prompt."),
+        optional("cached_tokens", Int32, "Tokens of the prompt whose keys and values were cached."),
+        optional("generated_tokens", Int32, "Tokens of the response."),
+        optional("latency_ms", Float64, "Time of the generation in milliseconds."),
+    ];
+    define(columns, &["run", "question_id", "node_id"])
+}

@@ -1,0 +1,171 @@
+//! One version of one table, as a statement sees it.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::{Constraint, Constraints};
+use datafusion::datasource::sink::DataSinkExec;
+use datafusion::error::Result as DataFusionResult;
+use datafusion::logical_expr::dml::InsertOp;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use lance::Dataset;
+use lance::datafusion::LanceTableProvider;
+
+use crate::append::AppendSink;
+use crate::names::nearest;
+use crate::pushdown::can_push_down;
+use crate::state::{SchemaState, TableState};
+use crate::{Error, Result, TableDefinition};
+
+/// A table at one version: reads of one statement see the same rows whatever others write. Writes go to the newest
+/// version. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Table {
+    pub(crate) schema_state: Arc<SchemaState>,
+    pub(crate) state: Arc<TableState>,
+    pub(crate) dataset: Arc<Dataset>,
+    definition: Arc<TableDefinition>,
+    constraints: Constraints,
+    provider: Arc<LanceTableProvider>,
+}
+
+impl Table {
+    pub(crate) async fn open(schema_state: &Arc<SchemaState>, state: &Arc<TableState>) -> Result<Self> {
+        let dataset = state.snapshot(&schema_state.storage).await?;
+        let provider = LanceTableProvider::new(dataset.clone(), false, false);
+        let definition = TableDefinition::from_stored(&state.name, &provider.schema())?;
+        let key = definition.key_positions();
+        let constraints = if key.is_empty() { Vec::new() } else { vec![Constraint::PrimaryKey(key)] };
+        Ok(Self {
+            schema_state: schema_state.clone(),
+            state: state.clone(),
+            dataset,
+            definition: Arc::new(definition),
+            constraints: Constraints::new_unverified(constraints),
+            provider: Arc::new(provider),
+        })
+    }
+
+    /// The same table at its newest version.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTable`] when it was dropped, [`Error::Storage`].
+    pub async fn latest(&self) -> Result<Self> {
+        Self::open(&self.schema_state, &self.state).await
+    }
+
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    #[must_use]
+    pub fn schema_name(&self) -> &str {
+        &self.schema_state.name
+    }
+
+    /// The version that this table reads; it grows with every write to the table or its indexes.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.dataset.version().version
+    }
+
+    #[must_use]
+    pub fn definition(&self) -> &TableDefinition {
+        &self.definition
+    }
+
+    /// Number of rows, from the metadata of the version.
+    ///
+    /// # Errors
+    /// [`Error::Storage`].
+    pub async fn row_count(&self) -> Result<u64> {
+        let count = self.dataset.count_rows(None).await;
+        count.map(|count| count as u64).map_err(|source| Error::storage(self.name(), source))
+    }
+
+    /// Position of a column.
+    ///
+    /// # Errors
+    /// [`Error::UnknownColumn`] with the nearest names.
+    pub(crate) fn column(&self, name: &str) -> Result<usize> {
+        let fields = self.definition.schema.fields();
+        fields.iter().position(|field| field.name() == name).ok_or_else(|| Error::UnknownColumn {
+            table: self.name().to_owned(),
+            name: name.to_owned(),
+            known: nearest(name, fields.iter().map(|field| field.name().clone())),
+        })
+    }
+
+    fn refuse(&self, statement: &str) -> Error {
+        Error::NotSupported(format!("{statement} of table \"{}\" is not supported yet", self.name()))
+    }
+}
+
+#[async_trait]
+impl TableProvider for Table {
+    fn schema(&self) -> SchemaRef {
+        self.provider.schema()
+    }
+
+    fn constraints(&self) -> Option<&Constraints> {
+        Some(&self.constraints)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        self.provider.scan(state, projection, filters, limit).await
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
+        let support = |filter: &&Expr| match can_push_down(filter, &self.definition.schema) {
+            true => TableProviderFilterPushDown::Exact,
+            false => TableProviderFilterPushDown::Unsupported,
+        };
+        Ok(filters.iter().map(support).collect())
+    }
+
+    async fn insert_into(
+        &self,
+        _state: &dyn Session,
+        input: Arc<dyn ExecutionPlan>,
+        operation: InsertOp,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        match operation {
+            InsertOp::Append => Ok(Arc::new(DataSinkExec::new(input, Arc::new(AppendSink::new(self.clone())), None))),
+            InsertOp::Overwrite | InsertOp::Replace => Err(self.refuse("INSERT OVERWRITE").into()),
+        }
+    }
+
+    /// Always refuses: DataFusion 54 hands `WHERE id IN (SELECT ...)` and `WHERE false` over as "all rows" (its issue
+    /// 24654), so a DELETE that came this way could remove what it must not. See [`Table::delete_where`].
+    async fn delete_from(&self, _state: &dyn Session, _filters: Vec<Expr>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        Err(self.refuse("DELETE").into())
+    }
+
+    /// Always refuses, for the reason given at `delete_from`.
+    async fn update(
+        &self,
+        _state: &dyn Session,
+        _assignments: Vec<(String, Expr)>,
+        _filters: Vec<Expr>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        Err(self.refuse("UPDATE").into())
+    }
+
+    async fn truncate(&self, _state: &dyn Session) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        Err(self.refuse("TRUNCATE").into())
+    }
+}

@@ -1,0 +1,135 @@
+//! CREATE INDEX, DROP INDEX and what the catalog says about them.
+
+use super::fixture::{Fixture, Random, append, passages, passages_definition, texts, texts_definition};
+use crate::{Error, IndexDefinition, IndexInfo, IndexKind, Metric};
+
+pub(super) fn index(name: &str, column: &str, kind: IndexKind) -> IndexDefinition {
+    let options = Default::default();
+    IndexDefinition { name: name.to_owned(), column: column.to_owned(), kind, metric: None, options }
+}
+
+fn with_option(mut index: IndexDefinition, name: &str, value: &str) -> IndexDefinition {
+    index.options.insert(name.to_owned(), value.to_owned());
+    index
+}
+
+#[tokio::test]
+async fn indexes_are_listed_found_and_dropped_across_a_restart() {
+    let fixture = Fixture::new().await;
+    let table = fixture.create("wiki", passages_definition(4)).await;
+    let mut random = Random(5);
+    let vectors: Vec<Vec<f32>> = (0..400).map(|_| random.vector(4)).collect();
+    append(&table, passages(&(0..400).collect::<Vec<i64>>(), &vectors)).await.unwrap();
+    let hnsw = with_option(index("wiki_emb", "embedding", IndexKind::Hnsw), "m", "8");
+    let hnsw = IndexDefinition { metric: Some(Metric::L2), ..hnsw };
+    assert!(table.create_index(&hnsw, false).await.unwrap());
+    assert!(table.create_index(&index("wiki_number", "number", IndexKind::BTree), false).await.unwrap());
+    append(&table, passages(&[400], &[random.vector(4)])).await.unwrap();
+    drop(table);
+
+    let fixture = fixture.restart().await;
+    let table = fixture.catalog.find_index("public", "wiki_emb").await.unwrap();
+    let expected = [("wiki_emb", "embedding", IndexKind::Hnsw, Some(Metric::L2)), ("wiki_number", "number", IndexKind::BTree, None)];
+    let expected = expected.map(|(name, column, kind, metric)| {
+        let (name, column) = (name.to_owned(), column.to_owned());
+        IndexInfo { name, column, kind, metric, rows_indexed: 400, rows_unindexed: 1 }
+    });
+    assert_eq!(table.indexes().await.unwrap(), expected);
+
+    table.optimize_indexes().await.unwrap();
+    let optimized = table.latest().await.unwrap().indexes().await.unwrap();
+    assert!(optimized.iter().all(|index| index.rows_unindexed == 0), "{optimized:?}");
+    table.drop_index("wiki_emb").await.unwrap();
+    let unknown = fixture.catalog.find_index("public", "wiki_emb").await.unwrap_err();
+    assert!(matches!(unknown, Error::UnknownIndex { .. }));
+    let unknown = table.drop_index("wiki_nmber").await.unwrap_err();
+    assert_eq!(unknown.to_string(), "unknown index \"wiki_nmber\"; did you mean \"wiki_number\"?");
+}
+
+#[tokio::test]
+async fn an_index_name_is_unique_in_its_schema() {
+    let fixture = Fixture::new().await;
+    let first = fixture.create("a", texts_definition()).await;
+    let second = fixture.create("b", texts_definition()).await;
+    let text_index = index("txt", "contents", IndexKind::Bm25);
+    assert!(first.create_index(&text_index, false).await.unwrap());
+    let duplicate = second.create_index(&text_index, false).await.unwrap_err();
+    assert_eq!(duplicate.to_string(), "index \"txt\" already exists on table \"a\"");
+    assert!(!second.create_index(&text_index, true).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_wrong_column_or_option_is_named() {
+    let fixture = Fixture::new().await;
+    let table = fixture.create("t", passages_definition(2)).await;
+    let check = async |definition: IndexDefinition| table.create_index(&definition, false).await.unwrap_err();
+    assert!(matches!(check(index("i", "embeding", IndexKind::Hnsw)).await, Error::UnknownColumn { .. }));
+    assert!(matches!(check(index("i", "number", IndexKind::Hnsw)).await, Error::WrongType { .. }));
+    assert!(matches!(check(index("i", "embedding", IndexKind::Bm25)).await, Error::WrongType { .. }));
+    assert!(matches!(check(index("i", "embedding", IndexKind::BTree)).await, Error::WrongType { .. }));
+    let misspelt = check(with_option(index("i", "embedding", IndexKind::IvfFlat), "list", "3")).await;
+    assert_eq!(misspelt.to_string(), "list = 3 is not valid: expected an option of ivfflat; did you mean lists?");
+    for value in ["0", "many", "-1"] {
+        let range = check(with_option(index("i", "embedding", IndexKind::IvfFlat), "lists", value)).await;
+        assert!(matches!(range, Error::InvalidOption { .. }), "{range}");
+    }
+    let flag = check(with_option(index("i", "id", IndexKind::Bm25), "stem", "maybe")).await;
+    assert!(matches!(flag, Error::InvalidOption { .. }));
+    let language = check(with_option(index("i", "id", IndexKind::Bm25), "language", "Klingon")).await;
+    assert!(matches!(language, Error::InvalidOption { .. }));
+    assert!(table.latest().await.unwrap().indexes().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn every_kind_can_be_made_on_an_empty_and_on_a_tiny_table() {
+    for rows in [0, 1, 3] {
+        let fixture = Fixture::new().await;
+        let table = fixture.create("t", passages_definition(4)).await;
+        let mut random = Random(9);
+        let vectors: Vec<Vec<f32>> = (0..rows).map(|_| random.vector(4)).collect();
+        if rows > 0 {
+            append(&table, passages(&(0..rows).collect::<Vec<i64>>(), &vectors)).await.unwrap();
+        }
+        for (kind, column) in [
+            (IndexKind::Hnsw, "embedding"),
+            (IndexKind::IvfFlat, "embedding"),
+            (IndexKind::Bm25, "id"),
+            (IndexKind::BTree, "number"),
+            (IndexKind::Bitmap, "number"),
+        ] {
+            let made = table.create_index(&index(kind.name(), column, kind), false).await;
+            assert!(made.is_ok(), "{} on {rows} rows: {made:?}", kind.name());
+        }
+        append(&table, passages(&[100, 101], &[random.vector(4), random.vector(4)])).await.unwrap();
+        let table = table.latest().await.unwrap();
+        assert_eq!(table.indexes().await.unwrap().len(), 5);
+        let found = table.vector_search("embedding", &[random.vector(4)], 10, Metric::Cosine, false, None).await;
+        assert_eq!(found.unwrap().num_rows() as i64, rows + 2);
+        let found = table.text_search("id", "p101", 10, None).await.unwrap();
+        assert_eq!(found.num_rows(), 1);
+        assert_eq!(fixture.query("SELECT id FROM t WHERE number = 101").await, ["p101"]);
+    }
+}
+
+#[tokio::test]
+async fn a_text_with_every_option() {
+    let fixture = Fixture::new().await;
+    let table = fixture.create("t", texts_definition()).await;
+    append(&table, texts(&[("a", Some("Running runs")), ("b", Some("the run"))])).await.unwrap();
+    let mut definition = index("txt", "contents", IndexKind::Bm25);
+    for (name, value) in [
+        ("stem", "off"),
+        ("remove_stop_words", "false"),
+        ("lower_case", "true"),
+        ("ascii_folding", "no"),
+        ("with_position", "on"),
+        ("language", "English"),
+        ("max_token_length", "20"),
+    ] {
+        definition = with_option(definition, name, value);
+    }
+    table.create_index(&definition, false).await.unwrap();
+    let table = table.latest().await.unwrap();
+    assert_eq!(table.text_search("contents", "running", 10, None).await.unwrap().num_rows(), 1);
+    assert_eq!(table.text_search("contents", "the", 10, None).await.unwrap().num_rows(), 1);
+}

@@ -1,0 +1,9 @@
+//! Tests on real directories.
+
+mod catalog;
+mod fixture;
+mod index;
+mod pushdown;
+mod text_search;
+mod vector_search;
+mod write;

@@ -1,0 +1,143 @@
+//! What sqlparser reads and we mean differently, changed on the syntax tree; and what DataFusion would quietly misread, refused.
+
+use std::ops::ControlFlow;
+
+use crate::ast::{
+    CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
+    Query, Select, SetExpr, Value, VisitMut, VisitorMut,
+};
+use crate::depth::{DEPTH_MAX, balance};
+use crate::error::{Error, Result};
+
+/// Changes every cast of a string or parameter to `vector` into a call of `vector_in` (Arrow cannot cast text to a vector),
+/// balances long chains of AND and OR, and refuses queries that write and expressions that are too deep.
+pub(crate) fn rewrite(node: &mut impl VisitMut) -> Result<()> {
+    match node.visit(&mut Rewriter { depth: 0 }) {
+        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Break(error) => Err(*error),
+    }
+}
+
+struct Rewriter {
+    /// Levels of expressions round the one that is visited.
+    depth: usize,
+}
+
+impl VisitorMut for Rewriter {
+    type Break = Box<Error>;
+
+    /// `WITH x AS (DELETE ... RETURNING *) SELECT` and `WITH x AS (SELECT ...) INSERT`: queries by their outside only.
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
+        if num_set_operators(&query.body) > DEPTH_MAX {
+            return ControlFlow::Break(Box::new(Error::TooDeep { limit: DEPTH_MAX, what: "queries joined by UNION and the like" }));
+        }
+        match writing_body(&query.body) {
+            Some(word) => ControlFlow::Break(Box::new(Error::not_supported_but(
+                format!("{word} inside a query"),
+                format!("write the {word} as a statement of its own, with subqueries in place of WITH"),
+            ))),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// DataFusion would make a table in memory, lost with the session.
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
+        match &select.into {
+            Some(into) => ControlFlow::Break(Box::new(Error::not_supported_but(
+                "SELECT INTO",
+                format!("write CREATE TABLE {} AS SELECT ...", into.name),
+            ))),
+            None => ControlFlow::Continue(()),
+        }
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        balance(expr);
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            let what = "levels of expressions within expressions";
+            return ControlFlow::Break(Box::new(Error::TooDeep { limit: DEPTH_MAX, what }));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
+        self.depth -= 1;
+        if let Some(call) = vector_in_call(expr) {
+            *expr = call;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The length of a chain of set operations; it leans to the left.
+fn num_set_operators(mut body: &SetExpr) -> usize {
+    let mut count = 0;
+    while let SetExpr::SetOperation { left, .. } = body {
+        body = left;
+        count += 1;
+    }
+    count
+}
+
+fn writing_body(body: &SetExpr) -> Option<&'static str> {
+    match body {
+        SetExpr::Insert(_) => Some("INSERT"),
+        SetExpr::Update(_) => Some("UPDATE"),
+        SetExpr::Delete(_) => Some("DELETE"),
+        SetExpr::Merge(_) => Some("MERGE"),
+        SetExpr::SetOperation { left, right, .. } => writing_body(left).or_else(|| writing_body(right)),
+        // A query in parentheses is visited by itself.
+        SetExpr::Query(_) | SetExpr::Select(_) | SetExpr::Values(_) | SetExpr::Table(_) => None,
+    }
+}
+
+/// `vector_in('[1,2]')` for `'[1,2]'::vector`, `vector_in($1, 384)` for `CAST($1 AS vector(384))`; `None` for anything else.
+///
+/// Casts of columns, arrays and NULL stay casts: these Arrow can do.
+fn vector_in_call(expr: &Expr) -> Option<Expr> {
+    let Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr: inner, data_type, .. } = expr else { return None };
+    let dimension = vector_dimension(data_type)?;
+    let text = text_or_parameter(inner)?;
+    let dimension = dimension.map(|dimension| Expr::value(Value::Number(dimension, false)));
+    Some(call("vector_in", std::iter::once(text.clone()).chain(dimension)))
+}
+
+/// `Some(Some("384"))` for `vector(384)`, `Some(None)` for `vector`, `None` for another type.
+fn vector_dimension(data_type: &DataType) -> Option<Option<String>> {
+    let DataType::Custom(name, modifiers) = data_type else { return None };
+    let is_vector = name.0.last()?.as_ident()?.value.eq_ignore_ascii_case("vector");
+    match modifiers.as_slice() {
+        [] if is_vector => Some(None),
+        [dimension] if is_vector && dimension.parse::<u32>().is_ok() => Some(Some(dimension.clone())),
+        _ => None,
+    }
+}
+
+fn text_or_parameter(expr: &Expr) -> Option<&Expr> {
+    match expr {
+        Expr::Nested(inner) => text_or_parameter(inner),
+        Expr::Value(value) => match &value.value {
+            Value::SingleQuotedString(_)
+            | Value::EscapedStringLiteral(_)
+            | Value::DollarQuotedString(_)
+            | Value::Placeholder(_) => Some(expr),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn call(function: &str, arguments: impl Iterator<Item = Expr>) -> Expr {
+    let args = arguments.map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))).collect();
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(function)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}

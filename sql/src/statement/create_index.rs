@@ -1,0 +1,90 @@
+//! `CREATE INDEX i ON t USING hnsw (embedding vector_cosine_ops)`.
+
+use std::fmt;
+
+use datafusion::sql::sqlparser::tokenizer::Token;
+
+use crate::ast::{Ident, ObjectName};
+use crate::error::{Error, Result};
+use crate::name::{Name, Qualified, column, if_not_exists};
+use crate::options::Options;
+use crate::parser::Parser;
+
+/// `CREATE INDEX [[IF NOT EXISTS] i] ON t [USING method] (column [operator class]) [WITH (name = value, ...)]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateIndex {
+    /// `None`: the engine makes a name.
+    pub name: Option<String>,
+    pub if_not_exists: bool,
+    pub table: ObjectName,
+    /// The access method in lower case: `hnsw`, `bm25`; `btree` if the text names none.
+    pub using: String,
+    pub column: Ident,
+    /// pgvector's name for the distance: `vector_cosine_ops`.
+    pub operator_class: Option<String>,
+    pub options: Options,
+}
+
+const DEFAULT_METHOD: &str = "btree";
+
+impl CreateIndex {
+    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+        parser.expect("CREATE INDEX")?;
+        if parser.eat("CONCURRENTLY") {
+            return Err(Error::not_supported_but("CREATE INDEX CONCURRENTLY", "CREATE INDEX does not block readers"));
+        }
+        let if_not_exists = parser.eat("IF NOT EXISTS");
+        let name = if parser.is_at("ON") { None } else { Some(parser.name("the index's name or ON")?) };
+        if if_not_exists && name.is_none() {
+            return Err(parser.expected("the index's name after IF NOT EXISTS"));
+        }
+        parser.expect("ON")?;
+        let table = parser.object_name("the table's name")?;
+        let using = if parser.eat("USING") { parser.name("the index method")? } else { DEFAULT_METHOD.to_string() };
+        let (column, operator_class) = parse_key(parser)?;
+        refuse(parser, &["INCLUDE", "NULLS", "TABLESPACE"])?;
+        let options = Options::parse_with(parser)?;
+        refuse(parser, &["TABLESPACE", "WHERE"])?;
+        Ok(Self { name, if_not_exists, table, using, column, operator_class, options })
+    }
+}
+
+/// `(column [operator class])`
+fn parse_key(parser: &mut Parser) -> Result<(Ident, Option<String>)> {
+    let keys = parser.parenthesized(|parser| {
+        let column = parser.ident("a column's name")?;
+        if parser.is_left_parenthesis() {
+            return Err(Error::not_supported_but("CREATE INDEX on an expression", "add a generated column and index that"));
+        }
+        refuse(parser, &["ASC", "DESC", "NULLS", "COLLATE"])?;
+        let is_named = matches!(parser.peek_token(), Token::Word(_));
+        let operator_class = if is_named { Some(parser.name("the operator class")?) } else { None };
+        Ok((column, operator_class))
+    })?;
+    let count = keys.len();
+    match keys.into_iter().next() {
+        Some(key) if count == 1 => Ok(key),
+        _ => Err(Error::not_supported_but("CREATE INDEX on several columns", "create one index for each")),
+    }
+}
+
+fn refuse(parser: &Parser, clauses: &[&str]) -> Result<()> {
+    match parser.peek_word(0) {
+        Some(word) if clauses.contains(&word.as_str()) => Err(Error::not_supported(format!("CREATE INDEX ... {word}"))),
+        _ => Ok(()),
+    }
+}
+
+impl fmt::Display for CreateIndex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CREATE INDEX {}", if_not_exists(self.if_not_exists))?;
+        if let Some(name) = &self.name {
+            write!(f, "{} ", Name(name))?;
+        }
+        write!(f, "ON {} USING {} ({}", Qualified(&self.table), Name(&self.using), column(&self.column))?;
+        if let Some(operator_class) = &self.operator_class {
+            write!(f, " {}", Name(operator_class))?;
+        }
+        write!(f, "){}", self.options.display_with())
+    }
+}

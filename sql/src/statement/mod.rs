@@ -1,0 +1,360 @@
+//! The statements: one file for each kind, with its fields, how it is read and how it is printed.
+//!
+//! A statement's `parse` starts at its first word.
+
+mod copy;
+mod create_agent;
+mod create_extension;
+mod create_index;
+mod create_model;
+mod create_table;
+mod describe;
+mod drop;
+mod explain;
+mod generate_rollouts;
+mod insert;
+mod set;
+mod show;
+mod train;
+mod transaction;
+
+use std::fmt;
+
+use crate::ast::{self, Query};
+use crate::error::{Error, Result};
+use crate::parser::Parser;
+use crate::suggest::did_you_mean;
+
+pub use copy::{CopyFrom, CopySource, CopyTo};
+pub use create_agent::CreateAgent;
+pub use create_extension::CreateExtension;
+pub use create_index::CreateIndex;
+pub use create_model::CreateModel;
+pub use create_table::{ColumnDefinition, CreateTable};
+pub use describe::{DescribeAgent, DescribeModel};
+pub use drop::{DropAgent, DropIndex, DropModel, DropTable};
+pub use explain::Explain;
+pub use generate_rollouts::GenerateRollouts;
+pub use insert::Insert;
+pub use set::{Reset, Set};
+pub use show::Show;
+pub use train::{Train, TrainMethod};
+pub use transaction::Begin;
+
+/// One statement.
+///
+/// Names in our own fields are folded: lower case, unless they were quoted in the text. Names inside sqlparser's trees
+/// (queries, expressions, [`Statement::Update`], [`Statement::Delete`], [`Statement::Other`]) are as written; DataFusion folds
+/// them when it plans.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Statement {
+    CreateModel(CreateModel),
+    DropModel(DropModel),
+    /// `SHOW MODELS`
+    ShowModels,
+    DescribeModel(DescribeModel),
+    CreateAgent(CreateAgent),
+    DropAgent(DropAgent),
+    /// `SHOW AGENTS`
+    ShowAgents,
+    DescribeAgent(DescribeAgent),
+    GenerateRollouts(GenerateRollouts),
+    Train(Train),
+    CreateTable(CreateTable),
+    DropTable(DropTable),
+    CreateIndex(CreateIndex),
+    DropIndex(DropIndex),
+    CopyFrom(CopyFrom),
+    CopyTo(CopyTo),
+    Insert(Insert),
+    /// `SHOW TABLES`
+    ShowTables,
+    Show(Show),
+    Set(Set),
+    Reset(Reset),
+    Begin(Begin),
+    /// `COMMIT`, `END`
+    Commit,
+    /// `ROLLBACK`, `ABORT`
+    Rollback,
+    /// `DISCARD ALL`
+    Discard,
+    CreateExtension(CreateExtension),
+    Explain(Explain),
+    /// Always `ast::Statement::Update`.
+    Update(Box<ast::Statement>),
+    /// Always `ast::Statement::Delete`.
+    Delete(Box<ast::Statement>),
+    /// `SELECT`, `VALUES`, `TABLE`, `WITH ... SELECT`; it does not write.
+    Query(Box<Query>),
+    /// What sqlparser reads and no variant above says: `MERGE`, `TRUNCATE`, `ALTER TABLE`, `CREATE VIEW`, `PREPARE`, ...
+    Other(Box<ast::Statement>),
+}
+
+/// Words that a statement can start with.
+const STARTS: &[&str] = &[
+    "ABORT",
+    "ALTER",
+    "ANALYZE",
+    "BEGIN",
+    "CALL",
+    "CLOSE",
+    "COMMENT",
+    "COMMIT",
+    "COPY",
+    "CREATE",
+    "DEALLOCATE",
+    "DECLARE",
+    "DELETE",
+    "DESC",
+    "DESCRIBE",
+    "DISCARD",
+    "DROP",
+    "END",
+    "EXECUTE",
+    "EXPLAIN",
+    "FETCH",
+    "GENERATE",
+    "GRANT",
+    "INSERT",
+    "LISTEN",
+    "LOAD",
+    "LOCK",
+    "MERGE",
+    "NOTIFY",
+    "PREPARE",
+    "RELEASE",
+    "RESET",
+    "REVOKE",
+    "ROLLBACK",
+    "SAVEPOINT",
+    "SELECT",
+    "SET",
+    "SHOW",
+    "START",
+    "TABLE",
+    "TRAIN",
+    "TRUNCATE",
+    "UNLISTEN",
+    "UPDATE",
+    "VACUUM",
+    "VALUES",
+    "WITH",
+];
+
+/// Kinds of objects that `CREATE` and `DROP` are followed by, ours first.
+const OBJECTS: &[&str] = &[
+    "MODEL",
+    "AGENT",
+    "TABLE",
+    "INDEX",
+    "EXTENSION",
+    "VIEW",
+    "MATERIALIZED",
+    "SCHEMA",
+    "DATABASE",
+    "FUNCTION",
+    "PROCEDURE",
+    "AGGREGATE",
+    "SEQUENCE",
+    "TYPE",
+    "DOMAIN",
+    "TRIGGER",
+    "ROLE",
+    "USER",
+    "POLICY",
+    "OPERATOR",
+    "SERVER",
+    "RECURSIVE",
+    "OR",
+    "TEMP",
+    "TEMPORARY",
+    "UNLOGGED",
+    "GLOBAL",
+    "LOCAL",
+    "EXTERNAL",
+    "UNIQUE",
+    "COLLATION",
+    "CAST",
+];
+
+impl Statement {
+    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+        let Some(first) = parser.peek_word(0) else {
+            return if parser.is_left_parenthesis() {
+                parser.query().map(Self::Query)
+            } else {
+                Err(parser.expected("a statement"))
+            };
+        };
+        match first.as_str() {
+            "CREATE" => Self::parse_create(parser),
+            "DROP" => Self::parse_drop(parser),
+            "DESCRIBE" | "DESC" => describe::parse(parser),
+            "GENERATE" => GenerateRollouts::parse(parser).map(Self::GenerateRollouts),
+            "TRAIN" => Train::parse(parser).map(Self::Train),
+            "COPY" => copy::parse(parser),
+            "INSERT" => Insert::parse(parser).map(Self::Insert),
+            "SHOW" => show::parse(parser),
+            "SET" | "RESET" => set::parse(parser),
+            "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => transaction::parse(parser),
+            "EXPLAIN" => Explain::parse(parser).map(Self::Explain),
+            "SELECT" | "VALUES" | "WITH" | "TABLE" => parser.query().map(Self::Query),
+            _ if STARTS.contains(&first.as_str()) => Self::parse_ast(parser),
+            _ => Err(parser.error_here(format!("unknown statement{}", did_you_mean(&first, STARTS)))),
+        }
+    }
+
+    fn parse_create(parser: &mut Parser) -> Result<Self> {
+        refuse_create_variants(parser)?;
+        match parser.peek_word(1).as_deref() {
+            Some("MODEL") => CreateModel::parse(parser).map(Self::CreateModel),
+            Some("AGENT") => CreateAgent::parse(parser).map(Self::CreateAgent),
+            Some("TABLE") => CreateTable::parse(parser).map(Self::CreateTable),
+            Some("INDEX") => CreateIndex::parse(parser).map(Self::CreateIndex),
+            Some("EXTENSION") => CreateExtension::parse(parser).map(Self::CreateExtension),
+            Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
+            _ => Err(unknown_object(parser)),
+        }
+    }
+
+    fn parse_drop(parser: &mut Parser) -> Result<Self> {
+        match parser.peek_word(1).as_deref() {
+            Some("MODEL") => DropModel::parse(parser).map(Self::DropModel),
+            Some("AGENT") => DropAgent::parse(parser).map(Self::DropAgent),
+            Some("TABLE") => DropTable::parse(parser).map(Self::DropTable),
+            Some("INDEX") => DropIndex::parse(parser).map(Self::DropIndex),
+            Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
+            _ => Err(unknown_object(parser)),
+        }
+    }
+
+    /// Reads a statement that sqlparser knows; the kinds that have a variant get it.
+    fn parse_ast(parser: &mut Parser) -> Result<Self> {
+        Ok(match parser.statement()? {
+            ast::Statement::Query(query) => Self::Query(query),
+            ast::Statement::Discard { object_type: ast::DiscardObject::ALL } => Self::Discard,
+            update @ ast::Statement::Update(_) => Self::Update(Box::new(update)),
+            delete @ ast::Statement::Delete(_) => Self::Delete(Box::new(delete)),
+            other => Self::Other(Box::new(other)),
+        })
+    }
+
+    /// The kind of statement, for messages and command tags: `CREATE MODEL`.
+    ///
+    /// For the rarer kinds of [`Statement::Other`] it is the first word only.
+    pub fn tag(&self) -> &'static str {
+        match self {
+            Self::CreateModel(_) => "CREATE MODEL",
+            Self::DropModel(_) => "DROP MODEL",
+            Self::DescribeModel(_) => "DESCRIBE MODEL",
+            Self::CreateAgent(_) => "CREATE AGENT",
+            Self::DropAgent(_) => "DROP AGENT",
+            Self::DescribeAgent(_) => "DESCRIBE AGENT",
+            Self::GenerateRollouts(_) => "GENERATE ROLLOUTS",
+            Self::Train(_) => "TRAIN",
+            Self::CreateTable(CreateTable { query: Some(_), .. }) => "CREATE TABLE AS",
+            Self::CreateTable(_) => "CREATE TABLE",
+            Self::DropTable(_) => "DROP TABLE",
+            Self::CreateIndex(_) => "CREATE INDEX",
+            Self::DropIndex(_) => "DROP INDEX",
+            Self::CopyFrom(_) | Self::CopyTo(_) => "COPY",
+            Self::Insert(_) => "INSERT",
+            Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::Show(_) => "SHOW",
+            Self::Set(_) => "SET",
+            Self::Reset(_) => "RESET",
+            Self::Begin(_) => "BEGIN",
+            Self::Commit => "COMMIT",
+            Self::Rollback => "ROLLBACK",
+            Self::Discard => "DISCARD ALL",
+            Self::CreateExtension(_) => "CREATE EXTENSION",
+            Self::Explain(_) => "EXPLAIN",
+            Self::Update(_) => "UPDATE",
+            Self::Delete(_) => "DELETE",
+            Self::Query(_) => "SELECT",
+            Self::Other(statement) => tag_of_other(statement),
+        }
+    }
+}
+
+impl fmt::Display for Statement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreateModel(statement) => statement.fmt(f),
+            Self::DropModel(statement) => statement.fmt(f),
+            Self::ShowModels => f.write_str("SHOW MODELS"),
+            Self::DescribeModel(statement) => statement.fmt(f),
+            Self::CreateAgent(statement) => statement.fmt(f),
+            Self::DropAgent(statement) => statement.fmt(f),
+            Self::ShowAgents => f.write_str("SHOW AGENTS"),
+            Self::DescribeAgent(statement) => statement.fmt(f),
+            Self::GenerateRollouts(statement) => statement.fmt(f),
+            Self::Train(statement) => statement.fmt(f),
+            Self::CreateTable(statement) => statement.fmt(f),
+            Self::DropTable(statement) => statement.fmt(f),
+            Self::CreateIndex(statement) => statement.fmt(f),
+            Self::DropIndex(statement) => statement.fmt(f),
+            Self::CopyFrom(statement) => statement.fmt(f),
+            Self::CopyTo(statement) => statement.fmt(f),
+            Self::Insert(statement) => statement.fmt(f),
+            Self::ShowTables => f.write_str("SHOW TABLES"),
+            Self::Show(statement) => statement.fmt(f),
+            Self::Set(statement) => statement.fmt(f),
+            Self::Reset(statement) => statement.fmt(f),
+            Self::Begin(statement) => statement.fmt(f),
+            Self::Commit => f.write_str("COMMIT"),
+            Self::Rollback => f.write_str("ROLLBACK"),
+            Self::Discard => f.write_str("DISCARD ALL"),
+            Self::CreateExtension(statement) => statement.fmt(f),
+            Self::Explain(statement) => statement.fmt(f),
+            Self::Update(statement) | Self::Delete(statement) | Self::Other(statement) => statement.fmt(f),
+            Self::Query(query) => query.fmt(f),
+        }
+    }
+}
+
+/// Refuses `CREATE OR REPLACE MODEL`, `CREATE TEMP TABLE`, `CREATE UNIQUE INDEX` and the like by name.
+fn refuse_create_variants(parser: &Parser) -> Result<()> {
+    let words: Vec<String> = (1..=4).map_while(|n| parser.peek_word(n)).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["OR", "REPLACE", object @ ("MODEL" | "AGENT" | "TABLE"), ..] => Err(Error::not_supported_but(
+            format!("CREATE OR REPLACE {object}"),
+            format!("write DROP {object} IF EXISTS first, or CREATE {object} IF NOT EXISTS"),
+        )),
+        [kind @ ("TEMP" | "TEMPORARY" | "UNLOGGED" | "EXTERNAL"), "TABLE", ..]
+        | ["GLOBAL" | "LOCAL", kind @ ("TEMP" | "TEMPORARY"), "TABLE", ..] => {
+            Err(Error::not_supported(format!("CREATE {kind} TABLE")))
+        }
+        ["UNIQUE", "INDEX", ..] => Err(Error::not_supported("CREATE UNIQUE INDEX")),
+        _ => Ok(()),
+    }
+}
+
+/// The error for the second word of `CREATE` or `DROP`; reads the first.
+fn unknown_object(parser: &mut Parser) -> Error {
+    let verb = parser.peek_word(0).unwrap_or_default();
+    parser.next_token();
+    match parser.peek_word(0) {
+        Some(found) => parser.error_here(format!("unknown kind of object after {verb}{}", did_you_mean(&found, OBJECTS))),
+        None => parser.expected(&format!("the kind of object after {verb}, such as TABLE or MODEL")),
+    }
+}
+
+fn tag_of_other(statement: &ast::Statement) -> &'static str {
+    match statement {
+        ast::Statement::CreateView(_) => "CREATE VIEW",
+        ast::Statement::CreateSchema { .. } => "CREATE SCHEMA",
+        ast::Statement::Drop { object_type: ast::ObjectType::View, .. } => "DROP VIEW",
+        ast::Statement::Drop { object_type: ast::ObjectType::Schema, .. } => "DROP SCHEMA",
+        ast::Statement::AlterTable(_) => "ALTER TABLE",
+        ast::Statement::Truncate(_) => "TRUNCATE TABLE",
+        other => first_word(other),
+    }
+}
+
+fn first_word(statement: &ast::Statement) -> &'static str {
+    let text = statement.to_string();
+    let first = text.split([' ', '(']).next().unwrap_or_default();
+    STARTS.iter().copied().find(|start| start.eq_ignore_ascii_case(first)).unwrap_or("SQL")
+}

@@ -1,0 +1,82 @@
+//! Answering: one trajectory from a question to its end.
+
+use std::time::Instant;
+
+use futures::{Stream, StreamExt};
+
+use super::environment::{Agent, StepRecord};
+use super::protocol::StopReason;
+use super::sampling::SeedPath;
+use crate::error::Result;
+
+/// A whole path from a question to its end.
+#[derive(Clone, Debug)]
+pub struct Trajectory {
+    /// Every policy call, in order.
+    pub steps: Vec<StepRecord>,
+    /// Some exactly if `stop_reason` is [`StopReason::Answered`].
+    pub answer: Option<String>,
+    pub stop_reason: StopReason,
+    pub retrieval_count: usize,
+    /// Sum over the steps, cached ones included.
+    pub prompt_tokens: usize,
+    pub generated_tokens: usize,
+    /// From the first policy call to the last.
+    pub latency_ms: f64,
+}
+
+/// Runs the agent on a question until it answers or is stopped.
+///
+/// `question_key` (an id, or the question itself) and the agent's seed decide all sampling. A question that is NULL or blank
+/// ends at once with [`StopReason::EmptyQuestion`]; the policy is not called.
+///
+/// # Errors
+/// Those of the policy and of the retriever.
+pub async fn answer(agent: &Agent, question: Option<&str>, question_key: &str) -> Result<Trajectory> {
+    let Some(question) = question.filter(|question| !question.trim().is_empty()) else {
+        return Ok(Trajectory::of(Vec::new(), StopReason::EmptyQuestion, 0.0));
+    };
+    let start = Instant::now();
+    let seeds = SeedPath::question(agent.seed.cast_unsigned(), question_key);
+    let steps = agent.run(agent.begin(question), seeds).await?;
+    let stop_reason = steps.last().and_then(StepRecord::stop_reason).unwrap_or(StopReason::MaxSteps);
+    Ok(Trajectory::of(steps, stop_reason, start.elapsed().as_secs_f64() * 1e3))
+}
+
+/// Answers a stream of `(question_key, question)` with up to `concurrency` in flight; trajectories come in the stream's order.
+pub fn answer_many<S>(agent: Agent, questions: S, concurrency: usize) -> impl Stream<Item = Result<Trajectory>> + Send
+where
+    S: Stream<Item = (String, Option<String>)> + Send,
+{
+    questions
+        .map(move |(key, question)| {
+            let agent = agent.clone();
+            async move { answer(&agent, question.as_deref(), &key).await }
+        })
+        .buffered(concurrency.max(1))
+}
+
+impl Trajectory {
+    fn of(steps: Vec<StepRecord>, stop_reason: StopReason, latency_ms: f64) -> Self {
+        Self {
+            answer: steps.last().and_then(|step| step.action.answer()).map(str::to_owned),
+            stop_reason,
+            retrieval_count: steps.iter().filter(|step| step.passage_ids.is_some()).count(),
+            prompt_tokens: steps.iter().map(|step| step.prompt_tokens).sum(),
+            generated_tokens: steps.iter().map(|step| step.generated_tokens).sum(),
+            latency_ms,
+            steps,
+        }
+    }
+
+    /// Ids of all retrieved passages, each once, in the order of their first retrieval.
+    pub fn passage_ids(&self) -> Vec<&str> {
+        let mut ids = Vec::new();
+        for id in self.steps.iter().flat_map(|step| step.passage_ids.iter().flatten()) {
+            if !ids.contains(&id.as_str()) {
+                ids.push(id.as_str());
+            }
+        }
+        ids
+    }
+}

@@ -1,0 +1,57 @@
+//! The two doors of the agent to the world: a policy that writes and a retriever that finds.
+
+use async_trait::async_trait;
+
+use super::sampling::Sampling;
+use crate::error::Result;
+
+/// The model that acts (π_θ): text in, sampled text out.
+///
+/// Calls of many trajectories arrive at the same time, so that an implementation can batch them.
+#[async_trait]
+pub trait PolicyClient: Send + Sync {
+    /// Samples one completion of `prompt`.
+    ///
+    /// The completion depends on the policy, `prompt` and `sampling` only: the same three give the same tokens, alone or in
+    /// a batch. It ends at end-of-text, after `max_tokens` tokens, or at the first of `sampling.stop` that it writes.
+    async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated>;
+
+    /// Name and version of the model, as stored with every node.
+    fn reference(&self) -> (String, u32);
+}
+
+/// One completion of a policy.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Generated {
+    /// What was generated, a leading space included; without the prompt, end-of-text and the stop string that ended it.
+    pub text: String,
+    /// Whether a stop string ended it. Servers do not say which one; the protocol knows, since only one can close its open tag.
+    pub stopped: bool,
+    /// Sampled token ids, those of end-of-text or the stop string included; empty if the policy does not tell.
+    pub token_ids: Vec<u32>,
+    /// Natural-log probabilities of `token_ids`, of the same length; empty if the policy does not tell.
+    pub token_logprobs: Vec<f32>,
+    pub prompt_tokens: usize,
+    /// How many of `prompt_tokens` came from a prefix cache.
+    pub cached_tokens: usize,
+    pub generated_tokens: usize,
+}
+
+/// Finds passages of the corpus.
+#[async_trait]
+pub trait Retriever: Send + Sync {
+    /// The best passages for `query`, best first, at most `k`; ties break by id so that a run repeats.
+    async fn search(&self, query: &str, k: usize) -> Result<Vec<Passage>>;
+
+    /// Version of the corpus table that is searched.
+    fn corpus_version(&self) -> u64;
+}
+
+/// A row of the corpus as the policy reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Passage {
+    pub id: String,
+    /// Shown as `title: contents`; None where `contents` starts with its title.
+    pub title: Option<String>,
+    pub contents: String,
+}

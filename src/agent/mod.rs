@@ -1,0 +1,39 @@
+//! The agent: a policy and a retriever in a protocol, run to an answer or searched as a tree.
+//!
+//! ```text
+//! Context ─Protocol::prompt─► PolicyClient ─Protocol::parse─► Action ─(query: Retriever)─► StepRecord ─► next Context
+//!    answer()  follows one trajectory to its end          search()  grows a tree of them (MCTS) and rewards every step
+//! ```
+//!
+//! Policy and retriever are traits that `src/engine` implements. This module knows no SQL text, no tables, no tensors and
+//! no sockets: what it makes are record batches ([`answer_batch()`], [`answer_steps_batch`], [`SearchTree::to_record_batch`]).
+//! Nothing is spawned: dropping a future of this module cancels its work. Randomness is a pure function of seeds
+//! ([`sampling`]), so results do not depend on scheduling.
+
+mod answer;
+mod answer_batch;
+mod client;
+mod columns;
+mod environment;
+mod mcts;
+mod options;
+pub mod prompts;
+pub mod protocol;
+pub mod sampling;
+mod search_tree;
+
+pub use answer::{Trajectory, answer, answer_many};
+pub use answer_batch::{answer_batch, answer_schema, answer_steps_batch, answer_steps_schema};
+pub use client::{Generated, Passage, PolicyClient, Retriever};
+pub use environment::{Agent, Next, StepRecord};
+pub use mcts::{Question, search, search_many};
+pub use options::{AgentOptions, RetrieverKind, SearchOptions};
+pub use prompts::{PromptRow, PromptSet, builtin_prompts};
+pub use protocol::{Action, Context, Protocol, State, StopReason};
+pub use sampling::Sampling;
+pub use search_tree::{SearchTree, node_schema};
+
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;

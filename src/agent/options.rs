@@ -1,0 +1,370 @@
+//! Options of agents and of the tree search: names, defaults, ranges, and setters that say what was wrong.
+//!
+//! `NAMES` lists what `WITH (name = value)` may say. Nothing here knows whether an agent is asked for by SQL or by a program.
+
+use std::ops::RangeInclusive;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::value::Value;
+
+/// Which search of the corpus the agent's queries use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RetrieverKind {
+    Text,
+    Vector,
+    Hybrid,
+}
+
+impl RetrieverKind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Vector => "vector",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
+/// An agent: what `CREATE AGENT ... WITH (...)` says, and what `answer(..., name => value)` overrides.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentOptions {
+    /// Model that acts, `name` or `name@version`. Has no default.
+    pub policy: String,
+    /// Table that is searched. Has no default.
+    pub corpus: String,
+    pub retriever: RetrieverKind,
+    /// Passages per query.
+    pub k: usize,
+    pub protocol: String,
+    /// Prompt set.
+    pub prompts: String,
+    /// Policy calls per trajectory.
+    pub max_steps: usize,
+    /// Tokens per policy call.
+    pub max_tokens: usize,
+    /// 0 is greedy.
+    pub temperature: f64,
+    pub top_p: f64,
+    pub seed: i64,
+}
+
+impl Default for AgentOptions {
+    fn default() -> Self {
+        Self {
+            policy: String::new(),
+            corpus: String::new(),
+            retriever: RetrieverKind::Hybrid,
+            k: 3,
+            protocol: "reasonrag".to_owned(),
+            prompts: "default".to_owned(),
+            max_steps: 8,
+            max_tokens: 256,
+            temperature: 0.0,
+            top_p: 1.0,
+            seed: 0,
+        }
+    }
+}
+
+impl AgentOptions {
+    pub const NAMES: &'static [&'static str] = &[
+        "policy",
+        "corpus",
+        "retriever",
+        "k",
+        "protocol",
+        "prompts",
+        "max_steps",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "seed",
+    ];
+
+    /// # Errors
+    /// [`Error::UnknownOption`], [`Error::WrongType`] or, out of range, [`Error::InvalidParameter`]; nothing changes then.
+    pub fn set(&mut self, name: &str, value: &Value) -> Result<()> {
+        match name {
+            "policy" => self.policy = text(name, value)?,
+            "corpus" => self.corpus = text(name, value)?,
+            "retriever" => self.retriever = retriever(name, value)?,
+            "k" => self.k = count(name, value, 1..=1000)?,
+            "protocol" => self.protocol = text(name, value)?,
+            "prompts" => self.prompts = text(name, value)?,
+            "max_steps" => self.max_steps = count(name, value, 1..=64)?,
+            "max_tokens" => self.max_tokens = count(name, value, 1..=32_768)?,
+            "temperature" => self.temperature = temperature(name, value)?,
+            "top_p" => self.top_p = share(name, value)?,
+            "seed" => self.seed = integer(name, value)?,
+            _ => return Err(unknown_option(name, "an agent", Self::NAMES)),
+        }
+        Ok(())
+    }
+
+    /// Checks that all options without a default are set.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] naming the first that is not.
+    pub fn check_complete(&self) -> Result<()> {
+        for (name, value, expected) in
+            [("policy", &self.policy, "the name of a model"), ("corpus", &self.corpus, "the name of a table")]
+        {
+            if value.is_empty() {
+                return Err(out_of_range(name, "(not set)", expected));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The tree search: what `GENERATE ROLLOUTS ... WITH (...)` says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SearchOptions {
+    /// Simulations per question: walks from the root to a leaf.
+    pub simulations: usize,
+    /// Actions sampled at a node; equal ones become one child.
+    pub children: usize,
+    /// The constant c of UCT.
+    pub exploration: f64,
+    /// Step-length decay α of SPRE, in (0, 1]: 1 does not care how long a trajectory is.
+    pub alpha: f64,
+    /// Nodes at this depth get no children.
+    pub max_depth: usize,
+    /// Completions that value a node in one simulation.
+    pub rollouts_per_node: usize,
+    /// Of children and completions alike; with 0 all children of a node are the same one.
+    pub temperature: f64,
+    pub top_p: f64,
+    pub seed: i64,
+    /// Questions in flight.
+    pub concurrency: usize,
+}
+
+impl Default for SearchOptions {
+    /// Simulations, children, exploration and alpha as in ReasonRAG (arXiv 2505.14069) and its code; temperature and top_p
+    /// as in ProRAG's search (arXiv 2601.21912).
+    fn default() -> Self {
+        Self {
+            simulations: 64,
+            children: 2,
+            exploration: std::f64::consts::SQRT_2,
+            alpha: 0.9,
+            max_depth: 8,
+            rollouts_per_node: 1,
+            temperature: 0.9,
+            top_p: 0.95,
+            seed: 0,
+            concurrency: 16,
+        }
+    }
+}
+
+impl SearchOptions {
+    pub const NAMES: &'static [&'static str] = &[
+        "simulations",
+        "children",
+        "exploration",
+        "alpha",
+        "max_depth",
+        "rollouts_per_node",
+        "temperature",
+        "top_p",
+        "seed",
+        "concurrency",
+    ];
+
+    /// # Errors
+    /// [`Error::UnknownOption`], [`Error::WrongType`] or, out of range, [`Error::InvalidParameter`]; nothing changes then.
+    pub fn set(&mut self, name: &str, value: &Value) -> Result<()> {
+        match name {
+            "simulations" => self.simulations = count(name, value, 1..=1_000_000)?,
+            "children" => self.children = count(name, value, 1..=64)?,
+            "exploration" => self.exploration = at_least_zero(name, value)?,
+            "alpha" => self.alpha = share(name, value)?,
+            "max_depth" => self.max_depth = count(name, value, 1..=64)?,
+            "rollouts_per_node" => self.rollouts_per_node = count(name, value, 1..=64)?,
+            "temperature" => self.temperature = temperature(name, value)?,
+            "top_p" => self.top_p = share(name, value)?,
+            "seed" => self.seed = integer(name, value)?,
+            "concurrency" => self.concurrency = count(name, value, 1..=1024)?,
+            _ => return Err(unknown_option(name, "GENERATE ROLLOUTS", Self::NAMES)),
+        }
+        Ok(())
+    }
+}
+
+fn integer(name: &str, value: &Value) -> Result<i64> {
+    match value {
+        Value::Int(value) => Ok(*value),
+        _ => Err(wrong_type(name, value, "an integer")),
+    }
+}
+
+fn count(name: &str, value: &Value, range: RangeInclusive<i64>) -> Result<usize> {
+    let value = integer(name, value)?;
+    usize::try_from(value)
+        .ok()
+        .filter(|_| range.contains(&value))
+        .ok_or_else(|| out_of_range(name, value, &format!("an integer from {} to {}", range.start(), range.end())))
+}
+
+fn number(name: &str, value: &Value, expected: &str, in_range: impl Fn(f64) -> bool) -> Result<f64> {
+    let value = match value {
+        // Exact up to 2^53, far beyond any range below.
+        Value::Int(value) => *value as f64,
+        Value::Float(value) => *value,
+        _ => return Err(wrong_type(name, value, "a number")),
+    };
+    if value.is_finite() && in_range(value) { Ok(value) } else { Err(out_of_range(name, value, expected)) }
+}
+
+fn temperature(name: &str, value: &Value) -> Result<f64> {
+    number(name, value, "a number from 0 (greedy) to 100", |value| (0.0..=100.0).contains(&value))
+}
+
+fn at_least_zero(name: &str, value: &Value) -> Result<f64> {
+    number(name, value, "a number of at least 0", |value| value >= 0.0)
+}
+
+fn share(name: &str, value: &Value) -> Result<f64> {
+    number(name, value, "a number above 0 and at most 1", |value| value > 0.0 && value <= 1.0)
+}
+
+fn text(name: &str, value: &Value) -> Result<String> {
+    match value {
+        Value::Text(value) if value.trim().is_empty() => Err(out_of_range(name, "''", "a name")),
+        Value::Text(value) => Ok(value.clone()),
+        _ => Err(wrong_type(name, value, "a text")),
+    }
+}
+
+fn retriever(name: &str, value: &Value) -> Result<RetrieverKind> {
+    let value = text(name, value)?;
+    [RetrieverKind::Text, RetrieverKind::Vector, RetrieverKind::Hybrid]
+        .into_iter()
+        .find(|kind| kind.as_str() == value)
+        .ok_or_else(|| out_of_range(name, format!("'{value}'"), "'text', 'vector' or 'hybrid'"))
+}
+
+fn wrong_type(name: &str, value: &Value, expected: &str) -> Error {
+    let found = match value {
+        Value::Int(value) => format!("the integer {value}"),
+        Value::Float(value) => format!("the number {value}"),
+        Value::Text(value) => format!("the text '{value}'"),
+        Value::Bool(value) => format!("the boolean {value}"),
+    };
+    Error::WrongType { what: format!("option {name}"), found, expected: expected.to_owned() }
+}
+
+fn out_of_range(name: &str, found: impl ToString, expected: &str) -> Error {
+    Error::InvalidParameter { name: name.to_owned(), found: found.to_string(), expected: expected.to_owned() }
+}
+
+fn unknown_option(name: &str, of: &str, known: &[&str]) -> Error {
+    let known = known.iter().map(|&known| known.to_owned()).collect();
+    Error::UnknownOption { kind: "option", name: name.to_owned(), of: of.to_owned(), known }
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    fn agent_error(name: &str, value: Value, expected: Expect) {
+        let before = AgentOptions::default();
+        let mut options = before.clone();
+        expected.assert_eq(&options.set(name, &value).unwrap_err().to_string());
+        assert_eq!(options, before, "a refused option changes nothing");
+    }
+
+    fn search_error(name: &str, value: Value, expected: Expect) {
+        expected.assert_eq(&SearchOptions::default().set(name, &value).unwrap_err().to_string());
+    }
+
+    #[test]
+    fn errors_say_what_would_be_right() {
+        use Value::{Bool, Float, Int, Text};
+        agent_error("k", Int(0), expect!["k = 0 is out of range: expected an integer from 1 to 1000"]);
+        agent_error(
+            "k",
+            Int(i64::MIN),
+            expect!["k = -9223372036854775808 is out of range: expected an integer from 1 to 1000"],
+        );
+        agent_error("max_steps", Int(65), expect!["max_steps = 65 is out of range: expected an integer from 1 to 64"]);
+        agent_error("k", Text("3".into()), expect!["option k is the text '3', expected an integer"]);
+        agent_error(
+            "temperature",
+            Float(-0.1),
+            expect!["temperature = -0.1 is out of range: expected a number from 0 (greedy) to 100"],
+        );
+        agent_error(
+            "temperature",
+            Float(f64::NAN),
+            expect!["temperature = NaN is out of range: expected a number from 0 (greedy) to 100"],
+        );
+        agent_error("policy", Bool(true), expect!["option policy is the boolean true, expected a text"]);
+        agent_error("policy", Text(" ".into()), expect!["policy = '' is out of range: expected a name"]);
+        agent_error(
+            "retriever",
+            Text("bm25".into()),
+            expect!["retriever = 'bm25' is out of range: expected 'text', 'vector' or 'hybrid'"],
+        );
+        agent_error(
+            "max_step",
+            Int(1),
+            expect![[
+                r#"unknown option "max_step" of an agent; did you mean "max_steps"?; it has: policy, corpus, retriever, k, protocol, prompts, max_steps, max_tokens, temperature, top_p, seed"#
+            ]],
+        );
+        search_error("alpha", Int(0), expect!["alpha = 0 is out of range: expected a number above 0 and at most 1"]);
+        search_error("alpha", Float(1.01), expect!["alpha = 1.01 is out of range: expected a number above 0 and at most 1"]);
+        search_error(
+            "exploration",
+            Float(-1.0),
+            expect!["exploration = -1 is out of range: expected a number of at least 0"],
+        );
+        search_error(
+            "simulations",
+            Int(0),
+            expect!["simulations = 0 is out of range: expected an integer from 1 to 1000000"],
+        );
+    }
+
+    #[test]
+    fn every_listed_name_can_be_set() {
+        let candidates = [Value::Int(1), Value::Text("hybrid".to_owned())];
+        let mut agent = AgentOptions::default();
+        for name in AgentOptions::NAMES {
+            assert!(candidates.iter().any(|value| agent.set(name, value).is_ok()), "{name}");
+        }
+        agent.check_complete().unwrap();
+        let mut search = SearchOptions::default();
+        for name in SearchOptions::NAMES {
+            assert!(candidates.iter().any(|value| search.set(name, value).is_ok()), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_agent_needs_a_policy_and_a_corpus() {
+        let mut options = AgentOptions { policy: "tinyhop".to_owned(), ..AgentOptions::default() };
+        expect!["corpus = (not set) is out of range: expected the name of a table"]
+            .assert_eq(&options.check_complete().unwrap_err().to_string());
+        options.corpus = "wiki".to_owned();
+        options.check_complete().unwrap();
+    }
+
+    #[test]
+    fn agents_are_stored_as_json() {
+        let options = AgentOptions { policy: "tinyhop@2".to_owned(), ..AgentOptions::default() };
+        let json = serde_json::to_string(&options).unwrap();
+        assert_eq!(serde_json::from_str::<AgentOptions>(&json).unwrap(), options);
+        let older: AgentOptions = serde_json::from_str(r#"{"policy":"p","retriever":"text"}"#).unwrap();
+        assert_eq!(older.k, 3, "an option that an older version did not have gets its default");
+    }
+}

@@ -1,0 +1,139 @@
+//! The agent as a whole: answering, limits, bad input, rows.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arrow::util::pretty::pretty_format_batches;
+use expect_test::expect;
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::testing::{FailsOn, FilmPolicy, MemoryCorpus, Parrot, agent, agent_with, born_questions};
+use super::*;
+use crate::error::Error;
+
+const QUESTION: Option<&str> = Some("When was the director of Jaws born?");
+
+fn without_latency(batch: &arrow::array::RecordBatch) -> arrow::array::RecordBatch {
+    let kept: Vec<usize> =
+        (0..batch.num_columns()).filter(|column| batch.schema().field(*column).name() != "latency_ms").collect();
+    batch.project(&kept).unwrap()
+}
+
+#[tokio::test]
+async fn an_answer_is_a_row_and_its_steps_are_rows() {
+    let trajectory = answer(&agent(FilmPolicy::default()), QUESTION, "q1").await.unwrap();
+    let answer = without_latency(&answer_batch(std::slice::from_ref(&trajectory)).unwrap());
+    expect![[r#"
+        +--------+-------+------------+-------------+----------------------+---------------+------------------+
+        | answer | steps | retrievals | stop_reason | passage_ids          | prompt_tokens | generated_tokens |
+        +--------+-------+------------+-------------+----------------------+---------------+------------------+
+        | 1946   | 5     | 2          | answered    | [f1, f2, f3, p1, p2] | 1282          | 300              |
+        +--------+-------+------------+-------------+----------------------+---------------+------------------+"#]]
+    .assert_eq(&pretty_format_batches(&[answer]).unwrap().to_string());
+    let steps = answer_steps_batch(&trajectory).unwrap();
+    let names = [
+        "step",
+        "state",
+        "action",
+        "query",
+        "evidence",
+        "answer",
+        "passage_ids",
+        "prompt_tokens",
+        "generated_tokens",
+        "logprob",
+    ];
+    let columns: Vec<usize> = names.iter().map(|name| steps.schema().index_of(name).unwrap()).collect();
+    expect![[r#"
+        +------+---------------------+---------------------+-----------------------+--------------------------------------+--------+--------------+---------------+------------------+---------+
+        | step | state               | action              | query                 | evidence                             | answer | passage_ids  | prompt_tokens | generated_tokens | logprob |
+        +------+---------------------+---------------------+-----------------------+--------------------------------------+--------+--------------+---------------+------------------+---------+
+        | 1    | begin_reasoning     | query_generation    | Jaws directed         |                                      |        | [f1, f2, f3] | 54            | 65               | -32.5   |
+        | 2    | evidence_extraction | evidence_extraction |                       | It was directed by Steven Spielberg. |        |              | 307           | 58               | -29.0   |
+        | 3    | reasoning           | query_generation    | Steven Spielberg born |                                      |        | [p1, f1, p2] | 177           | 82               | -41.0   |
+        | 4    | evidence_extraction | evidence_extraction |                       | Steven Spielberg was born in 1946.   |        |              | 429           | 56               | -28.0   |
+        | 5    | reasoning           | answer_generation   |                       |                                      | 1946   |              | 315           | 39               | -19.5   |
+        +------+---------------------+---------------------+-----------------------+--------------------------------------+--------+--------------+---------------+------------------+---------+"#]].assert_eq(&pretty_format_batches(&[steps.project(&columns).unwrap()]).unwrap().to_string());
+}
+
+#[tokio::test]
+async fn no_question_no_policy_call() {
+    let policy = Arc::new(FilmPolicy::default());
+    let agent = agent_with(policy.clone(), MemoryCorpus::films());
+    for question in [None, Some(""), Some(" \n")] {
+        let trajectory = answer(&agent, question, "q1").await.unwrap();
+        assert_eq!((trajectory.answer.as_deref(), trajectory.stop_reason), (None, StopReason::EmptyQuestion));
+        assert_eq!(answer_batch(&[trajectory]).unwrap().num_rows(), 1);
+    }
+    assert_eq!(policy.calls.load(Ordering::Relaxed), 0);
+}
+
+async fn stops(policy: &'static str, max_steps: usize) -> (usize, usize, StopReason) {
+    let mut agent = agent(Parrot(policy));
+    agent.max_steps = max_steps;
+    let trajectory = answer(&agent, QUESTION, "q1").await.unwrap();
+    assert_eq!(trajectory.answer, None);
+    (trajectory.steps.len(), trajectory.retrieval_count, trajectory.stop_reason)
+}
+
+#[tokio::test]
+async fn policies_that_never_answer_are_stopped() {
+    let searches = "<query>Jaws</query><evidence>None</evidence>";
+    assert_eq!(stops(searches, 8).await, (8, 3, StopReason::MaxSteps));
+    assert_eq!(stops(searches, 2).await, (2, 0, StopReason::MaxSteps), "nobody would read a retrieval before the last step");
+    assert_eq!(stops(searches, 1).await, (1, 0, StopReason::MaxSteps));
+    assert_eq!(stops("blah < blah", 8).await, (2, 0, StopReason::Malformed));
+    assert_eq!(stops("", 1).await, (1, 0, StopReason::Malformed));
+}
+
+#[tokio::test]
+async fn an_empty_corpus_leaves_a_policy_without_passages() {
+    let agent = agent_with(Arc::new(FilmPolicy::default()), MemoryCorpus::new(&[]));
+    let trajectory = answer(&agent, QUESTION, "q1").await.unwrap();
+    assert_eq!(trajectory.stop_reason, StopReason::Answered);
+    assert!(trajectory.passage_ids().is_empty());
+    assert!(trajectory.retrieval_count > 0);
+}
+
+#[tokio::test]
+async fn many_answers_come_in_order_and_do_not_depend_on_each_other() {
+    let mut agent = agent(FilmPolicy::default());
+    agent.temperature = 1.0;
+    agent.seed = -3;
+    let questions: Vec<(String, Option<String>)> =
+        born_questions().into_iter().cycle().take(30).enumerate().map(|(row, q)| (row.to_string(), q.question)).collect();
+    let mut rows = Vec::new();
+    for concurrency in [0, 1, 8, 100] {
+        let trajectories = answer_many(agent.clone(), stream::iter(questions.clone()), concurrency);
+        rows.push(without_latency(&answer_batch(&trajectories.try_collect::<Vec<_>>().await.unwrap()).unwrap()));
+    }
+    assert!(rows.windows(2).all(|pair| pair[0] == pair[1]));
+    let alone = answer(&agent, questions[17].1.as_deref(), &questions[17].0).await.unwrap();
+    assert_eq!(without_latency(&answer_batch(&[alone]).unwrap()), rows[0].slice(17, 1));
+}
+
+#[tokio::test]
+async fn an_error_of_the_policy_is_the_errors_of_its_question_only() {
+    let options = SearchOptions { simulations: 4, ..SearchOptions::default() };
+    let results: Vec<_> =
+        search_many(agent(FailsOn("of Alien born")), stream::iter(born_questions()), options).collect().await;
+    let failed: Vec<&str> =
+        results.iter().filter(|(_, tree)| tree.is_err()).map(|(question, _)| question.id.as_str()).collect();
+    assert_eq!((results.len(), failed), (3, vec!["alien"]));
+    let error = answer(&agent(FailsOn("of Jaws born")), QUESTION, "q1").await.unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory(_)));
+}
+
+#[test]
+fn unknown_names_are_named() {
+    let new = |options: AgentOptions| {
+        Agent::new(Arc::new(Parrot("")), Arc::new(MemoryCorpus::films()), &builtin_prompts(), &options)
+            .err()
+            .unwrap()
+            .to_string()
+    };
+    expect![[r#"unknown protocol "reasonrga"; known: reasonrag"#]]
+        .assert_eq(&new(AgentOptions { protocol: "reasonrga".to_owned(), ..AgentOptions::default() }));
+    expect![[r#"unknown prompt set "shrt"; known: default, short"#]]
+        .assert_eq(&new(AgentOptions { prompts: "shrt".to_owned(), ..AgentOptions::default() }));
+}

@@ -1,0 +1,105 @@
+//! `rolloutdb sql --data DIR [-c SQL | -f FILE]`: statements from an argument, a file or standard input.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use arrow::array::RecordBatch;
+use arrow::util::pretty::pretty_format_batches_with_schema;
+use clap::ValueEnum;
+use datafusion::error::DataFusionError;
+use futures::TryStreamExt;
+use rolloutdb::engine::Response;
+use rolloutdb::{Database, Error, Result, Session};
+
+use super::show_notices;
+
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Data directory, made if it does not exist
+    #[arg(long)]
+    data: PathBuf,
+    /// Statements to run, separated by semicolons
+    #[arg(short, long, conflicts_with = "file")]
+    command: Option<String>,
+    /// File of statements
+    #[arg(short, long)]
+    file: Option<PathBuf>,
+    /// How rows are printed
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+    Csv,
+}
+
+pub async fn run(arguments: Arguments) -> Result<()> {
+    let text = statements(&arguments)?;
+    let database = Database::open(&arguments.data).await?;
+    let session = database.session();
+    show_notices(&session);
+    for statement in session.parse(&text)? {
+        let run = async { print(session.execute(&statement, vec![]).await?, arguments.format).await };
+        tokio::select! {
+            result = run => result?,
+            _ = tokio::signal::ctrl_c() => return Err(Error::Cancelled("the statement")),
+        }
+    }
+    Ok(())
+}
+
+fn statements(arguments: &Arguments) -> Result<String> {
+    let io_error = |path: &PathBuf, source| Error::Io { path: path.clone(), source };
+    match (&arguments.command, &arguments.file) {
+        (Some(text), _) => Ok(text.clone()),
+        (None, Some(path)) => std::fs::read_to_string(path).map_err(|source| io_error(path, source)),
+        (None, None) => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map_err(|source| io_error(&PathBuf::from("standard input"), source))?;
+            Ok(text)
+        }
+    }
+}
+
+async fn print(response: Response, format: Format) -> Result<()> {
+    let stream = match response {
+        Response::Done { tag } => {
+            if matches!(format, Format::Table) {
+                println!("{tag}");
+            }
+            return Ok(());
+        }
+        Response::Rows { stream, .. } => stream,
+    };
+    let schema = stream.schema();
+    let batches: Vec<RecordBatch> = stream.try_collect().await?;
+    match format {
+        Format::Table => {
+            let table = pretty_format_batches_with_schema(schema, &batches).map_err(DataFusionError::from)?;
+            let count: usize = batches.iter().map(RecordBatch::num_rows).sum();
+            println!("{table}\n({count} row{})", if count == 1 { "" } else { "s" });
+        }
+        Format::Json => {
+            let mut writer = arrow::json::LineDelimitedWriter::new(std::io::stdout());
+            for batch in &batches {
+                writer.write(batch).map_err(DataFusionError::from)?;
+            }
+            writer.finish().map_err(DataFusionError::from)?;
+        }
+        Format::Csv => {
+            let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(std::io::stdout());
+            for batch in &batches {
+                writer.write(batch).map_err(DataFusionError::from)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The rows of one statement, for the demo.
+pub async fn rows(session: &Session, text: &str) -> Result<Vec<RecordBatch>> {
+    Ok(session.sql(text).await?.try_collect().await?)
+}

@@ -1,0 +1,51 @@
+//! What an [`Apply`](super::Apply) node calls.
+
+use std::fmt::Debug;
+
+use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::datatypes::SchemaRef;
+use async_trait::async_trait;
+
+use crate::error::Result;
+
+/// A function from argument rows to result rows, called batch-wise and asynchronously.
+#[async_trait]
+pub trait ApplyFunction: Debug + Send + Sync {
+    /// The name in SQL and in EXPLAIN.
+    fn name(&self) -> &str;
+
+    /// Everything that distinguishes this call from another of the same name, besides the arguments: table, agent, `k` and other constants.
+    fn details(&self) -> String {
+        String::new()
+    }
+
+    /// The columns that the function adds.
+    fn schema(&self) -> SchemaRef;
+
+    /// Whether each input row gives exactly one output row, in order; a LIMIT may then be pushed below.
+    fn is_row_preserving(&self) -> bool {
+        false
+    }
+
+    /// How many input rows to hand over at once: enough to fill a model's batch, few enough that results stream.
+    fn batch_rows(&self) -> usize {
+        256
+    }
+
+    /// Calls the function on `num_rows` rows; `arguments[i]` holds argument `i` of each row.
+    async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> Result<Applied>;
+}
+
+/// The rows that a call gave: `batch` has the function's schema, and `batch` row `j` belongs to input row `input_rows[j]` (ascending).
+pub struct Applied {
+    pub batch: RecordBatch,
+    pub input_rows: UInt32Array,
+}
+
+impl Applied {
+    /// One output row for each input row, in order.
+    pub fn row_by_row(batch: RecordBatch) -> Self {
+        let input_rows = UInt32Array::from_iter_values(0..batch.num_rows() as u32);
+        Self { batch, input_rows }
+    }
+}

@@ -1,0 +1,85 @@
+//! LATERAL: `FROM q CROSS JOIN LATERAL answer(q.question, ...) a` becomes `Apply(q, answer)`.
+//!
+//! The SQL planner gives a join of `q` with a subquery that holds outer references; DataFusion has no execution for it (its issue #18121).
+//! [`ResolveLateral`] runs before every other analyzer rule and replaces the join by one [`Apply`] over the left side.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{JoinType, TableReference, plan_err};
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, Join, LogicalPlan, SubqueryAlias};
+use datafusion::optimizer::AnalyzerRule;
+
+use super::Apply;
+
+#[derive(Debug)]
+pub struct ResolveLateral;
+
+impl AnalyzerRule for ResolveLateral {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(resolve).map(|transformed| transformed.data)
+    }
+
+    fn name(&self) -> &str {
+        "resolve_lateral"
+    }
+}
+
+fn resolve(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let LogicalPlan::Join(join) = &plan else { return Ok(Transformed::no(plan)) };
+    let Some((apply, alias)) = lateral_apply(&join.right) else { return Ok(Transformed::no(plan)) };
+    let is_outer = match join.join_type {
+        JoinType::Inner => false,
+        JoinType::Left => true,
+        other => return plan_err!("LATERAL {}() works after CROSS JOIN, JOIN or LEFT JOIN, not {other}", apply.function.name()),
+    };
+    if !join.on.is_empty() || !is_always_true(join) {
+        return plan_err!("JOIN LATERAL {}() takes ON true; put the condition into WHERE", apply.function.name());
+    }
+    let arguments = apply.arguments.iter().cloned().map(to_input_columns).collect::<Result<Vec<_>>>()?;
+    let resolved = Apply::try_new(
+        join.left.as_ref().clone(),
+        Arc::clone(&apply.function),
+        arguments,
+        alias,
+        apply.column_names().to_vec(),
+        is_outer,
+    )?;
+    Ok(Transformed::yes(resolved.into_plan()))
+}
+
+fn is_always_true(join: &Join) -> bool {
+    match &join.filter {
+        None => true,
+        Some(Expr::Literal(value, _)) => *value == datafusion::common::ScalarValue::Boolean(Some(true)),
+        Some(_) => false,
+    }
+}
+
+/// The call inside `[alias of] subquery of [alias of] Apply`, if this is one with outer references.
+fn lateral_apply(plan: &LogicalPlan) -> Option<(&Apply, Option<TableReference>)> {
+    match plan {
+        LogicalPlan::SubqueryAlias(SubqueryAlias { input, alias, .. }) => {
+            lateral_apply(input).map(|(apply, _)| (apply, Some(alias.clone())))
+        }
+        LogicalPlan::Subquery(subquery) => lateral_apply(&subquery.subquery),
+        LogicalPlan::Extension(extension) => {
+            let apply = extension.node.as_any().downcast_ref::<Apply>()?;
+            apply.arguments.iter().any(Expr::contains_outer).then_some((apply, None))
+        }
+        _ => None,
+    }
+}
+
+/// The outer query's columns are the input's columns once the call sits on top of it.
+fn to_input_columns(argument: Expr) -> Result<Expr> {
+    let transformed = argument.transform(|expr| {
+        Ok(match expr {
+            Expr::OuterReferenceColumn(_, column) => Transformed::yes(Expr::Column(column)),
+            other => Transformed::no(other),
+        })
+    })?;
+    Ok(transformed.data)
+}

@@ -1,0 +1,22 @@
+//! `Apply`: the one plan node through which a query runs models, agents and searches.
+//!
+//! `Apply(input, function, arguments)` calls an [`ApplyFunction`] once per batch of input rows and joins each input row with the rows that the
+//! function gives for it. Three things in SQL become this node:
+//!
+//! - a table function of ours in FROM: `vector_search(wiki, 'q')` (input: one row without columns), see [`planner`];
+//! - the same function after LATERAL, with columns of the relations before it as arguments, see [`lateral`];
+//! - a model call in an expression, `embed('m', contents)`, hoisted below it by [`extract`].
+//!
+//! DataFusion's own async functions evaluate up to 8,192 rows under `LIMIT 1`, do not nest and run once per reference (its issue #20031); and it
+//! plans LATERAL table functions that it then cannot run (#18121). Hence a node of ours.
+
+mod exec;
+pub mod extract;
+mod function;
+pub mod lateral;
+mod node;
+pub mod planner;
+
+pub use exec::ApplyExtensionPlanner;
+pub use function::{Applied, ApplyFunction};
+pub use node::Apply;

@@ -1,0 +1,152 @@
+//! An agent's definition bound to what it names: its policy in `src/models`, its corpus in `rolloutdb_catalogs`, its prompts in `rollout.prompts`.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::DataType;
+use async_trait::async_trait;
+use datafusion::error::DataFusionError;
+use datafusion::prelude::SessionContext;
+use futures::TryStreamExt;
+use rolloutdb_catalogs::{Catalog, Table};
+
+use super::retrieval::{Retrieval, RetrievalOptions, RetrieverKind};
+use crate::agent::{self, Agent, AgentOptions, Generated, Passage, PolicyClient, PromptRow, Retriever, Sampling};
+use crate::error::{Error, Result};
+use crate::models::{Finish, GenerateRequest, Policy, Runtime};
+
+/// Opens what the options name and puts the agent together.
+///
+/// # Errors
+/// Unknown model, table, protocol or prompt set; [`Error::NotReady`] for an empty corpus or one that the retriever cannot search.
+pub async fn bind(options: &AgentOptions, catalog: &Arc<Catalog>, models: &Arc<Runtime>) -> Result<Agent> {
+    options.check_complete()?;
+    let (schema, table) = super::apply::planner::split_table_name(&options.corpus);
+    let corpus = catalog.table(&schema, &table).await?;
+    if corpus.row_count().await? == 0 {
+        return Err(Error::NotReady(format!("corpus \"{}\" is empty; load passages with COPY or INSERT first", options.corpus)));
+    }
+    let policy = models.policy(&options.policy).await?;
+    let retriever = CorpusRetriever::new(corpus, options.retriever, Arc::clone(models))?;
+    let prompts = prompt_rows(catalog).await?;
+    Agent::new(Arc::new(LocalPolicy(policy)), Arc::new(retriever), &prompts, options)
+}
+
+/// Every row of `rollout.prompts`.
+async fn prompt_rows(catalog: &Arc<Catalog>) -> Result<Vec<PromptRow>> {
+    let table = catalog.table("rollout", "prompts").await?;
+    let context = SessionContext::new();
+    let batches: Vec<RecordBatch> = context.read_table(table)?.execute_stream().await?.try_collect().await?;
+    let mut rows = Vec::new();
+    for batch in &batches {
+        let column = |name: &str| -> Result<Vec<String>> {
+            let column = batch.column_by_name(name).ok_or_else(|| Error::Internal(format!("rollout.prompts has no column {name}")))?;
+            Ok(column.as_string::<i32>().iter().map(|text| text.unwrap_or_default().to_owned()).collect())
+        };
+        let columns = (column("prompt_set")?, column("protocol")?, column("state")?, column("template")?);
+        for row in 0..batch.num_rows() {
+            rows.push(PromptRow {
+                prompt_set: columns.0[row].clone(),
+                protocol: columns.1[row].clone(),
+                state: columns.2[row].clone(),
+                template: columns.3[row].clone(),
+            });
+        }
+    }
+    Ok(rows)
+}
+
+/// A model of this process as the agent's policy.
+struct LocalPolicy(Policy);
+
+#[async_trait]
+impl PolicyClient for LocalPolicy {
+    async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated> {
+        let request = GenerateRequest {
+            prompt: self.0.tokenizer().encode(prompt)?,
+            max_new_tokens: sampling.max_tokens,
+            temperature: sampling.temperature as f32,
+            top_p: sampling.top_p as f32,
+            seed: sampling.seed,
+            stop: sampling.stop.clone(),
+        };
+        let completion = self.0.generate(request).await?;
+        Ok(Generated {
+            generated_tokens: completion.token_ids.len(),
+            stopped: completion.finish == Finish::Stop,
+            text: completion.text,
+            token_ids: completion.token_ids,
+            token_logprobs: completion.token_logprobs,
+            prompt_tokens: completion.prompt_tokens,
+            cached_tokens: completion.cached_tokens,
+        })
+    }
+
+    fn reference(&self) -> (String, u32) {
+        (self.0.info().name.clone(), self.0.info().version)
+    }
+}
+
+/// A table snapshot as the agent's corpus.
+struct CorpusRetriever {
+    retrieval: Retrieval,
+    id_column: String,
+    contents_column: String,
+    title_column: Option<String>,
+}
+
+impl CorpusRetriever {
+    fn new(table: Arc<Table>, kind: agent::RetrieverKind, models: Arc<Runtime>) -> Result<Self> {
+        let definition = table.definition().clone();
+        let kind = match kind {
+            agent::RetrieverKind::Text => RetrieverKind::Text,
+            agent::RetrieverKind::Vector => RetrieverKind::Vector,
+            agent::RetrieverKind::Hybrid => RetrieverKind::Hybrid,
+        };
+        let has = |name: &str| definition.schema.index_of(name).is_ok();
+        let id_column = match definition.primary_key.as_slice() {
+            [key] => key.clone(),
+            _ if has("id") => "id".to_owned(),
+            _ => return Err(missing(&table, "id")),
+        };
+        let contents_column = ["contents", "text"].into_iter().find(|name| has(name)).ok_or_else(|| missing(&table, "contents"))?;
+        // By convention `contents` starts with its title; a `text` does not.
+        let title_column = (contents_column == "text" && has("title")).then(|| "title".to_owned());
+        let retrieval = Retrieval::new(table, kind, models, &RetrievalOptions::default())?;
+        Ok(Self { retrieval, id_column, contents_column: contents_column.to_owned(), title_column })
+    }
+}
+
+fn missing(table: &Table, column: &str) -> Error {
+    Error::MissingColumn {
+        of: format!("corpus {}", table.name()),
+        name: column.to_owned(),
+        known: table.definition().schema.fields().iter().map(|field| field.name().clone()).collect(),
+    }
+}
+
+#[async_trait]
+impl Retriever for CorpusRetriever {
+    async fn search(&self, query: &str, k: usize) -> Result<Vec<Passage>> {
+        let (found, _) = self.retrieval.search(&[query.to_owned()], k).await?;
+        let texts = |name: &str| -> Result<Vec<String>> {
+            let column = found.column_by_name(name).ok_or_else(|| Error::Internal(format!("search gave no column {name}")))?;
+            let column = cast(column, &DataType::Utf8).map_err(DataFusionError::from)?;
+            let column = column.as_string::<i32>();
+            Ok((0..column.len()).map(|row| if column.is_null(row) { String::new() } else { column.value(row).to_owned() }).collect())
+        };
+        let (ids, contents) = (texts(&self.id_column)?, texts(&self.contents_column)?);
+        let titles = self.title_column.as_deref().map(texts).transpose()?;
+        Ok(ids
+            .into_iter()
+            .zip(contents)
+            .enumerate()
+            .map(|(row, (id, contents))| Passage { id, title: titles.as_ref().map(|titles| titles[row].clone()), contents })
+            .collect())
+    }
+
+    fn corpus_version(&self) -> u64 {
+        self.retrieval.table().version()
+    }
+}

@@ -1,0 +1,123 @@
+//! Writing a stream of batches to a file, which appears under its name only when it is complete.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+
+use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::json::LineDelimitedWriter;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use futures::StreamExt;
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use std::sync::Arc;
+use tempfile::NamedTempFile;
+
+use super::{CsvOptions, Format};
+use crate::error::{Error, Result};
+
+/// Writes the stream and gives the number of rows.
+///
+/// # Errors
+/// [`Error::Io`] if the directory does not exist or the disk is full; an error of the stream. Then no file is left.
+pub async fn write(path: &Path, format: Format, csv: CsvOptions, mut rows: SendableRecordBatchStream) -> Result<u64> {
+    let io_error = |source: std::io::Error| Error::Io { path: path.to_owned(), source };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let file = NamedTempFile::new_in(directory).map_err(io_error)?;
+    let schema = rows.schema();
+    let handle = file.reopen().map_err(io_error)?;
+    let mut writer = Writer::new(format, csv, BufWriter::new(handle), schema)?;
+    let mut num_rows = 0;
+    while let Some(batch) = rows.next().await {
+        let batch = batch?;
+        num_rows += batch.num_rows() as u64;
+        writer.write(&batch)?;
+    }
+    writer.finish()?;
+    file.as_file().sync_all().map_err(io_error)?;
+    file.persist(path).map_err(|error| io_error(error.error))?;
+    Ok(num_rows)
+}
+
+enum Writer {
+    Jsonl(LineDelimitedWriter<BufWriter<File>>),
+    Csv(Box<arrow::csv::Writer<BufWriter<File>>>),
+    Parquet(Box<ArrowWriter<BufWriter<File>>>),
+}
+
+impl Writer {
+    fn new(format: Format, csv: CsvOptions, file: BufWriter<File>, schema: SchemaRef) -> Result<Self> {
+        Ok(match format {
+            Format::Jsonl => Self::Jsonl(LineDelimitedWriter::new(file)),
+            Format::Csv => Self::Csv(Box::new(
+                arrow::csv::WriterBuilder::new().with_header(csv.has_header).with_delimiter(csv.delimiter).build(file),
+            )),
+            Format::Parquet => {
+                let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
+                let writer = ArrowWriter::try_new(file, schema, Some(properties)).map_err(DataFusionError::from)?;
+                Self::Parquet(Box::new(writer))
+            }
+        })
+    }
+
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        match self {
+            Self::Jsonl(writer) => writer.write(batch).map_err(DataFusionError::from)?,
+            Self::Csv(writer) => writer.write(&nested_as_text(batch)?).map_err(DataFusionError::from)?,
+            Self::Parquet(writer) => writer.write(batch).map_err(DataFusionError::from)?,
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> Result<()> {
+        match self {
+            Self::Jsonl(mut writer) => {
+                writer.finish().map_err(DataFusionError::from)?;
+                writer.into_inner().flush().map_err(DataFusionError::from)?;
+            }
+            Self::Csv(writer) => writer.into_inner().flush().map_err(DataFusionError::from)?,
+            Self::Parquet(writer) => {
+                writer.close().map_err(DataFusionError::from)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// CSV has no lists: they are written as JSON arrays, which is also how they are read.
+fn nested_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
+    let mut fields = Vec::with_capacity(batch.num_columns());
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns());
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        match field.data_type() {
+            DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Struct(_) | DataType::Map(..) => {
+                columns.push(Arc::new(json_texts(column)?));
+                fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
+            }
+            _ => {
+                columns.push(Arc::clone(column));
+                fields.push(Arc::clone(field));
+            }
+        }
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(DataFusionError::from)?)
+}
+
+fn json_texts(column: &ArrayRef) -> Result<StringArray> {
+    let field = Field::new("value", column.data_type().clone(), true);
+    let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![Arc::clone(column)]).map_err(DataFusionError::from)?;
+    let mut writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true).build::<_, arrow::json::writer::LineDelimited>(Vec::new());
+    writer.write(&batch).map_err(DataFusionError::from)?;
+    writer.finish().map_err(DataFusionError::from)?;
+    let text = String::from_utf8(writer.into_inner()).map_err(|error| Error::Internal(error.to_string()))?;
+    Ok(text
+        .lines()
+        .map(|line| {
+            let inner = line.strip_prefix("{\"value\":").and_then(|rest| rest.strip_suffix('}'));
+            inner.filter(|inner| *inner != "null").map(str::to_owned)
+        })
+        .collect())
+}

@@ -1,0 +1,159 @@
+//! `answer` and `answer_steps`: an agent on each row's question.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, StringArray, UInt32Array};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, SchemaRef};
+use async_trait::async_trait;
+use datafusion::common::ScalarValue;
+use datafusion::error::DataFusionError;
+use futures::TryStreamExt;
+use rolloutdb_catalogs::Catalog;
+
+use crate::agent::{self, AgentOptions, Trajectory};
+use crate::engine::apply::planner::{Arguments, Parameter, TableFunction};
+use crate::engine::apply::{Applied, ApplyFunction};
+use crate::engine::{AgentRegistry, binding};
+use crate::error::{Error, Result};
+use crate::models::Runtime;
+use crate::value::Value;
+
+/// Questions whose trajectories run at the same time; the model decodes their steps as one batch.
+const CONCURRENCY: usize = 64;
+
+/// Question, agent, and the agent's options that one call may change.
+const PARAMETERS: &[Parameter] = &[
+    Parameter::value("question", DataType::Utf8),
+    Parameter::required_constant("agent", DataType::Utf8),
+    Parameter::constant("policy", DataType::Utf8),
+    Parameter::constant("corpus", DataType::Utf8),
+    Parameter::constant("retriever", DataType::Utf8),
+    Parameter::constant("k", DataType::Int64),
+    Parameter::constant("prompts", DataType::Utf8),
+    Parameter::constant("max_steps", DataType::Int64),
+    Parameter::constant("max_tokens", DataType::Int64),
+    Parameter::constant("temperature", DataType::Float64),
+    Parameter::constant("top_p", DataType::Float64),
+    Parameter::constant("seed", DataType::Int64),
+];
+
+pub fn functions(catalog: &Arc<Catalog>, models: &Arc<Runtime>, agents: &AgentRegistry) -> Vec<Arc<dyn TableFunction>> {
+    let function = |name, output| -> Arc<dyn TableFunction> {
+        Arc::new(AnswerFunction { name, output, catalog: Arc::clone(catalog), models: Arc::clone(models), agents: agents.clone() })
+    };
+    vec![function("answer", Output::Answer), function("answer_steps", Output::Steps)]
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Output {
+    Answer,
+    Steps,
+}
+
+#[derive(Debug)]
+struct AnswerFunction {
+    name: &'static str,
+    output: Output,
+    catalog: Arc<Catalog>,
+    models: Arc<Runtime>,
+    agents: AgentRegistry,
+}
+
+impl TableFunction for AnswerFunction {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        PARAMETERS
+    }
+
+    fn bind(&self, arguments: &Arguments) -> Result<Arc<dyn ApplyFunction>> {
+        let agent = arguments.text("agent").unwrap_or_default().to_owned();
+        let mut options = self.agents.get(&agent)?.options;
+        for (name, value) in arguments.constants().filter(|(name, _)| *name != "agent") {
+            options.set(name, &to_value(value)?)?;
+        }
+        Ok(Arc::new(AnswerCall {
+            name: self.name,
+            output: self.output,
+            agent,
+            options,
+            catalog: Arc::clone(&self.catalog),
+            models: Arc::clone(&self.models),
+        }))
+    }
+}
+
+fn to_value(value: &ScalarValue) -> Result<Value> {
+    match value {
+        ScalarValue::Utf8(Some(text)) => Ok(Value::Text(text.clone())),
+        ScalarValue::Int64(Some(integer)) => Ok(Value::Int(*integer)),
+        ScalarValue::Float64(Some(float)) => Ok(Value::Float(*float)),
+        ScalarValue::Boolean(Some(boolean)) => Ok(Value::Bool(*boolean)),
+        other => Err(Error::Internal(format!("unexpected constant {other}"))),
+    }
+}
+
+#[derive(Debug)]
+struct AnswerCall {
+    name: &'static str,
+    output: Output,
+    agent: String,
+    options: AgentOptions,
+    catalog: Arc<Catalog>,
+    models: Arc<Runtime>,
+}
+
+#[async_trait]
+impl ApplyFunction for AnswerCall {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn details(&self) -> String {
+        let AgentOptions { policy, corpus, k, max_steps, temperature, seed, .. } = &self.options;
+        format!("agent={}, policy={policy}, corpus={corpus}, k={k}, max_steps={max_steps}, temperature={temperature}, seed={seed}", self.agent)
+    }
+
+    fn schema(&self) -> SchemaRef {
+        match self.output {
+            Output::Answer => agent::answer_schema(),
+            Output::Steps => agent::answer_steps_schema(),
+        }
+    }
+
+    fn is_row_preserving(&self) -> bool {
+        matches!(self.output, Output::Answer)
+    }
+
+    async fn call(&self, arguments: Vec<ArrayRef>, _: usize) -> Result<Applied> {
+        let agent = binding::bind(&self.options, &self.catalog, &self.models).await?;
+        let questions = questions(arguments[0].as_string::<i32>());
+        let trajectories: Vec<Trajectory> =
+            agent::answer_many(agent, futures::stream::iter(questions), CONCURRENCY).try_collect().await?;
+        match self.output {
+            Output::Answer => Ok(Applied::row_by_row(agent::answer_batch(&trajectories)?)),
+            Output::Steps => steps(&trajectories),
+        }
+    }
+}
+
+/// (sampling key, question) of each row. The question is its own key, so that it gets the same answer in any table.
+fn questions(texts: &StringArray) -> Vec<(String, Option<String>)> {
+    (0..texts.len())
+        .map(|row| {
+            let text = texts.is_valid(row).then(|| texts.value(row).to_owned());
+            (text.clone().unwrap_or_default(), text)
+        })
+        .collect()
+}
+
+fn steps(trajectories: &[Trajectory]) -> Result<Applied> {
+    let batches = trajectories.iter().map(agent::answer_steps_batch).collect::<Result<Vec<_>>>()?;
+    let rows = batches.iter().enumerate().flat_map(|(row, batch)| std::iter::repeat_n(row as u32, batch.num_rows()));
+    let input_rows = UInt32Array::from_iter_values(rows);
+    let batch = concat_batches(&agent::answer_steps_schema(), &batches).map_err(DataFusionError::from)?;
+    Ok(Applied { batch, input_rows })
+}

@@ -1,0 +1,47 @@
+//! The functions that need the engine: table functions over tables, agents and HopWorld. Pure functions are in `rolloutdb_udfs`.
+
+mod answer;
+mod hopworld;
+mod json_texts;
+mod search;
+mod step_prompt;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use datafusion::execution::{FunctionRegistry, SessionState};
+use rolloutdb_catalogs::Catalog;
+
+use super::AgentRegistry;
+use super::apply::planner::TableFunction;
+use super::database::Shared;
+use crate::models::Runtime;
+
+/// Every table function by name.
+pub fn table_functions(
+    catalog: &Arc<Catalog>,
+    models: &Arc<Runtime>,
+    agents: &AgentRegistry,
+) -> HashMap<&'static str, Arc<dyn TableFunction>> {
+    let mut functions: Vec<Arc<dyn TableFunction>> = search::functions(models);
+    functions.extend(hopworld::functions());
+    functions.extend(answer::functions(catalog, models, agents));
+    functions.into_iter().map(|function| (function.name(), function)).collect()
+}
+
+/// Registers scalar and aggregate functions and the operators that stand for them.
+pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
+    let models: Arc<dyn rolloutdb_udfs::model::ModelRuntime> = shared.models.clone();
+    let mut scalar = rolloutdb_udfs::scalar_functions();
+    scalar.extend(rolloutdb_udfs::model_functions(models));
+    scalar.extend([step_prompt::function(), json_texts::function()]);
+    for function in scalar {
+        state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
+    }
+    for function in rolloutdb_udfs::aggregate_functions() {
+        state.register_udaf(Arc::new(function)).expect("registering an aggregate never fails in a session state");
+    }
+    state
+        .register_expr_planner(Arc::new(rolloutdb_udfs::vector::VectorOperatorPlanner))
+        .expect("registering an expression planner never fails in a session state");
+}

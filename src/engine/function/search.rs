@@ -1,0 +1,104 @@
+//! `vector_search`, `text_search`, `hybrid_search`.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
+use arrow::datatypes::{DataType, SchemaRef};
+use async_trait::async_trait;
+
+use crate::engine::apply::planner::{Arguments, Parameter, TableFunction};
+use crate::engine::apply::{Applied, ApplyFunction};
+use crate::engine::retrieval::{Retrieval, RetrievalOptions, RetrieverKind};
+use crate::error::Result;
+use crate::models::Runtime;
+
+const DEFAULT_K: i64 = 10;
+
+pub fn functions(models: &Arc<Runtime>) -> Vec<Arc<dyn TableFunction>> {
+    let search = |name, kind, parameters| -> Arc<dyn TableFunction> { Arc::new(Search { name, kind, parameters, models: Arc::clone(models) }) };
+    vec![
+        search("vector_search", RetrieverKind::Vector, VECTOR_PARAMETERS),
+        search("text_search", RetrieverKind::Text, TEXT_PARAMETERS),
+        search("hybrid_search", RetrieverKind::Hybrid, VECTOR_PARAMETERS),
+    ]
+}
+
+const VECTOR_PARAMETERS: &[Parameter] = &[
+    Parameter::table("corpus"),
+    Parameter::value("query", DataType::Utf8),
+    Parameter::constant("k", DataType::Int64),
+    Parameter::constant("column", DataType::Utf8),
+    Parameter::constant("model", DataType::Utf8),
+    Parameter::constant("metric", DataType::Utf8),
+    Parameter::constant("exact", DataType::Boolean),
+];
+
+const TEXT_PARAMETERS: &[Parameter] = &[
+    Parameter::table("corpus"),
+    Parameter::value("query", DataType::Utf8),
+    Parameter::constant("k", DataType::Int64),
+    Parameter::constant("column", DataType::Utf8),
+];
+
+#[derive(Debug)]
+struct Search {
+    name: &'static str,
+    kind: RetrieverKind,
+    parameters: &'static [Parameter],
+    models: Arc<Runtime>,
+}
+
+impl TableFunction for Search {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn parameters(&self) -> &'static [Parameter] {
+        self.parameters
+    }
+
+    fn bind(&self, arguments: &Arguments) -> Result<Arc<dyn ApplyFunction>> {
+        let options = RetrievalOptions {
+            column: arguments.text("column"),
+            model: arguments.text("model"),
+            metric: arguments.text("metric"),
+            exact: arguments.boolean("exact"),
+        };
+        let k = arguments.integer("k", DEFAULT_K, 1)? as usize;
+        let table = Arc::clone(arguments.table("corpus")?);
+        let retrieval = Retrieval::new(table, self.kind, Arc::clone(&self.models), &options)?;
+        Ok(Arc::new(SearchCall { name: self.name, retrieval, k }))
+    }
+}
+
+#[derive(Debug)]
+struct SearchCall {
+    name: &'static str,
+    retrieval: Retrieval,
+    k: usize,
+}
+
+#[async_trait]
+impl ApplyFunction for SearchCall {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn details(&self) -> String {
+        format!("{}, k={}", self.retrieval.table().name(), self.k)
+    }
+
+    fn schema(&self) -> SchemaRef {
+        self.retrieval.schema()
+    }
+
+    /// A NULL query finds nothing.
+    async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> Result<Applied> {
+        let texts = arguments[0].as_string::<i32>();
+        let (rows, queries): (Vec<u32>, Vec<String>) =
+            (0..num_rows).filter(|row| texts.is_valid(*row)).map(|row| (row as u32, texts.value(row).to_owned())).unzip();
+        let (batch, query_rows) = self.retrieval.search(&queries, self.k).await?;
+        let input_rows = UInt32Array::from_iter_values(query_rows.values().iter().map(|query| rows[*query as usize]));
+        Ok(Applied { batch, input_rows })
+    }
+}

@@ -1,0 +1,34 @@
+//! The engine: sessions, planning, one executor per statement; the API that embedders call.
+//!
+//! ```no_run
+//! # async fn example() -> rolloutdb::Result<()> {
+//! use futures::TryStreamExt;
+//! let database = rolloutdb::Database::open("./data").await?;
+//! let batches: Vec<_> = database.session().sql("SELECT 1 AS one").await?.try_collect().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! It is the only part that knows all others: SQL text comes from `rolloutdb_sql`, tables from `rolloutdb_catalogs`, functions from `rolloutdb_udfs`,
+//! models, agent and training from their modules. It knows no sockets and no tensor arithmetic.
+
+mod agents;
+mod apply;
+mod binding;
+mod database;
+mod files;
+mod function;
+mod macros;
+mod options;
+mod planning;
+mod progress;
+mod retrieval;
+mod session;
+mod session_catalog;
+mod statement;
+mod system;
+mod typing;
+
+pub use agents::{AgentDefinition, AgentRegistry};
+pub use database::Database;
+pub use progress::{Notice, Severity};
+pub use session::{Description, Response, Session, TransactionStatus};

@@ -1,0 +1,135 @@
+//! From a query's syntax tree to a running stream.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::dataframe::DataFrame;
+use datafusion::error::Result as DataFusionResult;
+use datafusion::execution::context::QueryPlanner;
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
+use datafusion::logical_expr::LogicalPlan;
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+use datafusion::sql::TableReference;
+use datafusion::sql::parser::Statement as PlannerStatement;
+use datafusion::sql::sqlparser::ast::{Query, Statement as SqlStatement, TableFactor, Visit, Visitor};
+use rolloutdb_catalogs::Table;
+
+use super::apply::ApplyExtensionPlanner;
+use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
+use super::macros;
+use super::session::Session;
+use crate::error::{Error, Result};
+
+/// DataFusion's physical planner, with [`super::apply::Apply`] added.
+#[derive(Debug)]
+pub struct RolloutQueryPlanner;
+
+#[async_trait]
+impl QueryPlanner for RolloutQueryPlanner {
+    async fn create_physical_plan(&self, plan: &LogicalPlan, state: &SessionState) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(ApplyExtensionPlanner)]).create_physical_plan(plan, state).await
+    }
+}
+
+/// A logical plan together with the state that planned it: both see the same table versions.
+pub struct Planned {
+    pub plan: LogicalPlan,
+    pub state: SessionState,
+}
+
+impl Planned {
+    pub fn into_data_frame(self) -> DataFrame {
+        DataFrame::new(self.state, self.plan)
+    }
+
+    pub async fn stream(self) -> Result<SendableRecordBatchStream> {
+        Ok(self.into_data_frame().execute_stream().await?)
+    }
+}
+
+pub async fn plan_query(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Planned> {
+    plan_statement(session, SqlStatement::Query(Box::new(query.clone())), parameters).await
+}
+
+/// Plans any statement that DataFusion plans. Tables are opened once, here, so that the statement reads one snapshot of each.
+pub async fn plan_statement(session: &Session, mut statement: SqlStatement, parameters: &[ScalarValue]) -> Result<Planned> {
+    macros::expand(&mut statement)?;
+    let mut state = session.context().state();
+    let tables = open_table_arguments(session, &statement).await?;
+    let functions = Arc::clone(&session.database().shared.functions);
+    state.register_relation_planner(Arc::new(TableFunctionPlanner { functions, tables }))?;
+    let statement = PlannerStatement::Statement(Box::new(statement));
+    check_tables(session, &state, &statement).await?;
+    let mut plan = state.statement_to_plan(statement).await?;
+    if !parameters.is_empty() {
+        plan = plan.with_param_values(ParamValues::from(parameters.to_vec()))?;
+    }
+    Ok(Planned { plan, state })
+}
+
+/// An unknown table is our error, which names the nearest ones, rather than the planner's.
+async fn check_tables(session: &Session, state: &SessionState, statement: &PlannerStatement) -> Result<()> {
+    for reference in state.resolve_table_references(statement)? {
+        let is_function = matches!(&reference, TableReference::Bare { table }
+            if state.table_functions().contains_key(table.as_ref()) || session.database().shared.functions.contains_key(table.as_ref()));
+        let schema_name = reference.schema().unwrap_or(super::session::DEFAULT_SCHEMA).to_owned();
+        let is_known_catalog = reference.catalog().is_none_or(|catalog| catalog == super::session::CATALOG_NAME);
+        if is_function || !is_known_catalog || schema_name == "information_schema" {
+            continue;
+        }
+        let exists = match session.context().catalog(super::session::CATALOG_NAME).and_then(|catalog| catalog.schema(&schema_name)) {
+            Some(schema) => schema.table(reference.table()).await?.is_some(),
+            None => false,
+        };
+        if !exists {
+            // The catalog's own error names the tables that are near.
+            session.database().shared.catalog.table(&schema_name, reference.table()).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn open_table_arguments(session: &Session, statement: &SqlStatement) -> Result<HashMap<String, Arc<Table>>> {
+    let shared = &session.database().shared;
+    let mut names = TableNames { session, names: vec![] };
+    let _ = statement.visit(&mut names);
+    let mut tables = HashMap::new();
+    for name in names.names {
+        let (schema, table) = split_table_name(&name);
+        tables.insert(name, shared.catalog.table(&schema, &table).await?);
+    }
+    Ok(tables)
+}
+
+struct TableNames<'a> {
+    session: &'a Session,
+    names: Vec<String>,
+}
+
+impl Visitor for TableNames<'_> {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, relation: &TableFactor) -> ControlFlow<()> {
+        let functions = &self.session.database().shared.functions;
+        if let Some((function, arguments)) = called_function(functions, relation) {
+            self.names.extend(table_arguments(function.as_ref(), arguments));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// The columns that a query must give for a statement of ours, by name.
+///
+/// # Errors
+/// [`Error::MissingColumn`] for the first one that is absent.
+pub fn require_columns(of: &str, plan: &LogicalPlan, names: &[&str]) -> Result<()> {
+    let known: Vec<String> = plan.schema().fields().iter().map(|field| field.name().clone()).collect();
+    match names.iter().find(|name| !known.iter().any(|known| known == *name)) {
+        Some(name) => Err(Error::MissingColumn { of: of.to_owned(), name: (*name).to_owned(), known }),
+        None => Ok(()),
+    }
+}

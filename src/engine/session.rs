@@ -1,0 +1,193 @@
+//! One client's session: its settings, its notices, and statements from text to rows.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::optimizer::Analyzer;
+use datafusion::prelude::{SessionConfig, SessionContext};
+use rolloutdb_sql::Statement;
+
+use super::apply::extract::ExtractModelCalls;
+use super::apply::lateral::ResolveLateral;
+use super::database::Database;
+use super::planning::RolloutQueryPlanner;
+use super::progress::{NoticeSink, Notices};
+use super::session_catalog::SessionCatalog;
+use super::{function, statement};
+use crate::error::{Error, Result};
+
+pub(super) const CATALOG_NAME: &str = "rolloutdb";
+pub(super) const DEFAULT_SCHEMA: &str = "public";
+
+/// A session; clones are the same session.
+#[derive(Clone)]
+pub struct Session {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    database: Database,
+    context: SessionContext,
+    notices: Notices,
+    settings: Mutex<BTreeMap<String, String>>,
+    transaction: Mutex<TransactionStatus>,
+    /// Whether a statement has written since BEGIN.
+    has_written: AtomicBool,
+}
+
+/// What `BEGIN` and an error inside a transaction block leave behind; every statement commits by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TransactionStatus {
+    Idle,
+    InTransaction,
+    Failed,
+}
+
+/// What a statement takes and gives, without running it.
+#[derive(Debug, Clone)]
+pub struct Description {
+    /// Empty for a command without rows.
+    pub columns: SchemaRef,
+    /// `None`: the type does not follow from the statement; clients may send text.
+    pub parameters: Vec<Option<DataType>>,
+}
+
+/// What a statement gave.
+pub enum Response {
+    /// Rows; `tag` is the first word of the command tag (`SELECT`, `EXPLAIN`, `TRAIN`).
+    Rows { stream: SendableRecordBatchStream, tag: String },
+    /// A whole command tag: `INSERT 0 3`, `CREATE TABLE`.
+    Done { tag: String },
+}
+
+impl Session {
+    pub(super) fn new(database: Database) -> Self {
+        let config = SessionConfig::new()
+            .with_default_catalog_and_schema(CATALOG_NAME, DEFAULT_SCHEMA)
+            .with_create_default_catalog_and_schema(false)
+            .with_information_schema(true)
+            .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false);
+        let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> = vec![Arc::new(ResolveLateral)];
+        analyzer_rules.extend(Analyzer::new().rules);
+        analyzer_rules.push(Arc::new(ExtractModelCalls));
+        let mut state = SessionStateBuilder::new()
+            .with_config(config)
+            .with_runtime_env(Arc::clone(&database.shared.runtime_env))
+            .with_default_features()
+            .with_analyzer_rules(analyzer_rules)
+            .with_query_planner(Arc::new(RolloutQueryPlanner))
+            .with_type_planner(Arc::new(rolloutdb_udfs::vector::VectorTypePlanner))
+            .build();
+        function::register_scalar_functions(&mut state, &database.shared);
+        let context = SessionContext::new_with_state(state);
+        context.register_catalog(CATALOG_NAME, Arc::new(SessionCatalog::new(Arc::clone(&database.shared.catalog))));
+        let inner = Inner {
+            database,
+            context,
+            notices: Notices::default(),
+            settings: Mutex::default(),
+            transaction: Mutex::new(TransactionStatus::Idle),
+            has_written: AtomicBool::new(false),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// Runs SQL text and gives the rows of its last statement; statements before it run to their end first.
+    ///
+    /// # Errors
+    /// Of the first statement that fails; the ones before it stay done (each statement commits by itself).
+    pub async fn sql(&self, text: &str) -> Result<SendableRecordBatchStream> {
+        let statements = self.parse(text)?;
+        let mut last = statement::empty_rows();
+        for statement in &statements {
+            last = match self.execute(statement, vec![]).await? {
+                Response::Rows { stream, .. } => stream,
+                Response::Done { .. } => statement::empty_rows(),
+            };
+            if !std::ptr::eq(statement, &statements[statements.len() - 1]) {
+                statement::drain(std::mem::replace(&mut last, statement::empty_rows())).await?;
+            }
+        }
+        Ok(last)
+    }
+
+    /// The statements in a text; none for an empty one.
+    pub fn parse(&self, text: &str) -> Result<Vec<Statement>> {
+        Ok(rolloutdb_sql::parse(text)?)
+    }
+
+    /// Output columns and parameter types, found by planning; nothing runs.
+    pub async fn describe(&self, statement: &Statement) -> Result<Description> {
+        statement::describe(self, statement).await
+    }
+
+    /// Runs one statement with values for its `$1 ...`.
+    pub async fn execute(&self, statement: &Statement, parameters: Vec<ScalarValue>) -> Result<Response> {
+        if self.transaction_status() == TransactionStatus::Failed && !matches!(statement, Statement::Rollback | Statement::Commit) {
+            return Err(Error::TransactionAborted);
+        }
+        let result = statement::execute(self, statement, &parameters).await;
+        if result.is_ok() && statement::writes(statement) {
+            self.inner.has_written.store(true, Ordering::Relaxed);
+        }
+        if result.is_err() && self.transaction_status() == TransactionStatus::InTransaction {
+            self.set_transaction_status(TransactionStatus::Failed);
+        }
+        result
+    }
+
+    /// Where progress and notices go while statements run.
+    pub fn set_notice_sink(&self, sink: NoticeSink) {
+        self.inner.notices.set_sink(sink);
+    }
+
+    pub fn transaction_status(&self) -> TransactionStatus {
+        *self.inner.transaction.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begin(&self) {
+        self.inner.has_written.store(false, Ordering::Relaxed);
+        self.set_transaction_status(TransactionStatus::InTransaction);
+    }
+
+    pub(super) fn has_written(&self) -> bool {
+        self.inner.has_written.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn clear_settings(&self) {
+        self.inner.settings.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    pub(super) fn set_transaction_status(&self, status: TransactionStatus) {
+        *self.inner.transaction.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    /// The DataFusion session behind this one, for catalog schemas that only one kind of client needs (`pg_catalog`).
+    pub fn context(&self) -> &SessionContext {
+        &self.inner.context
+    }
+
+    pub(super) fn database(&self) -> &Database {
+        &self.inner.database
+    }
+
+    pub(super) fn notices(&self) -> &Notices {
+        &self.inner.notices
+    }
+
+    pub(super) fn setting(&self, name: &str) -> Option<String> {
+        self.inner.settings.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+    }
+
+    pub(super) fn set_setting(&self, name: &str, value: Option<String>) {
+        let mut settings = self.inner.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        match value {
+            Some(value) => settings.insert(name.to_owned(), value),
+            None => settings.remove(name),
+        };
+    }
+}

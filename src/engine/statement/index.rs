@@ -1,0 +1,70 @@
+//! CREATE INDEX, DROP INDEX.
+
+use std::collections::BTreeMap;
+
+use rolloutdb_catalogs::{IndexDefinition, IndexKind, Metric};
+use rolloutdb_sql::{CreateIndex, DropIndex, OptionValue};
+
+use super::{done, table_name};
+use crate::engine::session::{Response, Session};
+use crate::error::{Error, Result};
+
+/// Access methods by their names in SQL: pgvector's, and ours for text.
+const METHODS: &[(&str, IndexKind)] = &[
+    ("hnsw", IndexKind::Hnsw),
+    ("ivfflat", IndexKind::IvfFlat),
+    ("bm25", IndexKind::Bm25),
+    ("fts", IndexKind::Bm25),
+    ("btree", IndexKind::BTree),
+    ("bitmap", IndexKind::Bitmap),
+];
+
+/// pgvector's operator classes.
+const OPERATOR_CLASSES: &[(&str, Metric)] =
+    &[("vector_cosine_ops", Metric::Cosine), ("vector_l2_ops", Metric::L2), ("vector_ip_ops", Metric::Dot)];
+
+pub async fn create(session: &Session, create: &CreateIndex) -> Result<Response> {
+    let kind = find(METHODS, &create.using, "index method")?;
+    let metric = create.operator_class.as_deref().map(|class| find(OPERATOR_CLASSES, class, "operator class")).transpose()?;
+    if metric.is_some() && !matches!(kind, IndexKind::Hnsw | IndexKind::IvfFlat) {
+        return Err(Error::InvalidParameter {
+            name: "operator class".to_owned(),
+            found: create.operator_class.clone().unwrap_or_default(),
+            expected: format!("none: an index USING {} has no distance", create.using),
+        });
+    }
+    let (schema, table) = table_name(&create.table)?;
+    let name = create.name.clone().unwrap_or_else(|| format!("{table}_{}_idx", create.column.value));
+    let definition = IndexDefinition { name, column: create.column.value.clone(), kind, metric, options: index_options(create) };
+    let table = session.database().shared.catalog.table(&schema, &table).await?;
+    table.create_index(&definition, create.if_not_exists).await?;
+    Ok(done("CREATE INDEX"))
+}
+
+fn find<T: Copy>(known: &[(&str, T)], name: &str, kind: &'static str) -> Result<T> {
+    known.iter().find(|(known, _)| *known == name).map(|(_, value)| *value).ok_or_else(|| Error::UnknownObject {
+        kind,
+        name: name.to_owned(),
+        known: known.iter().map(|(known, _)| (*known).to_owned()).collect(),
+    })
+}
+
+fn index_options(create: &CreateIndex) -> BTreeMap<String, String> {
+    let text = |value: &OptionValue| match value {
+        OptionValue::Text(text) => text.clone(),
+        other => other.to_string(),
+    };
+    create.options.iter().map(|(name, value)| (name.to_owned(), text(value))).collect()
+}
+
+pub async fn drop(session: &Session, drop: &DropIndex) -> Result<Response> {
+    let (schema, name) = table_name(&drop.name)?;
+    match session.database().shared.catalog.find_index(&schema, &name).await {
+        Ok(table) => table.drop_index(&name).await?,
+        Err(rolloutdb_catalogs::Error::UnknownIndex { .. }) if drop.if_exists => {
+            session.notices().notice(format!("index \"{name}\" does not exist, skipping"));
+        }
+        Err(error) => return Err(error.into()),
+    }
+    Ok(done("DROP INDEX"))
+}

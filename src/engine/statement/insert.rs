@@ -1,0 +1,192 @@
+//! INSERT, and what it shares with COPY FROM: rows of some columns become whole rows of the table.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::common::{Column, DFSchema, ScalarValue};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Query, SetExpr, Value};
+use rolloutdb_catalogs::Table;
+use rolloutdb_sql::{Insert, Statement};
+
+use super::{done, query, table_name};
+use crate::engine::planning::{Planned, plan_query};
+use crate::engine::progress::Progress;
+use crate::engine::session::{Description, Response, Session};
+use crate::engine::typing::{assign, sql_type_name};
+use crate::error::{Error, Result};
+
+pub async fn execute(session: &Session, insert: &Insert, parameters: &[ScalarValue]) -> Result<Response> {
+    let (schema, name) = table_name(&insert.table)?;
+    let table = session.database().shared.catalog.table(&schema, &name).await?;
+    let planned = plan(session, insert, &table, parameters).await?;
+    let progress = Progress::new(session.notices(), format!("INSERT INTO {name}"), "rows", None);
+    let count = table.append(progress.watch(planned.stream().await?)).await?;
+    // Scores of rows that an index does not hold yet are off by some percent until it does.
+    table.latest().await?.optimize_indexes().await?;
+    Ok(done(format!("INSERT 0 {count}")))
+}
+
+pub async fn describe(session: &Session, insert: &Insert) -> Result<Description> {
+    let (schema, name) = table_name(&insert.table)?;
+    let table = session.database().shared.catalog.table(&schema, &name).await?;
+    let targets = target_columns(&table, &insert.columns.iter().map(|ident| ident.value.clone()).collect::<Vec<_>>())?;
+    let planned = plan_query(session, &typed_placeholders(&insert.source, &table, &targets), &[]).await?;
+    let mut description = query::description(&planned);
+    description.columns = Arc::new(Schema::empty());
+    for (number, data_type) in placeholder_types(&insert.source, &table, &targets) {
+        if description.parameters.len() < number {
+            description.parameters.resize(number, None);
+        }
+        description.parameters[number - 1] = Some(data_type);
+    }
+    Ok(description)
+}
+
+async fn plan(session: &Session, insert: &Insert, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {
+    let columns: Vec<String> = insert.columns.iter().map(|ident| ident.value.clone()).collect();
+    let targets = target_columns(table, &columns)?;
+    let source = plan_query(session, &typed_placeholders(&insert.source, table, &targets), parameters).await?;
+    let found = source.plan.schema().fields().len();
+    if found > targets.len() || (!columns.is_empty() && found < targets.len()) {
+        let (few, many) = if found > targets.len() { ("expressions", "target columns") } else { ("target columns", "expressions") };
+        return Err(Error::ColumnCount(format!("INSERT has more {few} than {many}")));
+    }
+    complete_rows(session, source, table, &targets[..found]).await
+}
+
+/// The named columns' positions; without names all columns that are not generated.
+///
+/// # Errors
+/// Unknown, repeated or generated column.
+pub fn target_columns(table: &Table, columns: &[String]) -> Result<Vec<usize>> {
+    let definition = table.definition();
+    if columns.is_empty() {
+        let plain = |index: &usize| !definition.generated.contains_key(definition.schema.field(*index).name());
+        return Ok((0..definition.schema.fields().len()).filter(plain).collect());
+    }
+    let mut targets = Vec::with_capacity(columns.len());
+    for column in columns {
+        let known = || definition.schema.fields().iter().map(|field| field.name().clone()).collect();
+        let index = definition.schema.index_of(column).map_err(|_| Error::MissingColumn {
+            of: format!("table {}", table.name()),
+            name: column.clone(),
+            known: known(),
+        })?;
+        if definition.generated.contains_key(column) {
+            return Err(Error::GeneratedColumn(column.clone()));
+        }
+        if targets.contains(&index) {
+            return Err(Error::ColumnCount(format!("column {column} is named twice")));
+        }
+        targets.push(index);
+    }
+    Ok(targets)
+}
+
+/// `source`'s columns are the table's `targets`; the rest take their default or NULL, then the generated columns are computed.
+pub async fn complete_rows(session: &Session, source: Planned, table: &Table, targets: &[usize]) -> Result<Planned> {
+    let Planned { plan, state } = source;
+    let definition = table.definition();
+    let source_schema = Arc::clone(plan.schema());
+    let mut stored = Vec::with_capacity(definition.schema.fields().len());
+    for (index, field) in definition.schema.fields().iter().enumerate() {
+        let value = match (targets.iter().position(|target| *target == index), definition.defaults.get(field.name())) {
+            (Some(position), _) => Expr::Column(Column::from(source_schema.qualified_field(position))),
+            (None, Some(default)) => state.create_logical_expr(default, &DFSchema::empty())?,
+            (None, None) => lit(ScalarValue::Null),
+        };
+        stored.push(assign(&state, constant_of(&plan, value), &source_schema, field)?.alias(field.name()));
+    }
+    let mut builder = LogicalPlanBuilder::new(plan).project(stored)?;
+    if !definition.generated.is_empty() {
+        builder = generate_columns(session, builder, &state, table)?;
+    }
+    Ok(Planned { plan: builder.build()?, state })
+}
+
+/// A quoted constant in a one-row VALUES takes the column's type; the planner has made a column of it.
+fn constant_of(plan: &LogicalPlan, value: Expr) -> Expr {
+    let (LogicalPlan::Values(values), Expr::Column(column)) = (plan, &value) else { return value };
+    let position = plan.schema().index_of_column(column).unwrap_or(usize::MAX);
+    let all_literals = values.values.iter().all(|row| matches!(row.get(position), Some(Expr::Literal(..))));
+    if !all_literals || values.values.len() != 1 {
+        return value;
+    }
+    values.values[0][position].clone()
+}
+
+fn generate_columns(
+    _session: &Session,
+    builder: LogicalPlanBuilder,
+    state: &datafusion::execution::SessionState,
+    table: &Table,
+) -> Result<LogicalPlanBuilder> {
+    let definition = table.definition();
+    let schema = builder.schema().as_ref().clone();
+    let mut columns = Vec::with_capacity(definition.schema.fields().len());
+    for field in definition.schema.fields() {
+        let value = match definition.generated.get(field.name()) {
+            None => Expr::Column(Column::from_name(field.name())),
+            Some(expression) => {
+                let value = state.create_logical_expr(expression, &schema)?;
+                assign(state, value, &schema, field)?
+            }
+        };
+        columns.push(value.alias(field.name()));
+    }
+    Ok(builder.project(columns)?)
+}
+
+/// `VALUES ($1, $2)` with each parameter cast to its column's type, which the planner does not find out by itself.
+fn typed_placeholders(source: &Query, table: &Table, targets: &[usize]) -> Query {
+    let mut typed = source.clone();
+    let SetExpr::Values(values) = typed.body.as_mut() else { return typed };
+    for row in &mut values.rows {
+        for (expression, target) in row.iter_mut().zip(targets) {
+            if let Some(name) = placeholder(expression)
+                && let Some(cast) = cast_text(&name, table.definition().schema.field(*target).data_type())
+            {
+                *expression = cast;
+            }
+        }
+    }
+    typed
+}
+
+fn placeholder_types(source: &Query, table: &Table, targets: &[usize]) -> Vec<(usize, DataType)> {
+    let SetExpr::Values(values) = source.body.as_ref() else { return vec![] };
+    let schema: &SchemaRef = &table.definition().schema;
+    let typed = values.rows.iter().flat_map(|row| row.iter().zip(targets)).filter_map(|(expression, target)| {
+        let number: usize = placeholder(expression)?.trim_start_matches('$').parse().ok()?;
+        let data_type = schema.field(*target).data_type();
+        // Clients write a vector as its text.
+        let is_vector = matches!(data_type, DataType::FixedSizeList(..));
+        (number > 0).then(|| (number, if is_vector { DataType::Utf8 } else { data_type.clone() }))
+    });
+    typed.collect()
+}
+
+fn placeholder(expression: &SqlExpr) -> Option<String> {
+    match expression {
+        SqlExpr::Value(value) => match &value.value {
+            Value::Placeholder(name) => Some(name.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn cast_text(placeholder: &str, data_type: &DataType) -> Option<SqlExpr> {
+    let type_name = match data_type {
+        DataType::FixedSizeList(..) => "text".to_owned(),
+        other => sql_type_name(other),
+    };
+    let statement = rolloutdb_sql::parse(&format!("SELECT CAST({placeholder} AS {type_name})")).ok()?.pop()?;
+    let Statement::Query(query) = statement else { return None };
+    let SetExpr::Select(mut select) = *query.body else { return None };
+    match select.projection.pop()? {
+        datafusion::sql::sqlparser::ast::SelectItem::UnnamedExpr(cast) => Some(cast),
+        _ => None,
+    }
+}

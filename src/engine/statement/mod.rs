@@ -1,0 +1,143 @@
+//! One executor per statement: a file each, named as in `rolloutdb_sql`.
+
+mod agent;
+mod copy;
+mod explain;
+mod index;
+mod insert;
+mod model;
+mod query;
+mod rollouts;
+mod settings;
+mod table;
+mod train;
+mod transaction;
+
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::ScalarValue;
+use datafusion::error::DataFusionError;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::EmptyRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::sqlparser::ast::ObjectName;
+use futures::StreamExt;
+use rolloutdb_sql::Statement;
+
+use super::session::{DEFAULT_SCHEMA, Description, Response, Session};
+use crate::error::{Error, Result};
+
+/// Runs one statement.
+pub async fn execute(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
+    match statement {
+        Statement::Query(query) => query::execute(session, query, parameters).await,
+        Statement::Explain(explain) => explain::execute(session, explain, parameters).await,
+        Statement::Insert(insert) => insert::execute(session, insert, parameters).await,
+        Statement::CopyFrom(copy) => copy::copy_from(session, copy).await,
+        Statement::CopyTo(copy) => copy::copy_to(session, copy, parameters).await,
+        Statement::CreateTable(create) => table::create(session, create, parameters).await,
+        Statement::DropTable(drop) => table::drop(session, drop).await,
+        Statement::CreateIndex(create) => index::create(session, create).await,
+        Statement::DropIndex(drop) => index::drop(session, drop).await,
+        Statement::CreateModel(create) => model::create(session, create, parameters).await,
+        Statement::DropModel(drop) => model::drop(session, drop),
+        Statement::DescribeModel(describe) => model::describe(session, describe),
+        Statement::CreateAgent(create) => agent::create(session, create).await,
+        Statement::DropAgent(drop) => agent::drop(session, drop),
+        Statement::DescribeAgent(describe) => agent::describe(session, describe),
+        Statement::GenerateRollouts(generate) => rollouts::execute(session, generate, parameters).await,
+        Statement::Train(train) => train::execute(session, train, parameters).await,
+        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables => query::show(session, statement).await,
+        Statement::Show(show) => settings::show(session, show),
+        Statement::Set(set) => settings::set(session, set),
+        Statement::Reset(reset) => settings::reset(session, reset),
+        Statement::Begin(_) | Statement::Commit | Statement::Rollback => transaction::execute(session, statement),
+        Statement::Discard => settings::discard(session),
+        Statement::CreateExtension(create) => settings::create_extension(session, create),
+        Statement::Update(_) | Statement::Delete(_) => Err(not_supported(statement.tag(), "rows can be inserted, and tables dropped")),
+        Statement::Other(_) => Err(not_supported(statement.tag(), "docs/sql.md lists the statements there are")),
+    }
+}
+
+/// Output columns and parameter types of a statement, without running it.
+pub async fn describe(session: &Session, statement: &Statement) -> Result<Description> {
+    match statement {
+        Statement::Query(query) => query::describe(session, query).await,
+        Statement::Insert(insert) => insert::describe(session, insert).await,
+        Statement::Explain(_) => Ok(rows_description(explain::schema())),
+        Statement::DescribeModel(_) => Ok(rows_description(model::description_schema())),
+        Statement::DescribeAgent(_) => Ok(rows_description(agent::description_schema())),
+        Statement::GenerateRollouts(_) => Ok(rows_description(rollouts::summary_schema())),
+        Statement::Train(_) => Ok(rows_description(train::summary_schema())),
+        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables => query::describe_show(session, statement).await,
+        Statement::Show(show) => Ok(rows_description(settings::show_schema(show))),
+        _ => Ok(rows_description(Arc::new(Schema::empty()))),
+    }
+}
+
+/// Whether the statement changes what other sessions see.
+pub fn writes(statement: &Statement) -> bool {
+    matches!(
+        statement,
+        Statement::Insert(_)
+            | Statement::CopyFrom(_)
+            | Statement::CreateTable(_)
+            | Statement::DropTable(_)
+            | Statement::CreateIndex(_)
+            | Statement::DropIndex(_)
+            | Statement::CreateModel(_)
+            | Statement::DropModel(_)
+            | Statement::CreateAgent(_)
+            | Statement::DropAgent(_)
+            | Statement::GenerateRollouts(_)
+            | Statement::Train(_)
+    )
+}
+
+fn rows_description(columns: SchemaRef) -> Description {
+    Description { columns, parameters: vec![] }
+}
+
+fn not_supported(what: &str, instead: &str) -> Error {
+    Error::NotSupported(format!("{what} is not supported yet; {instead}"))
+}
+
+fn done(tag: impl Into<String>) -> Response {
+    Response::Done { tag: tag.into() }
+}
+
+/// Rows that are there already, as a response.
+fn rows(tag: &str, batch: RecordBatch) -> Response {
+    let stream = RecordBatchStreamAdapter::new(batch.schema(), futures::stream::iter([Ok(batch)]));
+    Response::Rows { stream: Box::pin(stream), tag: tag.to_owned() }
+}
+
+/// The rows of a command: none, without columns.
+pub fn empty_rows() -> SendableRecordBatchStream {
+    Box::pin(EmptyRecordBatchStream::new(Arc::new(Schema::empty())))
+}
+
+/// Runs a stream to its end.
+pub async fn drain(mut stream: SendableRecordBatchStream) -> Result<()> {
+    while let Some(batch) = stream.next().await {
+        batch?;
+    }
+    Ok(())
+}
+
+/// `[rolloutdb.][schema.]table` as written: (schema, table).
+fn table_name(name: &ObjectName) -> Result<(String, String)> {
+    let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(|ident| ident.value.clone()).collect();
+    match parts.as_slice() {
+        [table] => Ok((DEFAULT_SCHEMA.to_owned(), table.clone())),
+        [schema, table] => Ok((schema.clone(), table.clone())),
+        [catalog, schema, table] if catalog == super::session::CATALOG_NAME => Ok((schema.clone(), table.clone())),
+        _ => Err(Error::NotSupported(format!("{name} names another database; there is one, {}", super::session::CATALOG_NAME))),
+    }
+}
+
+fn arrow(error: arrow::error::ArrowError) -> Error {
+    Error::from(DataFusionError::from(error))
+}

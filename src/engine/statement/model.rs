@@ -1,0 +1,104 @@
+//! CREATE MODEL, DROP MODEL, DESCRIBE MODEL.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::common::ScalarValue;
+use futures::TryStreamExt;
+use rolloutdb_sql::{CreateModel, DescribeModel, DropModel};
+
+use super::{arrow, done, rows};
+use crate::engine::options;
+use crate::engine::planning::plan_query;
+use crate::engine::session::{Response, Session};
+use crate::error::{Error, Result};
+use crate::models::{self, Task};
+use crate::value::Value;
+
+pub async fn create(session: &Session, create: &CreateModel, parameters: &[ScalarValue]) -> Result<Response> {
+    let shared = &session.database().shared;
+    if create.if_not_exists && shared.registry.get(&create.name).is_ok() {
+        session.notices().notice(format!("model \"{}\" already exists, skipping", create.name));
+        return Ok(done("CREATE MODEL"));
+    }
+    let (mut values, mut task) = (Vec::new(), None);
+    for (name, value) in create.options.iter() {
+        match (name, options::value(name, value)?) {
+            ("task", Value::Text(text)) => task = Some(task_named(&text)?),
+            (_, value) => values.push((name.to_owned(), value)),
+        }
+    }
+    let texts = texts(session, create, parameters).await?;
+    let request = models::CreateModel { name: create.name.clone(), source: create.source.clone(), task, options: values, texts };
+    let registry = Arc::clone(&shared.registry);
+    // Copying weights and training a tokenizer take seconds of file and processor time.
+    tokio::task::spawn_blocking(move || registry.create(request)).await.map_err(|error| Error::Internal(error.to_string()))??;
+    Ok(done("CREATE MODEL"))
+}
+
+fn task_named(text: &str) -> Result<Task> {
+    match text {
+        "generate" => Ok(Task::Generate),
+        "embed" => Ok(Task::Embed),
+        other => Err(Error::InvalidParameter {
+            name: "task".to_owned(),
+            found: format!("'{other}'"),
+            expected: "'generate' or 'embed'".to_owned(),
+        }),
+    }
+}
+
+/// The first column of the USING query: the texts that a tokenizer is trained on.
+async fn texts(session: &Session, create: &CreateModel, parameters: &[ScalarValue]) -> Result<Vec<String>> {
+    let Some(query) = &create.using else { return Ok(vec![]) };
+    let mut stream = plan_query(session, query, parameters).await?.stream().await?;
+    let mut texts = Vec::new();
+    while let Some(batch) = stream.try_next().await? {
+        let column = batch.columns().first().filter(|column| matches!(column.data_type(), DataType::Utf8)).ok_or_else(|| Error::WrongType {
+            what: "first column of CREATE MODEL ... USING".to_owned(),
+            found: "no text".to_owned(),
+            expected: "text".to_owned(),
+        })?;
+        texts.extend(column.as_string::<i32>().iter().flatten().map(str::to_owned));
+    }
+    Ok(texts)
+}
+
+pub fn drop(session: &Session, drop: &DropModel) -> Result<Response> {
+    match session.database().shared.registry.drop_model(&drop.name) {
+        Err(Error::UnknownObject { .. }) if drop.if_exists => {
+            session.notices().notice(format!("model \"{}\" does not exist, skipping", drop.name));
+        }
+        other => other?,
+    }
+    Ok(done("DROP MODEL"))
+}
+
+pub fn description_schema() -> SchemaRef {
+    let text = |name: &str| Field::new(name, DataType::Utf8, false);
+    Arc::new(Schema::new(vec![text("property"), text("value")]))
+}
+
+/// What it is and where it came from: the statement, base, options and figures of the training that made it.
+pub fn describe(session: &Session, describe: &DescribeModel) -> Result<Response> {
+    let info = session.database().shared.registry.get(&describe.name)?;
+    let mut properties = vec![
+        ("name".to_owned(), info.name.clone()),
+        ("version".to_owned(), info.version.to_string()),
+        ("task".to_owned(), info.task.to_string()),
+        ("architecture".to_owned(), info.architecture.clone()),
+        ("parameter_count".to_owned(), info.parameter_count.to_string()),
+        ("source".to_owned(), info.source.clone()),
+        ("directory".to_owned(), info.directory.display().to_string()),
+    ];
+    if let serde_json::Value::Object(lineage) = &info.lineage {
+        properties.extend(lineage.iter().map(|(name, value)| {
+            let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            (format!("lineage.{name}"), text)
+        }));
+    }
+    let names = StringArray::from_iter_values(properties.iter().map(|(name, _)| name));
+    let values = StringArray::from_iter_values(properties.iter().map(|(_, value)| value));
+    Ok(rows("DESCRIBE", RecordBatch::try_new(description_schema(), vec![Arc::new(names), Arc::new(values)]).map_err(arrow)?))
+}

@@ -1,0 +1,38 @@
+//! BEGIN, COMMIT, ROLLBACK: for clients that put them round single statements.
+//!
+//! Every statement commits by itself. A ROLLBACK after a write would have to undo it; it is refused, never pretended.
+
+use rolloutdb_sql::Statement;
+
+use super::done;
+use crate::engine::session::{Response, Session, TransactionStatus};
+use crate::error::{Error, Result};
+
+pub fn execute(session: &Session, statement: &Statement) -> Result<Response> {
+    let status = session.transaction_status();
+    match statement {
+        Statement::Begin(_) => {
+            if status == TransactionStatus::InTransaction {
+                session.notices().warning("there is already a transaction in progress");
+            }
+            session.begin();
+            Ok(done("BEGIN"))
+        }
+        Statement::Commit => {
+            session.set_transaction_status(TransactionStatus::Idle);
+            Ok(done(if status == TransactionStatus::Failed { "ROLLBACK" } else { "COMMIT" }))
+        }
+        _ => {
+            if status == TransactionStatus::Idle {
+                session.notices().warning("there is no transaction in progress");
+            }
+            session.set_transaction_status(TransactionStatus::Idle);
+            if status != TransactionStatus::Idle && session.has_written() {
+                return Err(Error::NotSupported(
+                    "ROLLBACK cannot undo what this transaction wrote: every statement commits by itself".to_owned(),
+                ));
+            }
+            Ok(done("ROLLBACK"))
+        }
+    }
+}

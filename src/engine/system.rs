@@ -1,0 +1,246 @@
+//! What every database has in schema `rollout`: the prompts, the metrics of trainings, and views over models, agents and indexes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use async_trait::async_trait;
+use datafusion::catalog::{Session as PlannerSession, TableProvider};
+use datafusion::datasource::memory::MemorySourceConfig;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use datafusion::logical_expr::{Expr, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::future::BoxFuture;
+use rolloutdb_catalogs::{Catalog, system};
+
+use super::AgentRegistry;
+use super::database::Shared;
+use crate::agent::builtin_prompts;
+use crate::error::{Error, Result};
+use crate::models::Registry;
+
+/// Makes the system tables that are missing, fills `rollout.prompts` the first time, and shows the views.
+pub async fn install(shared: &Shared) -> Result<()> {
+    let catalog = &shared.catalog;
+    catalog.create_system_tables().await?;
+    fill_prompts(catalog).await?;
+    let (registry, agents) = (Arc::clone(&shared.registry), shared.agents.clone());
+    // The catalog keeps its views: a strong reference to it in one of them would keep it, and its lock, for ever.
+    let indexed = Arc::downgrade(catalog);
+    let views = [
+        ("models", View::new(models_schema(), move || ready(models(&registry)))),
+        ("agents", View::new(agents_schema(), move || ready(agents_batch(&agents)))),
+        ("indexes", View::new(indexes_schema(), move || {
+            let catalog = indexed.upgrade();
+            Box::pin(async move {
+                match catalog {
+                    Some(catalog) => indexes(&catalog).await,
+                    None => Err(Error::Internal("the database is closed".to_owned())),
+                }
+            })
+        })),
+    ];
+    for (name, view) in views {
+        catalog.register_virtual(system::SYSTEM_SCHEMA, name, Arc::new(view))?;
+    }
+    Ok(())
+}
+
+async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {
+    let table = catalog.table(system::SYSTEM_SCHEMA, "prompts").await?;
+    if table.row_count().await? > 0 {
+        return Ok(());
+    }
+    let rows = builtin_prompts();
+    let column = |read: fn(&crate::agent::PromptRow) -> &str| Arc::new(StringArray::from_iter_values(rows.iter().map(read)));
+    let batch = RecordBatch::try_new(
+        Arc::clone(&table.definition().schema),
+        vec![
+            column(|row| &row.prompt_set),
+            column(|row| &row.protocol),
+            column(|row| &row.state),
+            column(|row| &row.template),
+        ],
+    );
+    let batch = batch.map_err(DataFusionError::from)?;
+    let stream = RecordBatchStreamAdapter::new(batch.schema(), futures::stream::iter([Ok(batch)]));
+    table.append(Box::pin(stream)).await?;
+    Ok(())
+}
+
+type Build = Box<dyn Fn() -> BoxFuture<'static, Result<RecordBatch>> + Send + Sync>;
+
+fn ready(batch: Result<RecordBatch>) -> BoxFuture<'static, Result<RecordBatch>> {
+    Box::pin(std::future::ready(batch))
+}
+
+/// A read-only table whose rows are made when it is scanned.
+struct View {
+    schema: SchemaRef,
+    build: Build,
+}
+
+impl View {
+    fn new(schema: SchemaRef, build: impl Fn() -> BoxFuture<'static, Result<RecordBatch>> + Send + Sync + 'static) -> Self {
+        Self { schema, build: Box::new(build) }
+    }
+}
+
+impl fmt::Debug for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("View").field("schema", &self.schema).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl TableProvider for View {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::View
+    }
+
+    async fn scan(
+        &self,
+        _: &dyn PlannerSession,
+        projection: Option<&Vec<usize>>,
+        _: &[Expr],
+        _: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let batch = (self.build)().await?;
+        let plan = MemorySourceConfig::try_new_exec(&[vec![batch]], Arc::clone(&self.schema), projection.cloned())?;
+        Ok(plan)
+    }
+}
+
+fn text(name: &str) -> Field {
+    Field::new(name, DataType::Utf8, false)
+}
+
+fn count(name: &str) -> Field {
+    Field::new(name, DataType::Int64, false)
+}
+
+fn models_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        text("name"),
+        Field::new("version", DataType::Int32, false),
+        text("task"),
+        text("architecture"),
+        count("parameter_count"),
+        text("source"),
+        text("lineage"),
+        count("created_at_ms"),
+    ]))
+}
+
+fn models(registry: &Registry) -> Result<RecordBatch> {
+    let models = registry.list()?;
+    let texts = |read: &dyn Fn(&crate::models::ModelInfo) -> String| Arc::new(StringArray::from_iter_values(models.iter().map(read)));
+    let batch = RecordBatch::try_new(
+        models_schema(),
+        vec![
+            texts(&|model| model.name.clone()),
+            Arc::new(Int32Array::from_iter_values(models.iter().map(|model| model.version as i32))),
+            texts(&|model| model.task.to_string()),
+            texts(&|model| model.architecture.clone()),
+            Arc::new(Int64Array::from_iter_values(models.iter().map(|model| model.parameter_count as i64))),
+            texts(&|model| model.source.clone()),
+            texts(&|model| model.lineage.to_string()),
+            Arc::new(Int64Array::from_iter_values(models.iter().map(|model| model.created_at_ms))),
+        ],
+    );
+    Ok(batch.map_err(DataFusionError::from)?)
+}
+
+fn agents_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        text("name"),
+        text("policy"),
+        text("corpus"),
+        text("retriever"),
+        count("k"),
+        text("protocol"),
+        text("prompts"),
+        count("max_steps"),
+        count("max_tokens"),
+        Field::new("temperature", DataType::Float64, false),
+        Field::new("top_p", DataType::Float64, false),
+        count("seed"),
+        count("created_at_ms"),
+    ]))
+}
+
+fn agents_batch(agents: &AgentRegistry) -> Result<RecordBatch> {
+    use super::AgentDefinition as Agent;
+    let agents = agents.list();
+    let texts = |read: fn(&Agent) -> &str| Arc::new(StringArray::from_iter_values(agents.iter().map(read)));
+    let counts = |read: fn(&Agent) -> i64| Arc::new(Int64Array::from_iter_values(agents.iter().map(read)));
+    let floats = |read: fn(&Agent) -> f64| Arc::new(Float64Array::from_iter_values(agents.iter().map(read)));
+    let batch = RecordBatch::try_new(
+        agents_schema(),
+        vec![
+            texts(|agent| &agent.name),
+            texts(|agent| &agent.options.policy),
+            texts(|agent| &agent.options.corpus),
+            texts(|agent| agent.options.retriever.as_str()),
+            counts(|agent| agent.options.k as i64),
+            texts(|agent| &agent.options.protocol),
+            texts(|agent| &agent.options.prompts),
+            counts(|agent| agent.options.max_steps as i64),
+            counts(|agent| agent.options.max_tokens as i64),
+            floats(|agent| agent.options.temperature),
+            floats(|agent| agent.options.top_p),
+            counts(|agent| agent.options.seed),
+            counts(|agent| agent.created_at_ms),
+        ],
+    );
+    Ok(batch.map_err(DataFusionError::from)?)
+}
+
+fn indexes_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        text("schema_name"),
+        text("table_name"),
+        text("name"),
+        text("column_name"),
+        text("method"),
+        Field::new("metric", DataType::Utf8, true),
+        count("rows_indexed"),
+        count("rows_unindexed"),
+    ]))
+}
+
+async fn indexes(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
+    let mut found = Vec::new();
+    for schema in datafusion::catalog::CatalogProvider::schema_names(catalog.as_ref()) {
+        let Ok(tables) = catalog.tables(&schema) else { continue };
+        for name in tables {
+            let table = catalog.table(&schema, &name).await?;
+            for index in table.indexes().await? {
+                found.push((schema.clone(), name.clone(), index));
+            }
+        }
+    }
+    let texts = |read: &dyn Fn(&(String, String, rolloutdb_catalogs::IndexInfo)) -> String| {
+        Arc::new(StringArray::from_iter_values(found.iter().map(read)))
+    };
+    let batch = RecordBatch::try_new(
+        indexes_schema(),
+        vec![
+            texts(&|(schema, _, _)| schema.clone()),
+            texts(&|(_, table, _)| table.clone()),
+            texts(&|(_, _, index)| index.name.clone()),
+            texts(&|(_, _, index)| index.column.clone()),
+            texts(&|(_, _, index)| index.kind.name().to_owned()),
+            Arc::new(found.iter().map(|(_, _, index)| index.metric.map(|metric| metric.name())).collect::<StringArray>()),
+            Arc::new(Int64Array::from_iter_values(found.iter().map(|(_, _, index)| index.rows_indexed as i64))),
+            Arc::new(Int64Array::from_iter_values(found.iter().map(|(_, _, index)| index.rows_unindexed as i64))),
+        ],
+    );
+    Ok(batch.map_err(DataFusionError::from)?)
+}

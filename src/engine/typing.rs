@@ -1,0 +1,71 @@
+//! Types between SQL text and Arrow, where DataFusion's own coercions are wrong or missing.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::DFSchema;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::{Expr, ExprSchemable, cast, lit};
+
+use crate::error::{Error, Result};
+
+/// The name of a type as one writes it in SQL: `vector(384)`, `text[]`, `bigint`.
+pub fn sql_type_name(data_type: &DataType) -> String {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "text".to_owned(),
+        DataType::Boolean => "boolean".to_owned(),
+        DataType::Int16 => "smallint".to_owned(),
+        DataType::Int32 => "integer".to_owned(),
+        DataType::Int64 => "bigint".to_owned(),
+        DataType::Float32 => "real".to_owned(),
+        DataType::Float64 => "double precision".to_owned(),
+        DataType::Binary | DataType::LargeBinary => "bytea".to_owned(),
+        DataType::Date32 => "date".to_owned(),
+        DataType::Timestamp(_, None) => "timestamp".to_owned(),
+        DataType::Timestamp(_, Some(_)) => "timestamptz".to_owned(),
+        DataType::Decimal128(precision, scale) => format!("numeric({precision},{scale})"),
+        DataType::FixedSizeList(_, width) => format!("vector({width})"),
+        DataType::List(item) => format!("{}[]", sql_type_name(item.data_type())),
+        other => other.to_string(),
+    }
+}
+
+/// `value` as a value of the column, as an assignment in PostgreSQL: text becomes a vector, numbers become each other; nothing becomes a list
+/// by being wrapped, which Arrow's cast would do silently.
+///
+/// # Errors
+/// [`Error::WrongType`] naming the column.
+pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Field) -> Result<Expr> {
+    let found = value.get_type(schema)?;
+    let target = column.data_type();
+    match (&found, target) {
+        (found, target) if found == target => Ok(value),
+        (DataType::Null, _) => Ok(cast(value, target.clone())),
+        (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, DataType::FixedSizeList(_, width)) => {
+            let function = state.scalar_functions().get("vector_in").cloned();
+            let function = function.ok_or_else(|| Error::Internal("vector_in is not registered".to_owned()))?;
+            Ok(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(&function), vec![value, lit(i64::from(*width))])))
+        }
+        (DataType::FixedSizeList(_, found_width), DataType::FixedSizeList(_, width)) if found_width != width => Err(wrong(column, &found)),
+        (found, DataType::List(_) | DataType::FixedSizeList(..)) if !is_list(found) => Err(wrong(column, found)),
+        (found, target) if is_list(found) && !is_list(target) => Err(wrong(column, found)),
+        (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, target) if target.is_numeric() || *target == DataType::Boolean => {
+            // A quoted constant takes the column's type, as in PostgreSQL; a text column does not.
+            if matches!(value, Expr::Literal(..)) { Ok(cast(value, target.clone())) } else { Err(wrong(column, &found)) }
+        }
+        _ => Ok(cast(value, target.clone())),
+    }
+}
+
+fn is_list(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..))
+}
+
+fn wrong(column: &Field, found: &DataType) -> Error {
+    Error::WrongType {
+        what: format!("value for column {}", column.name()),
+        found: sql_type_name(found),
+        expected: sql_type_name(column.data_type()),
+    }
+}

@@ -1,0 +1,149 @@
+//! The one error type of the root crate: variants by what a caller would do about them, fields for what was found.
+//!
+//! `src/server/sqlstate.rs` maps every variant to its SQLSTATE without a catch-all arm, so a new variant asks for its code.
+//! Our errors cross DataFusion inside `DataFusionError::External`; [`Error::from`] finds them again along the source chain.
+
+use std::path::PathBuf;
+
+use datafusion::error::DataFusionError;
+
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A model, agent, index, job or prompt set that does not exist (42704).
+    #[error("unknown {kind} \"{name}\"{}", known_list(.known))]
+    UnknownObject { kind: &'static str, name: String, known: Vec<String> },
+
+    /// A model, agent or index that exists already (42710).
+    #[error("{kind} \"{name}\" already exists")]
+    DuplicateObject { kind: &'static str, name: String },
+
+    /// An option or argument that the statement does not have (22023).
+    #[error("unknown {kind} \"{name}\" of {of}{}; it has: {}", did_you_mean(.name, .known), .known.join(", "))]
+    UnknownOption { kind: &'static str, name: String, of: String, known: Vec<String> },
+
+    /// An option, argument or setting out of its range or of the wrong form (22023).
+    #[error("{name} = {found} is out of range: expected {expected}")]
+    InvalidParameter { name: String, found: String, expected: String },
+
+    /// A column that a statement needs and its query does not give (42703).
+    #[error("{of} needs a column \"{name}\"; the query gives: {}", .known.join(", "))]
+    MissingColumn { of: String, name: String, known: Vec<String> },
+
+    /// A generated column that is given a value (428C9).
+    #[error("column \"{0}\" is generated and takes no value; leave it out of the column list")]
+    GeneratedColumn(String),
+
+    /// As many values as columns are needed (42601).
+    #[error("{0}")]
+    ColumnCount(String),
+
+    /// A value of the wrong type or a vector of the wrong width (42804).
+    #[error("{what} is {found}, expected {expected}")]
+    WrongType { what: String, found: String, expected: String },
+
+    /// The statement is right but the database is not ready for it: training without rows, search in an empty corpus (55000).
+    #[error("{0}")]
+    NotReady(String),
+
+    /// Valid, and not supported yet (0A000).
+    #[error("{0}")]
+    NotSupported(String),
+
+    /// A statement after an error inside a transaction block (25P02).
+    #[error("current transaction is aborted; statements are refused until ROLLBACK or COMMIT")]
+    TransactionAborted,
+
+    /// Cancelled by the client, a timeout or a shutdown (57014).
+    #[error("{0} was cancelled")]
+    Cancelled(&'static str),
+
+    /// A budget of memory, tokens or rows was exceeded (53200).
+    #[error("{0}")]
+    OutOfMemory(String),
+
+    /// Reading or writing a file failed (58030; 58P01 when it does not exist).
+    #[error("{}: {source}", .path.display())]
+    Io { path: PathBuf, source: std::io::Error },
+
+    /// A file is not what it claims to be: truncated weights, a broken tokenizer (XX001).
+    #[error("{} is damaged or not readable: {reason}", .path.display())]
+    Damaged { path: PathBuf, reason: String },
+
+    /// A value or line of an input file that does not fit (22P04).
+    #[error("{}{}: {reason}", .path.display(), .line.map(|line| format!(", line {line}")).unwrap_or_default())]
+    BadInput { path: PathBuf, line: Option<usize>, reason: String },
+
+    /// Arithmetic failed: a loss that is not a number, shapes that do not fit (XX000).
+    #[error("{0}")]
+    Tensor(#[from] candle_core::Error),
+
+    /// Training met a loss or a gradient that is not a number; the weights before the step are untouched (22003).
+    #[error("training stopped at step {step}: the {what} is {value}; try a lower learning_rate, and look for extreme rows")]
+    Diverged { step: usize, what: &'static str, value: f64 },
+
+    /// Our bug (XX000).
+    #[error("internal error: {0}; please report it")]
+    Internal(String),
+
+    #[error(transparent)]
+    Sql(#[from] rolloutdb_sql::Error),
+    #[error(transparent)]
+    Udf(#[from] rolloutdb_udfs::Error),
+    #[error(transparent)]
+    Catalog(#[from] rolloutdb_catalogs::Error),
+    #[error(transparent)]
+    DataFusion(DataFusionError),
+}
+
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::DataFusion(inner) => inner,
+            other => Self::External(Box::new(other)),
+        }
+    }
+}
+
+impl From<DataFusionError> for Error {
+    /// Unwraps an [`Error`] of ours that travelled through DataFusion; anything else stays a DataFusion error.
+    fn from(error: DataFusionError) -> Self {
+        match error {
+            DataFusionError::External(inner) => match inner.downcast::<Self>() {
+                Ok(ours) => *ours,
+                Err(inner) => Self::DataFusion(DataFusionError::External(inner)),
+            },
+            DataFusionError::Context(_, inner) if ours(&inner) => Self::from(*inner),
+            DataFusionError::Diagnostic(_, inner) if ours(&inner) => Self::from(*inner),
+            other => Self::DataFusion(other),
+        }
+    }
+}
+
+fn ours(error: &DataFusionError) -> bool {
+    match error {
+        DataFusionError::External(inner) => inner.is::<Error>(),
+        DataFusionError::Context(_, inner) | DataFusionError::Diagnostic(_, inner) => ours(inner),
+        _ => false,
+    }
+}
+
+fn known_list(known: &[String]) -> String {
+    if known.is_empty() { String::new() } else { format!("; known: {}", known.join(", ")) }
+}
+
+fn did_you_mean(name: &str, known: &[String]) -> String {
+    nearest(name, known).map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default()
+}
+
+/// The known name with the smallest edit distance to `name`, if that is at most a third of its length (at least 2).
+pub fn nearest<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
+    let limit = (name.chars().count() / 3).max(2);
+    known
+        .iter()
+        .map(|candidate| (datafusion::common::utils::datafusion_strsim::levenshtein(name, candidate), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate.as_str())
+}

@@ -1,0 +1,21 @@
+//! RolloutDB: an embedded SQL database for process-supervised agentic retrieval-augmented generation.
+//!
+//! [`Database::open`] opens a data directory, [`Database::session`] gives a session, [`Session::sql`] runs SQL. The binary `rolloutdb` serves the
+//! same over the Postgres protocol. `ARCHITECTURE.md` has the map of the modules.
+
+// The futures of a statement nest through DataFusion, Lance and the agent.
+#![recursion_limit = "512"]
+
+pub mod agent;
+pub mod engine;
+pub mod error;
+pub mod models;
+pub mod server;
+pub mod training;
+pub mod value;
+
+pub use engine::{Database, Session};
+pub use error::{Error, Result};
+
+/// What clients are told as `server_version`: the version of PostgreSQL whose protocol and dialect are followed, and ours.
+pub const SERVER_VERSION: &str = concat!("16.0 (RolloutDB ", env!("CARGO_PKG_VERSION"), ")");

@@ -1,0 +1,74 @@
+//! Is this directory a model that we can run? Read from the configurations and file headers, without loading the weights.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::config::{CONFIG_FILE, DecoderConfig, EncoderConfig, first_architecture, read_json};
+use super::embedder::EmbedderSettings;
+use super::encoder::tensor_prefix;
+use super::registry::Task;
+use super::tokenizer::{TOKENIZER_FILE, Tokenizer};
+use super::weights::{check_shapes, read_shapes};
+use crate::error::{Error, Result};
+
+/// What a model directory holds.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Checkpoint {
+    pub task: Task,
+    pub architecture: String,
+    /// A tied head counts once.
+    pub parameter_count: u64,
+}
+
+/// Checks configuration, tokenizer, and the name and shape of every weight.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Damaged`] for anything missing, truncated or of the wrong shape, [`Error::NotSupported`] for an
+/// architecture that we do not have.
+pub fn inspect(directory: &Path) -> Result<Checkpoint> {
+    let path = directory.join(CONFIG_FILE);
+    let config = read_json(&path)?;
+    match config.get("model_type").and_then(Value::as_str) {
+        Some("qwen2") => inspect_decoder(directory, &config),
+        Some("bert" | "roberta" | "xlm-roberta") => inspect_encoder(directory, &config),
+        Some(other) => {
+            let known = "qwen2 (task generate), bert, roberta and xlm-roberta (task embed)";
+            Err(Error::NotSupported(format!("models of type \"{other}\" are not supported; supported: {known}")))
+        }
+        None => Err(Error::Damaged { path, reason: "the field \"model_type\" is missing".to_owned() }),
+    }
+}
+
+fn inspect_decoder(directory: &Path, value: &Value) -> Result<Checkpoint> {
+    let config = DecoderConfig::from_json(value, &directory.join(CONFIG_FILE))?;
+    let expected = config.tensor_shapes();
+    check_shapes(directory, &read_shapes(directory)?, &expected)?;
+    check_tokenizer(directory, config.vocab_size)?;
+    let architecture = first_architecture(value).unwrap_or("Qwen2ForCausalLM").to_owned();
+    Ok(Checkpoint { task: Task::Generate, architecture, parameter_count: count(&expected) })
+}
+
+fn inspect_encoder(directory: &Path, value: &Value) -> Result<Checkpoint> {
+    let config = EncoderConfig::from_json(value, &directory.join(CONFIG_FILE))?;
+    let found = read_shapes(directory)?;
+    let prefix = tensor_prefix(&found);
+    let expected: Vec<_> = config.tensor_shapes().into_iter().map(|(name, shape)| (format!("{prefix}{name}"), shape)).collect();
+    check_shapes(directory, &found, &expected)?;
+    check_tokenizer(directory, config.vocab_size)?;
+    EmbedderSettings::load(directory)?;
+    Ok(Checkpoint { task: Task::Embed, architecture: config.architecture, parameter_count: count(&expected) })
+}
+
+fn check_tokenizer(directory: &Path, vocab_size: usize) -> Result<()> {
+    let ids = Tokenizer::load(directory)?.vocab_size();
+    if ids > vocab_size {
+        let reason = format!("the tokenizer has {ids} ids, the model's vocabulary {vocab_size}");
+        return Err(Error::Damaged { path: directory.join(TOKENIZER_FILE), reason });
+    }
+    Ok(())
+}
+
+fn count(tensors: &[(String, Vec<usize>)]) -> u64 {
+    tensors.iter().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum()
+}

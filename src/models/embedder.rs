@@ -1,0 +1,260 @@
+//! Texts to vectors: the encoder with the pooling, the prompts and the limit that its sentence-transformers files ask for.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::config::read_json;
+use super::encoder::Encoder;
+use super::owner::Owner;
+use super::registry::ModelInfo;
+use super::tokenizer::{TOKENIZER_CONFIG_FILE, Tokenizer};
+use crate::error::{Error, Result};
+
+/// Tokens of one forward. Small, so that a long column of texts lets decode steps of other callers in between.
+const BATCH_TOKENS: usize = 1024;
+/// Below this norm a vector is left as it is, as sentence-transformers does.
+const NORM_MIN: f32 = 1e-12;
+
+/// How hidden states become one vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooling {
+    /// The mean over all tokens.
+    Mean,
+    /// The first token.
+    Cls,
+}
+
+/// What the files beside an encoder say about its use. Without them: mean, normalised, no prompts.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EmbedderSettings {
+    pub pooling: Pooling,
+    /// Vectors have length 1.
+    pub normalise: bool,
+    /// Longest text in tokens; longer ones are cut. `None`: what the encoder can read.
+    pub max_tokens: Option<usize>,
+    /// Put before a query.
+    pub query_prompt: String,
+    /// Put before a passage.
+    pub passage_prompt: String,
+}
+
+/// An encoder in memory with its tokenizer.
+#[derive(Debug)]
+pub struct LoadedEmbedder {
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    settings: EmbedderSettings,
+}
+
+/// A handle to an embedding model; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Embedder {
+    info: Arc<ModelInfo>,
+    model: Arc<LoadedEmbedder>,
+    owner: Owner,
+}
+
+impl EmbedderSettings {
+    /// Reads `modules.json`, the pooling's `config.json`, `sentence_bert_config.json` and `config_sentence_transformers.json`
+    /// as far as they are there.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`], [`Error::NotSupported`] for a pooling or a module that we do not compute.
+    pub fn load(directory: &Path) -> Result<Self> {
+        let (pooling, normalise) = match read_optional(&directory.join("modules.json"))? {
+            Some(modules) => read_modules(directory, &modules)?,
+            None => (Pooling::Mean, true),
+        };
+        let prompts = read_optional(&directory.join("config_sentence_transformers.json"))?.unwrap_or_default();
+        let prompt = |names: &[&str]| {
+            let default = prompts.get("default_prompt_name").and_then(Value::as_str);
+            let mut names = names.iter().copied().chain(default);
+            names.find_map(|name| prompts.get("prompts")?.get(name)?.as_str()).unwrap_or_default().to_owned()
+        };
+        Ok(Self {
+            pooling,
+            normalise,
+            max_tokens: max_tokens(directory)?,
+            query_prompt: prompt(&["query"]),
+            passage_prompt: prompt(&["passage", "document"]),
+        })
+    }
+}
+
+impl LoadedEmbedder {
+    /// Loads a model directory.
+    ///
+    /// # Errors
+    /// As [`Encoder::load`], [`Tokenizer::load`] and [`EmbedderSettings::load`].
+    pub fn load(directory: &Path) -> Result<Self> {
+        let (encoder, settings) = (Encoder::load(directory)?, EmbedderSettings::load(directory)?);
+        let max_tokens = settings.max_tokens.unwrap_or(usize::MAX).min(encoder.max_tokens());
+        let tokenizer = Tokenizer::load_truncating(directory, max_tokens)?;
+        Ok(Self { encoder, tokenizer, settings })
+    }
+
+    /// Width of the vectors.
+    pub fn dim(&self) -> usize {
+        self.encoder.config().hidden_size
+    }
+
+    /// Vectors `[texts, dim]` of tokenized texts.
+    ///
+    /// # Errors
+    /// As [`Encoder::hidden`].
+    pub fn embed_tokens(&self, texts: &[Vec<u32>]) -> Result<Vec<f32>> {
+        let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
+        let hidden = self.encoder.hidden(&texts.concat(), &lengths)?;
+        let mut vectors = Vec::with_capacity(texts.len() * self.dim());
+        let mut rows = hidden.chunks_exact(self.dim());
+        for length in lengths {
+            let rows: Vec<&[f32]> = rows.by_ref().take(length).collect();
+            vectors.extend(self.pool(&rows));
+        }
+        Ok(vectors)
+    }
+
+    /// Token ids of texts, with the prompt of the kind before each.
+    fn encode(&self, texts: &[String], prompt: &str) -> Result<Vec<Vec<u32>>> {
+        texts.iter().map(|text| self.tokenizer.encode_with_special_tokens(&format!("{prompt}{text}"))).collect()
+    }
+
+    fn pool(&self, rows: &[&[f32]]) -> Vec<f32> {
+        let mut vector = match self.settings.pooling {
+            Pooling::Cls => rows.first().map_or_else(|| vec![0.0; self.dim()], |row| row.to_vec()),
+            Pooling::Mean => mean(rows, self.dim()),
+        };
+        if self.settings.normalise {
+            let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt().max(NORM_MIN);
+            vector.iter_mut().for_each(|x| *x /= norm);
+        }
+        vector
+    }
+}
+
+impl Embedder {
+    pub(super) fn new(info: Arc<ModelInfo>, model: Arc<LoadedEmbedder>, owner: Owner) -> Self {
+        Self { info, model, owner }
+    }
+
+    /// The model that embeds.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// Width of the vectors.
+    pub fn dim(&self) -> usize {
+        self.model.dim()
+    }
+
+    /// Whether the vectors have length 1.
+    pub fn is_normalised(&self) -> bool {
+        self.model.settings.normalise
+    }
+
+    /// Vectors `[texts, dim]` of search queries, in the order of `texts`.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the model thread has ended.
+    pub async fn embed_queries(&self, texts: Vec<String>) -> Result<Vec<f32>> {
+        self.embed(texts, |settings| &settings.query_prompt).await
+    }
+
+    /// Vectors `[texts, dim]` of passages, in the order of `texts`. Errors as [`Self::embed_queries`].
+    pub async fn embed_passages(&self, texts: Vec<String>) -> Result<Vec<f32>> {
+        self.embed(texts, |settings| &settings.passage_prompt).await
+    }
+
+    async fn embed(&self, texts: Vec<String>, prompt: fn(&EmbedderSettings) -> &String) -> Result<Vec<f32>> {
+        let model = Arc::clone(&self.model);
+        let encode = move || model.encode(&texts, prompt(&model.settings));
+        let encoded = tokio::task::spawn_blocking(encode).await.map_err(|error| Error::Internal(error.to_string()))??;
+        let dim = self.dim();
+        let mut vectors = vec![0.0; encoded.len() * dim];
+        for batch in batches(&encoded) {
+            let (model, tokens) = (Arc::clone(&self.model), batch.iter().map(|index| encoded[*index].clone()).collect::<Vec<_>>());
+            let rows = self.owner.run(move || model.embed_tokens(&tokens)).await?;
+            for (index, row) in batch.into_iter().zip(rows.chunks_exact(dim)) {
+                vectors[index * dim..][..dim].copy_from_slice(row);
+            }
+        }
+        Ok(vectors)
+    }
+}
+
+/// Indices of texts of similar lengths, at most [`BATCH_TOKENS`] tokens together (one text may be longer).
+fn batches(texts: &[Vec<u32>]) -> Vec<Vec<usize>> {
+    let mut order: Vec<usize> = (0..texts.len()).collect();
+    order.sort_by_key(|index| texts[*index].len());
+    let mut batches: Vec<Vec<usize>> = Vec::new();
+    let mut tokens = usize::MAX;
+    for index in order {
+        tokens = tokens.saturating_add(texts[index].len());
+        match batches.last_mut().filter(|_| tokens <= BATCH_TOKENS) {
+            Some(batch) => batch.push(index),
+            None => {
+                tokens = texts[index].len();
+                batches.push(vec![index]);
+            }
+        }
+    }
+    batches
+}
+
+fn mean(rows: &[&[f32]], dim: usize) -> Vec<f32> {
+    let mut sum = vec![0.0; dim];
+    rows.iter().for_each(|row| sum.iter_mut().zip(*row).for_each(|(sum, x)| *sum += x));
+    let scale = 1.0 / rows.len().max(1) as f32;
+    sum.iter_mut().for_each(|x| *x *= scale);
+    sum
+}
+
+fn read_optional(path: &Path) -> Result<Option<Value>> {
+    if path.exists() { read_json(path).map(Some) } else { Ok(None) }
+}
+
+/// Pooling and normalisation from the list of modules; module types are Python classes, of which the last part counts.
+fn read_modules(directory: &Path, modules: &Value) -> Result<(Pooling, bool)> {
+    let (mut pooling, mut normalise) = (Pooling::Mean, false);
+    for module in modules.as_array().into_iter().flatten() {
+        let class = module.get("type").and_then(Value::as_str).unwrap_or_default();
+        let path = module.get("path").and_then(Value::as_str).unwrap_or_default();
+        match class.rsplit('.').next().unwrap_or_default() {
+            "Transformer" => {}
+            "Pooling" => pooling = read_pooling(&directory.join(path).join("config.json"))?,
+            "Normalize" => normalise = true,
+            other => return Err(Error::NotSupported(format!("the sentence-transformers module \"{other}\" is not supported"))),
+        }
+    }
+    Ok((pooling, normalise))
+}
+
+fn read_pooling(path: &Path) -> Result<Pooling> {
+    let config = read_json(path)?;
+    let flag = |name: &str| config.get(name).and_then(Value::as_bool).unwrap_or(false);
+    let named = config.get("pooling_mode").and_then(Value::as_str);
+    let others =
+        ["pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens", "pooling_mode_lasttoken", "pooling_mode_weightedmean_tokens"];
+    match (named, flag("pooling_mode_mean_tokens"), flag("pooling_mode_cls_token")) {
+        (Some("mean"), ..) => Ok(Pooling::Mean),
+        (Some("cls"), ..) => Ok(Pooling::Cls),
+        (None, true, false) if !others.iter().any(|name| flag(name)) => Ok(Pooling::Mean),
+        (None, false, true) if !others.iter().any(|name| flag(name)) => Ok(Pooling::Cls),
+        _ => Err(Error::NotSupported(format!("{}: only the poolings mean and cls are supported", path.display()))),
+    }
+}
+
+/// The limit that the model was trained with, else the tokenizer's own.
+fn max_tokens(directory: &Path) -> Result<Option<usize>> {
+    for (file, field) in [("sentence_bert_config.json", "max_seq_length"), (TOKENIZER_CONFIG_FILE, "model_max_length")] {
+        let config = read_optional(&directory.join(file))?;
+        // transformers writes 1e30 for "no limit", which is not a whole number of 64 bits.
+        let limit = config.and_then(|config| config.get(field)?.as_u64());
+        if let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) {
+            return Ok(Some(limit));
+        }
+    }
+    Ok(None)
+}

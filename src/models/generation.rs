@@ -1,0 +1,84 @@
+//! What a caller asks of a policy and what it gets back.
+
+use crate::error::{Error, Result};
+
+use super::config::DecoderConfig;
+
+/// One prompt to continue.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GenerateRequest {
+    /// Token ids, at least one.
+    pub prompt: Vec<u32>,
+    /// At least 1.
+    pub max_new_tokens: usize,
+    /// 0 takes the most probable token each time; larger is more random.
+    pub temperature: f32,
+    /// In (0, 1]; 1 keeps the whole vocabulary.
+    pub top_p: f32,
+    /// Names the stream of random numbers. The same request gives the same completion, whatever else runs.
+    pub seed: u64,
+    /// Texts that end a completion; an empty one is ignored.
+    pub stop: Vec<String>,
+}
+
+/// Why a completion ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Finish {
+    /// A stop text appeared.
+    Stop,
+    /// The model ended the text.
+    EndOfText,
+    /// `max_new_tokens` or the model's longest sequence was reached.
+    Length,
+}
+
+/// A continuation of a prompt.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Completion {
+    /// The sampled ids, with the end-of-text token or the tokens of the stop text if one of them ended it.
+    pub token_ids: Vec<u32>,
+    /// Natural log of each id's probability under the model (temperature 1, whole vocabulary).
+    pub token_logprobs: Vec<f32>,
+    /// The decoded ids without special tokens, cut before the stop text.
+    pub text: String,
+    pub finish: Finish,
+    pub prompt_tokens: usize,
+    /// Prompt tokens whose keys and values were there already, from an earlier prompt or a sibling's.
+    pub cached_tokens: usize,
+    /// From the call to the result, waiting included.
+    pub latency_ms: f64,
+}
+
+impl GenerateRequest {
+    /// Refuses what the model cannot run.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`].
+    pub(super) fn check(&self, config: &DecoderConfig) -> Result<()> {
+        let limit = config.max_position_embeddings;
+        let refuse = |name: &str, found: String, expected: String| Err(Error::InvalidParameter { name: name.to_owned(), found, expected });
+        if self.prompt.is_empty() {
+            return refuse("prompt", "an empty text".to_owned(), "at least one token".to_owned());
+        }
+        if self.prompt.len() >= limit {
+            return refuse(
+                "prompt",
+                format!("{} tokens", self.prompt.len()),
+                format!("fewer than the {limit} tokens that the model can read"),
+            );
+        }
+        if let Some(id) = self.prompt.iter().find(|id| **id as usize >= config.vocab_size) {
+            return refuse("prompt", format!("token id {id}"), format!("ids below the vocabulary size {}", config.vocab_size));
+        }
+        if self.max_new_tokens == 0 {
+            return refuse("max_tokens", "0".to_owned(), "at least 1".to_owned());
+        }
+        if !self.temperature.is_finite() || self.temperature < 0.0 {
+            return refuse("temperature", self.temperature.to_string(), "0 or more".to_owned());
+        }
+        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
+            return refuse("top_p", self.top_p.to_string(), "more than 0 and at most 1".to_owned());
+        }
+        Ok(())
+    }
+}

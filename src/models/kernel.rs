@@ -1,0 +1,307 @@
+//! The inner loop of every matrix product: some rows times one panel of columns.
+//!
+//! Written with vector intrinsics, because the compiler's own vectorisation of this loop comes and goes with its shape. Each
+//! result is a sum over the inner dimension in one fixed order, whatever the number of rows: the basis of "alone equals batched".
+
+use super::simd::{Instructions, instructions};
+
+/// Columns of a whole panel.
+pub const PANEL: usize = 32;
+/// Columns of a narrow panel, for heads that are not a multiple of [`PANEL`] wide.
+pub const HALF_PANEL: usize = PANEL / 2;
+
+/// The left-hand side: element `(row, k)` is `values[row * row_stride + k * inner_stride]`, for `inner` values of k.
+#[derive(Clone, Copy)]
+pub struct Left<'a> {
+    pub values: &'a [f32],
+    pub row_stride: usize,
+    pub inner_stride: usize,
+    pub inner: usize,
+}
+
+impl<'a> Left<'a> {
+    /// Consecutive rows of `stride` values each, of which the first `inner` are used.
+    pub fn rows(values: &'a [f32], stride: usize, inner: usize) -> Self {
+        Self { values, row_stride: stride, inner_stride: 1, inner }
+    }
+}
+
+/// The right-hand side: `inner` rows of [`PANEL`] or [`HALF_PANEL`] consecutive columns, `stride` values apart.
+#[derive(Clone, Copy)]
+pub struct Panel<'a> {
+    pub values: &'a [f32],
+    pub stride: usize,
+    /// [`PANEL`] or [`HALF_PANEL`].
+    pub columns: usize,
+}
+
+/// The destination: row `r` is `values[r * stride ..][.. width]`, with `width` at most the panel's columns.
+pub struct Out<'a> {
+    pub values: &'a mut [f32],
+    pub stride: usize,
+    pub width: usize,
+    /// Adds to what is there instead of replacing it.
+    pub add: bool,
+}
+
+/// `out[row] (+)= scale * left[row] · panel` for the rows `0..num_rows`.
+///
+/// # Panics
+/// If an operand does not lie inside its slice.
+pub fn multiply_panel(left: Left<'_>, num_rows: usize, panel: Panel<'_>, scale: f32, out: Out<'_>) {
+    if num_rows == 0 {
+        return;
+    }
+    let last = |count: usize, stride: usize| count.saturating_sub(1) * stride;
+    let left_end = last(num_rows, left.row_stride) + last(left.inner, left.inner_stride);
+    assert!(left.inner == 0 || left_end < left.values.len(), "the left rows lie inside their slice");
+    assert!(left.inner == 0 || last(left.inner, panel.stride) + panel.columns <= panel.values.len(), "the panel lies inside its slice");
+    assert!(out.width <= panel.columns && matches!(panel.columns, PANEL | HALF_PANEL), "the columns are those of a panel");
+    let mut sink = Sink { scale, out };
+    match instructions() {
+        // SAFETY: the processor has the instructions, and the asserts above keep all loads inside the slices.
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 => unsafe { x86::avx512(left, num_rows, panel, &mut sink) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => unsafe { x86::avx2(left, num_rows, panel, &mut sink) },
+        // SAFETY: the asserts above keep all loads inside the slices.
+        Instructions::Baseline => unsafe { portable(left, num_rows, panel, &mut sink) },
+    }
+}
+
+/// `out[row][.. width] = weights[row] · values`, for values whose rows are `values_stride` apart and padded with zeros or
+/// other heads' values up to a multiple of [`HALF_PANEL`] columns.
+pub fn multiply_values(
+    weights: Left<'_>,
+    num_rows: usize,
+    values: &[f32],
+    values_stride: usize,
+    width: usize,
+    out: &mut [f32],
+    out_stride: usize,
+) {
+    let mut column = 0;
+    while column < width {
+        let columns = if width - column >= PANEL { PANEL } else { HALF_PANEL };
+        let panel = Panel { values: &values[column..], stride: values_stride, columns };
+        let out = Out { values: &mut out[column..], stride: out_stride, width: columns.min(width - column), add: false };
+        multiply_panel(weights, num_rows, panel, 1.0, out);
+        column += columns;
+    }
+}
+
+/// Takes finished sums to the destination.
+struct Sink<'a> {
+    scale: f32,
+    out: Out<'a>,
+}
+
+impl Sink<'_> {
+    #[inline(always)]
+    fn write(&mut self, row: usize, sums: &[f32; PANEL]) {
+        let out = &mut self.out.values[row * self.out.stride..][..self.out.width];
+        if self.out.add {
+            out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum * self.scale);
+        } else {
+            out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * self.scale);
+        }
+    }
+}
+
+/// A vector register of f32.
+trait Vector: Copy {
+    const LANES: usize;
+    /// A register of zeros.
+    unsafe fn zero() -> Self;
+    /// The `LANES` values from `at`.
+    unsafe fn load(at: *const f32) -> Self;
+    unsafe fn store(self, at: *mut f32);
+    /// `self + left * right`, with `left` in every lane.
+    unsafe fn add_product(self, left: f32, right: Self) -> Self;
+    unsafe fn add(self, other: Self) -> Self;
+}
+
+/// The sums of `R` rows over `W` registers of columns, in `C` interleaved chains of additions.
+///
+/// Chains hide the latency of an addition when there are few rows. Their number is fixed per instruction set, because it is
+/// part of the order of the sum.
+#[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "with iterators over the sums the compiler keeps them in memory, twenty times slower")]
+unsafe fn block<V: Vector, const R: usize, const W: usize, const C: usize>(
+    left: Left<'_>,
+    first: usize,
+    panel: Panel<'_>,
+    sink: &mut Sink<'_>,
+) {
+    // SAFETY: the caller guarantees the processor's instructions and that all rows and the panel lie inside their slices.
+    unsafe {
+        let mut sums = [[[V::zero(); W]; R]; C];
+        let rows: [*const f32; R] = std::array::from_fn(|row| left.values.as_ptr().add((first + row) * left.row_stride));
+        let step = |sums: &mut [[V; W]; R], k: usize| {
+            let right: [V; W] = std::array::from_fn(|w| V::load(panel.values.as_ptr().add(k * panel.stride + w * V::LANES)));
+            for row in 0..R {
+                let value = *rows[row].add(k * left.inner_stride);
+                for w in 0..W {
+                    sums[row][w] = sums[row][w].add_product(value, right[w]);
+                }
+            }
+        };
+        let whole = left.inner - left.inner % C;
+        for k in (0..whole).step_by(C) {
+            for chain in 0..C {
+                step(&mut sums[chain], k + chain);
+            }
+        }
+        // Fewer values than chains are left: they go to the first chains.
+        for k in whole..left.inner {
+            step(&mut sums[k - whole], k);
+        }
+        for row in 0..R {
+            let mut total = [0.0; PANEL];
+            for w in 0..W {
+                let sum = (1..C).fold(sums[0][row][w], |sum, chain| sum.add(sums[chain][row][w]));
+                sum.store(total.as_mut_ptr().add(w * V::LANES));
+            }
+            sink.write(first + row, &total);
+        }
+    }
+}
+
+/// All rows, `R` at a time, then the rest in smaller blocks.
+#[inline(always)]
+unsafe fn all_rows<V: Vector, const R: usize, const W: usize, const C: usize>(
+    left: Left<'_>,
+    num_rows: usize,
+    panel: Panel<'_>,
+    sink: &mut Sink<'_>,
+) {
+    // SAFETY: as for `block`, whose conditions the caller guarantees.
+    unsafe {
+        let mut row = 0;
+        while row + R <= num_rows {
+            block::<V, R, W, C>(left, row, panel, sink);
+            row += R;
+        }
+        while row + 2 <= num_rows {
+            block::<V, 2, W, C>(left, row, panel, sink);
+            row += 2;
+        }
+        if row < num_rows {
+            block::<V, 1, W, C>(left, row, panel, sink);
+        }
+    }
+}
+
+/// For processors without AVX2.
+unsafe fn portable(left: Left<'_>, num_rows: usize, panel: Panel<'_>, sink: &mut Sink<'_>) {
+    // SAFETY: as for `block`; arrays need no special instructions.
+    unsafe {
+        match panel.columns {
+            PANEL => all_rows::<[f32; 4], 1, 8, 1>(left, num_rows, panel, sink),
+            _ => all_rows::<[f32; 4], 1, 4, 1>(left, num_rows, panel, sink),
+        }
+    }
+}
+
+impl Vector for [f32; 4] {
+    const LANES: usize = 4;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        [0.0; 4]
+    }
+
+    #[inline(always)]
+    unsafe fn load(at: *const f32) -> Self {
+        // SAFETY: the caller guarantees four values; an array of f32 needs no more alignment than an f32.
+        unsafe { at.cast::<Self>().read() }
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, at: *mut f32) {
+        // SAFETY: as for `load`.
+        unsafe { at.cast::<Self>().write(self) }
+    }
+
+    #[inline(always)]
+    unsafe fn add_product(self, left: f32, right: Self) -> Self {
+        std::array::from_fn(|lane| self[lane] + left * right[lane])
+    }
+
+    #[inline(always)]
+    unsafe fn add(self, other: Self) -> Self {
+        std::array::from_fn(|lane| self[lane] + other[lane])
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod x86 {
+    use std::arch::x86_64::{
+        __m256, __m512, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_set1_ps, _mm256_setzero_ps, _mm256_storeu_ps,
+        _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_set1_ps, _mm512_setzero_ps, _mm512_storeu_ps,
+    };
+
+    use super::{Left, PANEL, Panel, Sink, Vector, all_rows};
+
+    /// 6 rows * 2 registers * 2 chains = 24 of the 32 registers.
+    #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+    pub unsafe fn avx512(left: Left<'_>, num_rows: usize, panel: Panel<'_>, sink: &mut Sink<'_>) {
+        // SAFETY: the caller guarantees the conditions of `block`.
+        unsafe {
+            match panel.columns {
+                PANEL => all_rows::<__m512, 6, 2, 2>(left, num_rows, panel, sink),
+                _ => all_rows::<__m512, 6, 1, 2>(left, num_rows, panel, sink),
+            }
+        }
+    }
+
+    /// 3 rows * 4 registers = 12 of the 16 registers.
+    #[target_feature(enable = "avx2,fma")]
+    pub unsafe fn avx2(left: Left<'_>, num_rows: usize, panel: Panel<'_>, sink: &mut Sink<'_>) {
+        // SAFETY: the caller guarantees the conditions of `block`.
+        unsafe {
+            match panel.columns {
+                PANEL => all_rows::<__m256, 3, 4, 1>(left, num_rows, panel, sink),
+                _ => all_rows::<__m256, 3, 2, 1>(left, num_rows, panel, sink),
+            }
+        }
+    }
+
+    macro_rules! vector {
+        ($register:ty, $lanes:literal, $zero:ident, $load:ident, $store:ident, $splat:ident, $fma:ident, $add:ident) => {
+            // SAFETY of every call: only reached from the functions above, which enable the instructions.
+            impl Vector for $register {
+                const LANES: usize = $lanes;
+
+                #[inline(always)]
+                unsafe fn zero() -> Self {
+                    unsafe { $zero() }
+                }
+
+                #[inline(always)]
+                unsafe fn load(at: *const f32) -> Self {
+                    unsafe { $load(at) }
+                }
+
+                #[inline(always)]
+                unsafe fn store(self, at: *mut f32) {
+                    unsafe { $store(at, self) }
+                }
+
+                #[inline(always)]
+                unsafe fn add_product(self, left: f32, right: Self) -> Self {
+                    unsafe { $fma($splat(left), right, self) }
+                }
+
+                #[inline(always)]
+                unsafe fn add(self, other: Self) -> Self {
+                    unsafe { $add(self, other) }
+                }
+            }
+        };
+    }
+
+    vector!(__m512, 16, _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps);
+    vector!(__m256, 8, _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps);
+}

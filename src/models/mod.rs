@@ -1,0 +1,36 @@
+//! The models: a Qwen2-architecture policy and a BERT-family embedder in candle, their tokenizers, versions on disk, and the
+//! thread that runs them in batches. Knows nothing of SQL and tables.
+
+mod builtin;
+pub mod checkpoint;
+pub mod config;
+pub mod decoder;
+pub mod embedder;
+pub mod encoder;
+pub mod generation;
+pub mod kernel;
+pub mod kv_cache;
+pub mod ops;
+pub mod owner;
+pub mod packed;
+pub mod panels;
+mod prefix_cache;
+pub mod random;
+pub mod registry;
+pub mod runtime;
+mod sampling;
+mod scheduler;
+pub mod simd;
+mod source;
+#[cfg(test)]
+mod tests;
+pub mod tokenizer;
+pub mod weights;
+
+pub use config::{DecoderConfig, EncoderConfig};
+pub use decoder::Decoder;
+pub use embedder::Embedder;
+pub use generation::{Completion, Finish, GenerateRequest};
+pub use registry::{CreateModel, ModelInfo, Registry, StagedModel, Task};
+pub use runtime::{Policy, Runtime};
+pub use tokenizer::Tokenizer;

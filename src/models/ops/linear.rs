@@ -1,0 +1,120 @@
+//! `x Wᵀ + b`.
+
+use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
+
+use super::reference;
+use super::storage::{Destination, Matrix, Threads, Write, multiply, values, with_values};
+
+/// Linear layer: `x` `[N, I]`, `weight` `[O, I]`, `bias` `[O]` or none; gives `[N, O]`.
+///
+/// # Errors
+/// If shapes do not fit.
+pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    if !x.device().is_cpu() {
+        return reference::linear(x, weight, bias);
+    }
+    let x = x.contiguous()?;
+    match bias {
+        Some(bias) => x.apply_op3(weight, bias, Linear),
+        None => x.apply_op2(weight, Linear),
+    }
+}
+
+struct Linear;
+
+/// `(N, I, O)` of a product, checked.
+fn sizes(x: &Layout, weight: &Layout) -> Result<(usize, usize, usize)> {
+    let (rows, input) = x.shape().dims2()?;
+    let (output, weight_input) = weight.shape().dims2()?;
+    if input != weight_input {
+        candle_core::bail!("linear: x has width {input}, the weight expects {weight_input}");
+    }
+    Ok((rows, input, output))
+}
+
+fn forward(x: &[f32], weight: &[f32], bias: Option<&[f32]>, [rows, input, output]: [usize; 3]) -> Vec<f32> {
+    let (mut out, write) = match bias {
+        Some(bias) => (bias.repeat(rows), Write::Add),
+        None => (vec![0.0; rows * output], Write::Replace),
+    };
+    let transposed = Matrix::rows(weight, input).transposed();
+    let destination = Destination { values: &mut out, stride: output, write };
+    multiply([rows, input, output], Matrix::rows(x, input), transposed, 1.0, destination, Threads::All);
+    out
+}
+
+/// `dx = dy W` and `dW = dyᵀ x`.
+fn backward(x: &Tensor, weight: &Tensor, grad: &Tensor) -> Result<(Tensor, Tensor)> {
+    let ((rows, input), output) = (x.dims2()?, weight.dim(0)?);
+    let mut grad_x = vec![0.0; rows * input];
+    let mut grad_weight = vec![0.0; output * input];
+    with_values(grad, |dy| {
+        let dy = Matrix::rows(dy, output);
+        with_values(weight, |weight| {
+            let destination = Destination { values: &mut grad_x, stride: input, write: Write::Replace };
+            multiply([rows, output, input], dy, Matrix::rows(weight, input), 1.0, destination, Threads::All);
+            Ok(())
+        })?;
+        with_values(x, |x| {
+            let (dy, x) = (dy.transposed(), Matrix::rows(x, input));
+            let destination = Destination { values: &mut grad_weight, stride: input, write: Write::Replace };
+            multiply([output, rows, input], dy, x, 1.0, destination, Threads::All);
+            Ok(())
+        })
+    })?;
+    let device = x.device();
+    Ok((Tensor::from_vec(grad_x, (rows, input), device)?, Tensor::from_vec(grad_weight, (output, input), device)?))
+}
+
+impl CustomOp2 for Linear {
+    fn name(&self) -> &'static str {
+        "linear"
+    }
+
+    fn cpu_fwd(&self, x: &CpuStorage, lx: &Layout, w: &CpuStorage, lw: &Layout) -> Result<(CpuStorage, Shape)> {
+        let (rows, input, output) = sizes(lx, lw)?;
+        let out = forward(values(x, lx)?, values(w, lw)?, None, [rows, input, output]);
+        Ok((CpuStorage::F32(out), (rows, output).into()))
+    }
+
+    fn bwd(&self, x: &Tensor, w: &Tensor, _: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
+        let (grad_x, grad_weight) = backward(x, w, grad)?;
+        Ok((Some(grad_x), Some(grad_weight)))
+    }
+}
+
+impl CustomOp3 for Linear {
+    fn name(&self) -> &'static str {
+        "linear_bias"
+    }
+
+    fn cpu_fwd(
+        &self,
+        x: &CpuStorage,
+        lx: &Layout,
+        w: &CpuStorage,
+        lw: &Layout,
+        b: &CpuStorage,
+        lb: &Layout,
+    ) -> Result<(CpuStorage, Shape)> {
+        let (rows, input, output) = sizes(lx, lw)?;
+        let bias = values(b, lb)?;
+        if bias.len() != output {
+            candle_core::bail!("linear: the bias has width {}, the weight gives {output}", bias.len());
+        }
+        let out = forward(values(x, lx)?, values(w, lw)?, Some(bias), [rows, input, output]);
+        Ok((CpuStorage::F32(out), (rows, output).into()))
+    }
+
+    fn bwd(
+        &self,
+        x: &Tensor,
+        w: &Tensor,
+        _: &Tensor,
+        _: &Tensor,
+        grad: &Tensor,
+    ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
+        let (grad_x, grad_weight) = backward(x, w, grad)?;
+        Ok((Some(grad_x), Some(grad_weight), Some(grad.sum(0)?)))
+    }
+}

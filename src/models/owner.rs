@@ -1,0 +1,133 @@
+//! The thread that runs the models.
+//!
+//! One thread per process runs every forward: the machine's cores are shared by rayon inside a product, not by products
+//! that fight over them, and no async worker is ever blocked. Requests arrive over a channel, results leave by one-shot
+//! channels. Between two decode steps the thread takes new requests and runs waiting jobs (embeddings, loading).
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::oneshot;
+
+use super::packed::PackedDecoder;
+use super::scheduler::{Job, Scheduler};
+use super::tokenizer::Tokenizer;
+use crate::error::{Error, Result};
+
+/// candle's backward pass recurses over the graph, some frames per operation.
+const STACK_BYTES: usize = 64 << 20;
+
+/// A policy in memory.
+#[derive(Debug)]
+pub struct LoadedPolicy {
+    pub decoder: Arc<PackedDecoder>,
+    pub tokenizer: Tokenizer,
+    /// Any of these ends a completion.
+    pub eos_token_ids: Vec<u32>,
+}
+
+enum Message {
+    Generate(Arc<LoadedPolicy>, Job),
+    Run(Box<dyn FnOnce() + Send>),
+}
+
+/// The sending side of the model thread; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    sender: Sender<Message>,
+}
+
+impl Owner {
+    /// The thread of this process, started on first use.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the system refuses a thread.
+    pub fn get() -> Result<Self> {
+        static OWNER: OnceLock<Result<Owner, String>> = OnceLock::new();
+        OWNER.get_or_init(|| start().map_err(|error| error.to_string())).clone().map_err(Error::Internal)
+    }
+
+    /// Queues a generation; its result goes to the job's own channel.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the thread has ended.
+    pub fn generate(&self, policy: Arc<LoadedPolicy>, job: Job) -> Result<()> {
+        self.send(Message::Generate(policy, job))
+    }
+
+    /// Runs a function on the model thread, after the jobs before it and between two decode steps.
+    ///
+    /// If the caller drops the future before the function starts, it is not run.
+    ///
+    /// # Errors
+    /// The function's own; [`Error::Internal`] if it panicked.
+    pub async fn run<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+        let (reply, result) = oneshot::channel();
+        let job = move || {
+            if !reply.is_closed() {
+                // A caller that goes away during the work needs no answer.
+                drop(reply.send(work()));
+            }
+        };
+        self.send(Message::Run(Box::new(job)))?;
+        result.await.unwrap_or_else(|_| Err(Error::Internal("a job on the model thread panicked".to_owned())))
+    }
+
+    fn send(&self, message: Message) -> Result<()> {
+        self.sender.send(message).map_err(|_| Error::Internal("the model thread has ended".to_owned()))
+    }
+}
+
+fn start() -> Result<Owner, std::io::Error> {
+    let (sender, receiver) = channel();
+    std::thread::Builder::new().name("models".to_owned()).stack_size(STACK_BYTES).spawn(move || serve(&receiver))?;
+    Ok(Owner { sender })
+}
+
+/// The sequences in flight by policy, and the policies that they belong to.
+type Schedulers = BTreeMap<usize, (Arc<LoadedPolicy>, Scheduler)>;
+
+fn serve(receiver: &Receiver<Message>) {
+    let mut schedulers = Schedulers::new();
+    loop {
+        let idle = schedulers.values().all(|(_, scheduler)| scheduler.is_idle());
+        // Without work the thread sleeps until a message comes; with work it takes what is there and goes on.
+        let mut next = if idle { receiver.recv().map_err(|_| TryRecvError::Disconnected) } else { receiver.try_recv() };
+        while let Ok(message) = next {
+            handle(message, &mut schedulers);
+            next = receiver.try_recv();
+        }
+        if matches!(next, Err(TryRecvError::Disconnected)) {
+            return;
+        }
+        step(&mut schedulers);
+    }
+}
+
+fn handle(message: Message, schedulers: &mut Schedulers) {
+    match message {
+        Message::Generate(policy, job) => {
+            let key = Arc::as_ptr(&policy) as usize;
+            let (_, scheduler) = schedulers.entry(key).or_insert_with(|| {
+                let scheduler = Scheduler::new(Arc::clone(&policy.decoder), policy.tokenizer.clone(), policy.eos_token_ids.clone());
+                (policy, scheduler)
+            });
+            scheduler.add(job);
+        }
+        // A panic drops the job's reply channel, which tells its caller; the thread goes on with the others.
+        Message::Run(job) => drop(catch_unwind(AssertUnwindSafe(job))),
+    }
+}
+
+/// One step of every policy with work. A policy that nobody else holds any more leaves memory with its prefix cache.
+fn step(schedulers: &mut Schedulers) {
+    schedulers.retain(|_, (policy, scheduler)| {
+        if scheduler.is_idle() {
+            return Arc::strong_count(policy) > 1;
+        }
+        // A panic is our bug: its sequences are dropped, which tells their callers.
+        catch_unwind(AssertUnwindSafe(|| scheduler.step())).is_ok()
+    });
+}

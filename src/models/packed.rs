@@ -1,0 +1,296 @@
+//! The Qwen2 decoder for generation: packed weights and a key-value cache per sequence.
+//!
+//! One forward takes any mix of prompts and single next tokens, flat and without padding. Every number of a token depends on
+//! its own sequence alone, bit for bit (see `panels.rs`), so results do not change with the batch.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use candle_core::{Device, Tensor};
+use rayon::prelude::*;
+
+use super::config::DecoderConfig;
+use super::decoder::Decoder;
+use super::kernel::{Left, Out, PANEL, Panel, multiply_panel, multiply_values};
+use super::kv_cache::{KvCache, KvShape};
+use super::ops::{Rope, RopeTable};
+use super::panels::PackedMatrix;
+use super::simd::{rms_norm_row, rotate, silu_mul_forward, softmax};
+use crate::error::{Error, Result};
+
+/// Query rows of one sequence that are scored together.
+const QUERY_ROWS: usize = 48;
+/// Multiply-adds of attention below which it stays on the calling thread.
+const PARALLEL_WORK: usize = 1 << 20;
+
+/// Weights of a Qwen2 model, packed for inference on the CPU.
+#[derive(Debug)]
+pub struct PackedDecoder {
+    config: DecoderConfig,
+    /// The embedding when it is not the head.
+    embedding: Option<Vec<f32>>,
+    layers: Vec<PackedLayer>,
+    norm: Vec<f32>,
+    head: PackedMatrix,
+    rope: Rope,
+}
+
+#[derive(Debug)]
+struct PackedLayer {
+    input_norm: Vec<f32>,
+    /// Query, key and value heads side by side.
+    query_key_value: PackedMatrix,
+    output: PackedMatrix,
+    post_attention_norm: Vec<f32>,
+    /// Gate and up side by side.
+    gate_up: PackedMatrix,
+    down: PackedMatrix,
+}
+
+/// The next tokens of one sequence, and the cache of those before them.
+pub struct Segment<'a> {
+    pub cache: &'a mut KvCache,
+    pub tokens: &'a [u32],
+}
+
+/// Where a segment's rows are in the flat batch, and the position of the first.
+#[derive(Clone, Copy)]
+struct Span {
+    first_row: usize,
+    first_position: usize,
+    len: usize,
+}
+
+impl PackedDecoder {
+    /// Loads a model directory. Errors as [`Decoder::load`].
+    pub fn load(directory: &Path) -> Result<Self> {
+        Self::new(&Decoder::load(directory, &Device::Cpu, false)?)
+    }
+
+    /// Packs the weights of a decoder.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if a weight cannot be read from its device.
+    pub fn new(decoder: &Decoder) -> Result<Self> {
+        let config = decoder.config().clone();
+        let source = Source(decoder.tensors());
+        let (vocab, hidden) = (config.vocab_size, config.hidden_size);
+        let embedding = if config.tie_word_embeddings { None } else { Some(source.values("model.embed_tokens.weight")?) };
+        let head = decoder.head_weight().flatten_all()?.to_vec1::<f32>()?;
+        debug_assert_eq!(head.len(), vocab * hidden);
+        let layers = (0..config.num_hidden_layers).map(|index| PackedLayer::new(&source, index, &config)).collect::<Result<_>>()?;
+        Ok(Self {
+            embedding,
+            layers,
+            norm: source.values("model.norm.weight")?,
+            head: PackedMatrix::new(hidden, &[&head], &[]),
+            rope: Rope::new(config.rope_theta, config.head_dim),
+            config,
+        })
+    }
+
+    /// The shape of the model.
+    pub fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    /// An empty cache for one sequence.
+    pub fn new_cache(&self) -> KvCache {
+        KvCache::new(self.kv_shape())
+    }
+
+    /// Appends the segments' tokens to their sequences and returns the logits `[segments, V]` after each segment's last token.
+    ///
+    /// Tokens must be below the vocabulary size, segments not empty, and sequences at most `max_position_embeddings` long.
+    pub fn forward(&self, segments: &mut [Segment<'_>]) -> Vec<f32> {
+        let (spans, mut x) = self.embed(segments);
+        let longest = spans.iter().map(|span| span.first_position + span.len).max().unwrap_or(0);
+        let rope = self.rope.table(longest);
+        for (index, layer) in self.layers.iter().enumerate() {
+            let mut query_key_value = layer.query_key_value.multiply(&self.normed(&x, &layer.input_norm));
+            self.rotate(&mut query_key_value, &spans, &rope);
+            self.store(index, &query_key_value, &spans, segments);
+            let mixed = self.attend(index, &query_key_value, &spans, segments);
+            add(&mut x, &layer.output.multiply(&mixed));
+            let gated = self.gated(&layer.gate_up.multiply(&self.normed(&x, &layer.post_attention_norm)));
+            add(&mut x, &layer.down.multiply(&gated));
+        }
+        segments.iter_mut().for_each(|segment| segment.cache.advance(segment.tokens.len()));
+        let hidden = self.config.hidden_size;
+        let last: Vec<f32> =
+            spans.iter().flat_map(|span| x[(span.first_row + span.len - 1) * hidden..][..hidden].iter().copied()).collect();
+        self.head.multiply(&self.normed(&last, &self.norm))
+    }
+
+    fn kv_shape(&self) -> KvShape {
+        KvShape { num_layers: self.config.num_hidden_layers, num_heads: self.config.num_key_value_heads, head_dim: self.config.head_dim }
+    }
+
+    /// The spans of the segments and the embedded tokens `[N, H]`.
+    fn embed(&self, segments: &[Segment<'_>]) -> (Vec<Span>, Vec<f32>) {
+        let hidden = self.config.hidden_size;
+        let mut spans = Vec::with_capacity(segments.len());
+        let mut x = vec![0.0; segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() * hidden];
+        let mut rows = x.chunks_exact_mut(hidden);
+        let mut first_row = 0;
+        for segment in segments {
+            spans.push(Span { first_row, first_position: segment.cache.len(), len: segment.tokens.len() });
+            first_row += segment.tokens.len();
+            for (token, row) in segment.tokens.iter().zip(&mut rows) {
+                match &self.embedding {
+                    Some(embedding) => row.copy_from_slice(&embedding[*token as usize * hidden..][..hidden]),
+                    None => self.head.copy_row(*token as usize, row),
+                }
+            }
+        }
+        (spans, x)
+    }
+
+    fn normed(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
+        let mut out = vec![0.0; x.len()];
+        let rows = out.chunks_exact_mut(weight.len()).zip(x.chunks_exact(weight.len()));
+        rows.for_each(|(out, x)| rms_norm_row(x, weight, self.config.rms_norm_eps as f32, out));
+        out
+    }
+
+    /// `[N, 2I]` gate and up side by side to `[N, I]`.
+    fn gated(&self, gate_up: &[f32]) -> Vec<f32> {
+        let width = self.config.intermediate_size;
+        let mut out = vec![0.0; gate_up.len() / 2];
+        for (out, row) in out.chunks_exact_mut(width).zip(gate_up.chunks_exact(2 * width)) {
+            let (gate, up) = row.split_at(width);
+            silu_mul_forward(gate, up, out);
+        }
+        out
+    }
+
+    /// Columns of queries, and of queries, keys and values together.
+    fn widths(&self) -> (usize, usize) {
+        let query = self.config.query_width();
+        (query, query + 2 * self.config.key_value_width())
+    }
+
+    /// Rotates the query and key heads of every row by the row's position.
+    fn rotate(&self, query_key_value: &mut [f32], spans: &[Span], rope: &RopeTable) {
+        let (query, row_width) = self.widths();
+        let rotated = query + self.config.key_value_width();
+        let positions = spans.iter().flat_map(|span| span.first_position..span.first_position + span.len);
+        for (row, position) in query_key_value.chunks_exact_mut(row_width).zip(positions) {
+            let (cos, sin) = rope.at(position);
+            row[..rotated].chunks_exact_mut(self.config.head_dim).for_each(|head| rotate(head, cos, sin, 1.0));
+        }
+    }
+
+    fn store(&self, layer: usize, query_key_value: &[f32], spans: &[Span], segments: &mut [Segment<'_>]) {
+        let (query, row_width) = self.widths();
+        let mut rows = query_key_value.chunks_exact(row_width);
+        for (span, segment) in spans.iter().zip(segments) {
+            for (offset, row) in rows.by_ref().take(span.len).enumerate() {
+                let (key, value) = row[query..].split_at(self.config.key_value_width());
+                segment.cache.push(layer, span.first_position + offset, key, value);
+            }
+        }
+    }
+
+    /// Causal attention of every row over its own sequence; gives `[N, query width]`.
+    fn attend(&self, layer: usize, query_key_value: &[f32], spans: &[Span], segments: &[Segment<'_>]) -> Vec<f32> {
+        let (query, row_width) = self.widths();
+        let rows = query_key_value.len() / row_width;
+        let mut out = vec![0.0; rows * query];
+        let mut rest = out.as_mut_slice();
+        let mut tasks = Vec::new();
+        for (span, segment) in spans.iter().zip(segments) {
+            for start in (0..span.len).step_by(QUERY_ROWS) {
+                let len = QUERY_ROWS.min(span.len - start);
+                let part = Span { first_row: span.first_row + start, first_position: span.first_position + start, len };
+                let out = rest.split_off_mut(..len * query).expect("the spans cover the rows");
+                tasks.push((part, &*segment.cache, out));
+            }
+        }
+        let work: usize = tasks.iter().map(|(span, ..)| span.len * (span.first_position + span.len) * query).sum();
+        let run = |(span, cache, out): (Span, &KvCache, &mut [f32])| self.attend_span(layer, query_key_value, span, cache, out);
+        if work < PARALLEL_WORK || rayon::current_num_threads() == 1 {
+            tasks.into_iter().for_each(run);
+        } else {
+            tasks.into_par_iter().for_each(run);
+        }
+        out
+    }
+
+    /// Attention of consecutive rows of one sequence; `out` `[len, query width]`.
+    ///
+    /// The query heads that share a key head are rows of one product.
+    fn attend_span(&self, layer: usize, query_key_value: &[f32], span: Span, cache: &KvCache, out: &mut [f32]) {
+        let (query, row_width) = self.widths();
+        let (width, shape) = (self.config.head_dim, self.kv_shape());
+        let group = self.config.num_attention_heads / self.config.num_key_value_heads;
+        let (rows, group_width) = (span.len * group, group * width);
+        let keys = span.first_position + span.len;
+        let stride = keys.next_multiple_of(PANEL);
+        let scale = 1.0 / (width as f32).sqrt();
+        let cache = cache.layer(layer);
+        let inputs = &query_key_value[span.first_row * row_width..][..span.len * row_width];
+        let mut weights = vec![0.0; rows * stride];
+        let mut mixed = vec![0.0; rows * width];
+        for head in 0..self.config.num_key_value_heads {
+            let of_group = head * group_width..(head + 1) * group_width;
+            let queries: Vec<f32> = inputs.chunks_exact(row_width).flat_map(|row| row[of_group.clone()].iter().copied()).collect();
+            let queries = Left::rows(&queries, width, width);
+            for (index, panel) in cache.keys.chunks_exact(shape.key_panel()).take(stride / PANEL).enumerate() {
+                let panel = Panel { values: &panel[head * width * PANEL..], stride: PANEL, columns: PANEL };
+                multiply_panel(
+                    queries,
+                    rows,
+                    panel,
+                    scale,
+                    Out { values: &mut weights[index * PANEL..], stride, width: PANEL, add: false },
+                );
+            }
+            for (row, weights) in weights.chunks_exact_mut(stride).enumerate() {
+                let (seen, unseen) = weights.split_at_mut(span.first_position + row / group + 1);
+                softmax(seen);
+                unseen.fill(0.0);
+            }
+            let values = &cache.values[head * shape.value_width()..];
+            multiply_values(Left::rows(&weights, stride, keys), rows, values, shape.value_row(), width, &mut mixed, width);
+            for (out, mixed) in out.chunks_exact_mut(query).zip(mixed.chunks_exact(group_width)) {
+                out[of_group.clone()].copy_from_slice(mixed);
+            }
+        }
+    }
+}
+
+impl PackedLayer {
+    fn new(source: &Source<'_>, index: usize, config: &DecoderConfig) -> Result<Self> {
+        let get = |name: &str| source.values(&format!("model.layers.{index}.{name}"));
+        let pack = |input: usize, names: &[&str], with_bias: bool| {
+            let read = |suffix: &str| names.iter().map(|name| get(&format!("{name}.{suffix}"))).collect::<Result<Vec<_>>>();
+            let (matrices, biases) = (read("weight")?, if with_bias { read("bias")? } else { Vec::new() });
+            let matrices: Vec<&[f32]> = matrices.iter().map(Vec::as_slice).collect();
+            let biases: Vec<&[f32]> = biases.iter().map(Vec::as_slice).collect();
+            Ok::<_, Error>(PackedMatrix::new(input, &matrices, &biases))
+        };
+        Ok(Self {
+            input_norm: get("input_layernorm.weight")?,
+            query_key_value: pack(config.hidden_size, &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], true)?,
+            output: pack(config.query_width(), &["self_attn.o_proj"], false)?,
+            post_attention_norm: get("post_attention_layernorm.weight")?,
+            gate_up: pack(config.hidden_size, &["mlp.gate_proj", "mlp.up_proj"], false)?,
+            down: pack(config.intermediate_size, &["mlp.down_proj"], false)?,
+        })
+    }
+}
+
+/// The tensors of a decoder as vectors.
+struct Source<'a>(&'a BTreeMap<String, Tensor>);
+
+impl Source<'_> {
+    fn values(&self, name: &str) -> Result<Vec<f32>> {
+        let tensor = self.0.get(name).ok_or_else(|| Error::Internal(format!("the decoder has no tensor {name}")))?;
+        Ok(tensor.flatten_all()?.to_vec1::<f32>()?)
+    }
+}
+
+fn add(x: &mut [f32], other: &[f32]) {
+    x.iter_mut().zip(other).for_each(|(x, other)| *x += other);
+}

@@ -1,0 +1,350 @@
+//! Models on disk: named, versioned, immutable.
+//!
+//! A version is a directory `<root>/<name>/<version>` in Hugging Face's layout plus `model.json`. It is written beside the
+//! others under a temporary name, synced, and appears by one rename, so a crash leaves a whole version or none.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value as Json;
+use tempfile::TempDir;
+
+use super::checkpoint::{self, Checkpoint};
+use super::source::{self, Source};
+use crate::error::{Error, Result};
+use crate::value::Value;
+
+const INFO_FILE: &str = "model.json";
+const STAGE_PREFIX: &str = ".stage-";
+const DROPPED_PREFIX: &str = ".dropped-";
+const NAME_LEN_MAX: usize = 63;
+
+/// What a model is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Task {
+    /// A decoder that continues text.
+    Generate,
+    /// An encoder that turns text into vectors.
+    Embed,
+}
+
+/// One version of a model.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelInfo {
+    pub name: String,
+    /// From 1 upwards.
+    pub version: u32,
+    pub task: Task,
+    /// `Qwen2ForCausalLM`, `BertModel`, ...
+    pub architecture: String,
+    /// Where its files are; known from where it was found, so that a data directory can be moved.
+    #[serde(skip)]
+    pub directory: PathBuf,
+    /// Where its weights came from.
+    pub source: String,
+    /// Weights; a tied head counts once.
+    pub parameter_count: u64,
+    pub created_at_ms: i64,
+    /// How it was made, as the one who made it tells.
+    pub lineage: Json,
+}
+
+/// A model to create.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateModel {
+    pub name: String,
+    /// A directory, `builtin://tinyhop` or `random://qwen2`.
+    pub source: String,
+    /// Checked against the files; read from them when absent.
+    pub task: Option<Task>,
+    /// Sizes and seed of a random model; other sources take none.
+    pub options: Vec<(String, Value)>,
+    /// What a random model's tokenizer is trained on.
+    pub texts: Vec<String>,
+}
+
+/// A directory to fill with a new version's files; removed if it is dropped without [`Registry::publish`].
+#[derive(Debug)]
+pub struct StagedModel(TempDir);
+
+/// The models of a data directory.
+#[derive(Debug)]
+pub struct Registry {
+    root: PathBuf,
+    source_root: PathBuf,
+    /// Held while a version number is chosen and taken.
+    publishing: Mutex<()>,
+}
+
+impl ModelInfo {
+    /// `name@version`.
+    pub fn reference(&self) -> String {
+        format!("{}@{}", self.name, self.version)
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Generate => "generate",
+            Self::Embed => "embed",
+        })
+    }
+}
+
+impl FromStr for Task {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "generate" => Ok(Self::Generate),
+            "embed" => Ok(Self::Embed),
+            other => Err(invalid("task", other, "generate or embed")),
+        }
+    }
+}
+
+impl StagedModel {
+    /// Where to write the files.
+    pub fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Registry {
+    /// Opens the models of a data directory, and makes the directory if it does not exist. Removes what a crash left half-made.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn open(root: &Path) -> Result<Self> {
+        std::fs::create_dir_all(root).map_err(|source| io(root, source))?;
+        for name in entries(root)? {
+            if name.starts_with(STAGE_PREFIX) || name.starts_with(DROPPED_PREFIX) {
+                let path = root.join(name);
+                std::fs::remove_dir_all(&path).map_err(|source| io(&path, source))?;
+            }
+        }
+        Ok(Self { root: root.to_owned(), source_root: PathBuf::new(), publishing: Mutex::new(()) })
+    }
+
+    /// Reads the relative directories of `CREATE MODEL` from `source_root`; without this from the working directory.
+    pub fn with_source_root(self, source_root: PathBuf) -> Self {
+        Self { source_root, ..self }
+    }
+
+    /// Makes version 1 of a new model. A model that could not run is refused here, not at its first use.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateObject`] if the name is taken, [`Error::InvalidParameter`] for a bad name or option,
+    /// [`Error::UnknownOption`], [`Error::UnknownObject`] for an unknown built-in model, [`Error::NotSupported`] for a source
+    /// or an architecture, [`Error::NotReady`] for a random model without texts, [`Error::Io`], [`Error::Damaged`].
+    pub fn create(&self, create: CreateModel) -> Result<ModelInfo> {
+        check_name(&create.name)?;
+        if !self.versions(&create.name)?.is_empty() {
+            return Err(Error::DuplicateObject { kind: "model", name: create.name });
+        }
+        let source = Source::parse(&create.source, &self.source_root)?;
+        let staged = self.stage()?;
+        source.write(&create.options, &create.texts, staged.path())?;
+        let checkpoint = checkpoint::inspect(staged.path())?;
+        if let Some(task) = create.task.filter(|task| *task != checkpoint.task) {
+            return Err(invalid(
+                "task",
+                &task.to_string(),
+                &format!("{}, because the model is a {}", checkpoint.task, checkpoint.architecture),
+            ));
+        }
+        let lineage = source::lineage(&create.source, &create.options);
+        self.publish_checkpoint(&create.name, staged, checkpoint, create.source, lineage, true)
+    }
+
+    /// The newest version of `name`, or exactly `name@version`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownObject`], which lists the models there are (or the versions of this one).
+    pub fn get(&self, reference: &str) -> Result<ModelInfo> {
+        let unknown = |known| Error::UnknownObject { kind: "model", name: reference.to_owned(), known };
+        let (name, version) = match reference.split_once('@') {
+            Some((name, version)) => (name, Some(version.parse::<u32>().map_err(|_| unknown(Vec::new()))?)),
+            None => (reference, None),
+        };
+        let versions = if check_name(name).is_ok() { self.versions(name)? } else { Vec::new() };
+        match version.or_else(|| versions.last().copied()).filter(|version| versions.contains(version)) {
+            Some(version) => self.read(name, version),
+            None if versions.is_empty() => Err(unknown(self.names()?)),
+            None => Err(unknown(versions.iter().map(|version| format!("{name}@{version}")).collect())),
+        }
+    }
+
+    /// Every version of every model, by name and version.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    pub fn list(&self) -> Result<Vec<ModelInfo>> {
+        let mut models = Vec::new();
+        for name in self.names()? {
+            for version in self.versions(&name)? {
+                models.push(self.read(&name, version)?);
+            }
+        }
+        Ok(models)
+    }
+
+    /// Removes all versions of a model.
+    ///
+    /// # Errors
+    /// [`Error::UnknownObject`], [`Error::Io`].
+    pub fn drop_model(&self, name: &str) -> Result<()> {
+        let directory = self.root.join(name);
+        if check_name(name).is_err() || !directory.exists() {
+            return Err(Error::UnknownObject { kind: "model", name: name.to_owned(), known: self.names()? });
+        }
+        // One rename takes the model away whole; a crash during the removal is cleaned up by the next open.
+        let grave = self.temporary(DROPPED_PREFIX)?;
+        let target = grave.path().join(name);
+        std::fs::rename(&directory, &target).map_err(|source| io(&directory, source))?;
+        sync(&self.root)?;
+        grave.close().map_err(|source| io(&target, source))
+    }
+
+    /// A directory on the same disk for the files of a new version.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn stage(&self) -> Result<StagedModel> {
+        Ok(StagedModel(self.temporary(STAGE_PREFIX)?))
+    }
+
+    /// Makes the staged files the next version of `name`, which may be new. `base` is the model that it was trained from.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for a bad name, [`Error::Damaged`] if the files are not a whole model, [`Error::Io`].
+    pub fn publish(&self, name: &str, staged: StagedModel, base: &ModelInfo, lineage: Json) -> Result<ModelInfo> {
+        check_name(name)?;
+        let checkpoint = checkpoint::inspect(staged.path())?;
+        self.publish_checkpoint(name, staged, checkpoint, format!("train://{}", base.reference()), lineage, false)
+    }
+
+    fn publish_checkpoint(
+        &self,
+        name: &str,
+        staged: StagedModel,
+        checkpoint: Checkpoint,
+        source: String,
+        lineage: Json,
+        must_be_new: bool,
+    ) -> Result<ModelInfo> {
+        let _taken = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
+        let newest = self.versions(name)?.last().copied();
+        if must_be_new && newest.is_some() {
+            return Err(Error::DuplicateObject { kind: "model", name: name.to_owned() });
+        }
+        let version = newest.unwrap_or(0) + 1;
+        let home = self.root.join(name);
+        let info = ModelInfo {
+            name: name.to_owned(),
+            version,
+            task: checkpoint.task,
+            architecture: checkpoint.architecture,
+            directory: home.join(version.to_string()),
+            source,
+            parameter_count: checkpoint.parameter_count,
+            created_at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64),
+            lineage,
+        };
+        write_info(&info, staged.path())?;
+        sync_tree(staged.path())?;
+        std::fs::create_dir_all(&home).map_err(|source| io(&home, source))?;
+        std::fs::rename(staged.path(), &info.directory).map_err(|source| io(&info.directory, source))?;
+        // The directory has moved: there is nothing left to remove.
+        let _ = staged.0.keep();
+        sync(&home)?;
+        sync(&self.root)?;
+        Ok(info)
+    }
+
+    fn temporary(&self, prefix: &str) -> Result<TempDir> {
+        tempfile::Builder::new().prefix(prefix).tempdir_in(&self.root).map_err(|source| io(&self.root, source))
+    }
+
+    /// The models that have a version, in order.
+    fn names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for name in entries(&self.root)? {
+            if check_name(&name).is_ok() && !self.versions(&name)?.is_empty() {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// The versions of a model in ascending order; none if there is no such model.
+    fn versions(&self, name: &str) -> Result<Vec<u32>> {
+        let home = self.root.join(name);
+        if !home.exists() {
+            return Ok(Vec::new());
+        }
+        let mut versions: Vec<u32> = entries(&home)?.iter().filter_map(|entry| entry.parse().ok()).collect();
+        versions.sort_unstable();
+        Ok(versions)
+    }
+
+    fn read(&self, name: &str, version: u32) -> Result<ModelInfo> {
+        let directory = self.root.join(name).join(version.to_string());
+        let path = directory.join(INFO_FILE);
+        let bytes = std::fs::read(&path).map_err(|source| io(&path, source))?;
+        let info: ModelInfo = serde_json::from_slice(&bytes).map_err(|error| Error::Damaged { path, reason: error.to_string() })?;
+        Ok(ModelInfo { directory, ..info })
+    }
+}
+
+/// Model names are lower-case identifiers; they become directory names, so nothing else may pass.
+fn check_name(name: &str) -> Result<()> {
+    let first = name.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    let rest = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-' | '.'));
+    if first && rest && name.len() <= NAME_LEN_MAX {
+        return Ok(());
+    }
+    let expected = format!("lower-case letters, digits, '_', '-' and '.', a letter first, at most {NAME_LEN_MAX}");
+    Err(invalid("model name", name, &expected))
+}
+
+fn write_info(info: &ModelInfo, directory: &Path) -> Result<()> {
+    let path = directory.join(INFO_FILE);
+    let text = serde_json::to_string_pretty(info).map_err(|error| Error::Internal(format!("describing a model: {error}")))?;
+    std::fs::write(&path, text + "\n").map_err(|source| Error::Io { path, source })
+}
+
+/// Names in a directory.
+fn entries(directory: &Path) -> Result<Vec<String>> {
+    let found = std::fs::read_dir(directory).map_err(|source| io(directory, source))?;
+    let name = |entry: std::io::Result<std::fs::DirEntry>| entry.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    found.map(name).collect::<std::io::Result<_>>().map_err(|source| io(directory, source))
+}
+
+/// Flushes a directory with all that it holds.
+fn sync_tree(directory: &Path) -> Result<()> {
+    for name in entries(directory)? {
+        let path = directory.join(name);
+        if path.is_dir() { sync_tree(&path)? } else { sync(&path)? }
+    }
+    sync(directory)
+}
+
+fn sync(path: &Path) -> Result<()> {
+    std::fs::File::open(path).and_then(|file| file.sync_all()).map_err(|source| io(path, source))
+}
+
+fn io(path: &Path, source: std::io::Error) -> Error {
+    Error::Io { path: path.to_owned(), source }
+}
+
+fn invalid(name: &str, found: &str, expected: &str) -> Error {
+    Error::InvalidParameter { name: name.to_owned(), found: found.to_owned(), expected: expected.to_owned() }
+}

@@ -1,0 +1,177 @@
+//! Generation: the packed decoder equals the differentiable one, and a result does not depend on what else runs.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::oneshot;
+
+use super::tiny_policy;
+use crate::error::Error;
+use crate::models::decoder::Decoder;
+use crate::models::generation::{Completion, Finish, GenerateRequest};
+use crate::models::packed::{PackedDecoder, Segment};
+use crate::models::random::CounterRng;
+use crate::models::scheduler::{Job, Scheduler};
+
+fn request(prompt: &[u32], seed: u64) -> GenerateRequest {
+    GenerateRequest { prompt: prompt.to_vec(), max_new_tokens: 24, temperature: 1.0, top_p: 0.95, seed, stop: Vec::new() }
+}
+
+/// Prompts of different lengths; some share their beginning.
+fn prompts(count: usize, vocab: u64) -> Vec<Vec<u32>> {
+    let token = |seed: u64, i: u64| (CounterRng::new(seed).bits(i) % vocab) as u32;
+    let prompt = |n: u64| {
+        let shared = (0..40).map(|i| token(n / 5, i));
+        let own = (0..n * 7 % 90).map(|i| token(1000 + n, i));
+        shared.chain(own).collect()
+    };
+    (0..count as u64).map(prompt).collect()
+}
+
+fn scheduler(policy: &super::TinyPolicy) -> Scheduler {
+    Scheduler::new(Arc::clone(&policy.packed), policy.tokenizer.clone(), vec![0])
+}
+
+fn add(scheduler: &mut Scheduler, request: GenerateRequest) -> oneshot::Receiver<Result<Completion, Error>> {
+    let (reply, result) = oneshot::channel();
+    scheduler.add(Job { request, reply, arrived: Instant::now() });
+    result
+}
+
+fn run(scheduler: &mut Scheduler, requests: Vec<GenerateRequest>) -> Vec<Result<Completion, Error>> {
+    let results: Vec<_> = requests.into_iter().map(|request| add(scheduler, request)).collect();
+    while !scheduler.is_idle() {
+        scheduler.step();
+    }
+    results.into_iter().map(|mut result| result.try_recv().expect("a scheduler without work has answered everything")).collect()
+}
+
+#[test]
+fn packed_logits_equal_the_differentiable_decoder() {
+    let policy = tiny_policy();
+    for prompt in prompts(6, 300) {
+        let hidden = policy.decoder.hidden(&prompt, &[prompt.len()]).unwrap();
+        let expected = hidden.matmul(&policy.decoder.head_weight().t().unwrap()).unwrap().to_vec2::<f32>().unwrap();
+        let mut cache = policy.packed.new_cache();
+        for (position, token) in prompt.iter().enumerate() {
+            let logits = policy.packed.forward(&mut [Segment { cache: &mut cache, tokens: &[*token] }]);
+            let difference = logits.iter().zip(&expected[position]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(difference < 1e-4, "position {position}: logits differ by {difference}");
+        }
+    }
+}
+
+#[test]
+fn a_prompt_in_pieces_gives_the_same_bits() {
+    let policy = tiny_policy();
+    let prompt = &prompts(40, 300)[37];
+    let mut whole = policy.packed.new_cache();
+    let expected = policy.packed.forward(&mut [Segment { cache: &mut whole, tokens: prompt }]);
+    for cut in [1, 31, 32, 33, prompt.len() - 1] {
+        let mut cache = whole.prefix(cut);
+        assert_eq!(policy.packed.forward(&mut [Segment { cache: &mut cache, tokens: &prompt[cut..] }]), expected, "cut at {cut}");
+    }
+}
+
+#[test]
+fn alone_equals_batched() {
+    let policy = tiny_policy();
+    let requests: Vec<GenerateRequest> = prompts(40, 300).iter().enumerate().map(|(i, prompt)| request(prompt, i as u64)).collect();
+    let together = run(&mut scheduler(policy), requests.clone());
+    for (request, together) in requests.into_iter().zip(together) {
+        let (alone, together) = (run(&mut scheduler(policy), vec![request]).remove(0).unwrap(), together.unwrap());
+        assert_eq!(alone.token_ids, together.token_ids);
+        assert_eq!(alone.token_logprobs, together.token_logprobs);
+        assert_eq!((alone.text, alone.finish), (together.text, together.finish));
+    }
+}
+
+#[test]
+fn siblings_read_their_prompt_once() {
+    let policy = tiny_policy();
+    let prompt = &prompts(40, 300)[39];
+    let mut scheduler = scheduler(policy);
+    let siblings = run(&mut scheduler, (0..8).map(|seed| request(prompt, seed)).collect());
+    let cached: Vec<usize> = siblings.iter().map(|sibling| sibling.as_ref().unwrap().cached_tokens).collect();
+    assert_eq!(cached[0], 0);
+    assert!(cached[1..].iter().all(|cached| *cached == prompt.len() - 1), "{cached:?}");
+    let distinct: std::collections::BTreeSet<_> = siblings.iter().map(|sibling| sibling.as_ref().unwrap().token_ids.clone()).collect();
+    assert!(distinct.len() > 1, "the seed has no effect");
+
+    let longer: Vec<u32> = prompt.iter().copied().chain([5, 6, 7]).collect();
+    let extended = run(&mut scheduler, vec![request(&longer, 0)]).remove(0).unwrap();
+    assert_eq!(extended.cached_tokens, prompt.len());
+    let fresh = run(&mut self::scheduler(policy), vec![request(&longer, 0)]).remove(0).unwrap();
+    assert_eq!(extended.token_logprobs, fresh.token_logprobs);
+}
+
+#[test]
+fn stop_texts_end_a_completion_across_token_borders() {
+    let policy = tiny_policy();
+    let readable = |pair: &[char]| pair.iter().all(|c| c.is_ascii_graphic());
+    // A random policy writes mostly broken bytes: take the first sample with two neighbouring readable characters.
+    let (sampled, whole, stop) = (0..200)
+        .find_map(|seed| {
+            let request = request(&prompts(4, 300)[3], seed);
+            let whole = run(&mut scheduler(policy), vec![request.clone()]).remove(0).unwrap();
+            let characters: Vec<char> = whole.text.chars().collect();
+            let pair: String = characters[..characters.len() / 2].windows(2).find(|pair| readable(pair))?.iter().collect();
+            Some((request, whole, pair))
+        })
+        .unwrap();
+    let stopped = run(&mut scheduler(policy), vec![GenerateRequest { stop: vec![stop.clone()], ..sampled }]).remove(0).unwrap();
+    assert_eq!(stopped.finish, Finish::Stop);
+    assert!(!stopped.text.contains(&stop) && whole.text.starts_with(&stopped.text));
+    assert!(whole.token_ids.starts_with(&stopped.token_ids) && stopped.token_ids.len() < whole.token_ids.len());
+}
+
+#[test]
+fn a_caller_that_goes_away_is_dropped() {
+    let policy = tiny_policy();
+    let mut scheduler = scheduler(policy);
+    let result = add(&mut scheduler, request(&[1, 2, 3], 0));
+    scheduler.step();
+    assert!(!scheduler.is_idle());
+    drop(result);
+    scheduler.step();
+    assert!(scheduler.is_idle());
+}
+
+#[test]
+fn requests_that_cannot_run_are_refused() {
+    let policy = tiny_policy();
+    let good = request(&[1, 2], 0);
+    let bad = [
+        GenerateRequest { prompt: vec![], ..good.clone() },
+        GenerateRequest { prompt: vec![300], ..good.clone() },
+        GenerateRequest { prompt: vec![1; 512], ..good.clone() },
+        GenerateRequest { max_new_tokens: 0, ..good.clone() },
+        GenerateRequest { temperature: f32::NAN, ..good.clone() },
+        GenerateRequest { temperature: -1.0, ..good.clone() },
+        GenerateRequest { top_p: 0.0, ..good.clone() },
+        GenerateRequest { top_p: 1.5, ..good.clone() },
+    ];
+    for request in bad {
+        let result = run(&mut scheduler(policy), vec![request.clone()]).remove(0);
+        assert!(matches!(result, Err(Error::InvalidParameter { .. })), "{request:?} gave {result:?}");
+    }
+    let at_the_limit =
+        run(&mut scheduler(policy), vec![GenerateRequest { prompt: vec![1; 500], max_new_tokens: 100, ..good }]).remove(0).unwrap();
+    assert_eq!((at_the_limit.finish, at_the_limit.token_ids.len()), (Finish::Length, 12));
+}
+
+#[test]
+fn greedy_equals_the_decoder_run_again_from_the_start() {
+    let policy = tiny_policy();
+    let reloaded = PackedDecoder::new(&Decoder::random(policy.decoder.config().clone(), 3).unwrap()).unwrap();
+    let prompt = &prompts(9, 300)[8];
+    let greedy = run(&mut scheduler(policy), vec![GenerateRequest { temperature: 0.0, ..request(prompt, 0) }]).remove(0).unwrap();
+    let mut tokens = prompt.clone();
+    for expected in greedy.token_ids {
+        let mut cache = reloaded.new_cache();
+        let logits = reloaded.forward(&mut [Segment { cache: &mut cache, tokens: &tokens }]);
+        let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as u32;
+        assert_eq!(best, expected);
+        tokens.push(best);
+    }
+}

@@ -1,0 +1,56 @@
+//! Tests of the models: each fused operation against plain candle operations, each model against Hugging Face transformers.
+
+mod generation;
+mod goldens;
+mod ops;
+mod panels;
+mod registry;
+mod runtime;
+mod sampling;
+mod speed;
+mod tokenizer;
+
+use std::sync::{Arc, LazyLock};
+
+use super::config::DecoderConfig;
+use super::decoder::Decoder;
+use super::packed::PackedDecoder;
+use super::tokenizer::{Tokenizer, train_byte_level_bpe};
+
+/// A small random policy with a tokenizer of its own.
+pub(super) struct TinyPolicy {
+    pub decoder: Decoder,
+    pub packed: Arc<PackedDecoder>,
+    pub tokenizer: Tokenizer,
+}
+
+pub(super) fn tiny_config() -> DecoderConfig {
+    DecoderConfig {
+        vocab_size: 300,
+        hidden_size: 48,
+        intermediate_size: 96,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 12,
+        rms_norm_eps: 1e-6,
+        rope_theta: 10_000.0,
+        tie_word_embeddings: true,
+        max_position_embeddings: 512,
+        eos_token_ids: vec![0],
+    }
+}
+
+/// The same for all tests: training its tokenizer takes longer than most of them.
+pub(super) fn tiny_policy() -> &'static TinyPolicy {
+    static POLICY: LazyLock<TinyPolicy> = LazyLock::new(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let texts: Vec<String> =
+            (0..50).map(|i| format!("Question: who directed film {i}?\nThought: So the next query is film {i}")).collect();
+        let tokenizer = train_byte_level_bpe(&texts, 300, directory.path()).unwrap();
+        let decoder = Decoder::random(tiny_config(), 3).unwrap();
+        let packed = Arc::new(PackedDecoder::new(&decoder).unwrap());
+        TinyPolicy { decoder, packed, tokenizer }
+    });
+    &POLICY
+}

@@ -1,0 +1,25 @@
+//! The panel product equals the plain one, and a row's bits do not depend on the other rows.
+
+use crate::models::panels::PackedMatrix;
+use crate::models::random::CounterRng;
+
+fn random(len: usize, seed: u64) -> Vec<f32> {
+    (0..len as u64).map(|i| CounterRng::new(seed).normal(i) as f32).collect()
+}
+
+#[test]
+fn rows_are_right_and_independent() {
+    for (rows, input, output) in [(0, 5, 40), (1, 5, 3), (2, 33, 32), (17, 64, 100), (200, 128, 1500)] {
+        let (x, weight, bias) = (random(rows * input, 1), random(output * input, 2), random(output, 3));
+        let packed = PackedMatrix::new(input, &[&weight], &[&bias]);
+        let out = packed.multiply(&x);
+        for (row, x) in x.chunks_exact(input).enumerate() {
+            let alone = packed.multiply(x);
+            assert_eq!(alone, out[row * output..][..output], "row {row} of {rows}");
+            for (column, weight) in weight.chunks_exact(input).enumerate() {
+                let expected: f64 = x.iter().zip(weight).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>() + f64::from(bias[column]);
+                assert!((f64::from(alone[column]) - expected).abs() < 1e-4);
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The tokenizers that we train: every text survives, pieces of a text come out whole.
+
+use super::tiny_policy;
+use crate::error::Error;
+use crate::models::tokenizer::{IncrementalText, train_byte_level_bpe};
+
+const TEXTS: [&str; 5] = ["", "Who directed Jaws?", " leading space\n\nlines", "Größe, 東京, 🦀 and \u{0}", "<query>film 3</query>"];
+
+#[test]
+fn any_text_survives() {
+    let tokenizer = &tiny_policy().tokenizer;
+    for text in TEXTS {
+        assert_eq!(tokenizer.decode(&tokenizer.encode(text).unwrap()).unwrap(), text);
+    }
+    assert_eq!(tokenizer.eos_token_id(), Some(0));
+    assert!(tokenizer.vocab_size() <= 300);
+    assert!(tokenizer.encode("Question: who").unwrap().len() < 10, "merges were learned");
+}
+
+#[test]
+fn text_grows_by_whole_characters() {
+    let tokenizer = &tiny_policy().tokenizer;
+    for text in TEXTS {
+        let mut incremental = IncrementalText::default();
+        for id in tokenizer.encode(text).unwrap() {
+            incremental.push(tokenizer, id).unwrap();
+            assert!(text.starts_with(incremental.as_str()), "{:?} is not the beginning of {text:?}", incremental.as_str());
+        }
+        assert_eq!(incremental.as_str(), text);
+    }
+}
+
+#[test]
+fn the_same_texts_give_the_same_vocabulary() {
+    let texts: Vec<String> = TEXTS.iter().map(|text| text.repeat(20)).collect();
+    let train = || {
+        let directory = tempfile::tempdir().unwrap();
+        train_byte_level_bpe(&texts, 290, directory.path()).unwrap();
+        std::fs::read(directory.path().join("tokenizer.json")).unwrap()
+    };
+    assert!(train() == train());
+}
+
+#[test]
+fn a_vocabulary_without_room_for_the_bytes_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let result = train_byte_level_bpe(&[], 256, directory.path());
+    assert!(matches!(result, Err(Error::InvalidParameter { .. })));
+}

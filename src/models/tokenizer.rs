@@ -1,0 +1,224 @@
+//! Text to token ids and back, incremental decoding, and training of a byte-level BPE vocabulary.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use tokenizers::models::bpe::{BPE, BpeTrainer};
+use tokenizers::normalizers::NFC;
+use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::pre_tokenizers::sequence::Sequence;
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+use tokenizers::{AddedToken, SplitDelimiterBehavior, TokenizerBuilder, TruncationParams};
+
+use super::config::read_json;
+use crate::error::{Error, Result};
+
+/// File name of the tokenizer in a model directory.
+pub const TOKENIZER_FILE: &str = "tokenizer.json";
+/// File that names the special tokens, among other settings of transformers.
+pub const TOKENIZER_CONFIG_FILE: &str = "tokenizer_config.json";
+/// The token that ends a text, in the vocabularies that we train.
+pub const END_OF_TEXT: &str = "<|endoftext|>";
+/// Byte-level BPE starts from one token per byte.
+const NUM_BYTES: usize = 256;
+/// Words of Qwen2, from its published tokenizer: contractions, letters with one sign before, single digits, signs, white space.
+const QWEN2_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Two special tokens and one of the text.
+const TRUNCATED_MIN: usize = 3;
+
+/// A Hugging Face fast tokenizer. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Tokenizer {
+    inner: Arc<tokenizers::Tokenizer>,
+    eos_token_id: Option<u32>,
+}
+
+impl Tokenizer {
+    /// Loads `tokenizer.json`, and the end-of-text token from `tokenizer_config.json` when that is there.
+    ///
+    /// Truncation and padding that the file asks for are switched off: the models pack sequences and know their own limits.
+    ///
+    /// # Errors
+    /// [`Error::Io`], or [`Error::Damaged`] if a file does not parse.
+    pub fn load(directory: &Path) -> Result<Self> {
+        Self::load_with(directory, None)
+    }
+
+    /// As [`Self::load`], but [`Self::encode_with_special_tokens`] cuts a text to `max_tokens`, special tokens included.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_truncating(directory: &Path, max_tokens: usize) -> Result<Self> {
+        Self::load_with(directory, Some(TruncationParams { max_length: max_tokens, ..TruncationParams::default() }))
+    }
+
+    fn load_with(directory: &Path, truncation: Option<TruncationParams>) -> Result<Self> {
+        let path = directory.join(TOKENIZER_FILE);
+        let bytes = std::fs::read(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+        let broken = |error: tokenizers::Error| Error::Damaged { path: path.clone(), reason: error.to_string() };
+        let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(broken)?;
+        if let Some(limit) = truncation.as_ref().map(|truncation| truncation.max_length).filter(|limit| *limit < TRUNCATED_MIN) {
+            return Err(broken(format!("texts would be cut to {limit} tokens, expected at least {TRUNCATED_MIN}").into()));
+        }
+        inner.with_padding(None).with_truncation(truncation).map_err(broken)?;
+        let eos_token_id = eos_token(directory)?.and_then(|token| inner.token_to_id(&token));
+        Ok(Self { inner: Arc::new(inner), eos_token_id })
+    }
+
+    /// Copies the files of a tokenizer from one model directory to another.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if `tokenizer.json` is absent or a file cannot be copied.
+    pub fn copy_files(from: &Path, to: &Path) -> Result<()> {
+        for name in [TOKENIZER_FILE, TOKENIZER_CONFIG_FILE, "special_tokens_map.json"] {
+            let path = from.join(name);
+            if name == TOKENIZER_FILE || path.exists() {
+                std::fs::copy(&path, to.join(name)).map_err(|source| Error::Io { path, source })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The ids of a text, without the special tokens that some models put round one.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the tokenizer cannot encode it, which no text should cause.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        self.encode_as(text, false)
+    }
+
+    /// The ids of a text with the special tokens of the model, as an encoder reads it (`[CLS] .. [SEP]`).
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_with_special_tokens(&self, text: &str) -> Result<Vec<u32>> {
+        self.encode_as(text, true)
+    }
+
+    fn encode_as(&self, text: &str, special: bool) -> Result<Vec<u32>> {
+        let encoding = self.inner.encode_fast(text, special).map_err(|error| Error::Internal(format!("encoding a text: {error}")))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of token ids, without special tokens; bytes that are not UTF-8 become U+FFFD.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the tokenizer cannot decode them.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.inner.decode(ids, true).map_err(|error| Error::Internal(format!("decoding tokens: {error}")))
+    }
+
+    /// The token that ends a text, if the tokenizer names one.
+    pub fn eos_token_id(&self) -> Option<u32> {
+        self.eos_token_id
+    }
+
+    /// The id of a token, special or not.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// Number of ids, special tokens included.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+}
+
+/// The name of the end-of-text token: a string, or an object with a `content`.
+fn eos_token(directory: &Path) -> Result<Option<String>> {
+    let path = directory.join(TOKENIZER_CONFIG_FILE);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let config = read_json(&path)?;
+    let token = config.get("eos_token").and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
+    Ok(token.map(str::to_owned))
+}
+
+/// Text that grows token by token.
+///
+/// A token may end inside a character, so the newest tokens are held back until their bytes make whole characters.
+#[derive(Debug, Default)]
+pub struct IncrementalText {
+    ids: Vec<u32>,
+    text: String,
+    /// Tokens before this index only give context to the decoder, whose first token may lose its leading space.
+    context: usize,
+    /// Tokens before this index are in `text`.
+    read: usize,
+}
+
+impl IncrementalText {
+    /// Appends a token.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::decode`].
+    pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> Result<()> {
+        self.ids.push(id);
+        let known = tokenizer.decode(&self.ids[self.context..self.read])?;
+        let all = tokenizer.decode(&self.ids[self.context..])?;
+        if all.len() > known.len() && !all.ends_with('\u{FFFD}') {
+            self.text.push_str(all.get(known.len()..).unwrap_or_default());
+            self.context = self.read;
+            self.read = self.ids.len();
+        }
+        Ok(())
+    }
+
+    /// The text of the tokens so far, up to the last whole character.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+/// Trains a byte-level BPE vocabulary of at most `vocab_size` tokens and writes `tokenizer.json` and `tokenizer_config.json`,
+/// which transformers' `AutoTokenizer` loads. The first id is [`END_OF_TEXT`]. Any text encodes, since every byte is a token;
+/// it comes back in Unicode's normal form C.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] if `vocab_size` cannot hold the bytes and the special token, [`Error::Io`].
+pub fn train_byte_level_bpe(texts: &[String], vocab_size: usize, directory: &Path) -> Result<Tokenizer> {
+    if vocab_size <= NUM_BYTES {
+        let expected = format!("at least {}, one token per byte and the end of text", NUM_BYTES + 1);
+        return Err(Error::InvalidParameter { name: "vocab_size".to_owned(), found: vocab_size.to_string(), expected });
+    }
+    let internal = |error: tokenizers::Error| Error::Internal(format!("training a tokenizer: {error}"));
+    let mut tokenizer = TokenizerBuilder::<_, _, _, tokenizers::PostProcessorWrapper, _>::new()
+        .with_model(BPE::default())
+        .with_normalizer(Some(NFC))
+        .with_pre_tokenizer(Some(qwen2_words().map_err(internal)?))
+        .with_decoder(Some(ByteLevel::default()))
+        .build()
+        .map_err(internal)?;
+    let mut trainer = BpeTrainer::builder()
+        .show_progress(false)
+        .vocab_size(vocab_size)
+        .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
+        .special_tokens(vec![AddedToken::from(END_OF_TEXT, true)])
+        .build();
+    tokenizer.train(&mut trainer, texts.iter()).map_err(internal)?;
+    tokenizer.save(directory.join(TOKENIZER_FILE), true).map_err(internal)?;
+    save_tokenizer_config(directory)?;
+    Tokenizer::load(directory)
+}
+
+/// How Qwen2 cuts a text into words, before each is cut into tokens.
+///
+/// transformers 5 gives every model of this type this normaliser and these words, whatever its `tokenizer.json` says.
+fn qwen2_words() -> tokenizers::Result<Sequence> {
+    let words = Split::new(SplitPattern::Regex(QWEN2_WORDS.to_owned()), SplitDelimiterBehavior::Isolated, false)?;
+    let bytes = ByteLevel::new(false, true, false);
+    Ok(Sequence::new(vec![words.into(), bytes.into()]))
+}
+
+fn save_tokenizer_config(directory: &Path) -> Result<()> {
+    let config: Value = json!({
+        "tokenizer_class": "Qwen2Tokenizer",
+        "eos_token": END_OF_TEXT,
+        "pad_token": END_OF_TEXT,
+        "clean_up_tokenization_spaces": false,
+    });
+    let path = directory.join(TOKENIZER_CONFIG_FILE);
+    std::fs::write(&path, format!("{config:#}\n")).map_err(|source| Error::Io { path, source })
+}

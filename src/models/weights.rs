@@ -1,0 +1,208 @@
+//! Safetensors files: reading single files and shards, writing one file that transformers loads.
+//!
+//! Everything becomes f32: on a CPU bf16 arithmetic is emulated and f16 is converted on every use.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+
+use candle_core::{DType, Device, Tensor};
+use safetensors::tensor::{Dtype, Metadata, SafeTensorError, SafeTensors, TensorView, View};
+use serde_json::Value;
+
+use super::config::read_json;
+use crate::error::{Error, Result};
+
+/// File name of the weights in a model directory.
+pub const WEIGHTS_FILE: &str = "model.safetensors";
+const INDEX_FILE: &str = "model.safetensors.index.json";
+
+/// Name and shape of every tensor of a checkpoint.
+pub type TensorShapes = BTreeMap<String, Vec<usize>>;
+
+/// The weights of a checkpoint by name.
+#[derive(Debug)]
+pub struct Weights {
+    directory: PathBuf,
+    tensors: BTreeMap<String, Tensor>,
+}
+
+impl Weights {
+    /// Reads `model.safetensors`, or the shards that `model.safetensors.index.json` lists, as f32 tensors on `device`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a file cannot be read, [`Error::Damaged`] if it is truncated, corrupt or holds a type that is not a float.
+    pub fn load(directory: &Path, device: &Device) -> Result<Self> {
+        let mut tensors = BTreeMap::new();
+        for path in weight_files(directory)? {
+            let bytes = std::fs::read(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+            let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(&path, error))?;
+            for (name, view) in file.tensors() {
+                // Position ids and other integer buffers of old checkpoints are not weights.
+                if let Some(tensor) = floats(&view, device)? {
+                    tensors.insert(name, tensor);
+                }
+            }
+        }
+        Ok(Self { directory: directory.to_owned(), tensors })
+    }
+
+    /// Whether the checkpoint has this tensor.
+    pub fn contains(&self, name: &str) -> bool {
+        self.tensors.contains_key(name)
+    }
+
+    /// Takes a tensor out, so that it is not held twice.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] if it is absent or of another shape.
+    pub fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let found = self.tensors.remove(name);
+        check_shape(&self.directory, name, found.as_ref().map(|tensor| tensor.dims()), shape)?;
+        found.ok_or_else(|| missing(&self.directory, name))
+    }
+}
+
+/// Names and shapes in a checkpoint, from the file headers only.
+///
+/// # Errors
+/// As [`Weights::load`]; a file shorter or longer than its header says is [`Error::Damaged`].
+pub fn read_shapes(directory: &Path) -> Result<TensorShapes> {
+    let mut shapes = TensorShapes::new();
+    for path in weight_files(directory)? {
+        let file = std::fs::File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+        let (header, data_bytes) = read_header(&path, file)?;
+        let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| damaged(&path, error))?;
+        if metadata.data_len() as u64 != data_bytes {
+            let reason = format!("it has {data_bytes} bytes of weights, its header says {}", metadata.data_len());
+            return Err(Error::Damaged { path, reason });
+        }
+        shapes.extend(metadata.tensors().into_iter().map(|(name, info)| (name, info.shape.clone())));
+    }
+    Ok(shapes)
+}
+
+/// Refuses a checkpoint in which an expected tensor is absent or of another shape.
+///
+/// # Errors
+/// [`Error::Damaged`], naming the tensor.
+pub fn check_shapes(directory: &Path, found: &TensorShapes, expected: &[(String, Vec<usize>)]) -> Result<()> {
+    for (name, shape) in expected {
+        check_shape(directory, name, found.get(name).map(Vec::as_slice), shape)?;
+    }
+    Ok(())
+}
+
+/// Writes f32 tensors to `directory/model.safetensors` with the metadata `format = pt` that transformers asks for.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Tensor`].
+pub fn save<'a>(directory: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
+    let path = directory.join(WEIGHTS_FILE);
+    let views = tensors.into_iter().map(|(name, tensor)| Ok((name, FloatView::new(tensor)?))).collect::<Result<Vec<_>>>()?;
+    let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
+    safetensors::serialize_to_file(views, Some(metadata), &path).map_err(|error| match error {
+        SafeTensorError::IoError(source) => Error::Io { path, source },
+        other => Error::Internal(format!("writing {}: {other}", path.display())),
+    })
+}
+
+fn weight_files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let index_path = directory.join(INDEX_FILE);
+    if !index_path.exists() {
+        return Ok(vec![directory.join(WEIGHTS_FILE)]);
+    }
+    let index = read_json(&index_path)?;
+    let Some(map) = index.get("weight_map").and_then(Value::as_object) else {
+        return Err(damaged(&index_path, "the field \"weight_map\" is missing"));
+    };
+    let mut names: Vec<&str> = map.values().filter_map(Value::as_str).collect();
+    names.sort_unstable();
+    names.dedup();
+    // A shard is a file of this directory, never a path out of it.
+    match names.iter().find(|name| Path::new(name).file_name() != Some(name.as_ref())) {
+        Some(name) => Err(damaged(&index_path, format!("\"{name}\" is not a file name"))),
+        None => Ok(names.into_iter().map(|name| directory.join(name)).collect()),
+    }
+}
+
+/// The JSON header, and the number of bytes that follow it.
+fn read_header(path: &Path, mut file: std::fs::File) -> Result<(Vec<u8>, u64)> {
+    use std::io::Read;
+    let io = |source| Error::Io { path: path.to_owned(), source };
+    let total = file.metadata().map_err(io)?.len();
+    let mut prefix = [0_u8; size_of::<u64>()];
+    if total < prefix.len() as u64 {
+        return Err(damaged(path, "the file is too short to have a header"));
+    }
+    file.read_exact(&mut prefix).map_err(io)?;
+    let header_bytes = u64::from_le_bytes(prefix);
+    let data_bytes = total.checked_sub(prefix.len() as u64).and_then(|rest| rest.checked_sub(header_bytes));
+    let Some(data_bytes) = data_bytes else {
+        return Err(damaged(path, format!("its header would be {header_bytes} bytes, the file has {total}")));
+    };
+    let mut header = Vec::new();
+    file.take(header_bytes).read_to_end(&mut header).map_err(io)?;
+    Ok((header, data_bytes))
+}
+
+fn check_shape(directory: &Path, name: &str, found: Option<&[usize]>, expected: &[usize]) -> Result<()> {
+    match found {
+        Some(shape) if shape == expected => Ok(()),
+        Some(shape) => Err(damaged(directory, format!("tensor \"{name}\" has shape {shape:?}, the configuration says {expected:?}"))),
+        None => Err(missing(directory, name)),
+    }
+}
+
+fn missing(directory: &Path, name: &str) -> Error {
+    damaged(directory, format!("tensor \"{name}\" is missing"))
+}
+
+fn damaged(path: &Path, reason: impl ToString) -> Error {
+    Error::Damaged { path: path.to_owned(), reason: reason.to_string() }
+}
+
+/// The values as an f32 tensor; `None` for integer tensors.
+fn floats(view: &TensorView<'_>, device: &Device) -> Result<Option<Tensor>> {
+    let dtype = match view.dtype() {
+        Dtype::F32 => DType::F32,
+        Dtype::F16 => DType::F16,
+        Dtype::BF16 => DType::BF16,
+        Dtype::F64 => DType::F64,
+        _ => return Ok(None),
+    };
+    let tensor = Tensor::from_raw_buffer(view.data(), dtype, view.shape(), device)?;
+    Ok(Some(tensor.to_dtype(DType::F32)?))
+}
+
+/// A tensor's values as the bytes of a safetensors file.
+struct FloatView {
+    shape: Vec<usize>,
+    bytes: Vec<u8>,
+}
+
+impl FloatView {
+    fn new(tensor: &Tensor) -> Result<Self> {
+        let values = tensor.flatten_all()?.to_vec1::<f32>()?;
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        Ok(Self { shape: tensor.dims().to_vec(), bytes })
+    }
+}
+
+impl View for FloatView {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        Cow::Borrowed(&self.bytes)
+    }
+
+    fn data_len(&self) -> usize {
+        self.bytes.len()
+    }
+}

@@ -1,0 +1,318 @@
+//! The extended query protocol: Parse, Bind, Describe, Execute, Close, Sync.
+//!
+//! A portal keeps its row stream between `Execute` messages, so a client that asks for a few rows at a time never makes the server
+//! hold the rest. The protocol library's own portals collect all rows before the first is sent, hence the handlers here.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::common::ScalarValue;
+use futures::Sink;
+use pgwire::api::portal::{Format, Portal, PortalExecutionState};
+use pgwire::api::query::{ExtendedQueryHandler, send_ready_for_query};
+use pgwire::api::results::{DescribePortalResponse, DescribeStatementResponse, FieldInfo, QueryResponse, Response as WireResponse};
+use pgwire::api::stmt::{QueryParser, StoredStatement};
+use pgwire::api::store::PortalStore;
+use pgwire::api::{ClientInfo, ClientPortalStore, DEFAULT_NAME, PgWireConnectionState, Type};
+use pgwire::error::{PgWireError, PgWireResult};
+use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::extendedquery::{Bind, BindComplete, Execute, Parse, ParseComplete, PortalSuspended, Sync as SyncMessage};
+use pgwire::messages::response::{CommandComplete, EmptyQueryResponse, TransactionStatus as WireStatus};
+use rolloutdb_sql::Statement;
+
+use super::columns::WireColumn;
+use super::connection::Connection;
+use super::parameters::{decode, parameter_type};
+use super::response::{client_error, wire_error};
+use super::rows::{WireRows, completion_tag, wire_columns};
+use super::running::{Outbox, Running, Sent};
+use super::simple::parse;
+use crate::engine::{Description, Response, Session};
+
+/// A statement after `Parse`.
+pub(super) struct Prepared {
+    /// `None`: a text without a statement.
+    statement: Option<Statement>,
+    description: Description,
+}
+
+impl Prepared {
+    fn returns_rows(&self) -> bool {
+        !self.description.columns.fields().is_empty()
+    }
+
+    /// Whether a column's type depends on the type of a parameter, as in `SELECT $1`.
+    fn has_untyped_columns(&self) -> bool {
+        self.description.columns.fields().iter().any(|field| *field.data_type() == DataType::Null)
+    }
+}
+
+#[async_trait]
+impl ExtendedQueryHandler for Connection {
+    type Statement = Arc<Prepared>;
+    type QueryParser = Preparer;
+
+    fn query_parser(&self) -> Arc<Preparer> {
+        Arc::new(Preparer(self.session.clone()))
+    }
+
+    async fn on_parse<C>(&self, client: &mut C, message: Parse) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        if let Some(name) = &message.name
+            && client.portal_store().get_statement(name).is_some()
+        {
+            return Err(client_error("42P05", format!("prepared statement \"{name}\" already exists")));
+        }
+        let parsed = self.uninterrupted(StoredStatement::parse(&*client, &message, self.query_parser())).await;
+        client.set_transaction_status(self.wire_status());
+        client.portal_store().put_statement(Arc::new(parsed?));
+        client.put(PgWireBackendMessage::ParseComplete(ParseComplete::new())).await
+    }
+
+    async fn on_bind<C>(&self, client: &mut C, message: Bind) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let name = message.statement_name.as_deref().unwrap_or(DEFAULT_NAME);
+        let statement = client.portal_store().get_statement(name).ok_or_else(|| unknown("prepared statement", name, "26000"))?;
+        if let Some(portal) = &message.portal_name
+            && client.portal_store().get_portal(portal).is_some()
+        {
+            return Err(client_error("42P03", format!("portal \"{portal}\" already exists")));
+        }
+        check_counts(&message, &statement.statement.description)?;
+        client.portal_store().put_portal(Arc::new(Portal::try_new(&message, statement)?));
+        client.put(PgWireBackendMessage::BindComplete(BindComplete::new())).await
+    }
+
+    async fn on_execute<C>(&self, client: &mut C, message: Execute) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
+        let portal = client.portal_store().get_portal(name).ok_or_else(|| unknown("portal", name, "34000"))?;
+        // Negative means no limit, as in Postgres.
+        let max_rows = usize::try_from(message.max_rows).unwrap_or(0);
+        client.set_state(PgWireConnectionState::QueryInProgress);
+        let outcome = self.uninterrupted(self.run_portal(client, &portal, max_rows)).await;
+        client.set_transaction_status(self.wire_status());
+        outcome?;
+        client.set_state(PgWireConnectionState::ReadyForQuery);
+        Ok(())
+    }
+
+    async fn on_sync<C>(&self, client: &mut C, _message: SyncMessage) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        // Outside a transaction block, Sync ends the transaction and with it all portals.
+        if self.wire_status() == WireStatus::Idle {
+            client.portal_store().clear_portals();
+        }
+        client.set_transaction_status(self.wire_status());
+        send_ready_for_query(client, self.wire_status()).await
+    }
+
+    async fn do_describe_statement<C>(
+        &self,
+        _client: &mut C,
+        target: &StoredStatement<Self::Statement>,
+    ) -> PgWireResult<DescribeStatementResponse>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let prepared = &target.statement;
+        let declared = |index: usize| target.parameter_types.get(index).and_then(Option::as_ref);
+        let inferred = prepared.description.parameters.iter().enumerate();
+        let parameters = inferred.map(|(index, inferred)| parameter_type(declared(index), inferred.as_ref())).collect();
+        Ok(DescribeStatementResponse::new(parameters, described_fields(prepared, &Format::UnifiedText)))
+    }
+
+    async fn do_describe_portal<C>(&self, client: &mut C, target: &Portal<Self::Statement>) -> PgWireResult<DescribePortalResponse>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let prepared = &target.statement.statement;
+        if !prepared.has_untyped_columns() {
+            return Ok(DescribePortalResponse::new(described_fields(prepared, &target.result_column_format)));
+        }
+        let started = self.uninterrupted(self.start_for_description(client, target)).await;
+        client.set_transaction_status(self.wire_status());
+        Ok(DescribePortalResponse::new(started?))
+    }
+
+    /// Never called: [`Self::on_execute`] streams.
+    async fn do_query<C>(&self, _client: &mut C, _portal: &Portal<Self::Statement>, _max_rows: usize) -> PgWireResult<WireResponse>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        Ok(WireResponse::EmptyQuery)
+    }
+}
+
+/// A statement that has begun to run.
+enum Started {
+    Rows(QueryResponse),
+    Done(String),
+}
+
+impl Connection {
+    async fn run_portal(&self, client: &mut impl Outbox, portal: &Portal<Arc<Prepared>>, max_rows: usize) -> PgWireResult<()> {
+        let mut running = self.running(client).await;
+        let Some(statement) = &portal.statement.statement.statement else {
+            return running.client.put(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new())).await;
+        };
+        // Taken out of the portal, so that an error or an interruption leaves it finished and the stream dropped.
+        let before = std::mem::replace(&mut *portal.state.lock().await, PortalExecutionState::Finished);
+        let started = match before {
+            PortalExecutionState::Initial => {
+                let described = portal.statement.statement.returns_rows().then_some(&portal.statement.statement.description.columns);
+                self.start(&mut running, statement, portal, described).await?
+            }
+            PortalExecutionState::Suspended(rows) => Started::Rows(rows),
+            PortalExecutionState::Finished if portal.statement.statement.returns_rows() => Started::Done(completion_tag("SELECT", 0)),
+            PortalExecutionState::Finished => {
+                return Err(client_error("55000", format!("portal \"{}\" has run already", shown(&portal.name))));
+            }
+        };
+        let tag = match started {
+            Started::Done(tag) => tag,
+            Started::Rows(mut rows) => match running.send_rows(rows.data_rows(), max_rows).await? {
+                Sent::All(count) => completion_tag(rows.command_tag(), count),
+                Sent::Limit => {
+                    portal.start(rows).await;
+                    return running.client.put(PgWireBackendMessage::PortalSuspended(PortalSuspended::new())).await;
+                }
+            },
+        };
+        running.client.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag))).await
+    }
+
+    /// The columns of a portal whose types depend on its parameters: it is started, and `Execute` goes on from there.
+    ///
+    /// Only a query can have such columns, so nothing is changed if `Execute` never comes.
+    async fn start_for_description(&self, client: &mut impl Outbox, portal: &Portal<Arc<Prepared>>) -> PgWireResult<Vec<FieldInfo>> {
+        let mut running = self.running(client).await;
+        let Some(statement) = &portal.statement.statement.statement else { return Ok(Vec::new()) };
+        match self.start(&mut running, statement, portal, None).await? {
+            Started::Done(_) => Ok(Vec::new()),
+            Started::Rows(rows) => {
+                let fields = rows.row_schema().to_vec();
+                portal.start(rows).await;
+                Ok(fields)
+            }
+        }
+    }
+
+    async fn start<O: Outbox>(
+        &self,
+        running: &mut Running<'_, O>,
+        statement: &Statement,
+        portal: &Portal<Arc<Prepared>>,
+        described: Option<&SchemaRef>,
+    ) -> PgWireResult<Started> {
+        let response = running.wait(self.session.execute(statement, bound_parameters(portal)?)).await?.map_err(wire_error)?;
+        Ok(match response {
+            Response::Done { tag } => Started::Done(tag),
+            Response::Rows { stream, tag } => {
+                let rows = WireRows::new(stream, described, &portal.result_column_format)?;
+                let mut response = QueryResponse::new(rows.fields, rows.stream);
+                response.set_command_tag(&tag);
+                Started::Rows(response)
+            }
+        })
+    }
+}
+
+fn bound_parameters(portal: &Portal<Arc<Prepared>>) -> PgWireResult<Vec<ScalarValue>> {
+    let inferred = &portal.statement.statement.description.parameters;
+    decode(&portal.parameters, &portal.parameter_format, &portal.statement.parameter_types, inferred)
+}
+
+fn described_fields(prepared: &Prepared, format: &Format) -> Vec<FieldInfo> {
+    wire_columns(&prepared.description.columns, format).iter().map(WireColumn::field).cloned().collect()
+}
+
+/// `Bind` must give every parameter, and format codes for none, all or each: the protocol library indexes them unchecked.
+fn check_counts(message: &Bind, description: &Description) -> PgWireResult<()> {
+    let (found, expected) = (message.parameters.len(), description.parameters.len());
+    if found != expected {
+        return Err(client_error("08P01", format!("bind message supplies {found} parameters, but the statement has {expected}")));
+    }
+    let fits = |codes: &[i16], count: usize| codes.len() <= 1 || codes.len() == count;
+    if !fits(&message.parameter_format_codes, expected) {
+        return Err(client_error("08P01", format!("bind message has the wrong number of parameter formats for {expected} parameters")));
+    }
+    let columns = description.columns.fields().len();
+    if !fits(&message.result_column_format_codes, columns) {
+        return Err(client_error("08P01", format!("bind message has the wrong number of result formats for {columns} columns")));
+    }
+    Ok(())
+}
+
+fn unknown(kind: &str, name: &str, code: &str) -> PgWireError {
+    client_error(code, format!("{kind} \"{}\" does not exist", shown(name)))
+}
+
+/// The unnamed statement and portal have a name inside the protocol library only.
+fn shown(name: &str) -> &str {
+    if name == DEFAULT_NAME { "" } else { name }
+}
+
+/// Turns the text of `Parse` into a statement that knows its columns and parameters.
+pub(super) struct Preparer(Session);
+
+#[async_trait]
+impl QueryParser for Preparer {
+    type Statement = Arc<Prepared>;
+
+    async fn parse_sql<C>(&self, _client: &C, text: &str, _types: &[Option<Type>]) -> PgWireResult<Self::Statement>
+    where
+        C: ClientInfo + Unpin + Send + Sync,
+    {
+        let mut statements = parse(&self.0, text)?;
+        if statements.len() > 1 {
+            return Err(client_error("42601", "cannot insert multiple commands into a prepared statement".to_string()));
+        }
+        let Some(statement) = statements.pop() else {
+            let nothing = Description { columns: Arc::new(Schema::empty()), parameters: Vec::new() };
+            return Ok(Arc::new(Prepared { statement: None, description: nothing }));
+        };
+        let description = self.0.describe(&statement).await.map_err(wire_error)?;
+        Ok(Arc::new(Prepared { statement: Some(statement), description }))
+    }
+
+    /// Not used: [`ExtendedQueryHandler::do_describe_statement`] knows the declared types too.
+    fn get_parameter_types(&self, prepared: &Self::Statement) -> PgWireResult<Vec<Type>> {
+        Ok(prepared.description.parameters.iter().map(|inferred| parameter_type(None, inferred.as_ref())).collect())
+    }
+
+    fn get_result_schema(&self, prepared: &Self::Statement, format: Option<&Format>) -> PgWireResult<Vec<FieldInfo>> {
+        Ok(described_fields(prepared, format.unwrap_or(&Format::UnifiedText)))
+    }
+}

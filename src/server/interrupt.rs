@@ -1,0 +1,85 @@
+//! What can end a statement from outside: its client cancels it, its client is gone, the server stops.
+
+use std::future::pending;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use pgwire::error::PgWireError;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::connection::Connection;
+use super::response::{fatal, wire_error};
+use crate::error::Error;
+
+/// How soon a vanished client is noticed.
+const PEER_CHECK: Duration = Duration::from_millis(250);
+
+impl Connection {
+    /// Waits until the statement that starts now must end, and says why.
+    ///
+    /// A cancel request that came before this call is void, as in Postgres: it meant an earlier statement.
+    pub(super) async fn interrupted(&self) -> PgWireError {
+        tokio::select! {
+            () = self.cancelled() => wire_error(Error::Cancelled("statement")),
+            () = self.stop.cancelled() => fatal("57P01", "terminating connection because the server is stopping"),
+            () = self.peer.closed() => PgWireError::IoError(std::io::ErrorKind::ConnectionAborted.into()),
+        }
+    }
+
+    async fn cancelled(&self) {
+        let Some((handle, _)) = self.cancellation.get() else { return pending().await };
+        if handle.start_query().await.await.is_err() {
+            // The sender is gone without a request: a later statement has taken its place.
+            pending().await
+        }
+    }
+}
+
+/// A second handle on a client's socket, which sees that the client is gone while nobody reads from the first.
+pub(super) struct PeerWatch(Option<TcpStream>);
+
+impl PeerWatch {
+    /// Without a second handle (no file descriptors left), a lost client is noticed when the next row is written.
+    pub(super) fn new(socket: &TcpStream) -> Self {
+        Self(duplicate(socket).ok())
+    }
+
+    async fn closed(&self) {
+        let Some(socket) = &self.0 else { return pending().await };
+        loop {
+            // `ready` returns at once while unread input waits, hence the pause.
+            if socket.ready(Interest::READABLE).await.is_ok_and(|ready| ready.is_read_closed()) {
+                return;
+            }
+            tokio::time::sleep(PEER_CHECK).await;
+        }
+    }
+}
+
+fn duplicate(socket: &TcpStream) -> std::io::Result<TcpStream> {
+    let descriptor: OwnedFd = socket.as_fd().try_clone_to_owned()?;
+    TcpStream::from_std(descriptor.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_client_that_is_gone_is_noticed_behind_unread_input() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let mut client = TcpStream::connect(address).await.expect("it listens");
+        let (socket, _) = listener.accept().await.expect("a client");
+        let watch = PeerWatch::new(&socket);
+        client.write_all(b"unread").await.expect("it is connected");
+        assert!(timeout(PEER_CHECK * 2, watch.closed()).await.is_err(), "it is still there");
+        drop(client);
+        timeout(PEER_CHECK * 8, watch.closed()).await.expect("it is gone");
+    }
+}

@@ -1,0 +1,51 @@
+//! Errors and notices as Postgres messages.
+
+use pgwire::error::{ErrorInfo, PgWireError};
+use pgwire::messages::PgWireBackendMessage;
+
+use super::sqlstate::{message, sqlstate};
+use crate::engine::{Notice, Severity};
+use crate::error::Error;
+
+/// The error as `ErrorResponse`: severity ERROR, SQLSTATE, message.
+pub(super) fn wire_error(error: Error) -> PgWireError {
+    user_error("ERROR", sqlstate(&error), message(&error))
+}
+
+/// The same for an error in the text of a statement, with the place for psql's caret when there is one.
+pub(super) fn parse_error(error: Error, text: &str) -> PgWireError {
+    let mut info = info("ERROR", sqlstate(&error), message(&error));
+    if let Error::Sql(error) = &error {
+        info.position = error.position(text).map(|position| position.to_string());
+    }
+    PgWireError::UserError(Box::new(info))
+}
+
+/// An error that ends the connection.
+pub(super) fn fatal(code: &str, message: &str) -> PgWireError {
+    user_error("FATAL", code, message.to_string())
+}
+
+/// An error of the client's own making: a message that does not fit the statement, a value that cannot be read.
+pub(super) fn client_error(code: &str, message: String) -> PgWireError {
+    user_error("ERROR", code, message)
+}
+
+pub(super) fn notice_message(notice: Notice) -> PgWireBackendMessage {
+    let (severity, code) = match notice.severity {
+        Severity::Notice => ("NOTICE", "00000"),
+        Severity::Warning => ("WARNING", "01000"),
+        Severity::Info => ("INFO", "00000"),
+    };
+    PgWireBackendMessage::NoticeResponse(info(severity, code, notice.message).into())
+}
+
+fn user_error(severity: &str, code: &str, message: String) -> PgWireError {
+    PgWireError::UserError(Box::new(info(severity, code, message)))
+}
+
+fn info(severity: &str, code: &str, message: String) -> ErrorInfo {
+    let mut info = ErrorInfo::new(severity.to_string(), code.to_string(), message);
+    info.severity_nonlocalized = Some(severity.to_string());
+    info
+}

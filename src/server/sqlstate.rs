@@ -1,0 +1,315 @@
+//! Errors as SQLSTATEs.
+//!
+//! One `match` per enum of ours, without a catch-all arm, so a new variant asks for its code. Our errors cross DataFusion, Arrow
+//! and Lance inside their external variants: the source chain is searched for ours first, then what DataFusion says is classified.
+
+use std::error::Error as StdError;
+use std::io::ErrorKind;
+
+use datafusion::arrow::error::ArrowError;
+use datafusion::common::SchemaError;
+use datafusion::error::DataFusionError;
+
+use crate::error::Error;
+
+/// The SQLSTATE of an error (PostgreSQL's Appendix A).
+pub fn sqlstate(error: &Error) -> &'static str {
+    match error {
+        Error::UnknownObject { .. } => "42704",
+        Error::DuplicateObject { .. } => "42710",
+        Error::UnknownOption { .. } | Error::InvalidParameter { .. } => "22023",
+        Error::MissingColumn { .. } => "42703",
+        Error::GeneratedColumn(_) => "428C9",
+        Error::ColumnCount(_) => "42601",
+        Error::WrongType { .. } => "42804",
+        Error::NotReady(_) => "55000",
+        Error::NotSupported(_) => "0A000",
+        Error::TransactionAborted => "25P02",
+        Error::Cancelled(_) => "57014",
+        Error::OutOfMemory(_) => "53200",
+        Error::Io { source, .. } => io_state(source),
+        Error::Damaged { .. } => "XX001",
+        Error::BadInput { .. } => "22P04",
+        Error::Diverged { .. } => "22003",
+        Error::Tensor(_) | Error::Internal(_) => "XX000",
+        Error::Sql(error) => sql_state(error),
+        Error::Udf(error) => udf_state(error),
+        Error::Catalog(error) => catalog_state(error),
+        Error::DataFusion(error) => ours_within(error).map_or_else(|| datafusion_state(error.find_root()), Ours::sqlstate),
+    }
+}
+
+/// What the client reads: our own message, or DataFusion's innermost one without its kind in front and a backtrace behind.
+pub(super) fn message(error: &Error) -> String {
+    match error {
+        Error::DataFusion(error) => datafusion_message(error),
+        Error::Catalog(error) => catalog_message(error),
+        other => other.to_string(),
+    }
+}
+
+fn catalog_message(error: &rolloutdb_catalogs::Error) -> String {
+    match error {
+        rolloutdb_catalogs::Error::Query(error) => datafusion_message(error),
+        other => other.to_string(),
+    }
+}
+
+fn datafusion_message(error: &DataFusionError) -> String {
+    ours_within(error).map_or_else(|| innermost_message(error.find_root()), Ours::message)
+}
+
+fn innermost_message(root: &DataFusionError) -> String {
+    let text = match root {
+        DataFusionError::ArrowError(error, _) => error.to_string(),
+        DataFusionError::SQL(error, _) => error.to_string(),
+        DataFusionError::SchemaError(error, _) => error.to_string(),
+        other => other.message().into_owned(),
+    };
+    text.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or_default().to_string()
+}
+
+fn sql_state(error: &rolloutdb_sql::Error) -> &'static str {
+    match error {
+        rolloutdb_sql::Error::Syntax { .. } => "42601",
+        rolloutdb_sql::Error::NotSupported { .. } => "0A000",
+        rolloutdb_sql::Error::Option { .. } => "22023",
+        rolloutdb_sql::Error::TooDeep { .. } => "54001",
+    }
+}
+
+fn udf_state(error: &rolloutdb_udfs::Error) -> &'static str {
+    use rolloutdb_udfs::Error;
+    match error {
+        Error::Argument { .. } | Error::UnknownArgument { .. } | Error::NotConstant { .. } | Error::VectorType { .. } => "22023",
+        Error::ArgumentType { .. } | Error::Dimensions { .. } | Error::Width { .. } => "42804",
+        Error::VectorText { .. } => "22P02",
+        Error::NullElement { .. } => "22004",
+        Error::NoOperator { .. } | Error::ArgumentCount { .. } => "42883",
+        Error::ModelResult { .. } => "XX000",
+    }
+}
+
+fn catalog_state(error: &rolloutdb_catalogs::Error) -> &'static str {
+    use rolloutdb_catalogs::Error;
+    match error {
+        Error::UnknownTable { .. } => "42P01",
+        Error::DuplicateTable { .. } => "42P07",
+        Error::UnknownSchema { .. } => "3F000",
+        Error::DuplicateSchema { .. } => "42P06",
+        Error::UnknownColumn { .. } => "42703",
+        Error::UnknownIndex { .. } => "42704",
+        Error::DuplicateIndex { .. } => "42710",
+        Error::InvalidName { .. } => "42602",
+        Error::NotNull { .. } => "23502",
+        Error::UniqueViolation { .. } => "23505",
+        Error::WrongType { .. } => "42804",
+        Error::InvalidOption { .. } => "22023",
+        Error::NotReady(_) => "55000",
+        Error::NotSupported(_) => "0A000",
+        Error::StillNeeded(_) => "2BP01",
+        Error::Locked { .. } => "55006",
+        Error::Conflict { .. } => "40001",
+        Error::Damaged { .. } => "XX001",
+        Error::Io { source, .. } => io_state(source),
+        Error::Storage { .. } => "58030",
+        Error::Query(error) => ours_within(error).map_or_else(|| datafusion_state(error.find_root()), Ours::sqlstate),
+    }
+}
+
+fn io_state(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::NotFound => "58P01",
+        ErrorKind::PermissionDenied => "42501",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "53100",
+        _ => "58030",
+    }
+}
+
+/// An error of ours that another crate carries.
+enum Ours<'a> {
+    Root(&'a Error),
+    Sql(&'a rolloutdb_sql::Error),
+    Udf(&'a rolloutdb_udfs::Error),
+    Catalog(&'a rolloutdb_catalogs::Error),
+}
+
+impl Ours<'_> {
+    fn sqlstate(self) -> &'static str {
+        match self {
+            Self::Root(error) => sqlstate(error),
+            Self::Sql(error) => sql_state(error),
+            Self::Udf(error) => udf_state(error),
+            Self::Catalog(error) => catalog_state(error),
+        }
+    }
+
+    fn message(self) -> String {
+        match self {
+            Self::Root(error) => message(error),
+            Self::Sql(error) => error.to_string(),
+            Self::Udf(error) => error.to_string(),
+            Self::Catalog(error) => catalog_message(error),
+        }
+    }
+}
+
+/// The first error of ours along the source chain.
+fn ours_within(error: &DataFusionError) -> Option<Ours<'_>> {
+    let mut next: Option<&(dyn StdError + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(ours) = error.downcast_ref().map(Ours::Root) {
+            return Some(ours);
+        }
+        if let Some(ours) = error.downcast_ref().map(Ours::Sql) {
+            return Some(ours);
+        }
+        if let Some(ours) = error.downcast_ref().map(Ours::Udf) {
+            return Some(ours);
+        }
+        if let Some(ours) = error.downcast_ref().map(Ours::Catalog) {
+            return Some(ours);
+        }
+        next = error.source();
+    }
+    None
+}
+
+/// The code for the root of an error that is none of ours.
+fn datafusion_state(root: &DataFusionError) -> &'static str {
+    match root {
+        DataFusionError::SQL(_, _) => "42601",
+        DataFusionError::NotImplemented(_) | DataFusionError::Substrait(_) => "0A000",
+        DataFusionError::ResourcesExhausted(_) => "53200",
+        DataFusionError::Configuration(_) => "22023",
+        DataFusionError::SchemaError(error, _) => schema_state(error),
+        DataFusionError::ArrowError(error, _) => arrow_state(error),
+        DataFusionError::IoError(error) => io_state(error),
+        DataFusionError::ObjectStore(_) => "58030",
+        DataFusionError::ParquetError(_) => "XX001",
+        DataFusionError::Plan(text) => plan_state(text),
+        DataFusionError::Execution(text) => execution_state(text),
+        _ => "XX000",
+    }
+}
+
+fn schema_state(error: &SchemaError) -> &'static str {
+    match error {
+        SchemaError::FieldNotFound { .. } => "42703",
+        SchemaError::AmbiguousReference { .. } => "42702",
+        SchemaError::DuplicateQualifiedField { .. } | SchemaError::DuplicateUnqualifiedField { .. } => "42701",
+    }
+}
+
+fn arrow_state(error: &ArrowError) -> &'static str {
+    match error {
+        ArrowError::DivideByZero => "22012",
+        ArrowError::CastError(text) => cast_state(text),
+        ArrowError::ParseError(_) | ArrowError::JsonError(_) | ArrowError::CsvError(_) => "22P02",
+        ArrowError::ArithmeticOverflow(_) => "22003",
+        ArrowError::MemoryError(_) => "53200",
+        ArrowError::NotYetImplemented(_) => "0A000",
+        ArrowError::InvalidArgumentError(_) => "42804",
+        ArrowError::IoError(_, error) => io_state(error),
+        ArrowError::ParquetError(_) => "XX001",
+        _ => "XX000",
+    }
+}
+
+/// Arrow has one variant for types that have no cast and for values that do not fit; only its words tell them apart.
+fn cast_state(text: &str) -> &'static str {
+    let text = text.to_ascii_lowercase();
+    if text.contains("overflow") || text.contains("can't cast value") {
+        "22003"
+    } else if text.contains("cannot cast string") || text.contains("parse") {
+        "22P02"
+    } else {
+        "42804"
+    }
+}
+
+/// DataFusion's planner has one variant for all that is wrong with a statement; only its words tell them apart.
+fn plan_state(text: &str) -> &'static str {
+    let text = text.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if says(&["table '", "table function '"]) && says(&["not found"]) {
+        if text.contains("table function") { "42883" } else { "42P01" }
+    } else if says(&["no table named", "failed to resolve schema", "failed to resolve catalog"]) {
+        "42P01"
+    } else if says(&["invalid function", "no function matches", "does not support zero arguments", "failed to coerce arguments"]) {
+        "42883"
+    } else if says(&["no field named", "column names are case sensitive"]) {
+        "42703"
+    } else if says(&["ambiguous"]) {
+        "42702"
+    } else if says(&["already exists"]) {
+        "42P07"
+    } else if says(&["must appear in the group by", "must be in group by", "non-aggregate values"]) {
+        "42803"
+    } else if says(&["cannot coerce", "can't coerce", "cannot cast", "type mismatch", "incompatible types", "cannot infer common"]) {
+        "42804"
+    } else if says(&["not supported", "unsupported", "not implemented"]) {
+        "0A000"
+    } else {
+        "42601"
+    }
+}
+
+fn execution_state(text: &str) -> &'static str {
+    let text = text.to_ascii_lowercase();
+    if text.contains("divide by zero") || text.contains("division by zero") {
+        "22012"
+    } else if text.contains("already exists") {
+        "42P07"
+    } else if text.contains("cast") || text.contains("parse") {
+        "22P02"
+    } else {
+        "XX000"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::prelude::SessionContext;
+
+    use super::*;
+
+    async fn state_of(sql: &str) -> &'static str {
+        let context = SessionContext::new();
+        let setup = "CREATE TABLE t AS SELECT 1 AS a, 'x' AS b";
+        context.sql(setup).await.expect("plans").collect().await.expect("runs");
+        let outcome = match context.sql(sql).await {
+            Ok(frame) => frame.collect().await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        sqlstate(&Error::from(outcome.expect_err(sql)))
+    }
+
+    #[tokio::test]
+    async fn what_datafusion_reports_has_the_code_postgres_users_know() {
+        for (sql, code) in [
+            ("SELECT * FROM missing", "42P01"),
+            ("SELECT missing FROM t", "42703"),
+            ("SELECT missing.a FROM t", "42703"),
+            ("SELECT a FROM t x CROSS JOIN t y", "42702"),
+            ("SELECT missing(1)", "42883"),
+            ("SELECT * FROM missing(1)", "42883"),
+            ("SELECT sin('a', 'b', 'c')", "42883"),
+            ("SELEC 1", "42601"),
+            ("SELECT a / 0 FROM t", "22012"),
+            ("SELECT b::int FROM t", "22P02"),
+            ("SELECT b FROM t GROUP BY a", "42803"),
+            ("SELECT arrow_cast(3000000000, 'Int64')::int FROM t", "22003"),
+        ] {
+            assert_eq!(state_of(sql).await, code, "{sql}");
+        }
+    }
+
+    #[test]
+    fn our_errors_keep_their_code_inside_datafusion() {
+        let ours = Error::UnknownObject { kind: "model", name: "m".to_string(), known: Vec::new() };
+        let wrapped = DataFusionError::ArrowError(Box::new(ArrowError::ExternalError(Box::new(ours))), None).context("while planning");
+        let error = Error::from(wrapped);
+        assert_eq!((sqlstate(&error), message(&error).as_str()), ("42704", "unknown model \"m\""));
+    }
+}

@@ -1,0 +1,216 @@
+//! AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101) on a decoder's variables.
+//!
+//! candle-nn's optimiser keeps its moments in the dtype of the parameter, has no groups, no clipping and no state that can be
+//! saved. This one works in place, in the order of the parameters' names, and equals `torch.optim.AdamW`.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use candle_core::{CpuStorage, InplaceOp1, Layout, Tensor, Var};
+use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+
+use super::gradients::Gradients;
+use crate::error::{Error, Result};
+
+/// Constants of the update that stay the same over a run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamWOptions {
+    /// Decay of the first moment, the mean of the gradients.
+    pub mean_decay: f64,
+    /// Decay of the second moment, the mean of their squares.
+    pub square_decay: f64,
+    /// Added to the root of the second moment.
+    pub epsilon: f64,
+    /// Share of a matrix that a step of learning rate 1 takes away. Biases and norm weights do not decay, embeddings do,
+    /// which are the groups of Hugging Face's trainer.
+    pub weight_decay: f64,
+}
+
+impl Default for AdamWOptions {
+    fn default() -> Self {
+        Self { mean_decay: 0.9, square_decay: 0.999, epsilon: 1e-8, weight_decay: 0.0 }
+    }
+}
+
+/// First and second moment of one parameter, element by element.
+#[derive(Debug, Clone, PartialEq)]
+struct Moments {
+    mean: Vec<f32>,
+    square: Vec<f32>,
+}
+
+/// The optimiser and its state.
+#[derive(Debug, Clone)]
+pub struct AdamW {
+    options: AdamWOptions,
+    step: u64,
+    moments: BTreeMap<String, Moments>,
+}
+
+impl AdamW {
+    /// A fresh optimiser: all moments zero.
+    pub fn new(options: AdamWOptions) -> Self {
+        Self { options, step: 0, moments: BTreeMap::new() }
+    }
+
+    /// Updates every parameter in place, with the gradient first scaled by `gradient_scale` (1, or less to clip it).
+    ///
+    /// `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`, `θ ← θ − η (λ θ + m̂ / (√v̂ + ε))` with `m̂ = m / (1 − β₁ᵗ)` and
+    /// `v̂ = v / (1 − β₂ᵗ)`; λ is 0 for vectors.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if a parameter has no gradient, [`Error::Tensor`] if one is not an f32 tensor in host memory.
+    pub fn step(
+        &mut self,
+        parameters: &BTreeMap<String, Var>,
+        gradients: &Gradients,
+        learning_rate: f64,
+        gradient_scale: f64,
+    ) -> Result<()> {
+        self.step += 1;
+        for (name, parameter) in parameters {
+            let gradient = gradients.get(name).ok_or_else(|| Error::Internal(format!("no gradient for the parameter {name}")))?;
+            let moments = self.moments.entry(name.clone()).or_insert_with(|| {
+                let zeros = vec![0.0; parameter.elem_count()];
+                Moments { mean: zeros.clone(), square: zeros }
+            });
+            let gradient = gradient.flatten_all()?.to_vec1::<f32>()?;
+            let rule = self.options.rule(self.step, learning_rate, gradient_scale, parameter.rank() >= 2);
+            parameter.inplace_op1(&Update { rule, gradient: &gradient, moments: RefCell::new(moments) })?;
+        }
+        Ok(())
+    }
+
+    /// Writes the moments and the step count as safetensors: `<parameter>.mean`, `<parameter>.square`, metadata `step`.
+    ///
+    /// # Errors
+    /// [`Error::Io`]
+    pub fn save(&self, path: &Path) -> Result<()> {
+        let bytes: Vec<(String, Vec<u8>)> = self
+            .moments
+            .iter()
+            .flat_map(|(name, moments)| [(format!("{name}.mean"), &moments.mean), (format!("{name}.square"), &moments.square)])
+            .map(|(name, values)| (name, values.iter().flat_map(|value| value.to_le_bytes()).collect()))
+            .collect();
+        let mut views = Vec::with_capacity(bytes.len());
+        for (name, bytes) in &bytes {
+            let view = TensorView::new(Dtype::F32, vec![bytes.len() / 4], bytes);
+            views.push((name, view.map_err(|error| Error::Internal(format!("optimiser state: {error}")))?));
+        }
+        let metadata = HashMap::from([("step".to_string(), self.step.to_string())]);
+        safetensors::serialize_to_file(views, Some(metadata), path)
+            .map_err(|error| Error::Io { path: path.into(), source: std::io::Error::other(error) })
+    }
+
+    /// Reads what [`AdamW::save`] wrote.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Damaged`] if the file is not such a state or not one of these `parameters`.
+    pub fn load(path: &Path, options: AdamWOptions, parameters: &BTreeMap<String, Var>) -> Result<Self> {
+        let buffer = std::fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
+        let damaged = |reason: String| Error::Damaged { path: path.into(), reason };
+        let (_, metadata) = SafeTensors::read_metadata(&buffer).map_err(|error| damaged(error.to_string()))?;
+        let step = metadata.metadata().as_ref().and_then(|metadata| metadata.get("step")?.parse().ok());
+        let step = step.ok_or_else(|| damaged("it has no step count".into()))?;
+        let tensors = SafeTensors::deserialize(&buffer).map_err(|error| damaged(error.to_string()))?;
+        let mut moments = BTreeMap::new();
+        for (name, parameter) in parameters {
+            let read = |suffix: &str| read_moment(&tensors, &format!("{name}.{suffix}"), parameter).map_err(damaged);
+            moments.insert(name.clone(), Moments { mean: read("mean")?, square: read("square")? });
+        }
+        Ok(Self { options, step, moments })
+    }
+}
+
+fn read_moment(tensors: &SafeTensors<'_>, name: &str, parameter: &Tensor) -> Result<Vec<f32>, String> {
+    let view = tensors.tensor(name).map_err(|error| error.to_string())?;
+    let expected = parameter.elem_count();
+    if view.dtype() != Dtype::F32 || view.shape() != [expected] {
+        return Err(format!("{name} is {:?} {:?}, expected F32 [{expected}]", view.dtype(), view.shape()));
+    }
+    let value = |bytes: &[u8]| f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    Ok(view.data().chunks_exact(4).map(value).collect())
+}
+
+/// The factor that brings a gradient of this norm down to `max_norm`, at most 1 (as `torch.nn.utils.clip_grad_norm_`).
+pub fn clip_scale(norm: f64, max_norm: f64) -> f64 {
+    (max_norm / (norm + 1e-6)).min(1.0)
+}
+
+/// The update of one element, all that does not depend on the element worked out beforehand.
+#[derive(Debug, Clone, Copy)]
+struct Rule {
+    gradient_scale: f32,
+    mean_decay: f32,
+    one_minus_mean_decay: f32,
+    square_decay: f32,
+    one_minus_square_decay: f32,
+    /// `1 − η λ`
+    keep: f32,
+    /// `η / (1 − β₁ᵗ)`
+    step_size: f32,
+    /// `1 / √(1 − β₂ᵗ)`
+    root_scale: f32,
+    epsilon: f32,
+}
+
+impl AdamWOptions {
+    fn rule(&self, step: u64, learning_rate: f64, gradient_scale: f64, is_matrix: bool) -> Rule {
+        let exponent = i32::try_from(step).unwrap_or(i32::MAX);
+        let decay = if is_matrix { self.weight_decay } else { 0.0 };
+        Rule {
+            gradient_scale: gradient_scale as f32,
+            mean_decay: self.mean_decay as f32,
+            one_minus_mean_decay: (1.0 - self.mean_decay) as f32,
+            square_decay: self.square_decay as f32,
+            one_minus_square_decay: (1.0 - self.square_decay) as f32,
+            keep: (1.0 - learning_rate * decay) as f32,
+            step_size: (learning_rate / (1.0 - self.mean_decay.powi(exponent))) as f32,
+            root_scale: (1.0 / (1.0 - self.square_decay.powi(exponent)).sqrt()) as f32,
+            epsilon: self.epsilon as f32,
+        }
+    }
+}
+
+impl Rule {
+    #[inline(always)]
+    fn apply(&self, parameter: &mut f32, gradient: f32, mean: &mut f32, square: &mut f32) {
+        let gradient = gradient * self.gradient_scale;
+        *mean = self.mean_decay * *mean + self.one_minus_mean_decay * gradient;
+        *square = self.square_decay * *square + self.one_minus_square_decay * gradient * gradient;
+        *parameter = self.keep * *parameter - self.step_size * *mean / (square.sqrt() * self.root_scale + self.epsilon);
+    }
+}
+
+/// [`Rule`] over one parameter, in its own memory. The cell is there because candle hands an in-place operation out as `&self`.
+struct Update<'a> {
+    rule: Rule,
+    gradient: &'a [f32],
+    moments: RefCell<&'a mut Moments>,
+}
+
+impl InplaceOp1 for Update<'_> {
+    fn name(&self) -> &'static str {
+        "adamw"
+    }
+
+    fn cpu_fwd(&self, storage: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        let CpuStorage::F32(values) = storage else {
+            candle_core::bail!("a trainable parameter must be f32");
+        };
+        let Some((start, end)) = layout.contiguous_offsets() else {
+            candle_core::bail!("a trainable parameter must be contiguous");
+        };
+        let values = &mut values[start..end];
+        let moments = &mut **self.moments.borrow_mut();
+        if values.len() != self.gradient.len() || values.len() != moments.mean.len() || values.len() != moments.square.len() {
+            candle_core::bail!("a parameter of {} elements has {} gradients", values.len(), self.gradient.len());
+        }
+        let state = moments.mean.iter_mut().zip(&mut moments.square);
+        for ((value, &gradient), (mean, square)) in values.iter_mut().zip(self.gradient).zip(state) {
+            self.rule.apply(value, gradient, mean, square);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,174 @@
+//! The vocabulary head, outside the autograd graph.
+//!
+//! `logits = hidden · weightᵀ` is by far the largest tensor of a small policy, `[N, V]`, and autograd would keep four or five
+//! copies of it. Here only the rows whose prediction counts pass, some hundred at a time, and the derivatives are written
+//! by hand: with `p = softmax(logits)` and `g_t = ∂loss/∂logp_t`,
+//! `∂loss/∂logits_t = g_t · (onehot(target_t) − p_t)`, `d_hidden = d_logits · weight`, `d_weight = d_logitsᵀ · hidden`.
+
+use candle_core::{IndexOp, Tensor};
+use rayon::prelude::*;
+
+use crate::error::{Error, Result};
+use crate::models::simd::{LANES, exp};
+
+/// About this many logits exist at once, so that they stay in the processor's cache between the passes over them ...
+const CHUNK_LOGITS: usize = 1 << 20;
+/// ... but with a large vocabulary at least so many rows, or adding up `d_weight` would cost more than computing it.
+const CHUNK_ROWS_MIN: usize = 256;
+const CHUNK_ROWS_MAX: usize = 1024;
+
+/// The weight of the vocabulary head, detached.
+#[derive(Debug)]
+pub(crate) struct Head {
+    /// `[V, H]`, f32.
+    weight: Tensor,
+    vocab_size: usize,
+    chunk_rows: usize,
+}
+
+/// Log-probabilities of the targets and the derivatives that flow out of the head.
+#[derive(Debug)]
+pub(crate) struct HeadGradients {
+    /// `[R]`, natural log.
+    pub logps: Vec<f64>,
+    /// `[R, H]`
+    pub d_hidden: Tensor,
+    /// `[V, H]`
+    pub d_weight: Tensor,
+}
+
+impl Head {
+    /// `weight`: `[V, H]`.
+    pub fn new(weight: &Tensor) -> Result<Self> {
+        let (vocab_size, _) = weight.dims2()?;
+        let chunk_rows = (CHUNK_LOGITS / vocab_size.max(1)).clamp(CHUNK_ROWS_MIN, CHUNK_ROWS_MAX);
+        Ok(Self { weight: weight.detach(), vocab_size, chunk_rows })
+    }
+
+    /// The same head with another chunk size; results do not depend on it.
+    #[cfg(test)]
+    pub fn with_chunk_rows(self, chunk_rows: usize) -> Self {
+        Self { chunk_rows, ..self }
+    }
+
+    /// Log-probability of `targets[t]` given `hidden[t]`. `hidden`: `[R, H]`, detached; `targets`: R token ids.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for a target outside the vocabulary.
+    pub fn logps(&self, hidden: &Tensor, targets: &[u32]) -> Result<Vec<f64>> {
+        self.check(targets)?;
+        let mut logps = Vec::with_capacity(targets.len());
+        for (chunk, chunk_targets) in self.chunks(hidden, targets)? {
+            let mut logits = self.logits(&chunk)?;
+            let rows = logits.par_chunks_mut(self.vocab_size).zip(chunk_targets);
+            logps.par_extend(rows.map(|(row, &target)| softmax_numerators(row, target as usize).0));
+        }
+        Ok(logps)
+    }
+
+    /// As [`Head::logps`], and the derivatives for `d_logps[t] = ∂loss/∂logp_t`.
+    ///
+    /// # Errors
+    /// As [`Head::logps`].
+    pub fn gradients(&self, hidden: &Tensor, targets: &[u32], d_logps: &[f64]) -> Result<HeadGradients> {
+        self.check(targets)?;
+        let mut logps = Vec::with_capacity(targets.len());
+        let mut d_hidden = Vec::new();
+        let mut d_weight: Option<Tensor> = None;
+        for (index, (chunk, chunk_targets)) in self.chunks(hidden, targets)?.into_iter().enumerate() {
+            let chunk_d_logps = &d_logps[index * self.chunk_rows..][..chunk_targets.len()];
+            let mut logits = self.logits(&chunk)?;
+            let rows = logits.par_chunks_mut(self.vocab_size).zip(chunk_targets).zip(chunk_d_logps);
+            logps.par_extend(rows.map(|((row, &target), &d_logp)| logits_to_gradient(row, target as usize, d_logp)));
+            let d_logits = Tensor::from_vec(logits, (chunk_targets.len(), self.vocab_size), hidden.device())?;
+            d_hidden.push(d_logits.matmul(&self.weight)?);
+            let part = d_logits.t()?.matmul(&chunk)?;
+            d_weight = Some(match d_weight {
+                Some(sum) => (sum + part)?,
+                None => part,
+            });
+        }
+        let d_weight = d_weight.ok_or_else(|| Error::Internal("a batch without a row that counts".into()))?;
+        Ok(HeadGradients { logps, d_hidden: Tensor::cat(&d_hidden, 0)?, d_weight })
+    }
+
+    /// Pairs of hidden rows `[r, H]` and their targets, `r <= chunk_rows`.
+    fn chunks<'a>(&self, hidden: &Tensor, targets: &'a [u32]) -> Result<Vec<(Tensor, &'a [u32])>> {
+        let chunk = |(index, targets): (usize, &'a [u32])| {
+            let start = index * self.chunk_rows;
+            Ok((hidden.i(start..start + targets.len())?, targets))
+        };
+        targets.chunks(self.chunk_rows).enumerate().map(chunk).collect()
+    }
+
+    /// `[r, V]`, row after row.
+    fn logits(&self, hidden: &Tensor) -> Result<Vec<f32>> {
+        Ok(hidden.matmul(&self.weight.t()?)?.flatten_all()?.to_vec1()?)
+    }
+
+    fn check(&self, targets: &[u32]) -> Result<()> {
+        match targets.iter().find(|&&target| target as usize >= self.vocab_size) {
+            Some(target) => Err(Error::InvalidParameter {
+                name: "token id".into(),
+                found: target.to_string(),
+                expected: format!("less than {}, the size of the policy's vocabulary", self.vocab_size),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Replaces the logits of one row by `exp(logit − max)` and returns the log-probability of the target and their sum.
+fn softmax_numerators(row: &mut [f32], target: usize) -> (f64, f64) {
+    let max = largest(row);
+    let shifted = f64::from(row[target] - max);
+    let sum = exponentiate(row, max);
+    (shifted - sum.ln(), sum)
+}
+
+/// Replaces the logits of one row by `d_logp · (onehot(target) − p)` and returns the log-probability of the target.
+fn logits_to_gradient(row: &mut [f32], target: usize, d_logp: f64) -> f64 {
+    let (logp, sum) = softmax_numerators(row, target);
+    scale(row, (-d_logp / sum) as f32);
+    row[target] += d_logp as f32;
+    logp
+}
+
+/// The loops below keep one partial result per lane, because the compiler may not reorder a floating-point sum itself.
+fn largest(row: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let chunks = row.chunks_exact(LANES);
+    let rest = chunks.remainder().iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane = if value > *lane { value } else { *lane };
+        }
+    }
+    lanes.iter().copied().fold(rest, f32::max)
+}
+
+/// Replaces each value by `exp(value − max)` and returns their sum. Short blocks are summed in f32 lanes, the blocks in f64,
+/// so that the sum over a vocabulary of 150,000 keeps the precision of its terms.
+fn exponentiate(row: &mut [f32], max: f32) -> f64 {
+    row.chunks_mut(LANES * LANES).map(|block| exponentiate_block(block, max)).sum()
+}
+
+fn exponentiate_block(block: &mut [f32], max: f32) -> f64 {
+    let mut lanes = [0_f32; LANES];
+    let mut chunks = block.chunks_exact_mut(LANES);
+    for chunk in &mut chunks {
+        for (lane, value) in lanes.iter_mut().zip(chunk) {
+            *value = exp(*value - max);
+            *lane += *value;
+        }
+    }
+    for (lane, value) in lanes.iter_mut().zip(chunks.into_remainder()) {
+        *value = exp(*value - max);
+        *lane += *value;
+    }
+    lanes.iter().copied().map(f64::from).sum()
+}
+
+fn scale(row: &mut [f32], factor: f32) {
+    row.iter_mut().for_each(|value| *value *= factor);
+}

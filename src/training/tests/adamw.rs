@@ -1,0 +1,82 @@
+use std::collections::BTreeMap;
+
+use candle_core::Var;
+
+use super::golden::golden;
+use super::*;
+
+const OPTIONS: AdamWOptions = AdamWOptions { mean_decay: 0.9, square_decay: 0.999, epsilon: 1e-8, weight_decay: 0.1 };
+const SHAPES: [(&str, &[usize]); 2] = [("matrix", &[2, 3]), ("vector", &[3])];
+
+fn tensors(values: &serde_json::Value) -> BTreeMap<String, Tensor> {
+    let tensor = |(index, (name, shape)): (usize, (&str, &[usize]))| {
+        let values: Vec<f32> = serde_json::from_value(values[index].clone()).expect("a list of numbers");
+        (name.to_string(), Tensor::from_vec(values, shape, &Device::Cpu).expect("the shape fits"))
+    };
+    SHAPES.into_iter().enumerate().map(tensor).collect()
+}
+
+fn parameters(values: &serde_json::Value) -> BTreeMap<String, Var> {
+    tensors(values).into_iter().map(|(name, tensor)| (name, Var::from_tensor(&tensor).expect("memory"))).collect()
+}
+
+fn gradients(values: &serde_json::Value) -> Gradients {
+    Gradients::from_tensors(tensors(values))
+}
+
+#[test]
+fn five_steps_equal_torch() {
+    let golden = &golden()["adamw_small"];
+    let parameters = parameters(&golden["start"]);
+    let mut optimizer = AdamW::new(OPTIONS);
+    for step in 0..5 {
+        optimizer.step(&parameters, &gradients(&golden["gradients"][step]), 0.01, 1.0).expect("the shapes fit");
+    }
+    for (name, expected) in tensors(&golden["end"]) {
+        for (found, expected) in values(&parameters[&name]).into_iter().zip(values(&expected)) {
+            assert!((found - expected).abs() < 1e-6, "{name}: {found}, expected {expected}");
+        }
+    }
+}
+
+#[test]
+fn a_saved_state_goes_on_bit_by_bit() {
+    let golden = &golden()["adamw_small"];
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("optimizer.safetensors");
+    let (whole, resumed) = (parameters(&golden["start"]), parameters(&golden["start"]));
+    let (mut one, mut first) = (AdamW::new(OPTIONS), AdamW::new(OPTIONS));
+    for step in 0..3 {
+        one.step(&whole, &gradients(&golden["gradients"][step]), 0.01, 0.5).expect("the shapes fit");
+        first.step(&resumed, &gradients(&golden["gradients"][step]), 0.01, 0.5).expect("the shapes fit");
+    }
+    first.save(&path).expect("a writable directory");
+    let mut second = AdamW::load(&path, OPTIONS, &resumed).expect("it was just saved");
+    for step in 3..5 {
+        one.step(&whole, &gradients(&golden["gradients"][step]), 0.01, 0.5).expect("the shapes fit");
+        second.step(&resumed, &gradients(&golden["gradients"][step]), 0.01, 0.5).expect("the shapes fit");
+    }
+    for name in whole.keys() {
+        assert_eq!(values(&whole[name]), values(&resumed[name]), "{name}");
+    }
+}
+
+#[test]
+fn a_damaged_state_is_refused() {
+    let parameters = parameters(&golden()["adamw_small"]["start"]);
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("optimizer.safetensors");
+    assert!(matches!(AdamW::load(&path, OPTIONS, &parameters), Err(Error::Io { .. })));
+    AdamW::new(OPTIONS).save(&path).expect("a writable directory");
+    assert!(matches!(AdamW::load(&path, OPTIONS, &parameters), Err(Error::Damaged { .. })), "it lacks the moments");
+    std::fs::write(&path, b"not a checkpoint").expect("a writable directory");
+    assert!(matches!(AdamW::load(&path, OPTIONS, &parameters), Err(Error::Damaged { .. })));
+}
+
+#[test]
+fn clipping_only_shrinks() {
+    assert_eq!(clip_scale(0.5, 1.0), 1.0);
+    assert!((clip_scale(4.0, 1.0) - 0.25).abs() < 1e-6);
+    let gradients = gradients(&serde_json::json!([[3.0, 0.0, 0.0, 0.0, 0.0, 0.0], [0.0, 4.0, 0.0]]));
+    assert_eq!(gradients.norm().expect("f32 tensors"), 5.0);
+}

@@ -1,0 +1,177 @@
+//! Small real training runs, and what must not change them.
+
+use super::*;
+use crate::training::example::sft_sequences;
+use crate::training::sft::Sft;
+
+const EOS: u32 = 0;
+const VOCAB: usize = 24;
+/// Separates what is copied from its copy.
+const SEPARATOR: u32 = 1;
+
+/// `prompt`: three tokens and a separator; `completion`: the same three tokens and the end of the text.
+fn copy_task(num_examples: usize) -> Vec<SftExample> {
+    let token = |index: usize| 2 + (index * index * 7 + index * 3) as u32 % (VOCAB as u32 - 2);
+    let example = |index: usize| {
+        let copied: Vec<u32> = (0..3).map(|offset| token(3 * index + offset)).collect();
+        SftExample { prompt: [&copied[..], &[SEPARATOR]].concat(), completion: [&copied[..], &[EOS]].concat(), weight: 1.0 }
+    };
+    (0..num_examples).map(example).collect()
+}
+
+/// The chosen completion copies the prompt, the rejected one ends at once.
+fn copy_pairs(num_pairs: usize) -> Vec<DpoExample> {
+    let pair = |example: SftExample| DpoExample { prompt: example.prompt, chosen: example.completion, rejected: vec![EOS] };
+    copy_task(num_pairs).into_iter().map(pair).collect()
+}
+
+fn sft_options(epochs: f64) -> SftOptions {
+    let run = RunOptions { epochs, learning_rate: 1e-2, ..RunOptions::default() };
+    SftOptions { run, batch_size: Some(16), prompt_weight: 0.0 }
+}
+
+/// Trains and returns what was reported.
+fn sft_steps(decoder: &mut Decoder, examples: &[SftExample], options: &SftOptions) -> Result<Vec<StepMetrics>> {
+    let mut steps = Vec::new();
+    train_sft(decoder, examples, options, &mut |metrics| {
+        steps.push(metrics.clone());
+        Ok(())
+    })?;
+    Ok(steps)
+}
+
+fn metric(steps: &[StepMetrics], index: usize, name: &str) -> f64 {
+    steps[index].get(name).expect(name)
+}
+
+#[test]
+fn sft_learns_to_copy() {
+    let mut decoder = tiny_decoder(VOCAB, 1);
+    let steps = sft_steps(&mut decoder, &copy_task(16), &sft_options(120.0)).expect("finite numbers");
+    let (first, last) = (metric(&steps, 0, "loss"), metric(&steps, steps.len() - 1, "loss"));
+    assert!((first - (VOCAB as f64).ln()).abs() < 0.3, "random weights know nothing: the loss starts at ln {VOCAB}, not {first}");
+    assert!(last < 0.1 * first, "the loss went from {first} to {last}");
+    assert_eq!(steps.iter().map(|step| step.step).collect::<Vec<_>>(), (1..=120).collect::<Vec<_>>());
+}
+
+#[test]
+fn dpo_moves_the_policy_from_rejected_to_chosen() {
+    let mut decoder = tiny_decoder(VOCAB, 2);
+    let examples = copy_pairs(16);
+    let run = RunOptions { epochs: 10.0, learning_rate: 2e-3, ..RunOptions::default() };
+    let options = DpoOptions { run, batch_size: 8, beta: 0.3 };
+    let reference = reference_logps(&decoder, &examples, &options, &mut |_, _| Ok(())).expect("the pairs fit");
+    let mut steps = Vec::new();
+    let mut observer = |metrics: &StepMetrics| {
+        steps.push(metrics.clone());
+        Ok(())
+    };
+    train_dpo(&mut decoder, &reference, &examples, &options, &mut observer).expect("finite numbers");
+    let last = steps.len() - 1;
+    assert!((metric(&steps, 0, "loss") - std::f64::consts::LN_2).abs() < 1e-6, "policy = reference at the start");
+    assert!(metric(&steps, 0, "grad_norm") > 0.0);
+    assert!(metric(&steps, last, "loss") < 0.5, "{:?}", steps[last]);
+    assert_eq!(metric(&steps, last, "reward_accuracy"), 1.0);
+    let margin = metric(&steps, last, "chosen_reward") - metric(&steps, last, "rejected_reward");
+    assert!((metric(&steps, last, "reward_margin") - margin).abs() < 1e-9 && margin > 0.5);
+}
+
+/// Both cuts of one step give the same gradients and metrics.
+fn assert_same(decoder: &Decoder, objective: &impl Objective, one: &[&[usize]], other: &[&[usize]]) {
+    let one = step_gradients(decoder, objective, one).expect("finite numbers");
+    let other = step_gradients(decoder, objective, other).expect("finite numbers");
+    assert_eq!(one.num_tokens, other.num_tokens);
+    for ((name, one), (_, other)) in one.metrics.iter().zip(&other.metrics) {
+        assert!((one - other).abs() < 1e-5 * one.abs().max(1.0), "{name}: {one} against {other}");
+    }
+    for name in decoder.parameters().keys() {
+        let (one, other) = (one.gradients.get(name).expect(name), other.gradients.get(name).expect(name));
+        assert!(relative_error(one, other) < 1e-4, "{name}: relative error {}", relative_error(one, other));
+    }
+}
+
+#[test]
+fn how_a_step_is_cut_into_batches_does_not_matter() {
+    let decoder = checkpoint("policy");
+    let mut examples = copy_task(5);
+    examples[1].weight = 3.0;
+    examples[2].completion.truncate(1);
+    let run = RunOptions::default();
+    let sft = Sft { sequences: sft_sequences(&examples, 0.3, &run).expect("they fit") };
+    assert_same(&decoder, &sft, &[&[0, 1, 2, 3, 4]], &[&[3, 0], &[2], &[4, 1]]);
+
+    let pairs = copy_pairs(5);
+    let options = DpoOptions::default();
+    let reference = reference_logps(&checkpoint("reference"), &pairs, &options, &mut |_, _| Ok(())).expect("the pairs fit");
+    let dpo = Dpo { pairs: dpo_sequences(&pairs, &run).expect("they fit"), reference: &reference, beta: 0.3 };
+    assert_same(&decoder, &dpo, &[&[0, 1, 2, 3, 4]], &[&[3, 0], &[2], &[4, 1]]);
+}
+
+#[test]
+fn reference_logps_do_not_depend_on_the_batches_and_report_progress() {
+    let reference = checkpoint("reference");
+    let pairs = copy_pairs(6);
+    let narrow = DpoOptions { run: RunOptions { batch_tokens: 20, ..RunOptions::default() }, ..DpoOptions::default() };
+    let whole = reference_logps(&reference, &pairs, &DpoOptions::default(), &mut |_, _| Ok(())).expect("they fit");
+    let mut progress = Vec::new();
+    let mut observer = |done, total| {
+        progress.push((done, total));
+        Ok(())
+    };
+    let parts = reference_logps(&reference, &pairs, &narrow, &mut observer).expect("they fit");
+    assert_eq!(progress, [(1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6)]);
+    for (one, other) in whole.iter().zip(&parts) {
+        assert!((one.chosen - other.chosen).abs() < 1e-4 && (one.rejected - other.rejected).abs() < 1e-4);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_weights() {
+    let train = |seed| {
+        let mut decoder = tiny_decoder(VOCAB, 3);
+        let mut options = sft_options(2.0);
+        options.batch_size = Some(4);
+        options.run.seed = seed;
+        sft_steps(&mut decoder, &copy_task(16), &options).expect("finite numbers");
+        decoder.parameters().values().flat_map(|parameter| values(parameter)).collect::<Vec<_>>()
+    };
+    let weights = train(5);
+    assert_eq!(weights, train(5));
+    assert_ne!(weights, train(6), "another order");
+}
+
+#[test]
+fn the_observer_can_stop_a_run() {
+    let mut decoder = tiny_decoder(VOCAB, 4);
+    let mut num_seen = 0;
+    let result = train_sft(&mut decoder, &copy_task(16), &sft_options(50.0), &mut |metrics| {
+        num_seen = metrics.step;
+        if metrics.step == 2 { Err(Error::Cancelled("TRAIN SFT")) } else { Ok(()) }
+    });
+    assert!(matches!(result, Err(Error::Cancelled("TRAIN SFT"))), "{result:?}");
+    assert_eq!(num_seen, 2);
+}
+
+#[test]
+fn a_run_that_diverges_stops_and_names_the_step() {
+    let mut decoder = tiny_decoder(VOCAB, 5);
+    let mut options = sft_options(20.0);
+    options.run.learning_rate = 1e30;
+    options.run.warmup_ratio = 0.0;
+    let result = sft_steps(&mut decoder, &copy_task(16), &options);
+    assert!(matches!(result, Err(Error::Diverged { step: 2.., .. })), "{result:?}");
+}
+
+#[test]
+fn a_token_that_the_policy_does_not_have_is_refused() {
+    let mut decoder = tiny_decoder(VOCAB, 6);
+    let examples = [SftExample { prompt: vec![2], completion: vec![VOCAB as u32], weight: 1.0 }];
+    let result = sft_steps(&mut decoder, &examples, &sft_options(1.0));
+    assert!(matches!(result, Err(Error::InvalidParameter { .. })), "{result:?}");
+}
+
+#[test]
+fn a_decoder_loaded_for_inference_is_refused() {
+    let mut decoder = Decoder::load(&fixture("policy"), &Device::Cpu, false).expect("the checkpoint is committed");
+    assert!(sft_steps(&mut decoder, &copy_task(1), &sft_options(1.0)).is_err());
+}

@@ -1,0 +1,73 @@
+//! Tests of training: the pure parts, the numbers of PyTorch, and small real training runs.
+
+mod adamw;
+mod batch;
+mod golden;
+mod head;
+mod learning;
+mod loss;
+mod options;
+mod plan;
+mod schedule;
+
+use std::path::PathBuf;
+
+use candle_core::{Device, Tensor};
+
+use super::dpo::Dpo;
+use super::example::dpo_sequences;
+use super::thread::with_deep_stack;
+use super::trainer::{Objective, StepGradients, gradients};
+use super::*;
+use crate::error::{Error, Result};
+use crate::models::{Decoder, DecoderConfig};
+use crate::value::Value;
+
+/// A file made by `make_training_goldens.py`. The variable lets another package use the fixtures of this one.
+fn fixture(name: &str) -> PathBuf {
+    let root = std::env::var_os("ROLLOUTDB_FIXTURES").map(PathBuf::from);
+    root.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")).join("training").join(name)
+}
+
+/// A trainable copy of a checkpoint among the fixtures.
+fn checkpoint(name: &str) -> Decoder {
+    Decoder::load(&fixture(name), &Device::Cpu, true).expect("the checkpoint is committed")
+}
+
+/// A policy small enough to learn something within a second.
+fn tiny_decoder(vocab_size: usize, seed: u64) -> Decoder {
+    let config = DecoderConfig {
+        vocab_size,
+        hidden_size: 32,
+        intermediate_size: 64,
+        num_hidden_layers: 2,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 8,
+        rms_norm_eps: 1e-6,
+        rope_theta: 10_000.0,
+        tie_word_embeddings: true,
+        max_position_embeddings: 64,
+        eos_token_ids: vec![0],
+    };
+    Decoder::random(config, seed).expect("the sizes fit each other")
+}
+
+/// Gradients of one optimiser step made of these batches of examples.
+fn step_gradients(decoder: &Decoder, objective: &impl Objective, batches: &[&[usize]]) -> Result<StepGradients> {
+    let plan = batches.iter().map(|batch| batch.to_vec()).collect();
+    with_deep_stack(|_: &mut dyn FnMut(()) -> Result<()>| gradients(decoder, objective, &plan), &mut |()| Ok(()))
+}
+
+/// `‖found − expected‖ / ‖expected‖`, in f64.
+fn relative_error(found: &Tensor, expected: &Tensor) -> f64 {
+    assert_eq!(found.shape(), expected.shape());
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
+    let (found, expected) = (values(found), values(expected));
+    norm(&mut found.iter().zip(&expected).map(|(found, expected)| found - expected)) / norm(&mut expected.iter().copied())
+}
+
+fn values(tensor: &Tensor) -> Vec<f64> {
+    let values = tensor.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).expect("an f32 tensor on the CPU");
+    values.into_iter().map(f64::from).collect()
+}

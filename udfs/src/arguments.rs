@@ -1,0 +1,182 @@
+//! The arguments of one call as typed columns.
+//!
+//! A constant stays one row long whatever the batch: [`Column::get`] answers for every row, and a kernel that can prepare
+//! a constant once (parse, normalise, take a norm) asks [`Column::is_constant`].
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, ListArray, StringArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::cast::{as_float64_array, as_int64_array, as_list_array, as_string_array};
+use datafusion::error::Result;
+use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
+
+use crate::Error;
+use crate::function::{Interface, is_text};
+
+pub(crate) struct Arguments<'a> {
+    pub interface: &'static Interface,
+    values: &'a [ColumnarValue],
+    return_type: &'a DataType,
+    num_rows: usize,
+}
+
+/// One argument: an array, or one value for all rows.
+#[derive(Debug)]
+pub(crate) struct Column<A> {
+    array: A,
+    constant: bool,
+}
+
+/// An argument of kind `Texts`.
+#[derive(Debug)]
+pub(crate) enum TextsColumn {
+    One(Column<StringArray>),
+    Many(Column<ListArray>),
+}
+
+impl<'a> Arguments<'a> {
+    pub fn new(interface: &'static Interface, args: &'a ScalarFunctionArgs, num_rows: usize) -> Self {
+        Self { interface, values: &args.args, return_type: args.return_type(), num_rows }
+    }
+
+    pub fn num_rows(&self) -> usize {
+        self.num_rows
+    }
+
+    /// The type that was promised when the statement was planned.
+    pub fn return_type(&self) -> &DataType {
+        self.return_type
+    }
+
+    /// Whether the call gives the optional argument `index`.
+    pub fn has(&self, index: usize) -> bool {
+        index < self.values.len()
+    }
+
+    pub fn text(&self, index: usize) -> Result<Column<StringArray>> {
+        self.column(index)?.map(&DataType::Utf8, |array| Ok(as_string_array(array)?.clone()))
+    }
+
+    pub fn integer(&self, index: usize) -> Result<Column<Int64Array>> {
+        self.column(index)?.map(&DataType::Int64, |array| Ok(as_int64_array(array)?.clone()))
+    }
+
+    pub fn number(&self, index: usize) -> Result<Column<Float64Array>> {
+        self.column(index)?.map(&DataType::Float64, |array| Ok(as_float64_array(array)?.clone()))
+    }
+
+    pub fn texts(&self, index: usize) -> Result<TextsColumn> {
+        let column = self.column(index)?;
+        if is_text(column.array.data_type()) || column.array.data_type().is_null() {
+            return Ok(TextsColumn::One(self.text(index)?));
+        }
+        let list = DataType::List(Arc::new(Field::new_list_field(DataType::Utf8, true)));
+        Ok(TextsColumn::Many(column.map(&list, |array| Ok(as_list_array(array)?.clone()))?))
+    }
+
+    /// The argument as it came, one row long if it is a constant.
+    pub fn column(&self, index: usize) -> Result<Column<ArrayRef>> {
+        Ok(match &self.values[index] {
+            ColumnarValue::Array(array) => Column { array: Arc::clone(array), constant: false },
+            ColumnarValue::Scalar(value) => Column { array: value.to_array()?, constant: true },
+        })
+    }
+
+    /// The text that argument `index` has in every row; `None` if it is NULL, or if there are no rows.
+    ///
+    /// # Errors
+    /// [`Error::NotConstant`] if two rows differ.
+    pub fn constant_text(&self, index: usize) -> Result<Option<String>> {
+        let column = self.text(index)?;
+        let first = (0..self.num_rows).next().and_then(|row| column.get(row));
+        if !column.is_constant() && (1..self.num_rows).any(|row| column.get(row) != first) {
+            let (function, argument) = (self.interface.name, self.interface.parameters[index].name);
+            return Err(Error::NotConstant { function, argument, reason: "but its rows differ" }.into());
+        }
+        Ok(first.map(str::to_owned))
+    }
+
+    /// One number per row from the numbers of `N` arguments; NULL if one of them is NULL.
+    pub fn map_numbers<const N: usize>(
+        &self,
+        kernel: impl Fn([f64; N]) -> Result<f64, Error>,
+    ) -> Result<ArrayRef> {
+        let columns = (0..N).map(|index| self.number(index)).collect::<Result<Vec<_>>>()?;
+        let mut values = Float64Array::builder(self.num_rows);
+        for row in 0..self.num_rows {
+            let mut numbers = [0.0; N];
+            let mut valid = true;
+            for (number, column) in numbers.iter_mut().zip(&columns) {
+                match column.get(row) {
+                    Some(value) => *number = value,
+                    None => valid = false,
+                }
+            }
+            values.append_option(valid.then(|| kernel(numbers)).transpose()?);
+        }
+        Ok(Arc::new(values.finish()))
+    }
+}
+
+impl<A: Array> Column<A> {
+    pub fn is_constant(&self) -> bool {
+        self.constant
+    }
+
+    pub fn array(&self) -> &A {
+        &self.array
+    }
+
+    fn index(&self, row: usize) -> Option<usize> {
+        let index = if self.constant { 0 } else { row };
+        self.array.is_valid(index).then_some(index)
+    }
+}
+
+impl Column<ArrayRef> {
+    fn map<B>(self, to: &DataType, downcast: impl Fn(&ArrayRef) -> Result<B>) -> Result<Column<B>> {
+        Ok(Column { array: downcast(&cast(&self.array, to)?)?, constant: self.constant })
+    }
+}
+
+impl Column<StringArray> {
+    pub fn get(&self, row: usize) -> Option<&str> {
+        self.index(row).map(|index| self.array.value(index))
+    }
+}
+
+impl Column<Int64Array> {
+    pub fn get(&self, row: usize) -> Option<i64> {
+        self.index(row).map(|index| self.array.value(index))
+    }
+}
+
+impl Column<Float64Array> {
+    pub fn get(&self, row: usize) -> Option<f64> {
+        self.index(row).map(|index| self.array.value(index))
+    }
+}
+
+impl TextsColumn {
+    pub fn is_constant(&self) -> bool {
+        match self {
+            Self::One(column) => column.is_constant(),
+            Self::Many(column) => column.is_constant(),
+        }
+    }
+
+    /// The texts of a row without those that are NULL; `None` if the row itself is NULL.
+    pub fn get(&self, row: usize) -> Option<Vec<&str>> {
+        match self {
+            Self::One(column) => column.get(row).map(|text| vec![text]),
+            Self::Many(column) => column.index(row).map(|index| {
+                let offsets = column.array.value_offsets();
+                let texts = column.array.values().as_string::<i32>();
+                let range = offsets[index] as usize..offsets[index + 1] as usize;
+                range.filter(|at| texts.is_valid(*at)).map(|at| texts.value(at)).collect()
+            }),
+        }
+    }
+}

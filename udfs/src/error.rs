@@ -1,0 +1,66 @@
+//! The crate's error: variants by what a caller would do about them, fields for what was found and what was expected.
+//!
+//! It crosses DataFusion inside `DataFusionError::External`; look for it along the `source()` chain.
+
+use datafusion::error::DataFusionError;
+
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// An argument out of its range or not one of the words allowed (22023).
+    #[error("{function}: {argument} is {found}, expected {expected}")]
+    Argument { function: &'static str, argument: &'static str, found: String, expected: String },
+
+    /// A call with too few or too many arguments (42883).
+    #[error("wrong number of arguments: {syntax} was given {found}")]
+    ArgumentCount { found: usize, syntax: String },
+
+    /// A named argument that the function does not have (22023).
+    #[error("{function} has no argument \"{found}\"{}; it has: {}", did_you_mean(.nearest), .known.join(", "))]
+    UnknownArgument { function: String, found: String, nearest: Option<String>, known: Vec<String> },
+
+    /// An argument that has to be one constant for the whole statement, and is not (22023).
+    #[error("{function}: {argument} must be a constant, {reason}")]
+    NotConstant { function: &'static str, argument: &'static str, reason: &'static str },
+
+    /// An argument of a type that the function does not take (42804).
+    #[error("{function}: {argument} is of type {found}, expected {expected}")]
+    ArgumentType { function: &'static str, argument: &'static str, found: String, expected: &'static str },
+
+    /// Two vectors of different widths in one operation (42804).
+    #[error("different vector dimensions {left} and {right}")]
+    Dimensions { left: usize, right: usize },
+
+    /// A vector of another width than declared (42804).
+    #[error("expected {expected} dimensions, found {found}")]
+    Width { found: usize, expected: usize },
+
+    /// Text that is not a vector in pgvector's form (22P02).
+    #[error("invalid input for type vector: \"{text}\": {reason}; expected numbers in brackets, for example [1,2,3]")]
+    VectorText { text: String, reason: String },
+
+    /// A vector with a NULL among its elements (22004).
+    #[error("a vector must not contain NULL, found one at position {position} of {width}")]
+    NullElement { position: usize, width: usize },
+
+    /// A vector operator between types that are not vectors (42883).
+    #[error("operator does not exist: {left} {operator} {right}; {hint}")]
+    NoOperator { operator: &'static str, left: String, right: String, hint: &'static str },
+
+    /// The type `vector` without a usable width (22023).
+    #[error("vector needs one width from 1 to {max}, for example vector(384); found {found}")]
+    VectorType { found: String, max: usize },
+
+    /// A model runtime that broke its own contract: our bug (XX000).
+    #[error("{function}: the model returned {found}, expected {expected}; please report it")]
+    ModelResult { function: &'static str, found: String, expected: String },
+}
+
+impl From<Error> for DataFusionError {
+    fn from(error: Error) -> Self {
+        Self::External(Box::new(error))
+    }
+}
+
+fn did_you_mean(nearest: &Option<String>) -> String {
+    nearest.as_ref().map(|name| format!("; did you mean \"{name}\"?")).unwrap_or_default()
+}

@@ -1,0 +1,253 @@
+//! What a function is to this crate: data and a kernel, turned into DataFusion's `ScalarUDF` in one place.
+//!
+//! Arguments are checked against [`Parameter`]s when the statement is planned, and cast when the kernel asks for them.
+//! DataFusion's own coercion (`TypeSignature::UserDefined`) is not used: it turns our typed errors into text, and its
+//! wrapper round asynchronous functions does not call it.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::error::Result;
+use datafusion::logical_expr::{
+    ColumnarValue, DocSection, Documentation, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature,
+    TypeSignature, Volatility,
+};
+use datafusion::scalar::ScalarValue;
+
+use crate::Error;
+use crate::arguments::Arguments;
+
+/// What an argument may be, in the user's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Text,
+    /// One text, or a list of texts; a list of integers reads as their digits, so that integer keys can be compared.
+    Texts,
+    Integer,
+    /// Any number; computed in double precision.
+    Number,
+    /// A vector or list of numbers, or pgvector's text form.
+    Vector,
+}
+
+#[derive(Debug)]
+pub(crate) struct Parameter {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub description: &'static str,
+}
+
+/// The part of a function that a user sees.
+#[derive(Debug)]
+pub(crate) struct Interface {
+    pub name: &'static str,
+    /// Heading of the manual.
+    pub section: &'static str,
+    pub description: &'static str,
+    pub parameters: &'static [Parameter],
+    /// How many of the parameters a call must give; the others are optional and come last.
+    pub required: usize,
+    /// A statement and what it returns, run by the tests.
+    pub example: (&'static str, &'static str),
+}
+
+/// The type of the result.
+#[derive(Debug)]
+pub(crate) enum Returns {
+    Always(DataType),
+    /// From the arguments' types, and their values where those are literals.
+    Computed(fn(&[DataType], &[Option<&ScalarValue>]) -> Result<DataType>),
+}
+
+/// A pure function: its interface, the type of its result and the kernel that computes a column of `Arguments::num_rows`.
+#[derive(Debug)]
+pub(crate) struct Function {
+    pub interface: Interface,
+    pub returns: Returns,
+    pub kernel: fn(&Arguments) -> Result<ArrayRef>,
+}
+
+impl Kind {
+    fn accepts(self, found: &DataType) -> bool {
+        match self {
+            _ if found.is_null() => true,
+            Self::Text => is_text(found),
+            Self::Texts => is_text(found) || element(found).is_some_and(|e| is_text(e) || e.is_integer() || e.is_null()),
+            Self::Integer => found.is_integer(),
+            Self::Number => found.is_numeric(),
+            Self::Vector => is_text(found) || is_vector(found),
+        }
+    }
+
+    fn expected(self) -> &'static str {
+        match self {
+            Self::Text => "text",
+            Self::Texts => "text or text[]",
+            Self::Integer => "an integer",
+            Self::Number => "a number",
+            Self::Vector => "a vector or a list of numbers",
+        }
+    }
+}
+
+/// A list of numbers of any layout; an empty `ARRAY[]` has elements of type NULL.
+pub(crate) fn is_vector(data_type: &DataType) -> bool {
+    element(data_type).is_some_and(|e| e.is_numeric() || e.is_null())
+}
+
+pub(crate) fn is_text(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => true,
+        DataType::Dictionary(_, value) => is_text(value),
+        _ => false,
+    }
+}
+
+/// The type in SQL's words, for messages.
+pub(crate) fn type_name(data_type: &DataType) -> String {
+    match data_type {
+        text if is_text(text) => "text".to_owned(),
+        DataType::FixedSizeList(item, width) if item.data_type() == &DataType::Float32 => format!("vector({width})"),
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            format!("{}[]", type_name(item.data_type()))
+        }
+        DataType::Null => "unknown".to_owned(),
+        DataType::Boolean => "boolean".to_owned(),
+        DataType::Int16 => "smallint".to_owned(),
+        DataType::Int32 => "integer".to_owned(),
+        DataType::Int64 => "bigint".to_owned(),
+        DataType::Float32 => "real".to_owned(),
+        DataType::Float64 => "double precision".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn element(data_type: &DataType) -> Option<&DataType> {
+    match data_type {
+        DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => Some(field.data_type()),
+        _ => None,
+    }
+}
+
+impl Interface {
+    /// The allowed numbers of arguments, positional or by name, and then any number: [`Interface::check`] says what is wrong
+    /// with a call, where DataFusion would call it an internal error.
+    pub fn signature(&self, volatility: Volatility) -> Signature {
+        let counts = (self.required..=self.parameters.len()).map(TypeSignature::Any);
+        let mut signature = Signature::one_of(counts.chain([TypeSignature::VariadicAny]).collect(), volatility);
+        signature.parameter_names = Some(self.parameters.iter().map(|parameter| parameter.name.to_owned()).collect());
+        signature
+    }
+
+    /// # Errors
+    /// [`Error::ArgumentCount`] for too few or too many arguments, [`Error::ArgumentType`] for the first one that its
+    /// parameter does not accept.
+    pub fn check(&self, found: &[DataType]) -> Result<()> {
+        if !(self.required..=self.parameters.len()).contains(&found.len()) {
+            return Err(Error::ArgumentCount { found: found.len(), syntax: self.syntax() }.into());
+        }
+        let wrong = self.parameters.iter().zip(found).find(|(parameter, found)| !parameter.kind.accepts(found));
+        wrong.map_or(Ok(()), |(parameter, found)| {
+            let (argument, expected) = (parameter.name, parameter.kind.expected());
+            Err(Error::ArgumentType { function: self.name, argument, found: type_name(found), expected }.into())
+        })
+    }
+
+    /// The error that `parameters[index]` is `found` where `expected` was.
+    pub fn argument_error(&self, index: usize, found: impl ToString, expected: impl ToString) -> Error {
+        let argument = self.parameters[index].name;
+        Error::Argument { function: self.name, argument, found: found.to_string(), expected: expected.to_string() }
+    }
+
+    pub fn documentation(&self) -> Documentation {
+        let section = DocSection { include: true, label: self.section, description: None };
+        let (statement, result) = self.example;
+        let mut builder = Documentation::builder(section, self.description, self.syntax())
+            .with_sql_example(format!("```sql\n{statement};\n-- {result}\n```"));
+        for parameter in self.parameters {
+            builder = builder.with_argument(parameter.name, parameter.description);
+        }
+        builder.build()
+    }
+
+    /// `name(a, b[, c[, d]])`
+    fn syntax(&self) -> String {
+        let (required, optional) = self.parameters.split_at(self.required);
+        let required = required.iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
+        let opened: String = optional.iter().map(|p| format!("[, {}", p.name)).collect();
+        format!("{}({required}{opened}{})", self.name, "]".repeat(optional.len()))
+    }
+}
+
+impl Function {
+    pub fn udf(&'static self) -> ScalarUDF {
+        let signature = self.interface.signature(Volatility::Immutable);
+        ScalarUDF::new_from_impl(Registered { function: self, signature, documentation: self.interface.documentation() })
+    }
+}
+
+/// A [`Function`] as DataFusion wants it. Two are equal if they have the same name.
+#[derive(Debug)]
+struct Registered {
+    function: &'static Function,
+    signature: Signature,
+    documentation: Documentation,
+}
+
+impl PartialEq for Registered {
+    fn eq(&self, other: &Self) -> bool {
+        self.function.interface.name == other.function.interface.name
+    }
+}
+
+impl Eq for Registered {}
+
+impl Hash for Registered {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.function.interface.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Registered {
+    fn name(&self) -> &str {
+        self.function.interface.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        self.function.interface.check(arg_types)?;
+        match &self.function.returns {
+            Returns::Always(data_type) => Ok(data_type.clone()),
+            Returns::Computed(compute) => compute(arg_types, &vec![None; arg_types.len()]),
+        }
+    }
+
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let types: Vec<_> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        self.function.interface.check(&types)?;
+        let data_type = match &self.function.returns {
+            Returns::Always(data_type) => data_type.clone(),
+            Returns::Computed(compute) => compute(&types, args.scalar_arguments)?,
+        };
+        Ok(Arc::new(Field::new(self.name(), data_type, true)))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let constant = args.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+        let num_rows = if constant { 1 } else { args.number_rows };
+        let column = (self.function.kernel)(&Arguments::new(&self.function.interface, &args, num_rows))?;
+        if constant {
+            return Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&column, 0)?));
+        }
+        Ok(ColumnarValue::Array(column))
+    }
+
+    fn documentation(&self) -> Option<&Documentation> {
+        Some(&self.documentation)
+    }
+}

@@ -1,0 +1,59 @@
+//! RolloutDB's functions: Arrow columns in, one Arrow column out.
+//!
+//! [`metrics`] scores answers and retrieved passages, [`vector`] is pgvector's distances and its text form, [`search`] has
+//! the scores of tree search, [`model`] calls a language model through the small trait [`model::ModelRuntime`].
+//! The metrics and scores are plain Rust functions too, because rewards are computed by the same code as evaluations.
+//!
+//! A function is data ([`function::Function`]: name, parameters, description, example) and a kernel; its reference entry in
+//! `docs/sql.md` and the checks of its arguments come from the same data. No files, no SQL text and no models in here.
+
+mod arguments;
+mod error;
+mod function;
+pub mod hopworld;
+pub mod metrics;
+pub mod model;
+mod named_arguments;
+pub mod search;
+#[cfg(test)]
+mod tests;
+pub mod vector;
+
+use std::sync::Arc;
+
+use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
+
+pub use error::Error;
+pub use named_arguments::complete_named_arguments;
+
+use model::ModelRuntime;
+
+/// The functions that need nothing but their arguments.
+pub fn scalar_functions() -> Vec<ScalarUDF> {
+    let groups = [metrics::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS];
+    groups.into_iter().flatten().map(|function| function.udf()).collect()
+}
+
+/// The aggregates over metrics.
+pub fn aggregate_functions() -> Vec<AggregateUDF> {
+    vec![metrics::ci95::function()]
+}
+
+/// `embed` and `generate`, which answer through `runtime`.
+pub fn model_functions(runtime: Arc<dyn ModelRuntime>) -> Vec<ScalarUDF> {
+    vec![model::embed::function(Arc::clone(&runtime)), model::generate::function(runtime)]
+}
+
+/// Name and reference entry of every function of this crate, in the order of the manual.
+///
+/// `ScalarUDF::documentation` would lack the model functions: DataFusion's wrapper round an asynchronous function drops it.
+pub fn documentation() -> Vec<(String, Documentation)> {
+    let scalars = [metrics::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS].into_iter().flatten().map(|function| &function.interface);
+    let models = [&model::embed::INTERFACE, &model::generate::INTERFACE];
+    let aggregates = aggregate_functions();
+    scalars
+        .chain(models)
+        .map(|interface| (interface.name.to_owned(), interface.documentation()))
+        .chain(aggregates.iter().filter_map(|f| Some((f.name().to_owned(), f.documentation()?.clone()))))
+        .collect()
+}

@@ -1,0 +1,201 @@
+//! `generate(model, prompt [, max_tokens, temperature, top_p, seed, stop])`.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, Float64Array, Int64Array, StringArray};
+use arrow::datatypes::{DataType, Field, FieldRef};
+use async_trait::async_trait;
+use datafusion::common::internal_err;
+use datafusion::error::Result;
+use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
+use datafusion::logical_expr::{ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+
+use crate::Error;
+use crate::arguments::{Arguments, Column, TextsColumn};
+use crate::function::{Interface, Kind, Parameter};
+
+use super::distinct::Distinct;
+use super::embed::{literal_model, required_model};
+use super::{GenerateOptions, ModelRuntime};
+
+pub(crate) static INTERFACE: Interface = Interface {
+    name: "generate",
+    section: super::SECTION,
+    description: "What a language model writes after a prompt. The same prompt, model and options give the same text, and \
+        equal ones are generated once. For several samples of one prompt give each its own seed. NULL for a NULL prompt.",
+    parameters: &[
+        Parameter { name: "model", kind: Kind::Text, description: "Name of a generating model, `name` or `name@version`; a constant." },
+        Parameter { name: "prompt", kind: Kind::Text, description: "The text to continue." },
+        Parameter { name: "max_tokens", kind: Kind::Integer, description: "Most tokens to generate, 1 or more; 256 unless given." },
+        Parameter { name: "temperature", kind: Kind::Number, description: "Randomness, 0 (always the most probable token) or more; 0 unless given." },
+        Parameter { name: "top_p", kind: Kind::Number, description: "Share of the probability to sample from, above 0 and at most 1; 1 unless given." },
+        Parameter { name: "seed", kind: Kind::Integer, description: "Seed of the sampling, 0 or more; 0 unless given." },
+        Parameter { name: "stop", kind: Kind::Texts, description: "Text, or array of texts, that ends the generation and is not part of it." },
+    ],
+    required: 2,
+    example: ("SELECT generate('policy', 'Question: who wrote Emma?\\nThought:', max_tokens => 64)", "a text"),
+};
+
+pub(crate) fn function(runtime: Arc<dyn ModelRuntime>) -> ScalarUDF {
+    let generate = Generate { signature: INTERFACE.signature(Volatility::Volatile), runtime };
+    AsyncScalarUDF::new(Arc::new(generate)).into_scalar_udf()
+}
+
+/// Equal if the runtime is the same one.
+#[derive(Debug)]
+struct Generate {
+    signature: Signature,
+    runtime: Arc<dyn ModelRuntime>,
+}
+
+impl PartialEq for Generate {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.runtime, &other.runtime)
+    }
+}
+
+impl Eq for Generate {}
+
+impl Hash for Generate {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        INTERFACE.name.hash(state);
+    }
+}
+
+impl ScalarUDFImpl for Generate {
+    fn name(&self) -> &str {
+        INTERFACE.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
+        INTERFACE.check(arg_types)?;
+        Ok(DataType::Utf8)
+    }
+
+    /// # Errors
+    /// [`Error::NotConstant`] if the model is not a literal, [`Error::ArgumentCount`] or [`Error::ArgumentType`] for a wrong call.
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let types: Vec<_> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
+        let data_type = self.return_type(&types)?;
+        literal_model(&INTERFACE, args.scalar_arguments)?;
+        Ok(Arc::new(Field::new(self.name(), data_type, true)))
+    }
+
+    fn invoke_with_args(&self, _args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        internal_err!("generate is asynchronous")
+    }
+}
+
+#[async_trait]
+impl AsyncScalarUDFImpl for Generate {
+    async fn invoke_async_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let arguments = Arguments::new(&INTERFACE, &args, args.number_rows);
+        let prompts = arguments.text(1)?;
+        let mut completions = vec![None; args.number_rows];
+        for (options, rows) in rows_by_options(&arguments)? {
+            let distinct = Distinct::new(rows.iter().map(|row| prompts.get(*row)));
+            if distinct.texts.is_empty() {
+                continue;
+            }
+            let model = required_model(&arguments)?;
+            let generated = self.runtime.generate(&model, &distinct.texts, options).await?;
+            let generated = distinct.scatter(INTERFACE.name, &generated)?;
+            for (row, completion) in rows.iter().zip(generated.as_string::<i32>()) {
+                completions[*row] = completion.map(str::to_owned);
+            }
+        }
+        Ok(ColumnarValue::Array(Arc::new(StringArray::from(completions))))
+    }
+}
+
+/// The rows of each set of options, in the order of their first row: usually one set, or one per seed.
+fn rows_by_options(arguments: &Arguments) -> Result<Vec<(GenerateOptions, Vec<usize>)>> {
+    let columns = OptionColumns::new(arguments)?;
+    if columns.are_constant() {
+        let rows = (0..arguments.num_rows()).collect();
+        return Ok(vec![(columns.get(0)?, rows)]);
+    }
+    let mut indices = HashMap::new();
+    let mut groups: Vec<(GenerateOptions, Vec<usize>)> = Vec::new();
+    for row in 0..arguments.num_rows() {
+        let options = columns.get(row)?;
+        let index = *indices.entry(hashable(&options)).or_insert(groups.len());
+        if index == groups.len() {
+            groups.push((options, Vec::new()));
+        }
+        groups[index].1.push(row);
+    }
+    Ok(groups)
+}
+
+fn hashable(options: &GenerateOptions) -> (usize, u64, u64, u64, Vec<String>) {
+    let GenerateOptions { max_tokens, temperature, top_p, seed, stop } = options;
+    (*max_tokens, temperature.to_bits(), top_p.to_bits(), *seed, stop.clone())
+}
+
+/// The optional arguments; one that is not given, or NULL, has its default.
+struct OptionColumns {
+    max_tokens: Option<Column<Int64Array>>,
+    temperature: Option<Column<Float64Array>>,
+    top_p: Option<Column<Float64Array>>,
+    seed: Option<Column<Int64Array>>,
+    stop: Option<TextsColumn>,
+}
+
+impl OptionColumns {
+    fn new(arguments: &Arguments) -> Result<Self> {
+        let given = |index: usize| arguments.has(index).then_some(index);
+        Ok(Self {
+            max_tokens: given(2).map(|index| arguments.integer(index)).transpose()?,
+            temperature: given(3).map(|index| arguments.number(index)).transpose()?,
+            top_p: given(4).map(|index| arguments.number(index)).transpose()?,
+            seed: given(5).map(|index| arguments.integer(index)).transpose()?,
+            stop: given(6).map(|index| arguments.texts(index)).transpose()?,
+        })
+    }
+
+    fn are_constant(&self) -> bool {
+        self.max_tokens.as_ref().is_none_or(Column::is_constant)
+            && self.temperature.as_ref().is_none_or(Column::is_constant)
+            && self.top_p.as_ref().is_none_or(Column::is_constant)
+            && self.seed.as_ref().is_none_or(Column::is_constant)
+            && self.stop.as_ref().is_none_or(TextsColumn::is_constant)
+    }
+
+    /// # Errors
+    /// [`Error::Argument`] for an option out of its range.
+    fn get(&self, row: usize) -> Result<GenerateOptions, Error> {
+        let mut options = GenerateOptions::default();
+        if let Some(found) = self.max_tokens.as_ref().and_then(|column| column.get(row)) {
+            options.max_tokens = usize::try_from(found).ok().filter(|count| *count > 0).ok_or_else(|| refuse(2, found, "1 or more"))?;
+        }
+        if let Some(found) = self.temperature.as_ref().and_then(|column| column.get(row)) {
+            let valid = found.is_finite() && found >= 0.0;
+            options.temperature = valid.then_some(found).ok_or_else(|| refuse(3, found, "0 or more"))?;
+        }
+        if let Some(found) = self.top_p.as_ref().and_then(|column| column.get(row)) {
+            let valid = found > 0.0 && found <= 1.0;
+            options.top_p = valid.then_some(found).ok_or_else(|| refuse(4, found, "above 0 and at most 1"))?;
+        }
+        if let Some(found) = self.seed.as_ref().and_then(|column| column.get(row)) {
+            options.seed = u64::try_from(found).map_err(|_| refuse(5, found, "0 or more"))?;
+        }
+        if let Some(found) = self.stop.as_ref().and_then(|column| column.get(row)) {
+            if found.iter().any(|text| text.is_empty()) {
+                return Err(refuse(6, "''", "texts of at least one character"));
+            }
+            options.stop = found.into_iter().map(str::to_owned).collect();
+        }
+        Ok(options)
+    }
+}
+
+fn refuse(index: usize, found: impl ToString, expected: &str) -> Error {
+    INTERFACE.argument_error(index, found, expected)
+}

@@ -1,0 +1,13 @@
+//! `embed` and `generate`: a model's answers as columns, through a trait that the engine implements.
+//!
+//! Both are asynchronous and volatile, so that no optimizer rule calls a model in planning or twice for one row. Equal
+//! inputs of a batch reach the model once.
+
+mod distinct;
+pub(crate) mod embed;
+pub(crate) mod generate;
+mod runtime;
+
+pub use runtime::{EmbedKind, GenerateOptions, ModelRuntime};
+
+const SECTION: &str = "Models";

@@ -1,0 +1,64 @@
+use crate::function::{Function, Interface, Kind, Parameter, Returns};
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float64Array};
+use datafusion::error::Result;
+
+use crate::arguments::Arguments;
+use super::column::{Vectors, distance_type, pair};
+use super::kernel::{dot, norm};
+
+pub(crate) static FUNCTION: Function = Function {
+    interface: Interface {
+        name: "cosine_distance",
+        section: super::SECTION,
+        description: "1 - cosine of the angle between the vectors, 0 to 2; also `left <=> right`. `NaN` if one of them is a zero vector, \
+            as in pgvector. NULL if one of them is NULL.",
+        parameters: &[
+            Parameter { name: "left", kind: Kind::Vector, description: "A vector." },
+            Parameter { name: "right", kind: Kind::Vector, description: "A vector of the same width." },
+        ],
+        required: 2,
+        example: ("SELECT cosine_distance('[1,0]', '[0,2]')", "1.0"),
+    },
+    returns: Returns::Computed(|types, _| distance_type(types)),
+    kernel,
+};
+
+/// The norm of a constant, usually the query, is taken once.
+fn kernel(arguments: &Arguments) -> Result<ArrayRef> {
+    let (left, right) = (Vectors::new(arguments, 0)?, Vectors::new(arguments, 1)?);
+    let (left_norm, right_norm) = (constant_norm(&left), constant_norm(&right));
+    let mut distances = Float64Array::builder(arguments.num_rows());
+    for row in 0..arguments.num_rows() {
+        distances.append_option(pair(&left, &right, row)?.map(|(left, right)| {
+            let norms = left_norm.unwrap_or_else(|| norm(left)) * right_norm.unwrap_or_else(|| norm(right));
+            cosine_distance(dot(left, right), norms)
+        }));
+    }
+    Ok(Arc::new(distances.finish()))
+}
+
+fn constant_norm(vectors: &Vectors) -> Option<f64> {
+    if vectors.is_constant() { vectors.get(0).map(norm) } else { None }
+}
+
+/// Rounding may leave the cosine of parallel vectors a little above 1: clamped, so that no distance is negative.
+fn cosine_distance(dot: f64, norms: f64) -> f64 {
+    1.0 - (dot / norms).clamp(-1.0, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{cosine_distance, dot, norm};
+
+    #[test]
+    fn stays_in_range_and_is_undefined_for_zero() {
+        let vector = [0.1f32; 384];
+        let distance = cosine_distance(dot(&vector, &vector), norm(&vector) * norm(&vector));
+        assert!((0.0..1e-6).contains(&distance), "{distance}");
+        assert_eq!(cosine_distance(-4.0, 4.0), 2.0);
+        assert!(cosine_distance(0.0, 0.0).is_nan());
+    }
+}

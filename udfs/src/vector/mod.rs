@@ -1,0 +1,37 @@
+//! Vectors: the type `vector(n)` with pgvector's text form, its distances, and its operators `<->`, `<=>`, `<#>`.
+//!
+//! A vector is a `FixedSizeList<Float32, n>`. The functions also take lists of any numbers and text such as `[1,2,3]`,
+//! and compute in single precision like pgvector; distances come back as double precision.
+
+mod column;
+mod cosine_distance;
+mod inner_product;
+mod kernel;
+mod l1_distance;
+mod l2_distance;
+mod l2_normalize;
+mod negative_inner_product;
+mod operator;
+mod text;
+mod vector_dims;
+mod vector_in;
+mod vector_norm;
+mod vector_type;
+
+pub use operator::VectorOperatorPlanner;
+pub use text::parse_vector;
+pub use vector_type::{DIMENSIONS_MAX, VectorTypePlanner, vector_literal, vector_type};
+
+pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
+    &vector_in::FUNCTION,
+    &l2_distance::FUNCTION,
+    &cosine_distance::FUNCTION,
+    &inner_product::FUNCTION,
+    &negative_inner_product::FUNCTION,
+    &l1_distance::FUNCTION,
+    &vector_dims::FUNCTION,
+    &vector_norm::FUNCTION,
+    &l2_normalize::FUNCTION,
+];
+
+const SECTION: &str = "Vectors";
