@@ -12,6 +12,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const STACK_BYTES: usize = 16 << 20;
 
 fn main() -> ExitCode {
+    limit_candle_threads();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(STACK_BYTES).build();
     match runtime {
         Ok(runtime) => runtime.block_on(async { tokio::spawn(cli::run()).await.unwrap_or(ExitCode::FAILURE) }),
@@ -19,5 +20,13 @@ fn main() -> ExitCode {
             eprintln!("rolloutdb: cannot start: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// candle's element-wise operations spin on a thread pool of their own, which fights over the cores with the one that the models use.
+fn limit_candle_threads() {
+    if std::env::var_os("CANDLE_NUM_THREADS").is_none() {
+        // SAFETY: the process has one thread here; nobody reads the environment at the same time.
+        unsafe { std::env::set_var("CANDLE_NUM_THREADS", "1") };
     }
 }

@@ -1,8 +1,11 @@
 //! Table functions that are plain SQL: `preference_pairs(run1)` is replaced by the query it stands for, before planning.
 
+use std::collections::HashMap;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use arrow::datatypes::DataType;
+use datafusion::logical_expr::ScalarUDF;
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, Ident, Query, Statement, TableAlias, TableFactor, UnaryOperator, Value, VisitMut, VisitorMut,
 };
@@ -20,18 +23,30 @@ const PARAMETERS: &[Parameter] = &[
 /// The least difference of process rewards that makes a pair, as in the published set (arXiv:2505.14069).
 const DEFAULT_MIN_GAP: f64 = 0.01;
 
-/// Replaces every macro in the statement by its query.
-pub fn expand(statement: &mut Statement) -> Result<()> {
-    match statement.visit(&mut Expander) {
+/// Replaces every macro in the statement by its query, and completes calls with named arguments.
+pub fn expand(statement: &mut Statement, functions: &HashMap<String, Arc<ScalarUDF>>) -> Result<()> {
+    match statement.visit(&mut Expander { functions }) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
 }
 
-struct Expander;
+struct Expander<'a> {
+    functions: &'a HashMap<String, Arc<ScalarUDF>>,
+}
 
-impl VisitorMut for Expander {
+impl VisitorMut for Expander<'_> {
     type Break = Error;
+
+    /// `generate('m', prompt, temperature => 1)` leaves out arguments in the middle, which DataFusion does not take: they become NULL.
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        let Expr::Function(call) = expr else { return ControlFlow::Continue(()) };
+        let Some(function) = self.functions.get(&call.name.to_string().to_lowercase()) else { return ControlFlow::Continue(()) };
+        match rolloutdb_udfs::complete_named_arguments(call, function.signature()) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error.into()),
+        }
+    }
 
     fn pre_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<Error> {
         let TableFactor::Table { name, args: Some(arguments), alias, .. } = relation else { return ControlFlow::Continue(()) };

@@ -57,8 +57,8 @@ pub async fn plan_query(session: &Session, query: &Query, parameters: &[ScalarVa
 
 /// Plans any statement that DataFusion plans. Tables are opened once, here, so that the statement reads one snapshot of each.
 pub async fn plan_statement(session: &Session, mut statement: SqlStatement, parameters: &[ScalarValue]) -> Result<Planned> {
-    macros::expand(&mut statement)?;
     let mut state = session.context().state();
+    macros::expand(&mut statement, state.scalar_functions())?;
     let tables = open_table_arguments(session, &statement).await?;
     let functions = Arc::clone(&session.database().shared.functions);
     state.register_relation_planner(Arc::new(TableFunctionPlanner { functions, tables }))?;

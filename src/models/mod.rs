@@ -8,9 +8,7 @@ pub mod decoder;
 pub mod embedder;
 pub mod encoder;
 pub mod generation;
-pub mod kernel;
 pub mod kv_cache;
-pub mod ops;
 pub mod owner;
 pub mod packed;
 pub mod panels;
@@ -20,12 +18,13 @@ pub mod registry;
 pub mod runtime;
 mod sampling;
 mod scheduler;
-pub mod simd;
 mod source;
 #[cfg(test)]
 mod tests;
 pub mod tokenizer;
 pub mod weights;
+
+pub use rolloutdb_kernels::{kernel, ops, simd};
 
 pub use config::{DecoderConfig, EncoderConfig};
 pub use decoder::Decoder;

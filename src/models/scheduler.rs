@@ -191,6 +191,9 @@ impl Row {
     fn extend(&mut self, logits: &[f32], tokenizer: &Tokenizer, eos_token_ids: &[u32], len_max: usize) -> Result<Option<Finish>> {
         let request = &self.job.request;
         let sampled = sample(logits, request.temperature, request.top_p, request.seed, self.logprobs.len());
+        if !sampled.logprob.is_finite() {
+            return Err(candle_core::Error::Msg("the policy's logits are not finite numbers; its weights are broken".to_owned()).into());
+        }
         self.tokens.push(sampled.token);
         self.logprobs.push(sampled.logprob);
         if eos_token_ids.contains(&sampled.token) {

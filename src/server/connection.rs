@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::deallocate::PreparedNames;
 use super::interrupt::PeerWatch;
 use super::pg_catalog::install_catalog;
 use crate::engine::{Notice, Session, TransactionStatus};
@@ -22,6 +23,7 @@ const NOTICES_MAX: usize = 256;
 /// One client: its session, what may interrupt its statement, and the notices that wait for it.
 pub(super) struct Connection {
     pub(super) session: Session,
+    pub(super) prepared: PreparedNames,
     pub(super) notices: Mutex<mpsc::Receiver<Notice>>,
     pub(super) peer: PeerWatch,
     pub(super) stop: CancellationToken,
@@ -51,6 +53,7 @@ impl Connection {
         }));
         Ok(Self {
             session,
+            prepared: PreparedNames::default(),
             notices: Mutex::new(notices),
             peer: PeerWatch::new(socket),
             stop,

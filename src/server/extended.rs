@@ -18,12 +18,16 @@ use pgwire::api::store::PortalStore;
 use pgwire::api::{ClientInfo, ClientPortalStore, DEFAULT_NAME, PgWireConnectionState, Type};
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::PgWireBackendMessage;
-use pgwire::messages::extendedquery::{Bind, BindComplete, Execute, Parse, ParseComplete, PortalSuspended, Sync as SyncMessage};
+use pgwire::messages::extendedquery::{
+    Bind, BindComplete, Close, CloseComplete, Execute, Parse, ParseComplete, PortalSuspended, Sync as SyncMessage, TARGET_TYPE_BYTE_PORTAL,
+    TARGET_TYPE_BYTE_STATEMENT,
+};
 use pgwire::messages::response::{CommandComplete, EmptyQueryResponse, TransactionStatus as WireStatus};
 use rolloutdb_sql::Statement;
 
 use super::columns::WireColumn;
 use super::connection::Connection;
+use super::deallocate::Deallocation;
 use super::parameters::{decode, parameter_type};
 use super::response::{client_error, wire_error};
 use super::rows::{WireRows, completion_tag, wire_columns};
@@ -73,6 +77,9 @@ impl ExtendedQueryHandler for Connection {
         let parsed = self.uninterrupted(StoredStatement::parse(&*client, &message, self.query_parser())).await;
         client.set_transaction_status(self.wire_status());
         client.portal_store().put_statement(Arc::new(parsed?));
+        if let Some(name) = &message.name {
+            self.prepared.add(name);
+        }
         client.put(PgWireBackendMessage::ParseComplete(ParseComplete::new())).await
     }
 
@@ -109,9 +116,29 @@ impl ExtendedQueryHandler for Connection {
         client.set_state(PgWireConnectionState::QueryInProgress);
         let outcome = self.uninterrupted(self.run_portal(client, &portal, max_rows)).await;
         client.set_transaction_status(self.wire_status());
+        self.prepared.apply(client.portal_store());
         outcome?;
         client.set_state(PgWireConnectionState::ReadyForQuery);
         Ok(())
+    }
+
+    async fn on_close<C>(&self, client: &mut C, message: Close) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
+        match message.target_type {
+            TARGET_TYPE_BYTE_STATEMENT => {
+                client.portal_store().rm_statement(name);
+                self.prepared.remove(name);
+            }
+            TARGET_TYPE_BYTE_PORTAL => client.portal_store().rm_portal(name),
+            other => return Err(PgWireError::InvalidTargetType(other)),
+        }
+        client.put(PgWireBackendMessage::CloseComplete(CloseComplete::new())).await
     }
 
     async fn on_sync<C>(&self, client: &mut C, _message: SyncMessage) -> PgWireResult<()>
@@ -236,7 +263,7 @@ impl Connection {
         portal: &Portal<Arc<Prepared>>,
         described: Option<&SchemaRef>,
     ) -> PgWireResult<Started> {
-        let response = running.wait(self.session.execute(statement, bound_parameters(portal)?)).await?.map_err(wire_error)?;
+        let response = self.execute(running, statement, bound_parameters(portal)?).await?;
         Ok(match response {
             Response::Done { tag } => Started::Done(tag),
             Response::Rows { stream, tag } => {
@@ -284,6 +311,10 @@ fn shown(name: &str) -> &str {
     if name == DEFAULT_NAME { "" } else { name }
 }
 
+fn without_rows() -> Description {
+    Description { columns: Arc::new(Schema::empty()), parameters: Vec::new() }
+}
+
 /// Turns the text of `Parse` into a statement that knows its columns and parameters.
 pub(super) struct Preparer(Session);
 
@@ -300,10 +331,12 @@ impl QueryParser for Preparer {
             return Err(client_error("42601", "cannot insert multiple commands into a prepared statement".to_string()));
         }
         let Some(statement) = statements.pop() else {
-            let nothing = Description { columns: Arc::new(Schema::empty()), parameters: Vec::new() };
-            return Ok(Arc::new(Prepared { statement: None, description: nothing }));
+            return Ok(Arc::new(Prepared { statement: None, description: without_rows() }));
         };
-        let description = self.0.describe(&statement).await.map_err(wire_error)?;
+        let description = match Deallocation::of(&statement) {
+            Some(_) => without_rows(),
+            None => self.0.describe(&statement).await.map_err(wire_error)?,
+        };
         Ok(Arc::new(Prepared { statement: Some(statement), description }))
     }
 

@@ -8,6 +8,7 @@
 
 mod columns;
 mod connection;
+mod deallocate;
 mod extended;
 mod interrupt;
 mod json;

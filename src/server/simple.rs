@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
+use datafusion::common::ScalarValue;
 use futures::Sink;
 use pgwire::api::portal::Format;
 use pgwire::api::query::{SimpleQueryHandler, send_ready_for_query};
@@ -17,6 +18,7 @@ use pgwire::messages::simplequery::Query;
 use rolloutdb_sql::Statement;
 
 use super::connection::Connection;
+use super::deallocate::Deallocation;
 use super::pg_catalog::rewrite_catalog_query;
 use super::response::{parse_error, wire_error};
 use super::rows::{WireRows, completion_tag};
@@ -38,6 +40,7 @@ impl SimpleQueryHandler for Connection {
         client.portal_store().rm_portal(DEFAULT_NAME);
         let outcome = self.uninterrupted(self.run_text(client, &query.query)).await;
         client.set_transaction_status(self.wire_status());
+        self.prepared.apply(client.portal_store());
         outcome?;
         client.set_state(PgWireConnectionState::ReadyForQuery);
         send_ready_for_query(client, self.wire_status()).await
@@ -69,7 +72,7 @@ impl Connection {
     }
 
     async fn run_statement<O: Outbox>(&self, running: &mut Running<'_, O>, statement: &Statement) -> PgWireResult<()> {
-        let response = running.wait(self.session.execute(statement, Vec::new())).await?.map_err(wire_error)?;
+        let response = self.execute(running, statement, Vec::new()).await?;
         let tag = match response {
             Response::Done { tag } => tag,
             Response::Rows { stream, tag } => {
@@ -83,6 +86,23 @@ impl Connection {
             }
         };
         running.client.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag))).await
+    }
+
+    /// Runs a statement in the session; what concerns prepared statements is done here.
+    pub(super) async fn execute<O: Outbox>(
+        &self,
+        running: &mut Running<'_, O>,
+        statement: &Statement,
+        parameters: Vec<ScalarValue>,
+    ) -> PgWireResult<Response> {
+        if let Some(deallocation) = Deallocation::of(statement) {
+            return Ok(Response::Done { tag: self.prepared.release(&deallocation)?.to_string() });
+        }
+        let response = running.wait(self.session.execute(statement, parameters)).await?.map_err(wire_error)?;
+        if matches!(statement, Statement::Discard) {
+            self.prepared.release(&Deallocation::All)?;
+        }
+        Ok(response)
     }
 }
 

@@ -40,7 +40,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
 }
 
 /// What the client reads: our own message, or DataFusion's innermost one without its kind in front and a backtrace behind.
-pub(super) fn message(error: &Error) -> String {
+pub fn message(error: &Error) -> String {
     match error {
         Error::DataFusion(error) => datafusion_message(error),
         Error::Catalog(error) => catalog_message(error),

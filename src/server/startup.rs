@@ -15,10 +15,7 @@ use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 
 use super::connection::Connection;
 use super::response::fatal;
-
-/// The Postgres whose protocol and catalogs we follow comes first, because clients read the number in front.
-pub(super) const SERVER_VERSION: &str =
-    concat!("16.0 (RolloutDB ", env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"), ")");
+use crate::SERVER_VERSION;
 
 static KEYS: LazyLock<RandomPidSecretKeyGenerator> = LazyLock::new(RandomPidSecretKeyGenerator::default);
 

@@ -10,7 +10,7 @@ use crate::value::Value;
 /// What both kinds of training share: how long, how fast, in which order, how much at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunOptions {
-    /// Passes over the examples, > 0; 0.5 trains on the first half of the order.
+    /// Passes over the examples, > 0 and at most 10,000; 0.5 trains on the first half of the order.
     pub epochs: f64,
     /// Stop after so many optimiser steps even when `epochs` is not reached; the schedule ends there too.
     pub max_steps: Option<usize>,
@@ -70,7 +70,7 @@ impl RunOptions {
     /// Sets the option `name`; `false` if there is none of this name.
     fn set(&mut self, name: &str, value: &Value) -> Result<bool> {
         match name {
-            "epochs" => self.epochs = positive(name, value)?,
+            "epochs" => self.epochs = epochs(name, value)?,
             "max_steps" => self.max_steps = Some(count(name, value)?),
             "learning_rate" => self.learning_rate = positive(name, value)?,
             "schedule" => self.schedule = Schedule::parse(text(name, value)?)?,
@@ -170,6 +170,11 @@ fn number(name: &str, value: &Value, accept: impl Fn(f64) -> bool, expected: &st
 
 fn positive(name: &str, value: &Value) -> Result<f64> {
     number(name, value, |found| found > 0.0, "a number > 0")
+}
+
+/// The order of all epochs is walked through once before training, to know the number of steps; hence an upper bound.
+fn epochs(name: &str, value: &Value) -> Result<f64> {
+    number(name, value, |found| found > 0.0 && found <= 10_000.0, "a number > 0 and at most 10000")
 }
 
 fn not_negative(name: &str, value: &Value) -> Result<f64> {

@@ -219,6 +219,21 @@ async fn parameters_that_cannot_be_read_are_named() {
 }
 
 #[tokio::test]
+async fn deallocate_releases_prepared_statements() {
+    let server = TestServer::start().await;
+    let client = server.connect().await;
+    let statement = client.prepare("SELECT 1::bigint AS one").await.expect("a query");
+    assert_eq!(client.query_one(&statement, &[]).await.expect("a row").get::<_, i64>(0), 1);
+    assert_eq!(code_of(&client, "DEALLOCATE never_prepared").await, "26000");
+    client.simple_query("DEALLOCATE ALL").await.expect("all are released");
+    assert_eq!(code(&client.query_one(&statement, &[]).await.expect_err("it is gone")), "26000");
+    let statement = client.prepare("SELECT 2::bigint AS two").await.expect("a query");
+    client.execute("DEALLOCATE ALL", &[]).await.expect("the same in the extended protocol");
+    assert_eq!(code(&client.query_one(&statement, &[]).await.expect_err("it is gone")), "26000");
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_portal_gives_its_rows_in_parts() {
     let server = TestServer::start().await;
     let mut client = server.connect().await;

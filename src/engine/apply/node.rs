@@ -51,10 +51,6 @@ impl Apply {
         LogicalPlan::Extension(Extension { node: Arc::new(self) })
     }
 
-    pub fn into_plan_builder(self) -> datafusion::logical_expr::LogicalPlanBuilder {
-        datafusion::logical_expr::LogicalPlanBuilder::new(self.into_plan())
-    }
-
     pub fn column_names(&self) -> &[String] {
         &self.column_names
     }

@@ -185,10 +185,13 @@ pub fn assign<'a>(
                 (parameter, value)
             }
             FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), operator: FunctionArgOperator::RightArrow } => {
-                let name = name.value.to_lowercase();
-                let parameter = parameters.iter().find(|parameter| parameter.name == name).ok_or_else(|| unknown(function, parameters, &name))?;
-                (parameter, value)
+                (named(function, parameters, name)?, value)
             }
+            FunctionArg::ExprNamed {
+                name: SqlExpr::Identifier(name),
+                arg: FunctionArgExpr::Expr(value),
+                operator: FunctionArgOperator::RightArrow,
+            } => (named(function, parameters, name)?, value),
             other => {
                 return Err(Error::InvalidParameter {
                     name: format!("argument of {}()", function),
@@ -214,6 +217,11 @@ pub fn assign<'a>(
         });
     }
     Ok(assigned)
+}
+
+fn named(function: &str, parameters: &'static [Parameter], name: &Ident) -> Result<&'static Parameter> {
+    let name = name.value.to_lowercase();
+    parameters.iter().find(|parameter| parameter.name == name).ok_or_else(|| unknown(function, parameters, &name))
 }
 
 fn too_many(function: &str, parameters: &[Parameter], count: usize) -> Error {

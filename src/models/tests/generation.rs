@@ -161,6 +161,18 @@ fn requests_that_cannot_run_are_refused() {
 }
 
 #[test]
+fn broken_weights_are_an_error() {
+    let policy = tiny_policy();
+    let decoder = Decoder::random(policy.decoder.config().clone(), 3).unwrap();
+    let norm = &decoder.parameters()["model.norm.weight"];
+    norm.set(&(norm.as_tensor() * f64::NAN).unwrap()).unwrap();
+    let packed = Arc::new(PackedDecoder::new(&decoder).unwrap());
+    let mut scheduler = Scheduler::new(packed, policy.tokenizer.clone(), vec![0]);
+    let result = run(&mut scheduler, vec![request(&[1, 2, 3], 0)]).remove(0);
+    assert!(matches!(result, Err(Error::Tensor(_))), "{result:?}");
+}
+
+#[test]
 fn greedy_equals_the_decoder_run_again_from_the_start() {
     let policy = tiny_policy();
     let reloaded = PackedDecoder::new(&Decoder::random(policy.decoder.config().clone(), 3).unwrap()).unwrap();

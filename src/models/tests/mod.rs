@@ -2,6 +2,7 @@
 
 mod generation;
 mod goldens;
+mod kernel;
 mod ops;
 mod panels;
 mod registry;

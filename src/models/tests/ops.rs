@@ -75,13 +75,19 @@ proptest! {
     }
 
     #[test]
-    fn causal_attention(lengths in prop::collection::vec(1_usize..90, 1..4), kv_heads in 1_usize..3, group in 1_usize..4, width in 1_usize..20, seed: u64) {
+    fn causal_attention(
+        lengths in prop::collection::vec(1_usize..90, 1..4), kv_heads in 1_usize..3, group in 1_usize..4, width in 1_usize..20, seed: u64,
+    ) {
         let shape = AttentionShape {
             lengths: lengths.clone().into(), num_heads: kv_heads * group, num_key_value_heads: kv_heads, head_dim: 2 * width,
         };
         let rows = lengths.iter().sum();
         let (query, key) = (shape.num_heads * shape.head_dim, kv_heads * shape.head_dim);
         let inputs = [random(&[rows, query], seed), random(&[rows, key], seed ^ 1), random(&[rows, key], seed ^ 2)];
-        check(&inputs, |v| ops::causal_attention(&v[0], &v[1], &v[2], &shape), |v| reference::causal_attention(&v[0], &v[1], &v[2], &shape));
+        check(
+            &inputs,
+            |v| ops::causal_attention(&v[0], &v[1], &v[2], &shape),
+            |v| reference::causal_attention(&v[0], &v[1], &v[2], &shape),
+        );
     }
 }

@@ -12,9 +12,9 @@ use datafusion_pg_catalog::pg_catalog::{
     self as library, array_bounds_udf, format_type, has_privilege_udf, pg_get_expr_udf, quote_ident_udf,
 };
 
-use super::super::startup::SERVER_VERSION;
 use super::VECTOR_OID;
 use super::tables::Visibility;
+use crate::SERVER_VERSION;
 
 /// All of them; `visibility` is what `pg_table_is_visible` asks.
 pub(super) fn scalar_functions(catalog_name: &str, visibility: Visibility) -> Vec<ScalarUDF> {

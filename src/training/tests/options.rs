@@ -33,6 +33,7 @@ fn values_out_of_range_are_refused() {
     let refused = [
         ("epochs", Value::Int(0)),
         ("epochs", Value::Float(f64::NAN)),
+        ("epochs", Value::Float(1e12)),
         ("learning_rate", Value::Float(-1e-3)),
         ("learning_rate", Value::Text("fast".into())),
         ("batch_size", Value::Float(1.5)),

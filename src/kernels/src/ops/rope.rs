@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::reference;
 use super::storage::{values, with_values};
-use crate::models::simd::rotate;
+use crate::simd::rotate;
 
 /// Rows per parallel task.
 const ROWS: usize = 128;

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::reference;
 use super::storage::{values, with_values};
-use crate::models::simd::{silu_mul_backward, silu_mul_forward};
+use crate::simd::{silu_mul_backward, silu_mul_forward};
 
 /// Values per parallel task: large enough that the task costs more than its scheduling.
 const CHUNK: usize = 1 << 14;

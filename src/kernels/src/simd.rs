@@ -54,12 +54,12 @@ macro_rules! vectorised {
                 fn avx512($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
                 #[target_feature(enable = "avx2,fma")]
                 fn avx2($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
-                match $crate::models::simd::instructions() {
+                match $crate::simd::instructions() {
                     // SAFETY: `instructions` found these features on the running processor.
-                    $crate::models::simd::Instructions::Avx512 => return unsafe { avx512($($arg),*) },
+                    $crate::simd::Instructions::Avx512 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
-                    $crate::models::simd::Instructions::Avx2 => return unsafe { avx2($($arg),*) },
-                    $crate::models::simd::Instructions::Baseline => {}
+                    $crate::simd::Instructions::Avx2 => return unsafe { avx2($($arg),*) },
+                    $crate::simd::Instructions::Baseline => {}
                 }
             }
             body($($arg),*)
@@ -135,7 +135,7 @@ vectorised! {
 }
 
 vectorised! {
-    /// One row of [`crate::models::ops::rms_norm`].
+    /// One row of [`crate::ops::rms_norm`].
     pub fn rms_norm_row(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
         let scale = 1.0 / (lane_sum(x.len(), |i| x[i] * x[i]) / x.len() as f32 + eps).sqrt();
         for ((out, x), weight) in out.iter_mut().zip(x).zip(weight) {

@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 use super::reference;
 use super::storage::{Destination, Matrix, Threads, Write, multiply, values, with_values};
-use crate::models::simd::{dot, softmax, softmax_backward};
+use crate::simd::{dot, softmax, softmax_backward};
 
 /// Query rows per score block. A block sees only the keys up to its last row, which skips half of a long sequence's scores.
 const BLOCK: usize = 64;

@@ -2,7 +2,7 @@
 //!
 //! candle-nn's fused operations (`rms_norm`, `rope`, `softmax_last_dim`) cut the autograd graph without an error, and plain
 //! candle operations make many passes over memory. Each operation here is a candle custom operation with its own backward on
-//! the CPU, and falls back on other devices to [`reference`], the same formula in plain differentiable candle operations,
+//! the CPU, and falls back on other devices to [`mod@reference`], the same formula in plain differentiable candle operations,
 //! with which the tests compare values and gradients.
 //!
 //! Sequences lie end to end, without padding: a tensor is `[N, width]` with `N` the sum of the sequences' lengths.

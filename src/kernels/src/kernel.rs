@@ -49,6 +49,22 @@ pub struct Out<'a> {
 /// # Panics
 /// If an operand does not lie inside its slice.
 pub fn multiply_panel(left: Left<'_>, num_rows: usize, panel: Panel<'_>, scale: f32, out: Out<'_>) {
+    // SAFETY: these are the instructions of the running processor.
+    unsafe { multiply_panel_with(instructions(), left, num_rows, panel, scale, out) }
+}
+
+/// [`multiply_panel`] with given instructions.
+///
+/// # Safety
+/// The running processor has the instructions.
+pub unsafe fn multiply_panel_with(
+    instructions: Instructions,
+    left: Left<'_>,
+    num_rows: usize,
+    panel: Panel<'_>,
+    scale: f32,
+    out: Out<'_>,
+) {
     if num_rows == 0 {
         return;
     }
@@ -58,7 +74,7 @@ pub fn multiply_panel(left: Left<'_>, num_rows: usize, panel: Panel<'_>, scale: 
     assert!(left.inner == 0 || last(left.inner, panel.stride) + panel.columns <= panel.values.len(), "the panel lies inside its slice");
     assert!(out.width <= panel.columns && matches!(panel.columns, PANEL | HALF_PANEL), "the columns are those of a panel");
     let mut sink = Sink { scale, out };
-    match instructions() {
+    match instructions {
         // SAFETY: the processor has the instructions, and the asserts above keep all loads inside the slices.
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 => unsafe { x86::avx512(left, num_rows, panel, &mut sink) },
@@ -137,25 +153,19 @@ unsafe fn block<V: Vector, const R: usize, const W: usize, const C: usize>(
     // SAFETY: the caller guarantees the processor's instructions and that all rows and the panel lie inside their slices.
     unsafe {
         let mut sums = [[[V::zero(); W]; R]; C];
-        let rows: [*const f32; R] = std::array::from_fn(|row| left.values.as_ptr().add((first + row) * left.row_stride));
-        let step = |sums: &mut [[V; W]; R], k: usize| {
-            let right: [V; W] = std::array::from_fn(|w| V::load(panel.values.as_ptr().add(k * panel.stride + w * V::LANES)));
-            for row in 0..R {
-                let value = *rows[row].add(k * left.inner_stride);
-                for w in 0..W {
-                    sums[row][w] = sums[row][w].add_product(value, right[w]);
-                }
-            }
-        };
+        let mut rows = [left.values.as_ptr(); R];
+        for row in 0..R {
+            rows[row] = left.values.as_ptr().add((first + row) * left.row_stride);
+        }
         let whole = left.inner - left.inner % C;
         for k in (0..whole).step_by(C) {
             for chain in 0..C {
-                step(&mut sums[chain], k + chain);
+                step(&mut sums[chain], &rows, left.inner_stride, panel, k + chain);
             }
         }
         // Fewer values than chains are left: they go to the first chains.
         for k in whole..left.inner {
-            step(&mut sums[k - whole], k);
+            step(&mut sums[k - whole], &rows, left.inner_stride, panel, k);
         }
         for row in 0..R {
             let mut total = [0.0; PANEL];
@@ -164,6 +174,31 @@ unsafe fn block<V: Vector, const R: usize, const W: usize, const C: usize>(
                 sum.store(total.as_mut_ptr().add(w * V::LANES));
             }
             sink.write(first + row, &total);
+        }
+    }
+}
+
+/// Adds the products of the `k`-th inner value. A function and not a closure: only `inline(always)` makes sure that it is
+/// compiled with its caller's instructions.
+#[inline(always)]
+unsafe fn step<V: Vector, const R: usize, const W: usize>(
+    sums: &mut [[V; W]; R],
+    rows: &[*const f32; R],
+    inner_stride: usize,
+    panel: Panel<'_>,
+    k: usize,
+) {
+    // SAFETY: as for `block`.
+    unsafe {
+        let mut right = [V::zero(); W];
+        for w in 0..W {
+            right[w] = V::load(panel.values.as_ptr().add(k * panel.stride + w * V::LANES));
+        }
+        for row in 0..R {
+            let value = *rows[row].add(k * inner_stride);
+            for w in 0..W {
+                sums[row][w] = sums[row][w].add_product(value, right[w]);
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 use candle_core::{CpuStorage, Error, Layout, Result, Storage, Tensor};
 use rayon::prelude::*;
 
-use crate::models::kernel::{Left, Out, PANEL, Panel, multiply_panel};
+use crate::kernel::{Left, Out, PANEL, Panel, multiply_panel};
 
 /// The values of a contiguous f32 storage.
 pub fn values<'a>(storage: &'a CpuStorage, layout: &Layout) -> Result<&'a [f32]> {
@@ -109,6 +109,9 @@ pub fn multiply(size: [usize; 3], left: Matrix<'_>, right: Matrix<'_>, scale: f3
 }
 
 fn multiply_rows([m, k, n]: [usize; 3], left: Matrix<'_>, right: Matrix<'_>, scale: f32, out: &mut [f32], stride: usize, write: Write) {
+    if m == 0 || n == 0 {
+        return;
+    }
     if write == Write::Replace && k == 0 {
         (0..m).for_each(|row| out[row * stride..][..n].fill(0.0));
     }

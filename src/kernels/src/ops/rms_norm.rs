@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::reference;
 use super::storage::{values, with_values};
-use crate::models::simd::{rms_norm_row, rms_norm_row_backward};
+use crate::simd::{rms_norm_row, rms_norm_row_backward};
 
 /// Rows per parallel task. Fixed, so that the order of the sums in the backward does not depend on the number of threads.
 const ROWS: usize = 128;

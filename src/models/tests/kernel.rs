@@ -1,0 +1,53 @@
+//! The inner loop gives the same sums with every instruction set that the processor has.
+
+use crate::models::kernel::{HALF_PANEL, Left, Out, PANEL, Panel, multiply_panel_with};
+use crate::models::random::CounterRng;
+use crate::models::simd::{Instructions, instructions};
+
+/// What the running processor can do, all of it.
+fn available() -> Vec<Instructions> {
+    match instructions() {
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx512 => vec![Instructions::Avx512, Instructions::Avx2, Instructions::Baseline],
+        #[cfg(target_arch = "x86_64")]
+        Instructions::Avx2 => vec![Instructions::Avx2, Instructions::Baseline],
+        Instructions::Baseline => vec![Instructions::Baseline],
+    }
+}
+
+fn random(len: usize, seed: u64) -> Vec<f32> {
+    (0..len as u64).map(|i| CounterRng::new(seed).normal(i) as f32).collect()
+}
+
+#[test]
+fn every_instruction_set_gives_the_product() {
+    for (rows, inner, columns, width, add) in
+        [(1, 1, PANEL, 32, false), (7, 33, PANEL, 20, true), (13, 64, HALF_PANEL, 16, false), (3, 0, PANEL, 5, false)]
+    {
+        let (left, panel, before) = (random(rows * (inner + 3), 1), random((inner + 1) * 40, 2), random(rows * 35, 3));
+        for instructions in available() {
+            let mut found = before.clone();
+            let left_rows = Left::rows(&left, inner + 3, inner);
+            let out = Out { values: &mut found, stride: 35, width, add };
+            // SAFETY: only instructions that the processor has are listed.
+            unsafe { multiply_panel_with(instructions, left_rows, rows, Panel { values: &panel, stride: 40, columns }, 0.5, out) };
+            for row in 0..rows {
+                for column in 0..35 {
+                    let sum: f64 = (0..inner).map(|k| f64::from(left[row * (inner + 3) + k]) * f64::from(panel[k * 40 + column])).sum();
+                    let old = f64::from(before[row * 35 + column]);
+                    let expected = if column >= width { old } else { 0.5 * sum + if add { old } else { 0.0 } };
+                    assert!((f64::from(found[row * 35 + column]) - expected).abs() < 1e-4, "row {row}, column {column}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "the panel lies inside its slice")]
+fn a_panel_beyond_its_slice_is_refused() {
+    let mut out = [0.0; PANEL];
+    let out = Out { values: &mut out, stride: PANEL, width: PANEL, add: false };
+    let panel = Panel { values: &[0.0; PANEL], stride: PANEL, columns: PANEL };
+    crate::models::kernel::multiply_panel(Left::rows(&[1.0, 2.0], 2, 2), 1, panel, 1.0, out);
+}
