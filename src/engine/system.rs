@@ -220,7 +220,12 @@ async fn indexes(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
     for schema in datafusion::catalog::CatalogProvider::schema_names(catalog.as_ref()) {
         let Ok(tables) = catalog.tables(&schema) else { continue };
         for name in tables {
-            let table = catalog.table(&schema, &name).await?;
+            let table = match catalog.table(&schema, &name).await {
+                Ok(table) => table,
+                // A view, or dropped in the meantime.
+                Err(rolloutdb_catalogs::Error::UnknownTable { .. }) => continue,
+                Err(error) => return Err(error.into()),
+            };
             for index in table.indexes().await? {
                 found.push((schema.clone(), name.clone(), index));
             }

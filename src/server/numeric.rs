@@ -23,7 +23,7 @@ pub(super) fn to_binary(decimal: &str) -> Vec<u8> {
 
 /// The decimal of a binary form. `None` if it is damaged, not a number or infinite.
 pub(super) fn from_binary(bytes: &[u8]) -> Option<String> {
-    if bytes.len() % 2 != 0 {
+    if !bytes.len().is_multiple_of(2) {
         return None;
     }
     let words = bytes.chunks_exact(2).map(|word| i16::from_be_bytes([word[0], word[1]])).collect::<Vec<_>>();

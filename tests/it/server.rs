@@ -350,7 +350,7 @@ async fn a_full_server_says_so() {
     for _ in 0..100 {
         clients.push(server.connect().await);
     }
-    let error = server.try_connect().await.err().expect("there is no place left");
+    let error = server.try_connect().await.expect_err("there is no place left");
     assert_eq!(code(&error), "53300");
     clients.pop();
     let deadline = Instant::now() + Duration::from_secs(5);

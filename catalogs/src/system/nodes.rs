@@ -34,7 +34,7 @@ pub fn node_definition() -> TableDefinition {
         required("policy", Utf8, "Name of the model that wrote the response."),
         required("policy_version", Int32, "Version of that model."),
         required("corpus_version", Int64, "Version of the corpus table that was searched."),
-        required("seed", Int64, "Seed of the sampling of this node."),
+        optional("seed", Int64, "Seed of the sampling of this node; NULL at the root."),
         optional("prompt_tokens", Int32, "Tokens of the prompt."),
         optional("cached_tokens", Int32, "Tokens of the prompt whose keys and values were cached."),
         optional("generated_tokens", Int32, "Tokens of the response."),

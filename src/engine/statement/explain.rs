@@ -38,6 +38,6 @@ pub async fn execute(session: &Session, explain: &Explain, parameters: &[ScalarV
     } else {
         text += &DisplayableExecutionPlan::new(plan.as_ref()).indent(explain.verbose).to_string();
     }
-    let lines = StringArray::from_iter_values(text.trim_end().lines());
+    let lines = StringArray::from(text.trim_end().lines().collect::<Vec<_>>());
     Ok(rows("EXPLAIN", RecordBatch::try_new(schema(), vec![Arc::new(lines)]).map_err(arrow)?))
 }

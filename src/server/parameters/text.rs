@@ -81,7 +81,7 @@ fn bytea(text: &str) -> Option<Vec<u8>> {
 
 fn hexadecimal(digits: &[u8]) -> Option<Vec<u8>> {
     let digit = |byte: u8| char::from(byte).to_digit(16);
-    if digits.len() % 2 != 0 {
+    if !digits.len().is_multiple_of(2) {
         return None;
     }
     digits.chunks_exact(2).map(|pair| u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()).collect()
