@@ -232,6 +232,5 @@ fn parse_number(name: &str, digits: &str) -> Result<OptionValue> {
     } else {
         digits.parse().ok().filter(|value: &f64| value.is_finite()).map(OptionValue::Float)
     };
-    value
-        .ok_or_else(|| Error::Option { name: name.to_string(), problem: format!("has the number {digits}, which is out of range") })
+    value.ok_or_else(|| Error::Option { name: name.to_string(), problem: format!("has the number {digits}, which is out of range") })
 }

@@ -134,8 +134,7 @@ impl<'a> Parser<'a> {
             Token::SingleQuotedString(text) => text.contains('@'),
             _ => false,
         };
-        let refused =
-            |parser: &Self| Err(parser.error_here(format!("{what} cannot contain \"@\"; versions are numbered by themselves")));
+        let refused = |parser: &Self| Err(parser.error_here(format!("{what} cannot contain \"@\"; versions are numbered by themselves")));
         if has_sign {
             return refused(self);
         }

@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use crate::ast::{
-    CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName,
-    Query, Select, SetExpr, Value, VisitMut, VisitorMut,
+    CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query,
+    Select, SetExpr, Value, VisitMut, VisitorMut,
 };
 use crate::depth::{DEPTH_MAX, balance};
 use crate::error::{Error, Result};
@@ -118,10 +118,9 @@ fn text_or_parameter(expr: &Expr) -> Option<&Expr> {
     match expr {
         Expr::Nested(inner) => text_or_parameter(inner),
         Expr::Value(value) => match &value.value {
-            Value::SingleQuotedString(_)
-            | Value::EscapedStringLiteral(_)
-            | Value::DollarQuotedString(_)
-            | Value::Placeholder(_) => Some(expr),
+            Value::SingleQuotedString(_) | Value::EscapedStringLiteral(_) | Value::DollarQuotedString(_) | Value::Placeholder(_) => {
+                Some(expr)
+            }
             _ => None,
         },
         _ => None,

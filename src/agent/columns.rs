@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{
-    ArrayRef, Float32Builder, Int32Array, Int32Builder, Int64Array, ListBuilder, StringArray, StringBuilder,
-};
+use arrow::array::{ArrayRef, Float32Builder, Int32Array, Int32Builder, Int64Array, ListBuilder, StringArray, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 pub fn schema(columns: &[(&str, DataType)]) -> SchemaRef {

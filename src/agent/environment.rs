@@ -75,12 +75,7 @@ impl Agent {
     ///
     /// # Errors
     /// Unknown protocol or prompt set; what [`PromptSet::from_rows`] finds wrong in `rows`.
-    pub fn new(
-        policy: Arc<dyn PolicyClient>,
-        retriever: Arc<dyn Retriever>,
-        rows: &[PromptRow],
-        options: &AgentOptions,
-    ) -> Result<Self> {
+    pub fn new(policy: Arc<dyn PolicyClient>, retriever: Arc<dyn Retriever>, rows: &[PromptRow], options: &AgentOptions) -> Result<Self> {
         let protocol = protocol(&options.protocol)?;
         let prompts = Arc::new(PromptSet::from_rows(&options.prompts, &*protocol, rows)?);
         let AgentOptions { k, max_steps, max_tokens, temperature, top_p, seed, .. } = *options;

@@ -71,19 +71,8 @@ impl Default for AgentOptions {
 }
 
 impl AgentOptions {
-    pub const NAMES: &'static [&'static str] = &[
-        "policy",
-        "corpus",
-        "retriever",
-        "k",
-        "protocol",
-        "prompts",
-        "max_steps",
-        "max_tokens",
-        "temperature",
-        "top_p",
-        "seed",
-    ];
+    pub const NAMES: &'static [&'static str] =
+        &["policy", "corpus", "retriever", "k", "protocol", "prompts", "max_steps", "max_tokens", "temperature", "top_p", "seed"];
 
     /// # Errors
     /// [`Error::UnknownOption`], [`Error::WrongType`] or, out of range, [`Error::InvalidParameter`]; nothing changes then.
@@ -110,9 +99,7 @@ impl AgentOptions {
     /// # Errors
     /// [`Error::InvalidParameter`] naming the first that is not.
     pub fn check_complete(&self) -> Result<()> {
-        for (name, value, expected) in
-            [("policy", &self.policy, "the name of a model"), ("corpus", &self.corpus, "the name of a table")]
-        {
+        for (name, value, expected) in [("policy", &self.policy, "the name of a model"), ("corpus", &self.corpus, "the name of a table")] {
             if value.is_empty() {
                 return Err(out_of_range(name, "(not set)", expected));
             }
@@ -291,30 +278,14 @@ mod tests {
     fn errors_say_what_would_be_right() {
         use Value::{Bool, Float, Int, Text};
         agent_error("k", Int(0), expect!["k = 0 is out of range: expected an integer from 1 to 1000"]);
-        agent_error(
-            "k",
-            Int(i64::MIN),
-            expect!["k = -9223372036854775808 is out of range: expected an integer from 1 to 1000"],
-        );
+        agent_error("k", Int(i64::MIN), expect!["k = -9223372036854775808 is out of range: expected an integer from 1 to 1000"]);
         agent_error("max_steps", Int(65), expect!["max_steps = 65 is out of range: expected an integer from 1 to 64"]);
         agent_error("k", Text("3".into()), expect!["option k is the text '3', expected an integer"]);
-        agent_error(
-            "temperature",
-            Float(-0.1),
-            expect!["temperature = -0.1 is out of range: expected a number from 0 (greedy) to 100"],
-        );
-        agent_error(
-            "temperature",
-            Float(f64::NAN),
-            expect!["temperature = NaN is out of range: expected a number from 0 (greedy) to 100"],
-        );
+        agent_error("temperature", Float(-0.1), expect!["temperature = -0.1 is out of range: expected a number from 0 (greedy) to 100"]);
+        agent_error("temperature", Float(f64::NAN), expect!["temperature = NaN is out of range: expected a number from 0 (greedy) to 100"]);
         agent_error("policy", Bool(true), expect!["option policy is the boolean true, expected a text"]);
         agent_error("policy", Text(" ".into()), expect!["policy = '' is out of range: expected a name"]);
-        agent_error(
-            "retriever",
-            Text("bm25".into()),
-            expect!["retriever = 'bm25' is out of range: expected 'text', 'vector' or 'hybrid'"],
-        );
+        agent_error("retriever", Text("bm25".into()), expect!["retriever = 'bm25' is out of range: expected 'text', 'vector' or 'hybrid'"]);
         agent_error(
             "max_step",
             Int(1),
@@ -324,16 +295,8 @@ mod tests {
         );
         search_error("alpha", Int(0), expect!["alpha = 0 is out of range: expected a number above 0 and at most 1"]);
         search_error("alpha", Float(1.01), expect!["alpha = 1.01 is out of range: expected a number above 0 and at most 1"]);
-        search_error(
-            "exploration",
-            Float(-1.0),
-            expect!["exploration = -1 is out of range: expected a number of at least 0"],
-        );
-        search_error(
-            "simulations",
-            Int(0),
-            expect!["simulations = 0 is out of range: expected an integer from 1 to 1000000"],
-        );
+        search_error("exploration", Float(-1.0), expect!["exploration = -1 is out of range: expected a number of at least 0"]);
+        search_error("simulations", Int(0), expect!["simulations = 0 is out of range: expected an integer from 1 to 1000000"]);
     }
 
     #[test]

@@ -60,9 +60,7 @@ impl PromptSet {
         }
         if let Some(state) = protocol.states().iter().find(|state| !templates.contains_key(state)) {
             let (protocol, state) = (protocol.name(), state.as_str());
-            return Err(Error::NotReady(format!(
-                "prompt set \"{name}\" has no template for state {state} of protocol {protocol}"
-            )));
+            return Err(Error::NotReady(format!("prompt set \"{name}\" has no template for state {state} of protocol {protocol}")));
         }
         Ok(Self { name: name.to_owned(), templates })
     }
@@ -167,13 +165,11 @@ fn split_at_placeholder(line: &str) -> Option<(&str, &str, &str)> {
 }
 
 fn placeholder_named(name: &str, of: &str) -> Result<Placeholder> {
-    PLACEHOLDERS.iter().find(|(known, _)| *known == name).map(|(_, placeholder)| *placeholder).ok_or_else(|| {
-        Error::UnknownOption {
-            kind: "placeholder",
-            name: name.to_owned(),
-            of: of.to_owned(),
-            known: PLACEHOLDERS.iter().map(|(known, _)| (*known).to_owned()).collect(),
-        }
+    PLACEHOLDERS.iter().find(|(known, _)| *known == name).map(|(_, placeholder)| *placeholder).ok_or_else(|| Error::UnknownOption {
+        kind: "placeholder",
+        name: name.to_owned(),
+        of: of.to_owned(),
+        known: PLACEHOLDERS.iter().map(|(known, _)| (*known).to_owned()).collect(),
     })
 }
 
@@ -230,19 +226,11 @@ mod tests {
             |rows| rows.retain(|row| row.state != "reasoning"),
             expect![[r#"prompt set "short" has no template for state reasoning of protocol reasonrag"#]],
         );
-        check_error(
-            |rows| rows.retain(|row| row.prompt_set != "short"),
-            expect![[r#"unknown prompt set "short"; known: default"#]],
-        );
-        check_error(
-            |rows| rows.push(rows[4].clone()),
-            expect![[r#"prompt set "short" has two templates for state begin_reasoning"#]],
-        );
+        check_error(|rows| rows.retain(|row| row.prompt_set != "short"), expect![[r#"unknown prompt set "short"; known: default"#]]);
+        check_error(|rows| rows.push(rows[4].clone()), expect![[r#"prompt set "short" has two templates for state begin_reasoning"#]]);
         check_error(
             |rows| rows[4].state = "thinking".to_owned(),
-            expect![[
-                r#"unknown prompt state "thinking"; known: begin_reasoning, reasoning, evidence_extraction, answer_generation"#
-            ]],
+            expect![[r#"unknown prompt state "thinking"; known: begin_reasoning, reasoning, evidence_extraction, answer_generation"#]],
         );
         check_error(
             |rows| rows[4].template = "{qestion}".to_owned(),

@@ -14,8 +14,7 @@ use crate::error::Error;
 const QUESTION: Option<&str> = Some("When was the director of Jaws born?");
 
 fn without_latency(batch: &arrow::array::RecordBatch) -> arrow::array::RecordBatch {
-    let kept: Vec<usize> =
-        (0..batch.num_columns()).filter(|column| batch.schema().field(*column).name() != "latency_ms").collect();
+    let kept: Vec<usize> = (0..batch.num_columns()).filter(|column| batch.schema().field(*column).name() != "latency_ms").collect();
     batch.project(&kept).unwrap()
 }
 
@@ -31,18 +30,7 @@ async fn an_answer_is_a_row_and_its_steps_are_rows() {
         +--------+-------+------------+-------------+----------------------+---------------+------------------+"#]]
     .assert_eq(&pretty_format_batches(&[answer]).unwrap().to_string());
     let steps = answer_steps_batch(&trajectory).unwrap();
-    let names = [
-        "step",
-        "state",
-        "action",
-        "query",
-        "evidence",
-        "answer",
-        "passage_ids",
-        "prompt_tokens",
-        "generated_tokens",
-        "logprob",
-    ];
+    let names = ["step", "state", "action", "query", "evidence", "answer", "passage_ids", "prompt_tokens", "generated_tokens", "logprob"];
     let columns: Vec<usize> = names.iter().map(|name| steps.schema().index_of(name).unwrap()).collect();
     expect![[r#"
         +------+---------------------+---------------------+-----------------------+--------------------------------------+--------+--------------+---------------+------------------+---------+
@@ -115,10 +103,8 @@ async fn many_answers_come_in_order_and_do_not_depend_on_each_other() {
 #[tokio::test]
 async fn an_error_of_the_policy_is_the_errors_of_its_question_only() {
     let options = SearchOptions { simulations: 4, ..SearchOptions::default() };
-    let results: Vec<_> =
-        search_many(agent(FailsOn("of Alien born")), stream::iter(born_questions()), options).collect().await;
-    let failed: Vec<&str> =
-        results.iter().filter(|(_, tree)| tree.is_err()).map(|(question, _)| question.id.as_str()).collect();
+    let results: Vec<_> = search_many(agent(FailsOn("of Alien born")), stream::iter(born_questions()), options).collect().await;
+    let failed: Vec<&str> = results.iter().filter(|(_, tree)| tree.is_err()).map(|(question, _)| question.id.as_str()).collect();
     assert_eq!((results.len(), failed), (3, vec!["alien"]));
     let error = answer(&agent(FailsOn("of Jaws born")), QUESTION, "q1").await.unwrap_err();
     assert!(matches!(error, Error::OutOfMemory(_)));
@@ -127,10 +113,7 @@ async fn an_error_of_the_policy_is_the_errors_of_its_question_only() {
 #[test]
 fn unknown_names_are_named() {
     let new = |options: AgentOptions| {
-        Agent::new(Arc::new(Parrot("")), Arc::new(MemoryCorpus::films()), &builtin_prompts(), &options)
-            .err()
-            .unwrap()
-            .to_string()
+        Agent::new(Arc::new(Parrot("")), Arc::new(MemoryCorpus::films()), &builtin_prompts(), &options).err().unwrap().to_string()
     };
     expect![[r#"unknown protocol "reasonrga"; known: reasonrag"#]]
         .assert_eq(&new(AgentOptions { protocol: "reasonrga".to_owned(), ..AgentOptions::default() }));

@@ -130,8 +130,10 @@ impl Demo<'_> {
         let Some(batch) = questions.first().filter(|batch| batch.num_rows() > 0) else { return Ok(()) };
         let question = batch.column(0).as_string::<i32>().value(0).replace('\'', "''");
         println!("Question: {question}\nGold answer: {}\n", batch.column(1).as_string::<i32>().value(0));
-        self.show(&format!("SELECT step, action, trim(response) AS response FROM answer_steps('{question}', agent => 'test{seed}_agent') ORDER BY step"))
-            .await
+        self.show(&format!(
+            "SELECT step, action, trim(response) AS response FROM answer_steps('{question}', agent => 'test{seed}_agent') ORDER BY step"
+        ))
+        .await
     }
 
     async fn evaluate(&self, policy: &str) -> Result<Scores> {
@@ -164,7 +166,8 @@ impl Demo<'_> {
     async fn train(&self) -> Result<()> {
         let seed = self.seed;
         self.say(&format!("CREATE TABLE pairs{seed} AS SELECT * FROM preference_pairs(rollouts{seed}, min_gap => 0.05)")).await?;
-        self.show(&format!("SELECT chosen_action, rejected_action, count(*) AS pairs FROM pairs{seed} GROUP BY 1, 2 ORDER BY 3 DESC")).await?;
+        self.show(&format!("SELECT chosen_action, rejected_action, count(*) AS pairs FROM pairs{seed} GROUP BY 1, 2 ORDER BY 3 DESC"))
+            .await?;
         self.show(&format!(
             "TRAIN DPO MODEL better{seed} FROM tinyhop USING (SELECT prompt, chosen, rejected FROM pairs{seed}) \
              WITH (beta = 0.1, learning_rate = 5e-5, epochs = 2, batch_size = 32, batch_tokens = 8192, seed = {seed})"
@@ -216,7 +219,9 @@ fn print_gains(gains: &[Gain]) {
 fn print_queries(arguments: &Arguments, directory: &std::path::Path) {
     let seed = arguments.seeds[0];
     if arguments.data.is_none() {
-        println!("\nWith --data DIR the database stays; then `rolloutdb serve --data DIR`, `psql -h 127.0.0.1 -p 5433 rolloutdb`, and for example:");
+        println!(
+            "\nWith --data DIR the database stays; then `rolloutdb serve --data DIR`, `psql -h 127.0.0.1 -p 5433 rolloutdb`, and for example:"
+        );
     } else {
         println!("\nThe database stays in {}; serve it, connect with psql, and try:", directory.display());
     }

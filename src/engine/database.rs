@@ -46,10 +46,8 @@ impl Database {
         let registry = Arc::new(Registry::open(&directory.join("models"))?);
         let agents = AgentRegistry::open(&directory.join("agents"))?;
         let models = Runtime::new(Arc::clone(&registry));
-        let runtime_env = RuntimeEnvBuilder::new()
-            .with_memory_pool(Arc::new(FairSpillPool::new(memory_budget())))
-            .build_arc()
-            .map_err(Error::from)?;
+        let runtime_env =
+            RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(memory_budget()))).build_arc().map_err(Error::from)?;
         let functions = Arc::new(function::table_functions(&catalog, &models, &agents));
         let shared = Shared { catalog, registry, models, agents, functions, runtime_env };
         system::install(&shared).await?;

@@ -82,7 +82,9 @@ fn preference_pairs(arguments: &[FunctionArg]) -> Result<Query> {
     for (parameter, argument) in assign(PREFERENCE_PAIRS, PARAMETERS, arguments)? {
         match parameter.name {
             "nodes" => nodes = table_name(argument),
-            "min_gap" => min_gap = number(argument).filter(|gap| *gap > 0.0).ok_or_else(|| wrong("min_gap", argument, "a number above 0"))?,
+            "min_gap" => {
+                min_gap = number(argument).filter(|gap| *gap > 0.0).ok_or_else(|| wrong("min_gap", argument, "a number above 0"))?
+            }
             _ => {
                 format = match text(argument) {
                     Some("rolloutdb") => Format::RolloutDb,
@@ -163,9 +165,5 @@ fn text(argument: &Expr) -> Option<&str> {
 }
 
 fn wrong(name: &str, argument: &Expr, expected: &str) -> Error {
-    Error::InvalidParameter {
-        name: format!("{name} of {PREFERENCE_PAIRS}()"),
-        found: argument.to_string(),
-        expected: expected.to_owned(),
-    }
+    Error::InvalidParameter { name: format!("{name} of {PREFERENCE_PAIRS}()"), found: argument.to_string(), expected: expected.to_owned() }
 }

@@ -181,7 +181,8 @@ impl Retrieval {
             .fields()
             .iter()
             .map(|field| {
-                let column = found.column_by_name(field.name()).ok_or_else(|| Error::Internal(format!("a search gave no {}", field.name())))?;
+                let column =
+                    found.column_by_name(field.name()).ok_or_else(|| Error::Internal(format!("a search gave no {}", field.name())))?;
                 Ok(cast(column, field.data_type()).map_err(DataFusionError::from)?)
             })
             .collect::<Result<Vec<ArrayRef>>>()?;

@@ -32,15 +32,18 @@ pub async fn install(shared: &Shared) -> Result<()> {
     let views = [
         ("models", View::new(models_schema(), move || ready(models(&registry)))),
         ("agents", View::new(agents_schema(), move || ready(agents_batch(&agents)))),
-        ("indexes", View::new(indexes_schema(), move || {
-            let catalog = indexed.upgrade();
-            Box::pin(async move {
-                match catalog {
-                    Some(catalog) => indexes(&catalog).await,
-                    None => Err(Error::Internal("the database is closed".to_owned())),
-                }
-            })
-        })),
+        (
+            "indexes",
+            View::new(indexes_schema(), move || {
+                let catalog = indexed.upgrade();
+                Box::pin(async move {
+                    match catalog {
+                        Some(catalog) => indexes(&catalog).await,
+                        None => Err(Error::Internal("the database is closed".to_owned())),
+                    }
+                })
+            }),
+        ),
     ];
     for (name, view) in views {
         catalog.register_virtual(system::SYSTEM_SCHEMA, name, Arc::new(view))?;
@@ -57,12 +60,7 @@ async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {
     let column = |read: fn(&crate::agent::PromptRow) -> &str| Arc::new(StringArray::from_iter_values(rows.iter().map(read)));
     let batch = RecordBatch::try_new(
         Arc::clone(&table.definition().schema),
-        vec![
-            column(|row| &row.prompt_set),
-            column(|row| &row.protocol),
-            column(|row| &row.state),
-            column(|row| &row.template),
-        ],
+        vec![column(|row| &row.prompt_set), column(|row| &row.protocol), column(|row| &row.state), column(|row| &row.template)],
     );
     let batch = batch.map_err(DataFusionError::from)?;
     let stream = RecordBatchStreamAdapter::new(batch.schema(), futures::stream::iter([Ok(batch)]));

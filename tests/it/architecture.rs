@@ -13,7 +13,8 @@ fn every_path_exists() {
     let page = read("ARCHITECTURE.md");
     let quoted = page.split('`').skip(1).step_by(2);
     let is_path = |text: &&str| {
-        ["src/", "sql/", "udfs/", "catalogs/", "tests/", "benches/", "docs/"].iter().any(|start| text.starts_with(start)) && !text.contains([' ', '<', '*'])
+        ["src/", "sql/", "udfs/", "catalogs/", "tests/", "benches/", "docs/"].iter().any(|start| text.starts_with(start))
+            && !text.contains([' ', '<', '*'])
     };
     let paths: Vec<&str> = quoted.filter(is_path).collect();
     assert!(paths.len() > 20, "the page names only {} paths", paths.len());
@@ -29,7 +30,10 @@ fn every_top_level_folder_is_named() {
         let entry = entry.expect("the root is readable");
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_ours = entry.path().is_dir() && !name.starts_with('.') && name != "target";
-        assert!(!is_ours || page.contains(&format!("`{name}/")) || page.contains(&format!("`{name}`")), "ARCHITECTURE.md does not name {name}/");
+        assert!(
+            !is_ours || page.contains(&format!("`{name}/")) || page.contains(&format!("`{name}`")),
+            "ARCHITECTURE.md does not name {name}/"
+        );
     }
 }
 

@@ -71,7 +71,9 @@ fn rows_in_tag(tag: &str) -> u64 {
 
 fn column_type(data_type: &DataType) -> DefaultColumnType {
     match data_type {
-        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::UInt32 | DataType::UInt64 => DefaultColumnType::Integer,
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 | DataType::UInt32 | DataType::UInt64 => {
+            DefaultColumnType::Integer
+        }
         DataType::Float32 | DataType::Float64 => DefaultColumnType::FloatingPoint,
         _ => DefaultColumnType::Text,
     }
@@ -148,7 +150,13 @@ async fn run(script: &Path) -> Result<(), String> {
     runner.set_var("FIXTURES".to_owned(), concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures").to_owned());
     if std::env::var("UPDATE_SLT").is_ok_and(|value| value == "1") {
         let updated = runner
-            .update_test_file(script, " ", sqllogictest::default_validator, sqllogictest::default_normalizer, sqllogictest::default_column_validator)
+            .update_test_file(
+                script,
+                " ",
+                sqllogictest::default_validator,
+                sqllogictest::default_normalizer,
+                sqllogictest::default_column_validator,
+            )
             .await;
         return updated.map_err(|error| error.to_string());
     }

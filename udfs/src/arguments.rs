@@ -99,10 +99,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// One number per row from the numbers of `N` arguments; NULL if one of them is NULL.
-    pub fn map_numbers<const N: usize>(
-        &self,
-        kernel: impl Fn([f64; N]) -> Result<f64, Error>,
-    ) -> Result<ArrayRef> {
+    pub fn map_numbers<const N: usize>(&self, kernel: impl Fn([f64; N]) -> Result<f64, Error>) -> Result<ArrayRef> {
         let columns = (0..N).map(|index| self.number(index)).collect::<Result<Vec<_>>>()?;
         let mut values = Float64Array::builder(self.num_rows);
         for row in 0..self.num_rows {

@@ -6,9 +6,7 @@
 use datafusion::common::utils::datafusion_strsim::levenshtein;
 use datafusion::logical_expr::{Signature, TypeSignature};
 use datafusion::logical_expr_common::signature::Arity;
-use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArguments, Ident, Value,
-};
+use datafusion::sql::sqlparser::ast::{Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgOperator, FunctionArguments, Ident, Value};
 
 use crate::Error;
 

@@ -143,26 +143,43 @@ async fn answer_metrics_over_columns_and_nulls() {
             0.0 | 0.6666666666666666 | 0.5 | 1.0 | 1.0"#]],
     )
     .await;
-    check("SELECT exact_match(p, 'the Paris') FROM (VALUES ('paris'), (NULL), ('Lyon')) t(p)", expect![[r#"
+    check(
+        "SELECT exact_match(p, 'the Paris') FROM (VALUES ('paris'), (NULL), ('Lyon')) t(p)",
+        expect![[r#"
         1.0
         0.0
-        0.0"#]]).await;
-    check("SELECT exact_match('x', NULL), f1_score(NULL, 'x'), exact_match(golds => 'x', prediction => 'X')", expect!["NULL | 0.0 | 1.0"]).await;
+        0.0"#]],
+    )
+    .await;
+    check("SELECT exact_match('x', NULL), f1_score(NULL, 'x'), exact_match(golds => 'x', prediction => 'X')", expect!["NULL | 0.0 | 1.0"])
+        .await;
     check("SELECT exact_match('x')", expect!["error: wrong number of arguments: exact_match(prediction, golds) was given 1"]).await;
-    check("SELECT exact_match(arrow_cast(p, 'Dictionary(Int32, Utf8)'), arrow_cast('Paris', 'LargeUtf8')) FROM (VALUES ('paris')) t(p)", expect!["1.0"]).await;
+    check(
+        "SELECT exact_match(arrow_cast(p, 'Dictionary(Int32, Utf8)'), arrow_cast('Paris', 'LargeUtf8')) FROM (VALUES ('paris')) t(p)",
+        expect!["1.0"],
+    )
+    .await;
     check("SELECT exact_match(1, 'x')", expect!["error: exact_match: prediction is of type bigint, expected text"]).await;
 }
 
 #[tokio::test]
 async fn passage_metrics() {
-    check("SELECT recall_at_k(ARRAY[3, 1, 2], ARRAY[1, 9], k) FROM (VALUES (1), (2), (NULL)) t(k)", expect![[r#"
+    check(
+        "SELECT recall_at_k(ARRAY[3, 1, 2], ARRAY[1, 9], k) FROM (VALUES (1), (2), (NULL)) t(k)",
+        expect![[r#"
         0.0
         0.5
-        NULL"#]]).await;
+        NULL"#]],
+    )
+    .await;
     check("SELECT recall_at_k(NULL, ARRAY['a'], 3), recall_at_k(ARRAY['a'], NULL, 3), mrr(NULL, ARRAY['a']), mrr(ARRAY['a'], ARRAY[]::text[])", expect!["0.0 | NULL | 0.0 | NULL"])
         .await;
     check("SELECT recall_at_k(ARRAY['a'], ARRAY['a'], 0)", expect!["error: recall_at_k: k is 0, expected 1 or more"]).await;
-    check("SELECT recall_at_k(ARRAY['a'], ARRAY['a'], 1.5)", expect!["error: recall_at_k: k is of type double precision, expected an integer"]).await;
+    check(
+        "SELECT recall_at_k(ARRAY['a'], ARRAY['a'], 1.5)",
+        expect!["error: recall_at_k: k is of type double precision, expected an integer"],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -177,10 +194,14 @@ async fn ci95_by_group() {
 
 #[tokio::test]
 async fn search_scores() {
-    check("SELECT uct_score(0.5, v, 4, 1.0) FROM (VALUES (1, 0), (2, 4), (3, NULL)) t(id, v) ORDER BY id", expect![[r#"
+    check(
+        "SELECT uct_score(0.5, v, 4, 1.0) FROM (VALUES (1, 0), (2, 4), (3, NULL)) t(id, v) ORDER BY id",
+        expect![[r#"
         inf
         1.0887050112577374
-        NULL"#]]).await;
+        NULL"#]],
+    )
+    .await;
     check("SELECT uct_score(0.5, -1, 4, 1.0)", expect!["error: uct_score: visits is -1, expected 0 or more"]).await;
     check("SELECT puct_score(0.5, 1.5, 1, 4, 1.0)", expect!["error: puct_score: prior is 1.5, expected 0 to 1"]).await;
     check("SELECT spre(1.0, 2, alpha => 1.1)", expect!["error: spre: alpha is 1.1, expected above 0 and at most 1"]).await;
@@ -188,17 +209,39 @@ async fn search_scores() {
 
 #[tokio::test]
 async fn vectors_from_text() {
-    check("SELECT vector_in(v, 2) FROM (VALUES ('[1,2]'), (NULL)) t(v)", expect![[r#"
+    check(
+        "SELECT vector_in(v, 2) FROM (VALUES ('[1,2]'), (NULL)) t(v)",
+        expect![[r#"
         [1.0, 2.0]
-        NULL"#]]).await;
+        NULL"#]],
+    )
+    .await;
     check("SELECT arrow_typeof(vector_in('[1,2,3]')), vector_dims(vector_in('[1,2,3]'))", expect!["FixedSizeList(3 x Float32) | 3"]).await;
     check("SELECT arrow_typeof(ARRAY[1, 2]::vector(2))", expect!["FixedSizeList(2 x Float32)"]).await;
     check("SELECT vector_in('[1,2,3]', 2)", expect!["error: expected 2 dimensions, found 3"]).await;
-    check("SELECT vector_in('[1,x]')", expect![[r#"error: invalid input for type vector: "[1,x]": "x" is not a number; expected numbers in brackets, for example [1,2,3]"#]]).await;
+    check(
+        "SELECT vector_in('[1,x]')",
+        expect![[
+            r#"error: invalid input for type vector: "[1,x]": "x" is not a number; expected numbers in brackets, for example [1,2,3]"#
+        ]],
+    )
+    .await;
     check("SELECT vector_in('[1]', 0)", expect!["error: vector_in: n is 0, expected 1 to 16000"]).await;
-    check("SELECT vector_in(NULL)", expect!["error: vector_in: n must be a constant, and given, because a NULL has no width: vector_in(NULL, 384)"]).await;
-    check("SELECT vector_in(v) FROM (VALUES ('[1,2]')) t(v)", expect!["error: vector_in: n must be a constant, and given, because the text is not constant: vector_in(text, 384)"]).await;
-    check("SELECT vector_in('[1,2]', n) FROM (VALUES (2)) t(n)", expect!["error: vector_in: n must be a constant, because it decides the type of the result: vector_in(text, 384)"]).await;
+    check(
+        "SELECT vector_in(NULL)",
+        expect!["error: vector_in: n must be a constant, and given, because a NULL has no width: vector_in(NULL, 384)"],
+    )
+    .await;
+    check(
+        "SELECT vector_in(v) FROM (VALUES ('[1,2]')) t(v)",
+        expect!["error: vector_in: n must be a constant, and given, because the text is not constant: vector_in(text, 384)"],
+    )
+    .await;
+    check(
+        "SELECT vector_in('[1,2]', n) FROM (VALUES (2)) t(n)",
+        expect!["error: vector_in: n must be a constant, because it decides the type of the result: vector_in(text, 384)"],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -214,10 +257,19 @@ async fn distances_of_every_layout() {
     )
     .await;
     check("SELECT l2_distance('[1,2,3]', '[1,2,3,4]')", expect!["error: different vector dimensions 3 and 4"]).await;
-    check("SELECT l2_distance(vector_in('[1,2,3]'), v) FROM (SELECT vector_in(t, 4) AS v FROM (VALUES ('[1,2,3,4]')) u(t)) WHERE false", expect!["error: different vector dimensions 3 and 4"]).await;
+    check(
+        "SELECT l2_distance(vector_in('[1,2,3]'), v) FROM (SELECT vector_in(t, 4) AS v FROM (VALUES ('[1,2,3,4]')) u(t)) WHERE false",
+        expect!["error: different vector dimensions 3 and 4"],
+    )
+    .await;
     check("SELECT vector_norm(ARRAY[1, NULL, 3])", expect!["error: a vector must not contain NULL, found one at position 2 of 3"]).await;
-    check("SELECT l2_distance(1, '[1]')", expect!["error: l2_distance: left is of type bigint, expected a vector or a list of numbers"]).await;
-    check("SELECT l2_normalize(NULL), vector_dims(NULL), l2_distance(NULL, '[1]'), l2_normalize(ARRAY[0, 5])", expect!["NULL | NULL | NULL | [0.0, 1.0]"]).await;
+    check("SELECT l2_distance(1, '[1]')", expect!["error: l2_distance: left is of type bigint, expected a vector or a list of numbers"])
+        .await;
+    check(
+        "SELECT l2_normalize(NULL), vector_dims(NULL), l2_distance(NULL, '[1]'), l2_normalize(ARRAY[0, 5])",
+        expect!["NULL | NULL | NULL | [0.0, 1.0]"],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -227,14 +279,32 @@ async fn vector_operators() {
         expect!["5.0 | 0.4 | -7.0 | NULL"],
     )
     .await;
-    check("SELECT t FROM (SELECT vector_in(v, 1) AS t FROM (VALUES ('[5]'), ('[1]'), ('[3]')) u(v)) ORDER BY t <-> '[2.5]' LIMIT 2", expect![[r#"
+    check(
+        "SELECT t FROM (SELECT vector_in(v, 1) AS t FROM (VALUES ('[5]'), ('[1]'), ('[3]')) u(v)) ORDER BY t <-> '[2.5]' LIMIT 2",
+        expect![[r#"
         [3.0]
-        [1.0]"#]]).await;
+        [1.0]"#]],
+    )
+    .await;
     check("SELECT ARRAY[1, 2] <=> '[1,2,3]'", expect!["error: different vector dimensions 2 and 3"]).await;
-    check("SELECT vector_in('[1,2]') <-> '[1;2]'", expect![[r#"error: invalid input for type vector: "[1;2]": "1;2" is not a number; expected numbers in brackets, for example [1,2,3]"#]]).await;
+    check(
+        "SELECT vector_in('[1,2]') <-> '[1;2]'",
+        expect![[
+            r#"error: invalid input for type vector: "[1;2]": "1;2" is not a number; expected numbers in brackets, for example [1,2,3]"#
+        ]],
+    )
+    .await;
     check("SELECT 1 <=> 1", expect!["error: operator does not exist: bigint <=> bigint; it is the cosine distance of two vectors; for null-safe equality write IS NOT DISTINCT FROM"]).await;
-    check("SELECT 'a' <-> 'b'", expect!["error: operator does not exist: text <-> text; at least one side must be a vector, for example '[1,2,3]'::vector(3)"]).await;
-    check("SELECT ARRAY['a'] <#> '[1]'", expect!["error: operator does not exist: text[] <#> text; at least one side must be a vector, for example '[1,2,3]'::vector(3)"]).await;
+    check(
+        "SELECT 'a' <-> 'b'",
+        expect!["error: operator does not exist: text <-> text; at least one side must be a vector, for example '[1,2,3]'::vector(3)"],
+    )
+    .await;
+    check(
+        "SELECT ARRAY['a'] <#> '[1]'",
+        expect!["error: operator does not exist: text[] <#> text; at least one side must be a vector, for example '[1,2,3]'::vector(3)"],
+    )
+    .await;
     check("SELECT 1 + 1, ARRAY[1] @> ARRAY[1]", expect!["2 | true"]).await;
 }
 
@@ -259,23 +329,44 @@ async fn embed_once_per_distinct_text() {
         [4.0, 1.0]
         [5.0, 1.0]
         NULL
-        [4.0, 1.0]"#]].assert_eq(&show(rows(&context, sql).await));
+        [4.0, 1.0]"#]]
+    .assert_eq(&show(rows(&context, sql).await));
     expect![[r#"embed Passage ["jaws", "shark"]"#]].assert_eq(&runtime.calls().join("\n"));
 }
 
 #[tokio::test]
 async fn embed_arguments() {
     check("SELECT embed('letters', 'jaws', kind => 'query')", expect!["[1.0, 4.0]"]).await;
-    check("SELECT embed(input => 'jaws', model => 'letters'), embed('letters', NULL), embed('letters', 'jaws', NULL)", expect!["[4.0, 1.0] | NULL | [4.0, 1.0]"]).await;
+    check(
+        "SELECT embed(input => 'jaws', model => 'letters'), embed('letters', NULL), embed('letters', 'jaws', NULL)",
+        expect!["[4.0, 1.0] | NULL | [4.0, 1.0]"],
+    )
+    .await;
     check("SELECT t <=> embed('letters', 'jaws') FROM (SELECT vector_in('[4,1]') AS t)", expect!["0.0"]).await;
     check("SELECT embed('letters', 'jaws', 'question')", expect!["error: embed: kind is 'question', expected 'query' or 'passage'"]).await;
-    check("SELECT embed('letters', 'jaws', k) FROM (VALUES ('query'), ('passage')) t(k)", expect!["error: embed: kind must be a constant, but its rows differ"]).await;
+    check(
+        "SELECT embed('letters', 'jaws', k) FROM (VALUES ('query'), ('passage')) t(k)",
+        expect!["error: embed: kind must be a constant, but its rows differ"],
+    )
+    .await;
     check("SELECT embed('nobody', 'jaws')", expect![[r#"error: Execution error: unknown model "nobody""#]]).await;
-    check("SELECT embed(m, 'jaws') FROM (VALUES ('letters')) t(m)", expect!["error: embed: model must be a constant, such as 'policy', because a statement is planned for one model"]).await;
+    check(
+        "SELECT embed(m, 'jaws') FROM (VALUES ('letters')) t(m)",
+        expect!["error: embed: model must be a constant, such as 'policy', because a statement is planned for one model"],
+    )
+    .await;
     check("SELECT embed(NULL, 'jaws')", expect!["error: embed: model is NULL, expected the name of a model"]).await;
     check("SELECT embed('letters', 5)", expect!["error: embed: input is of type bigint, expected text"]).await;
-    check("SELECT embed('letters', 'jaws', 'query', 1)", expect!["error: wrong number of arguments: embed(model, input[, kind]) was given 4"]).await;
-    check("SELECT embed('letters', 'jaws', type => 'query')", expect!["error: Error during planning: Unknown parameter name 'type'. Valid parameters are: [model, input, kind]"]).await;
+    check(
+        "SELECT embed('letters', 'jaws', 'query', 1)",
+        expect!["error: wrong number of arguments: embed(model, input[, kind]) was given 4"],
+    )
+    .await;
+    check(
+        "SELECT embed('letters', 'jaws', type => 'query')",
+        expect!["error: Error during planning: Unknown parameter name 'type'. Valid parameters are: [model, input, kind]"],
+    )
+    .await;
     check("SELECT embed('letters')", expect!["error: wrong number of arguments: embed(model, input[, kind]) was given 1"]).await;
 }
 
@@ -290,22 +381,36 @@ async fn generate_once_per_prompt_and_options() {
         swa t=0.5 p=0.9 s=2 ["x"]
         amm t=0.5 p=0.9 s=1 ["x"]
         swa t=0.5 p=0.9 s=1 ["x"]
-        NULL"#]].assert_eq(&show(rows(&context, sql).await));
+        NULL"#]]
+    .assert_eq(&show(rows(&context, sql).await));
     expect![[r#"
         generate seed 1 ["jaws", "emma"]
-        generate seed 2 ["jaws"]"#]].assert_eq(&runtime.calls().join("\n"));
+        generate seed 2 ["jaws"]"#]]
+    .assert_eq(&runtime.calls().join("\n"));
 }
 
 #[tokio::test]
 async fn generate_arguments() {
-    check("SELECT generate('letters', 'jaws'), generate('letters', 'jaws', 2, NULL, 0.5, NULL, 'end')", expect![[r#"swaj t=0 p=1 s=0 [] | sw t=0 p=0.5 s=0 ["end"]"#]]).await;
+    check(
+        "SELECT generate('letters', 'jaws'), generate('letters', 'jaws', 2, NULL, 0.5, NULL, 'end')",
+        expect![[r#"swaj t=0 p=1 s=0 [] | sw t=0 p=0.5 s=0 ["end"]"#]],
+    )
+    .await;
     check("SELECT generate('letters', 'jaws', 0)", expect!["error: generate: max_tokens is 0, expected 1 or more"]).await;
     check("SELECT generate('letters', 'jaws', 1, -0.5)", expect!["error: generate: temperature is -0.5, expected 0 or more"]).await;
     check("SELECT generate('letters', 'jaws', 1, 1.0, 0.0)", expect!["error: generate: top_p is 0, expected above 0 and at most 1"]).await;
     check("SELECT generate('letters', 'jaws', 1, 1.0, 0.5, -7)", expect!["error: generate: seed is -7, expected 0 or more"]).await;
-    check("SELECT generate('letters', 'jaws', 1, 1.0, 0.5, 7, '')", expect!["error: generate: stop is '', expected texts of at least one character"]).await;
+    check(
+        "SELECT generate('letters', 'jaws', 1, 1.0, 0.5, 7, '')",
+        expect!["error: generate: stop is '', expected texts of at least one character"],
+    )
+    .await;
     check("SELECT generate('letters', 'jaws', 'many')", expect!["error: generate: max_tokens is of type text, expected an integer"]).await;
-    check("SELECT generate('letters', 'jaws', temperature => 1.0)", expect!["error: Error during planning: Missing required parameter 'max_tokens'"]).await;
+    check(
+        "SELECT generate('letters', 'jaws', temperature => 1.0)",
+        expect!["error: Error during planning: Missing required parameter 'max_tokens'"],
+    )
+    .await;
 }
 
 fn completed(call: &str) -> String {
@@ -324,9 +429,20 @@ fn gaps_between_named_arguments_become_null() {
     let check = |call: &str, expected: Expect| expected.assert_eq(&completed(call));
     check("generate('m', 'p', temperature => 1.0)", expect!["generate('m', 'p', temperature => 1.0, max_tokens => NULL)"]);
     check("generate('m', 'p', 9, SEED => 4)", expect!["generate('m', 'p', 9, SEED => 4, temperature => NULL, top_p => NULL)"]);
-    check("generate('m', 'p', seed => 4, max_tokens => 9)", expect!["generate('m', 'p', seed => 4, max_tokens => 9, temperature => NULL, top_p => NULL)"]);
+    check(
+        "generate('m', 'p', seed => 4, max_tokens => 9)",
+        expect!["generate('m', 'p', seed => 4, max_tokens => 9, temperature => NULL, top_p => NULL)"],
+    );
     check("generate('m', seed => 4)", expect!["generate('m', seed => 4, max_tokens => NULL, temperature => NULL, top_p => NULL)"]);
     check("generate('m', 'p', 9)", expect!["generate('m', 'p', 9)"]);
-    check("generate('m', 'p', temprature => 1.0)", expect![[r#"error: generate has no argument "temprature"; did you mean "temperature"?; it has: model, prompt, max_tokens, temperature, top_p, seed, stop"#]]);
-    check("embed('m', 'p', \"Kind\" => 'query')", expect![[r#"error: embed has no argument "Kind"; did you mean "kind"?; it has: model, input, kind"#]]);
+    check(
+        "generate('m', 'p', temprature => 1.0)",
+        expect![[
+            r#"error: generate has no argument "temprature"; did you mean "temperature"?; it has: model, prompt, max_tokens, temperature, top_p, seed, stop"#
+        ]],
+    );
+    check(
+        "embed('m', 'p', \"Kind\" => 'query')",
+        expect![[r#"error: embed has no argument "Kind"; did you mean "kind"?; it has: model, input, kind"#]],
+    );
 }

@@ -101,8 +101,7 @@ fn parse_item(parser: &mut Parser) -> Result<Item> {
     if parser.eat("CONSTRAINT") {
         // Nothing shows or drops a constraint by its name, so the name is read and forgotten.
         parser.ident("the constraint's name")?;
-        if !parser.is_at("PRIMARY KEY") && !parser.peek_word(0).is_some_and(|word| UNSUPPORTED_CONSTRAINTS.contains(&word.as_str()))
-        {
+        if !parser.is_at("PRIMARY KEY") && !parser.peek_word(0).is_some_and(|word| UNSUPPORTED_CONSTRAINTS.contains(&word.as_str())) {
             return Err(parser.expected("PRIMARY KEY"));
         }
     }
@@ -110,9 +109,7 @@ fn parse_item(parser: &mut Parser) -> Result<Item> {
         return Ok(Item::PrimaryKey(parser.parenthesized(|parser| parser.ident("a column's name"))?));
     }
     match parser.peek_word(0) {
-        Some(word) if UNSUPPORTED_CONSTRAINTS.contains(&word.as_str()) => {
-            Err(Error::not_supported(format!("CREATE TABLE with {word}")))
-        }
+        Some(word) if UNSUPPORTED_CONSTRAINTS.contains(&word.as_str()) => Err(Error::not_supported(format!("CREATE TABLE with {word}"))),
         _ => Ok(Item::Column(Box::new(ColumnDefinition::parse(parser)?))),
     }
 }
@@ -123,15 +120,8 @@ impl ColumnDefinition {
             return Err(parser.expected("a column's name"));
         }
         let ColumnDef { name, data_type, options } = parser.ast(parser::Parser::parse_column_def)?;
-        let mut definition = Self {
-            name: fold(name),
-            data_type,
-            not_null: false,
-            primary_key: false,
-            unique: false,
-            default: None,
-            generated: None,
-        };
+        let mut definition =
+            Self { name: fold(name), data_type, not_null: false, primary_key: false, unique: false, default: None, generated: None };
         for option in options {
             definition.set(option.option)?;
         }

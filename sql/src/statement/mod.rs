@@ -181,11 +181,7 @@ const OBJECTS: &[&str] = &[
 impl Statement {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
         let Some(first) = parser.peek_word(0) else {
-            return if parser.is_left_parenthesis() {
-                parser.query().map(Self::Query)
-            } else {
-                Err(parser.expected("a statement"))
-            };
+            return if parser.is_left_parenthesis() { parser.query().map(Self::Query) } else { Err(parser.expected("a statement")) };
         };
         match first.as_str() {
             "CREATE" => Self::parse_create(parser),
@@ -323,9 +319,7 @@ fn refuse_create_variants(parser: &Parser) -> Result<()> {
             format!("write DROP {object} IF EXISTS first, or CREATE {object} IF NOT EXISTS"),
         )),
         [kind @ ("TEMP" | "TEMPORARY" | "UNLOGGED" | "EXTERNAL"), "TABLE", ..]
-        | ["GLOBAL" | "LOCAL", kind @ ("TEMP" | "TEMPORARY"), "TABLE", ..] => {
-            Err(Error::not_supported(format!("CREATE {kind} TABLE")))
-        }
+        | ["GLOBAL" | "LOCAL", kind @ ("TEMP" | "TEMPORARY"), "TABLE", ..] => Err(Error::not_supported(format!("CREATE {kind} TABLE"))),
         ["UNIQUE", "INDEX", ..] => Err(Error::not_supported("CREATE UNIQUE INDEX")),
         _ => Ok(()),
     }

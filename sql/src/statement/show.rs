@@ -15,9 +15,7 @@ pub struct Show {
 
 pub(super) fn parse(parser: &mut Parser) -> Result<Statement> {
     parser.expect("SHOW")?;
-    for (word, statement) in
-        [("TABLES", Statement::ShowTables), ("MODELS", Statement::ShowModels), ("AGENTS", Statement::ShowAgents)]
-    {
+    for (word, statement) in [("TABLES", Statement::ShowTables), ("MODELS", Statement::ShowModels), ("AGENTS", Statement::ShowAgents)] {
         if parser.eat(word) {
             return Ok(statement);
         }

@@ -17,9 +17,7 @@ fn models() {
     );
     check(
         "CREATE MODEL t FROM 'random://qwen2' USING (SELECT prompt FROM demo) WITH (hidden_size = 128, seed = 7)",
-        expect![
-            "CREATE MODEL | CREATE MODEL t FROM 'random://qwen2' USING (SELECT prompt FROM demo) WITH (hidden_size = 128, seed = 7)"
-        ],
+        expect!["CREATE MODEL | CREATE MODEL t FROM 'random://qwen2' USING (SELECT prompt FROM demo) WITH (hidden_size = 128, seed = 7)"],
     );
     check(
         "DROP MODEL gpt4o; DROP MODEL IF EXISTS policy@3; DROP MODEL 'Policy@3'",
@@ -58,9 +56,7 @@ fn models() {
     );
     check(
         "CREATE MODEL m FROM 'x' USING SELECT 1",
-        expect![[
-            r#"syntax error at or near "SELECT" (line 1, column 31): expected "(" and a query that gives texts [at character 31]"#
-        ]],
+        expect![[r#"syntax error at or near "SELECT" (line 1, column 31): expected "(" and a query that gives texts [at character 31]"#]],
     );
     check(
         "CREATE OR REPLACE MODEL m FROM 'x'",
@@ -102,9 +98,7 @@ fn options() {
     );
     check(
         "CREATE AGENT a WITH (l = ['a', b, -1], m = ARRAY[1.5], n = ('x'), big = -9223372036854775808, u = 1_000)",
-        expect![
-            "CREATE AGENT | CREATE AGENT a WITH (l = ['a', 'b', -1], m = [1.5], n = ['x'], big = -9223372036854775808, u = 1000)"
-        ],
+        expect!["CREATE AGENT | CREATE AGENT a WITH (l = ['a', 'b', -1], m = [1.5], n = ['x'], big = -9223372036854775808, u = 1000)"],
     );
     check("CREATE AGENT a WITH (k = 1, K = 2)", expect![[r#"option "k" is given twice"#]]);
     check(
@@ -155,9 +149,7 @@ fn create_table() {
     );
     check(
         "CREATE TABLE IF NOT EXISTS a.t (x int, \"Y z\" double precision UNIQUE, CONSTRAINT pk PRIMARY KEY (x, \"Y z\"))",
-        expect![[
-            r#"CREATE TABLE | CREATE TABLE IF NOT EXISTS a.t (x INT, "Y z" DOUBLE PRECISION UNIQUE, PRIMARY KEY (x, "Y z"))"#
-        ]],
+        expect![[r#"CREATE TABLE | CREATE TABLE IF NOT EXISTS a.t (x INT, "Y z" DOUBLE PRECISION UNIQUE, PRIMARY KEY (x, "Y z"))"#]],
     );
     check(
         "CREATE TABLE proguide AS SELECT * FROM preference_pairs(run1, min_gap => 0.01)",
@@ -172,10 +164,7 @@ fn create_table() {
         "CREATE TABLE t",
         expect!["syntax error at end of input: expected the table's columns in parentheses, or AS and a query [at character 15]"],
     );
-    check(
-        "CREATE TABLE t ()",
-        expect![[r#"syntax error at or near ")" (line 1, column 17): expected a column's name [at character 17]"#]],
-    );
+    check("CREATE TABLE t ()", expect![[r#"syntax error at or near ")" (line 1, column 17): expected a column's name [at character 17]"#]]);
     check(
         "CREATE TABLE t (a)",
         expect![[r#"syntax error at or near ")" (line 1, column 18): expected a data type name [at character 18]"#]],
@@ -186,15 +175,11 @@ fn create_table() {
     );
     check(
         "CREATE TABLE t (a int PRIMARY KEY, b int PRIMARY KEY)",
-        expect![[
-            r#"syntax error at or near ")" (line 1, column 53): a table has one primary key, here are two [at character 53]"#
-        ]],
+        expect![[r#"syntax error at or near ")" (line 1, column 53): a table has one primary key, here are two [at character 53]"#]],
     );
     check(
         "CREATE TABLE t (a int PRIMARY KEY, PRIMARY KEY (a))",
-        expect![[
-            r#"syntax error at or near ")" (line 1, column 51): a table has one primary key, here are two [at character 51]"#
-        ]],
+        expect![[r#"syntax error at or near ")" (line 1, column 51): a table has one primary key, here are two [at character 51]"#]],
     );
     check("CREATE TABLE t (a int CHECK (a > 0))", expect!["CREATE TABLE with CHECK is not supported yet"]);
     check("CREATE TABLE t (a int REFERENCES u)", expect!["CREATE TABLE with REFERENCES is not supported yet"]);
@@ -269,9 +254,7 @@ fn indexes() {
     check("CREATE UNIQUE INDEX i ON t (a)", expect!["CREATE UNIQUE INDEX is not supported yet"]);
     check(
         "CREATE INDEX IF NOT EXISTS ON t (a)",
-        expect![[
-            r#"syntax error at or near "ON" (line 1, column 28): expected the index's name after IF NOT EXISTS [at character 28]"#
-        ]],
+        expect![[r#"syntax error at or near "ON" (line 1, column 28): expected the index's name after IF NOT EXISTS [at character 28]"#]],
     );
     check("CREATE INDEX i ON t USING hnsw", expect![[r#"syntax error at end of input: expected "(" [at character 31]"#]]);
     check("DROP INDEX a, b", expect!["DROP INDEX of several indexes is not supported yet; drop each by itself"]);

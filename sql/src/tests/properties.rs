@@ -61,8 +61,7 @@ fn variable() -> impl Strategy<Value = String> {
     prop_oneof![part(), (part(), part()).prop_map(|(left, right)| format!("{left}.{right}"))]
 }
 
-const TYPES: &[&str] =
-    &["text", "int", "vector(3)", "text[]", "timestamp with time zone", "numeric(10,2)", "boolean", "double precision"];
+const TYPES: &[&str] = &["text", "int", "vector(3)", "text[]", "timestamp with time zone", "numeric(10,2)", "boolean", "double precision"];
 
 fn column() -> impl Strategy<Value = ColumnDefinition> {
     (ident(), proptest::sample::select(TYPES), any::<bool>(), any::<bool>(), 0..4usize).prop_map(
@@ -95,28 +94,12 @@ fn definition() -> impl Strategy<Value = Statement> {
         ),
         (name(), any::<bool>(), object_name(), name(), ident(), proptest::option::of(name()), option_entries()).prop_map(
             |(name, if_not_exists, table, using, column, operator_class, options)| {
-                Statement::CreateIndex(CreateIndex {
-                    name: Some(name),
-                    if_not_exists,
-                    table,
-                    using,
-                    column,
-                    operator_class,
-                    options,
-                })
+                Statement::CreateIndex(CreateIndex { name: Some(name), if_not_exists, table, using, column, operator_class, options })
             }
         ),
         (object_name(), name(), ident()).prop_map(|(table, using, column)| {
             let options = Options::default();
-            Statement::CreateIndex(CreateIndex {
-                name: None,
-                if_not_exists: false,
-                table,
-                using,
-                column,
-                operator_class: None,
-                options,
-            })
+            Statement::CreateIndex(CreateIndex { name: None, if_not_exists: false, table, using, column, operator_class: None, options })
         }),
         (reference(), any::<bool>()).prop_map(|(name, if_exists)| Statement::DropModel(DropModel { name, if_exists })),
         (name(), any::<bool>()).prop_map(|(name, if_exists)| Statement::DropAgent(DropAgent { name, if_exists })),
@@ -130,39 +113,27 @@ fn definition() -> impl Strategy<Value = Statement> {
 
 fn work() -> impl Strategy<Value = Statement> {
     let columns = || proptest::collection::vec(ident(), 0..3);
-    let train = (
-        proptest::sample::select(&TrainMethod::ALL[..]),
-        name(),
-        reference(),
-        query(),
-        proptest::option::of(query()),
-        option_entries(),
-    );
+    let train =
+        (proptest::sample::select(&TrainMethod::ALL[..]), name(), reference(), query(), proptest::option::of(query()), option_entries());
     let source = prop_oneof![
         (object_name(), columns()).prop_map(|(table, columns)| CopySource::Table(table, columns)),
         query().prop_map(CopySource::Query),
     ];
     prop_oneof![
-        (object_name(), name(), query(), option_entries()).prop_map(|(into, agent, query, options)| {
-            Statement::GenerateRollouts(GenerateRollouts { into, agent, query, options })
-        }),
+        (object_name(), name(), query(), option_entries())
+            .prop_map(|(into, agent, query, options)| { Statement::GenerateRollouts(GenerateRollouts { into, agent, query, options }) }),
         train.prop_map(|(method, model, base, query, validate, options)| {
             Statement::Train(Train { method, model, base, query, validate, options })
         }),
         (object_name(), columns(), "[ -~]{0,9}", option_entries())
             .prop_map(|(table, columns, path, options)| Statement::CopyFrom(CopyFrom { table, columns, path, options })),
-        (source, "[ -~]{0,9}", option_entries()).prop_map(|(source, path, options)| Statement::CopyTo(CopyTo {
-            source,
-            path,
-            options
+        (source, "[ -~]{0,9}", option_entries()).prop_map(|(source, path, options)| Statement::CopyTo(CopyTo { source, path, options })),
+        (object_name(), columns(), query()).prop_map(|(table, columns, source)| Statement::Insert(Insert { table, columns, source })),
+        (variable(), proptest::collection::vec(scalar(), 1..3), any::<bool>()).prop_map(|(variable, values, local)| Statement::Set(Set {
+            variable,
+            values,
+            local
         })),
-        (object_name(), columns(), query()).prop_map(|(table, columns, source)| Statement::Insert(Insert {
-            table,
-            columns,
-            source
-        })),
-        (variable(), proptest::collection::vec(scalar(), 1..3), any::<bool>())
-            .prop_map(|(variable, values, local)| Statement::Set(Set { variable, values, local })),
         variable().prop_map(|variable| Statement::Show(Show { variable })),
         variable().prop_map(|variable| Statement::Reset(Reset { variable })),
     ]
@@ -171,9 +142,7 @@ fn work() -> impl Strategy<Value = Statement> {
 fn statement() -> impl Strategy<Value = Statement> {
     let plain = prop_oneof![definition(), work(), query().prop_map(Statement::Query)].boxed();
     let explained = (any::<bool>(), any::<bool>(), proptest::option::of("[a-z]{1,5}"), plain.clone()).prop_map(
-        |(analyze, verbose, format, statement)| {
-            Statement::Explain(Explain { analyze, verbose, format, statement: Box::new(statement) })
-        },
+        |(analyze, verbose, format, statement)| Statement::Explain(Explain { analyze, verbose, format, statement: Box::new(statement) }),
     );
     prop_oneof![4 => plain, 1 => explained]
 }
@@ -199,8 +168,7 @@ proptest! {
 
 /// Enough to get far into every statement by chance.
 const WORDS: &[&str] = &[
-    "CREATE", "DROP", "MODEL", "AGENT", "TABLE", "INDEX", "TRAIN", "DPO", "GENERATE", "ROLLOUTS", "INTO", "USING", "FROM", "WITH",
-    "COPY", "TO", "SET", "SHOW", "EXPLAIN", "INSERT", "VALUES", "SELECT", "IF", "NOT", "EXISTS", "ON", "AS", "BEGIN", "(", ")",
-    ",", ";", "=", "=>", "<=>", "<->", "::", "@", ".", "[", "]", "-", "'x'", "\"X\"", "m", "1", "2.5", "$1", "vector", "NULL", "'",
-    "\n", "é",
+    "CREATE", "DROP", "MODEL", "AGENT", "TABLE", "INDEX", "TRAIN", "DPO", "GENERATE", "ROLLOUTS", "INTO", "USING", "FROM", "WITH", "COPY",
+    "TO", "SET", "SHOW", "EXPLAIN", "INSERT", "VALUES", "SELECT", "IF", "NOT", "EXISTS", "ON", "AS", "BEGIN", "(", ")", ",", ";", "=",
+    "=>", "<=>", "<->", "::", "@", ".", "[", "]", "-", "'x'", "\"X\"", "m", "1", "2.5", "$1", "vector", "NULL", "'", "\n", "é",
 ];

@@ -70,10 +70,7 @@ fn train() {
             "TRAIN | TRAIN DPO MODEL better FROM 'policy@3' USING (SELECT * FROM p) VALIDATE USING (SELECT * FROM v) WITH (beta = 0.3)"
         ],
     );
-    check(
-        "TRAIN PRM MODEL m FROM policy@12 USING (SELECT 1)",
-        expect!["TRAIN | TRAIN PRM MODEL m FROM 'policy@12' USING (SELECT 1)"],
-    );
+    check("TRAIN PRM MODEL m FROM policy@12 USING (SELECT 1)", expect!["TRAIN | TRAIN PRM MODEL m FROM 'policy@12' USING (SELECT 1)"]);
     check(
         "TRAIN RFT MODEL m FROM b USING (SELECT 1); TRAIN GRPO MODEL m FROM b USING (SELECT 1)",
         expect![[r#"
@@ -127,10 +124,7 @@ fn copy() {
         "COPY t FROM corpus.jsonl",
         expect![[r#"syntax error at or near "corpus" (line 1, column 13): expected the file's name in quotes [at character 13]"#]],
     );
-    check(
-        "COPY t INTO 'x'",
-        expect![[r#"syntax error at or near "INTO" (line 1, column 8): expected FROM or TO [at character 8]"#]],
-    );
+    check("COPY t INTO 'x'", expect![[r#"syntax error at or near "INTO" (line 1, column 8): expected FROM or TO [at character 8]"#]]);
     check("COPY t TO 'x' STORED AS PARQUET", expect!["COPY ... STORED AS is not supported yet; write (FORMAT parquet)"]);
     check(
         "COPY t FROM 'x' CSV HEADER",
@@ -141,9 +135,7 @@ fn copy() {
     check("COPY t FROM 'x' (FORMAT csv, FORMAT jsonl)", expect![[r#"option "format" is given twice"#]]);
     check(
         "COPY (DELETE FROM t) TO 'x'",
-        expect![
-            "DELETE inside a query is not supported yet; write the DELETE as a statement of its own, with subqueries in place of WITH"
-        ],
+        expect!["DELETE inside a query is not supported yet; write the DELETE as a statement of its own, with subqueries in place of WITH"],
     );
 }
 
@@ -165,9 +157,7 @@ fn insert() {
     check("INSERT INTO t DEFAULT VALUES", expect!["INSERT ... DEFAULT VALUES is not supported yet; give at least one value"]);
     check(
         "WITH x AS (SELECT 1) INSERT INTO t SELECT * FROM x",
-        expect![
-            "INSERT inside a query is not supported yet; write the INSERT as a statement of its own, with subqueries in place of WITH"
-        ],
+        expect!["INSERT inside a query is not supported yet; write the INSERT as a statement of its own, with subqueries in place of WITH"],
     );
     check("INSERT t VALUES", expect![[r#"syntax error at end of input: expected "(" [at character 16]"#]]);
 }
@@ -311,9 +301,7 @@ fn queries() {
     );
     check(
         "WITH x AS (DELETE FROM t RETURNING *) SELECT * FROM x",
-        expect![
-            "DELETE inside a query is not supported yet; write the DELETE as a statement of its own, with subqueries in place of WITH"
-        ],
+        expect!["DELETE inside a query is not supported yet; write the DELETE as a statement of its own, with subqueries in place of WITH"],
     );
     check("SELECT * FROM (SELECT 1 INTO u) t", expect!["SELECT INTO is not supported yet; write CREATE TABLE u AS SELECT ..."]);
     check("SELECT * INTO u FROM t", expect!["SELECT INTO is not supported yet; write CREATE TABLE u AS SELECT ..."]);
@@ -377,9 +365,7 @@ fn other_statements() {
 fn misspelt_words() {
     check(
         "SELCT 1",
-        expect![[
-            r#"syntax error at or near "SELCT" (line 1, column 1): unknown statement; did you mean SELECT? [at character 1]"#
-        ]],
+        expect![[r#"syntax error at or near "SELCT" (line 1, column 1): unknown statement; did you mean SELECT? [at character 1]"#]],
     );
     check(
         "CREATE MODLE m FROM 'x'",
@@ -407,10 +393,7 @@ fn misspelt_words() {
         "CREATE",
         expect!["syntax error at end of input: expected the kind of object after CREATE, such as TABLE or MODEL [at character 7]"],
     );
-    check(
-        "frobnicate",
-        expect![[r#"syntax error at or near "frobnicate" (line 1, column 1): unknown statement [at character 1]"#]],
-    );
+    check("frobnicate", expect![[r#"syntax error at or near "frobnicate" (line 1, column 1): unknown statement [at character 1]"#]]);
     check("42", expect![[r#"syntax error at or near "42" (line 1, column 1): expected a statement [at character 1]"#]]);
 }
 
@@ -420,10 +403,7 @@ fn places_of_errors() {
         "SELECT *\nFROM t\nWHERE é = = 1",
         expect![[r#"syntax error at or near "=" (line 3, column 11): expected an expression [at character 27]"#]],
     );
-    check(
-        "SELECT 'abc",
-        expect![[r#"syntax error at or near "'abc" (line 1, column 8): unterminated string literal [at character 8]"#]],
-    );
+    check("SELECT 'abc", expect![[r#"syntax error at or near "'abc" (line 1, column 8): unterminated string literal [at character 8]"#]]);
     check(
         "SELECT \"abc",
         expect![[r#"syntax error at or near ""abc" (line 1, column 8): expected close delimiter '"' before EOF [at character 8]"#]],
@@ -432,9 +412,6 @@ fn places_of_errors() {
         "SELECT 1;\nSELECT (1;\nSELECT 2",
         expect![[r#"syntax error at or near ";" (line 2, column 10): expected ")" [at character 20]"#]],
     );
-    check(
-        "SELECT a b c d",
-        expect![[r#"syntax error at or near "c" (line 1, column 12): expected end of statement [at character 12]"#]],
-    );
+    check("SELECT a b c d", expect![[r#"syntax error at or near "c" (line 1, column 12): expected end of statement [at character 12]"#]]);
     check("SELECT * FROM t WHERE\n", expect!["syntax error at end of input: expected an expression [at character 23]"]);
 }

@@ -11,13 +11,7 @@ use crate::error::Result;
 ///
 /// All samples are drawn at once, so that they share a batch and the node is fully expanded afterwards, however many of them
 /// were equal. Equal responses are one child, whose `prior` is their share of the samples and whose cost is that of all.
-pub async fn expand(
-    agent: &Agent,
-    tree: &mut SearchTree,
-    leaf: usize,
-    question: &Question,
-    num_children: usize,
-) -> Result<usize> {
+pub async fn expand(agent: &Agent, tree: &mut SearchTree, leaf: usize, question: &Question, num_children: usize) -> Result<usize> {
     let Some(context) = tree.context[leaf].clone() else { return Ok(leaf) };
     let seeds = tree.seeds[leaf];
     let samples = (0..num_children as u64).map(|index| agent.sample(&context, seeds.child(index).seed()));

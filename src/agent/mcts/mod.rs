@@ -71,11 +71,7 @@ pub async fn search(agent: &Agent, question: &Question, options: &SearchOptions)
 /// Grows the trees of a stream of questions, `options.concurrency` at a time; they come in the order they are done.
 ///
 /// A question that fails does not stop the others. Dropping the stream cancels all that is in flight.
-pub fn search_many<S>(
-    agent: Agent,
-    questions: S,
-    options: SearchOptions,
-) -> impl Stream<Item = (Question, Result<SearchTree>)> + Send
+pub fn search_many<S>(agent: Agent, questions: S, options: SearchOptions) -> impl Stream<Item = (Question, Result<SearchTree>)> + Send
 where
     S: Stream<Item = Question> + Send,
 {

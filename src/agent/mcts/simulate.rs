@@ -22,13 +22,7 @@ pub struct Evaluation {
 
 /// Values a node: a terminal one by its own reward, without a policy call; any other by `options.rollouts_per_node`
 /// completions, sampled together. Their steps are no nodes of the tree; their result and their cost count.
-pub async fn simulate(
-    agent: &Agent,
-    tree: &SearchTree,
-    node: usize,
-    question: &Question,
-    options: &SearchOptions,
-) -> Result<Evaluation> {
+pub async fn simulate(agent: &Agent, tree: &SearchTree, node: usize, question: &Question, options: &SearchOptions) -> Result<Evaluation> {
     let depth = tree.depth[node];
     let Some(context) = &tree.context[node] else {
         return Ok(terminal(tree, node, options.alpha));

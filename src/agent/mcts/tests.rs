@@ -84,8 +84,7 @@ proptest! {
 
 #[tokio::test]
 async fn a_tree_depends_on_its_seed_and_not_on_what_is_in_flight() {
-    let questions =
-        || stream::iter((0..12).map(|row| Question { id: format!("q{row}"), ..born_questions()[row % 3].clone() }));
+    let questions = || stream::iter((0..12).map(|row| Question { id: format!("q{row}"), ..born_questions()[row % 3].clone() }));
     let mut runs = Vec::new();
     for concurrency in [1, 3, 12] {
         let options = SearchOptions { concurrency, ..options(24, 7) };
@@ -195,10 +194,7 @@ async fn questions_that_cannot_be_searched() {
     }
     let unanswered = Question { golden_answers: Vec::new(), ..born_question("Jaws", "1946") };
     let error = search(&agent, &unanswered, &options(8, 0)).await.unwrap_err().to_string();
-    assert_eq!(
-        error,
-        "golden_answers = empty for question \"jaws\" is out of range: expected at least one answer to score against"
-    );
+    assert_eq!(error, "golden_answers = empty for question \"jaws\" is out of range: expected at least one answer to score against");
 }
 
 #[tokio::test]
@@ -209,10 +205,7 @@ async fn a_tree_is_rows() {
     let int8 = |name: &str| batch.column_by_name(name).unwrap().as_primitive::<Int64Type>();
     let text = |name: &str| batch.column_by_name(name).unwrap().as_string::<i32>();
     assert_eq!(int8("node_id").values().to_vec(), (0..tree.len() as i64).collect::<Vec<_>>());
-    assert_eq!(
-        (text("state").value(0), text("prompt").value(0)),
-        ("begin_reasoning", "When was the director of Jaws born?")
-    );
+    assert_eq!((text("state").value(0), text("prompt").value(0)), ("begin_reasoning", "When was the director of Jaws born?"));
     for column in ["parent_id", "action", "response", "token_ids", "seed"] {
         let column = batch.column_by_name(column).unwrap();
         assert!(column.is_null(0) && column.null_count() == 1);

@@ -88,9 +88,10 @@ fn looks_like_markup(after: &str, names: &[&str]) -> bool {
         return true;
     }
     let (_, rest) = split_slash(after);
-    names.iter().chain(&CHAT_MARKUP).any(|name| {
-        strip_name(rest, name).is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_'))
-    })
+    names
+        .iter()
+        .chain(&CHAT_MARKUP)
+        .any(|name| strip_name(rest, name).is_some_and(|rest| !rest.starts_with(|next: char| next.is_alphanumeric() || next == '_')))
 }
 
 /// Takes white space and a slash off what follows a `<`: is the tag a closing one, and the rest.
@@ -108,8 +109,7 @@ fn strip_name<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 
 /// The lines of `text`, trimmed, joined by a space.
 fn one_line(text: &str) -> Cow<'_, str> {
-    let is_break =
-        |character: char| matches!(character, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let is_break = |character: char| matches!(character, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}');
     let text = text.trim();
     if !text.contains(is_break) {
         return Cow::Borrowed(text);

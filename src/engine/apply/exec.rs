@@ -41,14 +41,7 @@ impl ExtensionPlanner for ApplyExtensionPlanner {
             .collect::<Result<Vec<_>>>()?;
         let schema = Arc::new(UserDefinedLogicalNode::schema(apply).as_arrow().clone());
         let input = Arc::clone(&physical_inputs[0]);
-        Ok(Some(Arc::new(ApplyExec::new(
-            input,
-            Arc::clone(&apply.function),
-            arguments,
-            apply.is_outer,
-            schema,
-            apply.call_text(),
-        ))))
+        Ok(Some(Arc::new(ApplyExec::new(input, Arc::clone(&apply.function), arguments, apply.is_outer, schema, apply.call_text()))))
     }
 }
 
@@ -131,7 +124,9 @@ impl ExecutionPlan for ApplyExec {
         let call = self.call.clone();
         let slice_call = call.clone();
         let slices = input
-            .map_ok(move |batch| futures::stream::iter(slices(&batch, slice_call.function.batch_rows()).into_iter().map(Ok::<_, DataFusionError>)))
+            .map_ok(move |batch| {
+                futures::stream::iter(slices(&batch, slice_call.function.batch_rows()).into_iter().map(Ok::<_, DataFusionError>))
+            })
             .try_flatten();
         let output = slices.then(move |slice| {
             let (call, baseline) = (call.clone(), baseline.clone());
@@ -154,20 +149,14 @@ impl ExecutionPlan for ApplyExec {
 }
 
 fn slices(batch: &RecordBatch, rows: usize) -> Vec<RecordBatch> {
-    (0..batch.num_rows())
-        .step_by(rows.max(1))
-        .map(|start| batch.slice(start, rows.min(batch.num_rows() - start)))
-        .collect()
+    (0..batch.num_rows()).step_by(rows.max(1)).map(|start| batch.slice(start, rows.min(batch.num_rows() - start))).collect()
 }
 
 impl Call {
     async fn run(&self, batch: RecordBatch) -> Result<RecordBatch> {
         let num_rows = batch.num_rows();
-        let arguments = self
-            .arguments
-            .iter()
-            .map(|argument| argument.evaluate(&batch)?.into_array(num_rows))
-            .collect::<Result<Vec<ArrayRef>>>()?;
+        let arguments =
+            self.arguments.iter().map(|argument| argument.evaluate(&batch)?.into_array(num_rows)).collect::<Result<Vec<ArrayRef>>>()?;
         let applied = self.function.call(arguments, num_rows).await?;
         let (input_rows, output_rows) = join_rows(&applied, num_rows, self.is_outer);
         let mut columns = Vec::with_capacity(self.schema.fields().len());

@@ -81,9 +81,12 @@ fn holds_inner_call(call: &Expr) -> Result<bool> {
 fn hoist(plan: LogicalPlan, calls: &[Expr], config: &Arc<ConfigOptions>) -> Result<LogicalPlan> {
     let name = async_function(&calls[0]).map(|function| function.name().to_owned()).unwrap_or_default();
     match &plan {
-        LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::Sort(_) | LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) => {}
+        LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::Sort(_) | LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) => {
+        }
         LogicalPlan::Extension(_) if plan.inputs().len() == 1 => {}
-        LogicalPlan::Join(_) => return plan_err!("{name}() in a join condition is not supported; compute it in a subquery and join on its column"),
+        LogicalPlan::Join(_) => {
+            return plan_err!("{name}() in a join condition is not supported; compute it in a subquery and join on its column");
+        }
         other => return plan_err!("{name}() is not supported in {}; compute it in a subquery first", other.display()),
     }
     let original_schema = Arc::clone(plan.schema());

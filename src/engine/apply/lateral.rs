@@ -39,14 +39,8 @@ fn resolve(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
         return plan_err!("JOIN LATERAL {}() takes ON true; put the condition into WHERE", apply.function.name());
     }
     let arguments = apply.arguments.iter().cloned().map(to_input_columns).collect::<Result<Vec<_>>>()?;
-    let resolved = Apply::try_new(
-        join.left.as_ref().clone(),
-        Arc::clone(&apply.function),
-        arguments,
-        alias,
-        apply.column_names().to_vec(),
-        is_outer,
-    )?;
+    let resolved =
+        Apply::try_new(join.left.as_ref().clone(), Arc::clone(&apply.function), arguments, alias, apply.column_names().to_vec(), is_outer)?;
     Ok(Transformed::yes(resolved.into_plan()))
 }
 

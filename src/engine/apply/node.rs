@@ -37,8 +37,7 @@ impl Apply {
         column_names: Vec<String>,
         is_outer: bool,
     ) -> Result<Self> {
-        let mut fields: Vec<_> =
-            input.schema().iter().map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field))).collect();
+        let mut fields: Vec<_> = input.schema().iter().map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field))).collect();
         for (field, name) in function.schema().fields().iter().zip(&column_names) {
             let field = field.as_ref().clone().with_name(name).with_nullable(field.is_nullable() || is_outer);
             fields.push((qualifier.clone(), Arc::new(field)));

@@ -16,13 +16,7 @@ use super::jsonl;
 use super::{BATCH_ROWS, CsvOptions, bad_input};
 use crate::error::Result;
 
-pub fn read(
-    path: &Path,
-    mut file: File,
-    options: CsvOptions,
-    schema: &SchemaRef,
-    emit: &mut dyn FnMut(RecordBatch) -> bool,
-) -> Result<()> {
+pub fn read(path: &Path, mut file: File, options: CsvOptions, schema: &SchemaRef, emit: &mut dyn FnMut(RecordBatch) -> bool) -> Result<()> {
     let names = column_names(path, &mut file, options, schema)?;
     // Everything is read as text first: Arrow's own error for a value does not say which line it is in.
     let text_schema = Schema::new(names.iter().map(|name| Field::new(name, DataType::Utf8, true)).collect::<Vec<_>>());

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, Float64Array, Int64Array, ListArray, RecordBatch, RecordBatchOptions, StringArray,
+    ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, Float64Array, Int64Array, ListArray, RecordBatch, RecordBatchOptions,
+    StringArray,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
@@ -73,9 +74,8 @@ impl Rows<'_> {
             columns.push(column);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(objects.len()));
-        RecordBatch::try_new_with_options(Arc::clone(self.schema), columns, &options).map_err(|error| {
-            bad_input(self.path, lines.first().copied(), format!("in the {} lines from here: {error}", lines.len()))
-        })
+        RecordBatch::try_new_with_options(Arc::clone(self.schema), columns, &options)
+            .map_err(|error| bad_input(self.path, lines.first().copied(), format!("in the {} lines from here: {error}", lines.len())))
     }
 }
 

@@ -52,9 +52,9 @@ impl Writer {
     fn new(format: Format, csv: CsvOptions, file: BufWriter<File>, schema: SchemaRef) -> Result<Self> {
         Ok(match format {
             Format::Jsonl => Self::Jsonl(LineDelimitedWriter::new(file)),
-            Format::Csv => Self::Csv(Box::new(
-                arrow::csv::WriterBuilder::new().with_header(csv.has_header).with_delimiter(csv.delimiter).build(file),
-            )),
+            Format::Csv => {
+                Self::Csv(Box::new(arrow::csv::WriterBuilder::new().with_header(csv.has_header).with_delimiter(csv.delimiter).build(file)))
+            }
             Format::Parquet => {
                 let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
                 let writer = ArrowWriter::try_new(file, schema, Some(properties)).map_err(DataFusionError::from)?;

@@ -114,7 +114,10 @@ impl ApplyFunction for AnswerCall {
 
     fn details(&self) -> String {
         let AgentOptions { policy, corpus, k, max_steps, temperature, seed, .. } = &self.options;
-        format!("agent={}, policy={policy}, corpus={corpus}, k={k}, max_steps={max_steps}, temperature={temperature}, seed={seed}", self.agent)
+        format!(
+            "agent={}, policy={policy}, corpus={corpus}, k={k}, max_steps={max_steps}, temperature={temperature}, seed={seed}",
+            self.agent
+        )
     }
 
     fn schema(&self) -> SchemaRef {
@@ -131,8 +134,7 @@ impl ApplyFunction for AnswerCall {
     async fn call(&self, arguments: Vec<ArrayRef>, _: usize) -> Result<Applied> {
         let agent = binding::bind(&self.options, &self.catalog, &self.models).await?;
         let questions = questions(arguments[0].as_string::<i32>());
-        let trajectories: Vec<Trajectory> =
-            agent::answer_many(agent, futures::stream::iter(questions), CONCURRENCY).try_collect().await?;
+        let trajectories: Vec<Trajectory> = agent::answer_many(agent, futures::stream::iter(questions), CONCURRENCY).try_collect().await?;
         match self.output {
             Output::Answer => Ok(Applied::row_by_row(agent::answer_batch(&trajectories)?)),
             Output::Steps => steps(&trajectories),

@@ -15,7 +15,8 @@ use crate::models::Runtime;
 const DEFAULT_K: i64 = 10;
 
 pub fn functions(models: &Arc<Runtime>) -> Vec<Arc<dyn TableFunction>> {
-    let search = |name, kind, parameters| -> Arc<dyn TableFunction> { Arc::new(Search { name, kind, parameters, models: Arc::clone(models) }) };
+    let search =
+        |name, kind, parameters| -> Arc<dyn TableFunction> { Arc::new(Search { name, kind, parameters, models: Arc::clone(models) }) };
     vec![
         search("vector_search", RetrieverKind::Vector, VECTOR_PARAMETERS),
         search("text_search", RetrieverKind::Text, TEXT_PARAMETERS),

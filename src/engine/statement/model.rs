@@ -55,11 +55,12 @@ async fn texts(session: &Session, create: &CreateModel, parameters: &[ScalarValu
     let mut stream = plan_query(session, query, parameters).await?.stream().await?;
     let mut texts = Vec::new();
     while let Some(batch) = stream.try_next().await? {
-        let column = batch.columns().first().filter(|column| matches!(column.data_type(), DataType::Utf8)).ok_or_else(|| Error::WrongType {
-            what: "first column of CREATE MODEL ... USING".to_owned(),
-            found: "no text".to_owned(),
-            expected: "text".to_owned(),
-        })?;
+        let column =
+            batch.columns().first().filter(|column| matches!(column.data_type(), DataType::Utf8)).ok_or_else(|| Error::WrongType {
+                what: "first column of CREATE MODEL ... USING".to_owned(),
+                found: "no text".to_owned(),
+                expected: "text".to_owned(),
+            })?;
         texts.extend(column.as_string::<i32>().iter().flatten().map(str::to_owned));
     }
     Ok(texts)

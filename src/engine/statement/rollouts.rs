@@ -166,7 +166,8 @@ async fn questions(session: &Session, generate: &GenerateRollouts, parameters: &
         let question_column = texts(batch, "question")?;
         let golds = golden_answers(batch)?;
         for (row, golden_answers) in golds.into_iter().enumerate() {
-            let id = ids_column.is_valid(row).then(|| ids_column.value(row).to_owned()).ok_or_else(|| bad_id("NULL", "a value in each row"))?;
+            let id =
+                ids_column.is_valid(row).then(|| ids_column.value(row).to_owned()).ok_or_else(|| bad_id("NULL", "a value in each row"))?;
             if !ids.insert(id.clone()) {
                 return Err(bad_id(&format!("'{id}' in two rows"), "another id for each question"));
             }
@@ -197,7 +198,13 @@ fn golden_answers(batch: &RecordBatch) -> Result<Vec<Vec<String>>> {
             let lists = cast(column, &target).map_err(arrow)?;
             let lists = lists.as_list::<i32>();
             Ok((0..lists.len())
-                .map(|row| if lists.is_null(row) { vec![] } else { lists.value(row).as_string::<i32>().iter().flatten().map(str::to_owned).collect() })
+                .map(|row| {
+                    if lists.is_null(row) {
+                        vec![]
+                    } else {
+                        lists.value(row).as_string::<i32>().iter().flatten().map(str::to_owned).collect()
+                    }
+                })
                 .collect())
         }
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
@@ -238,5 +245,8 @@ async fn finished_questions(table: &Arc<Table>) -> Result<HashSet<String>> {
     let context = SessionContext::new();
     let frame = context.read_table(Arc::clone(table) as _)?.filter(col("node_id").eq(datafusion::prelude::lit(0_i64)))?;
     let batches = frame.select_columns(&["question_id"])?.collect().await?;
-    Ok(batches.iter().flat_map(|batch| batch.column(0).as_string::<i32>().iter().flatten().map(str::to_owned).collect::<Vec<_>>()).collect())
+    Ok(batches
+        .iter()
+        .flat_map(|batch| batch.column(0).as_string::<i32>().iter().flatten().map(str::to_owned).collect::<Vec<_>>())
+        .collect())
 }

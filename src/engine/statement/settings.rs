@@ -61,7 +61,9 @@ pub fn set(session: &Session, set: &Set) -> Result<Response> {
 
 fn unknown_or_invalid(name: &str, value: &str, error: &datafusion::error::DataFusionError) -> Error {
     let reason = error.strip_backtrace();
-    if reason.contains("not found") { unknown_setting(name) } else {
+    if reason.contains("not found") {
+        unknown_setting(name)
+    } else {
         Error::InvalidParameter { name: name.to_owned(), found: value.to_owned(), expected: reason }
     }
 }

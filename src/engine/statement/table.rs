@@ -1,6 +1,5 @@
 //! CREATE TABLE [AS], DROP TABLE.
 
-
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr as SqlExpr, Ident};
@@ -28,16 +27,12 @@ pub async fn create(session: &Session, create: &CreateTable, parameters: &[Scala
     Ok(done("CREATE TABLE"))
 }
 
-async fn create_as(
-    session: &Session,
-    create: &CreateTable,
-    schema: &str,
-    table: &str,
-    parameters: &[ScalarValue],
-) -> Result<Response> {
+async fn create_as(session: &Session, create: &CreateTable, schema: &str, table: &str, parameters: &[ScalarValue]) -> Result<Response> {
     let Some(query) = &create.query else { return Err(Error::Internal("CREATE TABLE AS without a query".to_owned())) };
     if !create.columns.is_empty() {
-        return Err(Error::NotSupported("column definitions in CREATE TABLE AS are not supported yet; name the columns in the query".to_owned()));
+        return Err(Error::NotSupported(
+            "column definitions in CREATE TABLE AS are not supported yet; name the columns in the query".to_owned(),
+        ));
     }
     let planned = plan_query(session, query, parameters).await?;
     let stream = planned.stream().await?;
@@ -115,7 +110,9 @@ async fn plan_text(session: &Session, sql: &str) -> Result<crate::engine::planni
 /// The Arrow type of a column's SQL type, as the planner reads it in a cast.
 async fn column_type(session: &Session, name: &Ident, sql_type: &SqlType) -> Result<arrow::datatypes::DataType> {
     let planned = plan_text(session, &format!("SELECT CAST(NULL AS {sql_type})")).await.map_err(|error| match error {
-        Error::DataFusion(inner) => Error::NotSupported(format!("type {sql_type} of column {name} is not supported: {}", inner.strip_backtrace())),
+        Error::DataFusion(inner) => {
+            Error::NotSupported(format!("type {sql_type} of column {name} is not supported: {}", inner.strip_backtrace()))
+        }
         other => other,
     })?;
     Ok(planned.plan.schema().field(0).data_type().clone())

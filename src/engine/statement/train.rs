@@ -110,13 +110,7 @@ fn task(train: &Train) -> Result<Task> {
 }
 
 /// Reads `prompt, completion[, weight]` or `prompt, chosen, rejected` and tokenizes them.
-async fn read_examples(
-    session: &Session,
-    train: &Train,
-    parameters: &[ScalarValue],
-    tokenizer: &Tokenizer,
-    task: &mut Task,
-) -> Result<()> {
+async fn read_examples(session: &Session, train: &Train, parameters: &[ScalarValue], tokenizer: &Tokenizer, task: &mut Task) -> Result<()> {
     let of = format!("TRAIN {}", train.method);
     let planned = plan_query(session, &train.query, parameters).await?;
     let columns: &[&str] = if matches!(task, Task::Sft { .. }) { &["prompt", "completion"] } else { &["prompt", "chosen", "rejected"] };
@@ -242,16 +236,18 @@ impl Run<'_> {
         while let Some(event) = events.recv().await {
             match event {
                 Event::Reference(done, total) => {
-                    let progress = progress
-                        .get_or_insert_with(|| Progress::new(self.session.notices(), format!("{what}: reference"), "pairs", Some(total as u64)));
+                    let progress = progress.get_or_insert_with(|| {
+                        Progress::new(self.session.notices(), format!("{what}: reference"), "pairs", Some(total as u64))
+                    });
                     progress.update(done as u64, "");
                 }
                 Event::Step(metrics) => {
                     if outcome.all.is_empty() {
                         progress = None;
                     }
-                    let progress = progress
-                        .get_or_insert_with(|| Progress::new(self.session.notices(), what.clone(), "steps", Some(metrics.num_steps as u64)));
+                    let progress = progress.get_or_insert_with(|| {
+                        Progress::new(self.session.notices(), what.clone(), "steps", Some(metrics.num_steps as u64))
+                    });
                     outcome.loss = metrics.get("loss").unwrap_or(f64::NAN);
                     outcome.steps = metrics.step;
                     progress.update(metrics.step as u64, &detail(&metrics));
@@ -286,7 +282,10 @@ impl Run<'_> {
         let table = self.session.database().shared.catalog.table("rollout", "training_metrics").await?;
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
         let schema = Arc::clone(&table.definition().schema);
-        let batches = all.chunks(METRIC_STEPS).map(|steps| metrics_batch(&schema, info, self.train.method, steps, at_ms)).collect::<Result<Vec<_>>>()?;
+        let batches = all
+            .chunks(METRIC_STEPS)
+            .map(|steps| metrics_batch(&schema, info, self.train.method, steps, at_ms))
+            .collect::<Result<Vec<_>>>()?;
         let stream = RecordBatchStreamAdapter::new(schema, futures::stream::iter(batches.into_iter().map(Ok)));
         table.append(Box::pin(stream)).await?;
         Ok(())
@@ -314,10 +313,8 @@ fn detail(metrics: &StepMetrics) -> String {
 
 /// Columns of `rollout.training_metrics`: model, version, method, step, metric, value, at_ms.
 fn metrics_batch(schema: &SchemaRef, info: &ModelInfo, method: TrainMethod, steps: &[StepMetrics], at_ms: i64) -> Result<RecordBatch> {
-    let values: Vec<(i32, &str, f64)> = steps
-        .iter()
-        .flat_map(|step| step.metrics.iter().map(move |(name, value)| (step.step as i32, *name, *value)))
-        .collect();
+    let values: Vec<(i32, &str, f64)> =
+        steps.iter().flat_map(|step| step.metrics.iter().map(move |(name, value)| (step.step as i32, *name, *value))).collect();
     let count = values.len();
     let batch = RecordBatch::try_new(
         Arc::clone(schema),

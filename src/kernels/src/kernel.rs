@@ -57,14 +57,7 @@ pub fn multiply_panel(left: Left<'_>, num_rows: usize, panel: Panel<'_>, scale: 
 ///
 /// # Safety
 /// The running processor has the instructions.
-pub unsafe fn multiply_panel_with(
-    instructions: Instructions,
-    left: Left<'_>,
-    num_rows: usize,
-    panel: Panel<'_>,
-    scale: f32,
-    out: Out<'_>,
-) {
+pub unsafe fn multiply_panel_with(instructions: Instructions, left: Left<'_>, num_rows: usize, panel: Panel<'_>, scale: f32, out: Out<'_>) {
     if num_rows == 0 {
         return;
     }

@@ -10,9 +10,7 @@ use datafusion::common::utils::take_function_args;
 use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::function::{AccumulatorArgs, StateFieldsArgs};
 use datafusion::logical_expr::utils::format_state_name;
-use datafusion::logical_expr::{
-    Accumulator, AggregateUDF, AggregateUDFImpl, DocSection, Documentation, Signature, Volatility,
-};
+use datafusion::logical_expr::{Accumulator, AggregateUDF, AggregateUDFImpl, DocSection, Documentation, Signature, Volatility};
 use datafusion::scalar::ScalarValue;
 
 /// The 97.5 % point of the standard normal distribution.

@@ -13,7 +13,11 @@ pub(crate) static FUNCTION: Function = Function {
             found; its average over questions is the mean reciprocal rank. NULL if there are no gold passages.",
         parameters: &[
             Parameter { name: "passage_ids", kind: Kind::Texts, description: "Retrieved ids, best first; NULL, no retrieval, scores 0." },
-            Parameter { name: "gold_ids", kind: Kind::Texts, description: "Ids of the passages that should be found; NULL or empty gives NULL." },
+            Parameter {
+                name: "gold_ids",
+                kind: Kind::Texts,
+                description: "Ids of the passages that should be found; NULL or empty gives NULL.",
+            },
         ],
         required: 2,
         example: ("SELECT mrr(ARRAY['p7', 'p2', 'p9'], ARRAY['p2', 'p9'])", "0.5"),

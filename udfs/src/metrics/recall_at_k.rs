@@ -14,7 +14,11 @@ pub(crate) static FUNCTION: Function = Function {
             NULL if there are no gold passages.",
         parameters: &[
             Parameter { name: "passage_ids", kind: Kind::Texts, description: "Retrieved ids, best first; NULL, no retrieval, scores 0." },
-            Parameter { name: "gold_ids", kind: Kind::Texts, description: "Ids of the passages that should be found; NULL or empty gives NULL." },
+            Parameter {
+                name: "gold_ids",
+                kind: Kind::Texts,
+                description: "Ids of the passages that should be found; NULL or empty gives NULL.",
+            },
             Parameter { name: "k", kind: Kind::Integer, description: "How many of the retrieved ids count, 1 or more." },
         ],
         required: 3,
@@ -29,9 +33,11 @@ pub(crate) static FUNCTION: Function = Function {
                 return Err(arguments.interface.argument_error(2, k, "1 or more").into());
             }
             let golds = golds.get(row).filter(|golds| !golds.is_empty());
-            recalls.append_option(golds.zip(k.get(row)).map(|(golds, k)| {
-                recall_at_k(&passages.get(row).unwrap_or_default(), &golds, usize::try_from(k).unwrap_or(usize::MAX))
-            }));
+            recalls.append_option(
+                golds.zip(k.get(row)).map(|(golds, k)| {
+                    recall_at_k(&passages.get(row).unwrap_or_default(), &golds, usize::try_from(k).unwrap_or(usize::MAX))
+                }),
+            );
         }
         Ok(Arc::new(recalls.finish()))
     },

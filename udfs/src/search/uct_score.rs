@@ -12,8 +12,16 @@ pub(crate) static FUNCTION: Function = Function {
         parameters: &[
             Parameter { name: "q", kind: Kind::Number, description: "Mean value of the child." },
             Parameter { name: "visits", kind: Kind::Number, description: "Visits of the child, 0 or more." },
-            Parameter { name: "parent_visits", kind: Kind::Number, description: "Visits of its parent, at least 1 once the child has one." },
-            Parameter { name: "exploration", kind: Kind::Number, description: "Exploration constant, 0 or more; 1.414 is usual for values in [0, 1]." },
+            Parameter {
+                name: "parent_visits",
+                kind: Kind::Number,
+                description: "Visits of its parent, at least 1 once the child has one.",
+            },
+            Parameter {
+                name: "exploration",
+                kind: Kind::Number,
+                description: "Exploration constant, 0 or more; 1.414 is usual for values in [0, 1].",
+            },
         ],
         required: 4,
         example: ("SELECT round(uct_score(0.5, 4, 16, 1.0), 4)", "1.3326"),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float64Array};
 use datafusion::error::Result;
 
-use crate::arguments::Arguments;
 use super::column::{Vectors, distance_type, pair};
 use super::kernel::{dot, norm};
+use crate::arguments::Arguments;
 
 pub(crate) static FUNCTION: Function = Function {
     interface: Interface {

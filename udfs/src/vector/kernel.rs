@@ -47,9 +47,8 @@ mod tests {
         for width in [0, 1, 15, 16, 17, 384, 1000] {
             let left: Vec<f32> = (0..width).map(|i| ((i * 37 % 101) as f32 - 50.0) / 50.0).collect();
             let right: Vec<f32> = (0..width).map(|i| ((i * 53 % 97) as f32 - 48.0) / 48.0).collect();
-            let plain = |term: fn(f64, f64) -> f64| -> f64 {
-                left.iter().zip(&right).map(|(a, b)| term(f64::from(*a), f64::from(*b))).sum()
-            };
+            let plain =
+                |term: fn(f64, f64) -> f64| -> f64 { left.iter().zip(&right).map(|(a, b)| term(f64::from(*a), f64::from(*b))).sum() };
             let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-4, "{width}: {found} {expected}");
             close(dot(&left, &right), plain(|a, b| a * b));
             close(squared_distance(&left, &right), plain(|a, b| (a - b) * (a - b)));

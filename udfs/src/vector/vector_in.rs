@@ -20,7 +20,11 @@ pub(crate) static FUNCTION: Function = Function {
             not a vector or has another width than n. NULL for NULL.",
         parameters: &[
             Parameter { name: "text", kind: Kind::Text, description: "Numbers in brackets, `[1,2.5,-3e-2]`." },
-            Parameter { name: "n", kind: Kind::Integer, description: "Width of the result, a constant from 1 to 16000; may be left out if the text is a constant." },
+            Parameter {
+                name: "n",
+                kind: Kind::Integer,
+                description: "Width of the result, a constant from 1 to 16000; may be left out if the text is a constant.",
+            },
         ],
         required: 1,
         example: ("SELECT vector_in('[1, 2.5]', 2)", "[1.0, 2.5]"),

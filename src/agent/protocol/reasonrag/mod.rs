@@ -81,9 +81,7 @@ impl Protocol for ReasonRag {
     fn transition(&self, state: State, action: &Action, steps_left: usize) -> Transition {
         match action {
             Action::Answer(_) => Transition::End(StopReason::Answered),
-            Action::Malformed if state == State::AnswerGeneration || steps_left == 0 => {
-                Transition::End(StopReason::Malformed)
-            }
+            Action::Malformed if state == State::AnswerGeneration || steps_left == 0 => Transition::End(StopReason::Malformed),
             Action::Malformed => Transition::To(State::AnswerGeneration),
             Action::Query(_) | Action::Evidence(_) => match steps_left {
                 0 => Transition::End(StopReason::MaxSteps),

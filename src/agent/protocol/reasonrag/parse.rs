@@ -16,10 +16,9 @@ const MAX_ANSWER_CHARS: usize = 1024;
 const MAX_EVIDENCE_CHARS: usize = 4096;
 
 pub fn parse(state: State, response: &str) -> Parsed {
-    tagged(response, TAGS).find(|tagged| allows(state, tagged.name)).map_or(
-        Parsed { action: Action::Malformed, end: response.len() },
-        |tagged| Parsed { action: action(&tagged), end: tagged.end },
-    )
+    tagged(response, TAGS)
+        .find(|tagged| allows(state, tagged.name))
+        .map_or(Parsed { action: Action::Malformed, end: response.len() }, |tagged| Parsed { action: action(&tagged), end: tagged.end })
 }
 
 /// `answer_generation` reads a query as well: a policy that was asked to answer and still wants to search did follow the
