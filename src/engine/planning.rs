@@ -5,12 +5,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
-use datafusion::logical_expr::LogicalPlan;
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::sql::TableReference;
@@ -64,11 +65,30 @@ pub async fn plan_statement(session: &Session, mut statement: SqlStatement, para
     state.register_relation_planner(Arc::new(TableFunctionPlanner { functions, tables }))?;
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement).await?;
-    let mut plan = state.statement_to_plan(statement).await?;
+    let mut plan = typed_placeholders(state.statement_to_plan(statement).await?)?;
     if !parameters.is_empty() {
         plan = plan.with_param_values(ParamValues::from(parameters.to_vec()))?;
     }
     Ok(Planned { plan, state })
+}
+
+/// `$1::type` gives `$1` that type, which DataFusion infers from everything but a cast.
+fn typed_placeholders(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let typed = plan.transform_up_with_subqueries(|node| {
+        node.map_expressions(|expression| {
+            expression.transform_up(|mut inner| {
+                if let Expr::Cast(cast) = &mut inner
+                    && let Expr::Placeholder(placeholder) = cast.expr.as_mut()
+                    && placeholder.field.is_none()
+                {
+                    placeholder.field = Some(Arc::clone(&cast.field));
+                    return Ok(Transformed::yes(inner));
+                }
+                Ok(Transformed::no(inner))
+            })
+        })
+    })?;
+    Ok(typed.data)
 }
 
 /// An unknown table is our error, which names the nearest ones, rather than the planner's.

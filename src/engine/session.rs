@@ -8,7 +8,9 @@ use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::optimizer::Analyzer;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{SessionConfig, SessionContext};
+use futures::TryStreamExt;
 use rolloutdb_sql::Statement;
 
 use super::apply::extract::ExtractModelCalls;
@@ -130,7 +132,7 @@ impl Session {
         if self.transaction_status() == TransactionStatus::Failed && !matches!(statement, Statement::Rollback | Statement::Commit) {
             return Err(Error::TransactionAborted);
         }
-        let result = statement::execute(self, statement, &parameters).await;
+        let result = statement::execute(self, statement, &parameters).await.map(|response| self.watched(response));
         if result.is_ok() && statement::writes(statement) {
             self.inner.has_written.store(true, Ordering::Relaxed);
         }
@@ -138,6 +140,21 @@ impl Session {
             self.set_transaction_status(TransactionStatus::Failed);
         }
         result
+    }
+
+    /// An error among the rows fails the transaction as one before them does.
+    fn watched(&self, response: Response) -> Response {
+        let Response::Rows { stream, tag } = response else { return response };
+        let session = self.clone();
+        let watched = RecordBatchStreamAdapter::new(
+            stream.schema(),
+            stream.inspect_err(move |_| {
+                if session.transaction_status() == TransactionStatus::InTransaction {
+                    session.set_transaction_status(TransactionStatus::Failed);
+                }
+            }),
+        );
+        Response::Rows { stream: Box::pin(watched), tag }
     }
 
     /// Where progress and notices go while statements run.

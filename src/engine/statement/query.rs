@@ -1,11 +1,8 @@
 //! SELECT, and the SHOW statements that are SELECTs over system views.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
-use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::sql::sqlparser::ast::Query;
 use rolloutdb_sql::Statement;
 
@@ -25,41 +22,18 @@ pub async fn describe(session: &Session, query: &Query) -> Result<Description> {
 
 /// Columns after analysis, whose types are coerced; parameters `$1 ...` in order.
 pub fn description(planned: &Planned) -> Description {
-    let cast_types = cast_types(&planned.plan);
     let types: BTreeMap<usize, _> = planned
         .plan
         .get_parameter_types()
         .unwrap_or_default()
         .into_iter()
-        .filter_map(|(name, data_type)| {
-            let number = name.trim_start_matches('$').parse().ok()?;
-            Some((number, data_type.or_else(|| cast_types.get(&name).cloned())))
-        })
+        .filter_map(|(name, data_type)| Some((name.trim_start_matches('$').parse().ok()?, data_type)))
         .collect();
     let num_parameters = types.keys().copied().max().unwrap_or(0);
     Description {
         columns: std::sync::Arc::new(planned.plan.schema().as_arrow().clone()),
         parameters: (1..=num_parameters).map(|number| types.get(&number).cloned().flatten()).collect(),
     }
-}
-
-/// `$1::bigint` says what `$1` is; DataFusion infers types from comparisons only.
-fn cast_types(plan: &LogicalPlan) -> HashMap<String, DataType> {
-    let mut types = HashMap::new();
-    let found = plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expression| {
-            expression.apply(|inner| {
-                if let Expr::Cast(cast) = inner
-                    && let Expr::Placeholder(placeholder) = cast.expr.as_ref()
-                {
-                    types.insert(placeholder.id.clone(), cast.field.data_type().clone());
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
-    });
-    debug_assert!(found.is_ok(), "the visitor gives no error");
-    types
 }
 
 pub async fn show(session: &Session, statement: &Statement) -> Result<Response> {
