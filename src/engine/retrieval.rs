@@ -202,11 +202,14 @@ fn ranks(query_rows: &UInt32Array) -> Int64Array {
     query_rows.values().iter().map(next).collect()
 }
 
+/// Where a fused row is: its list, and its row in it.
+type Place = (usize, u32);
+
 /// Reciprocal rank fusion of two ranked lists per query.
 #[derive(Default)]
 struct Fusion {
-    /// (query, key) -> score and where the row is: (list, row).
-    scores: BTreeMap<(i32, Vec<String>), (f64, (usize, u32))>,
+    /// By query and key.
+    scores: BTreeMap<(i32, Vec<String>), (f64, Place)>,
 }
 
 impl Fusion {
@@ -232,7 +235,7 @@ impl Fusion {
     }
 
     /// The best `k` of each query: (query, score, place), ties by key.
-    fn ranked(self, k: usize) -> Vec<(i32, f64, (usize, u32))> {
+    fn ranked(self, k: usize) -> Vec<(i32, f64, Place)> {
         let mut all: Vec<_> = self.scores.into_iter().collect();
         all.sort_by(|((query_a, key_a), (score_a, _)), ((query_b, key_b), (score_b, _))| {
             query_a.cmp(query_b).then(score_b.total_cmp(score_a)).then_with(|| key_a.cmp(key_b))
@@ -249,7 +252,7 @@ impl Fusion {
     }
 }
 
-fn take_fused(lists: &[RecordBatch; 2], ranked: &[(i32, f64, (usize, u32))], schema: &SchemaRef) -> Result<RecordBatch> {
+fn take_fused(lists: &[RecordBatch; 2], ranked: &[(i32, f64, Place)], schema: &SchemaRef) -> Result<RecordBatch> {
     let offset = lists[0].num_rows() as u32;
     let together = concat_batches(&lists[0].schema(), lists).map_err(DataFusionError::from)?;
     let rows = UInt32Array::from_iter_values(ranked.iter().map(|(_, _, (list, row))| if *list == 0 { *row } else { offset + row }));

@@ -174,6 +174,7 @@ unsafe fn block<V: Vector, const R: usize, const W: usize, const C: usize>(
 /// Adds the products of the `k`-th inner value. A function and not a closure: only `inline(always)` makes sure that it is
 /// compiled with its caller's instructions.
 #[inline(always)]
+#[allow(clippy::needless_range_loop, reason = "as in `block`")]
 unsafe fn step<V: Vector, const R: usize, const W: usize>(
     sums: &mut [[V; W]; R],
     rows: &[*const f32; R],
