@@ -4,7 +4,7 @@
 //! the scores of tree search, [`model`] calls a language model through the small trait [`model::ModelRuntime`].
 //! The metrics and scores are plain Rust functions too, because rewards are computed by the same code as evaluations.
 //!
-//! A function is data ([`function::Function`]: name, parameters, description, example) and a kernel; its reference entry in
+//! A function is data (`function::Function`: name, parameters, description, example) and a kernel; its reference entry in
 //! `docs/sql.md` and the checks of its arguments come from the same data. No files, no SQL text and no models in here.
 
 mod arguments;
