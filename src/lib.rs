@@ -17,5 +17,18 @@ pub mod value;
 pub use engine::{Database, Session};
 pub use error::{Error, Result};
 
+/// The committed fixtures of the tests.
+#[cfg(test)]
+pub(crate) mod fixtures {
+    use std::path::PathBuf;
+
+    /// Cargo tells a test at run time where its package is. The path known at compile time is that of the checkout that built it first, which
+    /// a shared target folder outlives.
+    pub fn fixture(path: &str) -> PathBuf {
+        let root = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned());
+        PathBuf::from(root).join("tests/fixtures").join(path)
+    }
+}
+
 /// What clients are told as `server_version`: the version of PostgreSQL whose protocol and dialect are followed, and ours.
 pub const SERVER_VERSION: &str = concat!("16.0 (RolloutDB ", env!("CARGO_PKG_VERSION"), ")");

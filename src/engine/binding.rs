@@ -11,7 +11,7 @@ use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
 use rolloutdb_catalogs::{Catalog, Table};
 
-use super::retrieval::{Retrieval, RetrievalOptions, RetrieverKind};
+use super::retrieval::{Queries, Retrieval, RetrievalOptions, RetrieverKind};
 use crate::agent::{self, Agent, AgentOptions, Generated, Passage, PolicyClient, PromptRow, Retriever, Sampling};
 use crate::error::{Error, Result};
 use crate::models::{Finish, GenerateRequest, Policy, Runtime};
@@ -129,7 +129,7 @@ fn missing(table: &Table, column: &str) -> Error {
 #[async_trait]
 impl Retriever for CorpusRetriever {
     async fn search(&self, query: &str, k: usize) -> Result<Vec<Passage>> {
-        let (found, _) = self.retrieval.search(&[query.to_owned()], k).await?;
+        let (found, _) = self.retrieval.search(&Queries::Texts(vec![query.to_owned()]), k).await?;
         let texts = |name: &str| -> Result<Vec<String>> {
             let column = found.column_by_name(name).ok_or_else(|| Error::Internal(format!("search gave no column {name}")))?;
             let column = cast(column, &DataType::Utf8).map_err(DataFusionError::from)?;

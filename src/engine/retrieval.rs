@@ -1,5 +1,6 @@
 //! Retrieval over one table snapshot: vector search, full text, or both fused. Search functions and agents use the same one.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -37,6 +38,13 @@ impl RetrieverKind {
             Self::Text | Self::Hybrid => "score",
         }
     }
+}
+
+/// The queries of one call.
+#[derive(Debug, Clone)]
+pub enum Queries {
+    Texts(Vec<String>),
+    Vectors(Vec<Vec<f32>>),
 }
 
 /// How to search one table.
@@ -100,20 +108,28 @@ impl Retrieval {
     }
 
     /// The best `k` rows for each query, best first, ties by primary key: [`Self::schema`]'s columns, and the number of the query of each row.
-    pub async fn search(&self, queries: &[String], k: usize) -> Result<(RecordBatch, UInt32Array)> {
-        let found = match self.kind {
-            RetrieverKind::Vector => self.search_vectors(queries, k).await?,
-            RetrieverKind::Text => self.search_text(queries, k).await?,
-            RetrieverKind::Hybrid => self.search_both(queries, k).await?,
+    pub async fn search(&self, queries: &Queries, k: usize) -> Result<(RecordBatch, UInt32Array)> {
+        let found = match (self.kind, queries) {
+            (RetrieverKind::Vector, _) => self.search_vectors(queries, k).await?,
+            (RetrieverKind::Text, Queries::Texts(texts)) => self.search_text(texts, k).await?,
+            (RetrieverKind::Hybrid, Queries::Texts(texts)) => self.search_both(queries, texts, k).await?,
+            (_, Queries::Vectors(_)) => {
+                return Err(Error::InvalidParameter {
+                    name: "query".to_owned(),
+                    found: "a vector".to_owned(),
+                    expected: "a text, which is searched for by its words".to_owned(),
+                });
+            }
         };
         self.split_query_index(found)
     }
 
-    async fn search_vectors(&self, queries: &[String], k: usize) -> Result<RecordBatch> {
+    async fn search_vectors(&self, queries: &Queries, k: usize) -> Result<RecordBatch> {
         let column = self.vector.as_ref().ok_or_else(|| Error::Internal("vector search without a vector column".to_owned()))?;
-        let vectors = match &column.model {
-            Some(model) => self.embed(model, queries).await?,
-            None => queries.iter().map(|query| parse_vector(query, &column.name)).collect::<Result<_>>()?,
+        let vectors: Cow<[Vec<f32>]> = match (queries, &column.model) {
+            (Queries::Vectors(vectors), _) => vectors.into(),
+            (Queries::Texts(texts), Some(model)) => self.embed(model, texts).await?.into(),
+            (Queries::Texts(texts), None) => texts.iter().map(|text| parse_vector(text, &column.name)).collect::<Result<_>>()?,
         };
         Ok(self.table.vector_search(&column.name, &vectors, k, column.metric, column.is_exact, None).await?)
     }
@@ -140,9 +156,9 @@ impl Retrieval {
         Ok(concat_batches(&schema, &found).map_err(DataFusionError::from)?)
     }
 
-    async fn search_both(&self, queries: &[String], k: usize) -> Result<RecordBatch> {
+    async fn search_both(&self, queries: &Queries, texts: &[String], k: usize) -> Result<RecordBatch> {
         let depth = k.max(FUSION_CANDIDATES);
-        let (vectors, texts) = futures::try_join!(self.search_vectors(queries, depth), self.search_text(queries, depth))?;
+        let (vectors, texts) = futures::try_join!(self.search_vectors(queries, depth), self.search_text(texts, depth))?;
         let keys = self.key_columns();
         let mut fusion = Fusion::default();
         fusion.add(0, &vectors, &keys)?;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+use crate::project;
 
 fn read(path: &str) -> String {
-    std::fs::read_to_string(Path::new(ROOT).join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    std::fs::read_to_string(project().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 #[test]
@@ -19,14 +19,14 @@ fn every_path_exists() {
     let paths: Vec<&str> = quoted.filter(is_path).collect();
     assert!(paths.len() > 20, "the page names only {} paths", paths.len());
     for path in paths {
-        assert!(Path::new(ROOT).join(path).exists(), "ARCHITECTURE.md names {path}, which does not exist");
+        assert!(project().join(path).exists(), "ARCHITECTURE.md names {path}, which does not exist");
     }
 }
 
 #[test]
 fn every_top_level_folder_is_named() {
     let page = read("ARCHITECTURE.md");
-    for entry in std::fs::read_dir(ROOT).expect("the root is readable") {
+    for entry in std::fs::read_dir(project()).expect("the root is readable") {
         let entry = entry.expect("the root is readable");
         let name = entry.file_name().to_string_lossy().into_owned();
         let is_ours = entry.path().is_dir() && !name.starts_with('.') && name != "target";
@@ -53,7 +53,7 @@ const STRANGERS: &[(&str, &[&str])] = &[
 fn strangers_stay_strangers() {
     for (folder, strangers) in STRANGERS {
         let mut files = Vec::new();
-        rust_files(&Path::new(ROOT).join(folder), &mut files);
+        rust_files(&project().join(folder), &mut files);
         assert!(!files.is_empty(), "{folder} has no code");
         for file in files {
             let text = std::fs::read_to_string(&file).expect("sources are readable");

@@ -1,7 +1,15 @@
 //! The integration tests, one binary: SQL scripts, the server, durability, documents and real data.
 
+use std::path::PathBuf;
+
 mod architecture;
 mod real_data;
 mod resume;
 mod script;
 mod server;
+
+/// The project's folder. Cargo tells it at run time; the path known at compile time is that of the checkout that built the tests first, which
+/// a shared target folder outlives.
+fn project() -> PathBuf {
+    PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned()))
+}

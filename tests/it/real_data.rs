@@ -9,6 +9,8 @@ use arrow::datatypes::Float64Type;
 use futures::TryStreamExt;
 use rolloutdb::{Database, Result, Session};
 
+use crate::project;
+
 /// Recall in percent at 2, 5 and 10: stop words and Porter's stemmer, k1 = 1.2, b = 0.75.
 const REFERENCE: &[(&str, [f64; 3])] = &[
     ("hotpotqa", [58.2, 77.0, 88.9]),
@@ -18,7 +20,7 @@ const REFERENCE: &[(&str, [f64; 3])] = &[
 ];
 
 fn data() -> Option<PathBuf> {
-    let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/data");
+    let data = project().join("../shared/data");
     data.is_dir().then_some(data)
 }
 

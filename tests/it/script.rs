@@ -14,6 +14,8 @@ use rolloutdb::server::sqlstate;
 use rolloutdb::{Database, Session};
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType};
 
+use crate::project;
+
 /// One script's database.
 struct Script {
     session: Session,
@@ -118,7 +120,7 @@ fn scripts(directory: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn every_script_passes() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slt");
+    let root = project().join("tests/slt");
     let mut found = Vec::new();
     scripts(&root, &mut found);
     found.sort();
@@ -147,7 +149,7 @@ async fn run(script: &Path) -> Result<(), String> {
     let mut runner = sqllogictest::Runner::new(connect);
     // Scripts write files under $FILES and read goldens under $FIXTURES.
     runner.set_var("FILES".to_owned(), files.path().display().to_string());
-    runner.set_var("FIXTURES".to_owned(), concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures").to_owned());
+    runner.set_var("FIXTURES".to_owned(), project().join("tests/fixtures").display().to_string());
     if std::env::var("UPDATE_SLT").is_ok_and(|value| value == "1") {
         let updated = runner
             .update_test_file(

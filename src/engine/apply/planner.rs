@@ -11,7 +11,7 @@ use datafusion::common::{DFSchema, ScalarValue, TableReference};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlanBuilder, cast};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast::{
     Expr as SqlExpr, FunctionArg, FunctionArgExpr, FunctionArgOperator, Ident, ObjectName, TableAlias, TableFactor, Value,
@@ -45,6 +45,8 @@ pub enum ParameterKind {
     Table,
     /// An expression over the relations before a LATERAL, or a constant.
     Value(DataType),
+    /// The same, as text or as a list of numbers: the call sees `Utf8` or a `List` of `Float32`.
+    TextOrVector,
     /// A constant.
     Constant(DataType),
 }
@@ -55,6 +57,9 @@ impl Parameter {
     }
     pub const fn value(name: &'static str, data_type: DataType) -> Self {
         Self { name, kind: ParameterKind::Value(data_type), is_required: true }
+    }
+    pub const fn text_or_vector(name: &'static str) -> Self {
+        Self { name, kind: ParameterKind::TextOrVector, is_required: true }
     }
     pub const fn constant(name: &'static str, data_type: DataType) -> Self {
         Self { name, kind: ParameterKind::Constant(data_type), is_required: false }
@@ -282,6 +287,16 @@ impl TableFunctionPlanner {
                 ParameterKind::Value(data_type) => {
                     let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;
                     values.insert(parameter.name, cast(value, data_type.clone()));
+                }
+                ParameterKind::TextOrVector => {
+                    let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;
+                    let data_type = match value.get_type(&DFSchema::empty())? {
+                        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
+                            DataType::new_list(DataType::Float32, true)
+                        }
+                        _ => DataType::Utf8,
+                    };
+                    values.insert(parameter.name, cast(value, data_type));
                 }
                 ParameterKind::Constant(data_type) => {
                     let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Float32Type, SchemaRef};
 use async_trait::async_trait;
 
 use crate::engine::apply::planner::{Arguments, Parameter, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
-use crate::engine::retrieval::{Retrieval, RetrievalOptions, RetrieverKind};
-use crate::error::Result;
+use crate::engine::retrieval::{Queries, Retrieval, RetrievalOptions, RetrieverKind};
+use crate::error::{Error, Result};
 use crate::models::Runtime;
 
 const DEFAULT_K: i64 = 10;
@@ -26,7 +26,7 @@ pub fn functions(models: &Arc<Runtime>) -> Vec<Arc<dyn TableFunction>> {
 
 const VECTOR_PARAMETERS: &[Parameter] = &[
     Parameter::table("corpus"),
-    Parameter::value("query", DataType::Utf8),
+    Parameter::text_or_vector("query"),
     Parameter::constant("k", DataType::Int64),
     Parameter::constant("column", DataType::Utf8),
     Parameter::constant("model", DataType::Utf8),
@@ -36,7 +36,7 @@ const VECTOR_PARAMETERS: &[Parameter] = &[
 
 const TEXT_PARAMETERS: &[Parameter] = &[
     Parameter::table("corpus"),
-    Parameter::value("query", DataType::Utf8),
+    Parameter::text_or_vector("query"),
     Parameter::constant("k", DataType::Int64),
     Parameter::constant("column", DataType::Utf8),
 ];
@@ -95,11 +95,26 @@ impl ApplyFunction for SearchCall {
 
     /// A NULL query finds nothing.
     async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> Result<Applied> {
-        let texts = arguments[0].as_string::<i32>();
-        let (rows, queries): (Vec<u32>, Vec<String>) =
-            (0..num_rows).filter(|row| texts.is_valid(*row)).map(|row| (row as u32, texts.value(row).to_owned())).unzip();
+        let given = &arguments[0];
+        let rows: Vec<u32> = (0..num_rows as u32).filter(|row| given.is_valid(*row as usize)).collect();
+        let queries = match given.as_list_opt::<i32>() {
+            Some(lists) => Queries::Vectors(rows.iter().map(|row| vector(&lists.value(*row as usize))).collect::<Result<_>>()?),
+            None => Queries::Texts(rows.iter().map(|row| given.as_string::<i32>().value(*row as usize).to_owned()).collect()),
+        };
         let (batch, query_rows) = self.retrieval.search(&queries, self.k).await?;
         let input_rows = UInt32Array::from_iter_values(query_rows.values().iter().map(|query| rows[*query as usize]));
         Ok(Applied { batch, input_rows })
     }
+}
+
+/// The elements of a query vector; NULL is none.
+fn vector(elements: &ArrayRef) -> Result<Vec<f32>> {
+    if elements.null_count() > 0 {
+        return Err(Error::InvalidParameter {
+            name: "query".to_owned(),
+            found: "a vector with a NULL in it".to_owned(),
+            expected: "numbers".to_owned(),
+        });
+    }
+    Ok(elements.as_primitive::<Float32Type>().values().to_vec())
 }

@@ -44,7 +44,7 @@ struct EmbedderGoldens {
 }
 
 fn fixture(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models").join(name)
+    crate::fixtures::fixture("models").join(name)
 }
 
 fn goldens<T: DeserializeOwned>(name: &str) -> T {

@@ -37,7 +37,7 @@ fn from_directory(directory: &Path) -> CreateModel {
 }
 
 fn bert() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/models/bert")
+    crate::fixtures::fixture("models/bert")
 }
 
 /// A copy of a model directory, to be damaged.

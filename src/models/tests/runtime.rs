@@ -16,7 +16,7 @@ use crate::models::runtime::Runtime;
 fn runtime() -> (TempDir, Arc<Runtime>) {
     let home = tempfile::tempdir().unwrap();
     let registry = Registry::open(home.path()).unwrap();
-    let bert = format!("{}/tests/fixtures/models/bert", env!("CARGO_MANIFEST_DIR"));
+    let bert = crate::fixtures::fixture("models/bert").display().to_string();
     for (name, source) in [("bert", bert.as_str()), ("policy", "random://qwen2")] {
         let texts = vec!["Question: who directed film 3?\nThought:".repeat(9)];
         registry.create(CreateModel { name: name.into(), source: source.into(), task: None, options: Vec::new(), texts }).unwrap();

@@ -23,10 +23,9 @@ use crate::error::{Error, Result};
 use crate::models::{Decoder, DecoderConfig};
 use crate::value::Value;
 
-/// A file made by `make_training_goldens.py`. The variable lets another package use the fixtures of this one.
+/// A file made by `make_training_goldens.py`.
 fn fixture(name: &str) -> PathBuf {
-    let root = std::env::var_os("ROLLOUTDB_FIXTURES").map(PathBuf::from);
-    root.unwrap_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")).join("training").join(name)
+    crate::fixtures::fixture("training").join(name)
 }
 
 /// A trainable copy of a checkpoint among the fixtures.
