@@ -1,6 +1,6 @@
 //! One open data directory.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -52,6 +52,12 @@ impl Database {
         let shared = Shared { catalog, registry, models, agents, functions, runtime_env };
         system::install(&shared).await?;
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// The functions that stand in FROM, by name, with the names of their arguments in positional order.
+    pub fn table_functions(&self) -> BTreeMap<&'static str, Vec<&'static str>> {
+        let names = |function: &Arc<dyn TableFunction>| function.parameters().iter().map(|parameter| parameter.name).collect();
+        self.shared.functions.iter().map(|(name, function)| (*name, names(function))).collect()
     }
 
     /// A session with its own settings; sessions of one database see the same tables, models and agents.

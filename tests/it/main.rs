@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 mod architecture;
+mod manual;
 mod real_data;
 mod resume;
 mod script;

@@ -71,7 +71,9 @@ impl ScalarUDFImpl for StepPrompt {
             let state = *known.get(states.value(row)).ok_or_else(|| unknown_state(states.value(row), protocol.as_ref()))?;
             let shown = if passages.is_null(row) { vec![] } else { shown_passages(passages.value(row).as_string::<i32>()) };
             let thoughts = if thoughts.is_null(row) { "" } else { thoughts.value(row) };
-            let context = context(state, questions.value(row), thoughts, shown);
+            let thoughts: Vec<Arc<str>> = thoughts.lines().map(Into::into).collect();
+            let query = thoughts.last().and_then(|thought| latest_query(protocol.as_ref(), thought));
+            let context = Context { question: questions.value(row).into(), state, steps: 0, thoughts, query, passages: shown.into() };
             rendered.push(Some(protocol.prompt(&prompts, &context)?));
         }
         Ok(ColumnarValue::Array(Arc::new(StringArray::from(rendered))))
@@ -83,15 +85,9 @@ fn shown_passages(texts: &StringArray) -> Vec<Passage> {
     texts.iter().flatten().map(passage).collect()
 }
 
-fn context(state: State, question: &str, thoughts: &str, passages: Vec<Passage>) -> Context {
-    Context {
-        question: question.into(),
-        state,
-        steps: 0,
-        thoughts: thoughts.lines().map(Into::into).collect(),
-        query: None,
-        passages: passages.into(),
-    }
+/// What a thought asks the retriever for.
+fn latest_query(protocol: &dyn Protocol, thought: &str) -> Option<Arc<str>> {
+    protocol.parse(State::Reasoning, thought).action.query().map(Into::into)
 }
 
 fn unknown_state(name: &str, protocol: &dyn Protocol) -> Error {
