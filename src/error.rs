@@ -24,7 +24,7 @@ pub enum Error {
     UnknownOption { kind: &'static str, name: String, of: String, known: Vec<String> },
 
     /// An option, argument or setting out of its range or of the wrong form (22023).
-    #[error("{name} = {found} is out of range: expected {expected}")]
+    #[error("{name} = {found}: expected {expected}")]
     InvalidParameter { name: String, found: String, expected: String },
 
     /// A column that a statement needs and its query does not give (42703).
@@ -46,6 +46,10 @@ pub enum Error {
     /// The statement is right but the database is not ready for it: training without rows, search in an empty corpus (55000).
     #[error("{0}")]
     NotReady(String),
+
+    /// Another statement is at work on it (55006).
+    #[error("{0}")]
+    InUse(String),
 
     /// Valid, and not supported yet (0A000).
     #[error("{0}")]

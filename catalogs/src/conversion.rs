@@ -94,12 +94,21 @@ pub(crate) fn convert(table: &str, batch: &RecordBatch, schema: &SchemaRef) -> R
         });
     }
     for (column, field) in columns.iter().zip(schema.fields()) {
+        if has_null_element(column) {
+            return Err(Error::NullElement { table: table.to_owned(), column: field.name().clone() });
+        }
         if !field.is_nullable() && column.null_count() > 0 {
             return Err(Error::NotNull { table: table.to_owned(), column: field.name().clone() });
         }
     }
     let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
     Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
+}
+
+/// A vector that is not NULL but has a NULL in it: a search would read whatever number lies under it.
+fn has_null_element(column: &ArrayRef) -> bool {
+    let Some(vectors) = column.as_fixed_size_list_opt() else { return false };
+    vectors.values().null_count() > 0 && vectors.iter().flatten().any(|vector| vector.null_count() > 0)
 }
 
 fn convert_column(table: &str, column: &ArrayRef, field: &Field) -> Result<ArrayRef> {

@@ -38,6 +38,9 @@ pub enum Error {
     /// 23502.
     #[error("null value in column \"{column}\" of table \"{table}\", which is NOT NULL")]
     NotNull { table: String, column: String },
+    /// 22004.
+    #[error("a vector in column \"{column}\" of table \"{table}\" has a NULL among its numbers")]
+    NullElement { table: String, column: String },
     /// 23505. `key`: `(columns)=(values)` of the first row that repeats one.
     #[error("duplicate key {key} in table \"{table}\": its primary key is unique")]
     UniqueViolation { table: String, key: String },

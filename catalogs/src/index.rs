@@ -329,7 +329,7 @@ fn lance_params(index: &IndexDefinition, num_rows: u64) -> Result<Box<dyn IndexP
         IndexKind::IvfFlat => {
             let lists = number(index, "lists", 1, INDEX_PARTITIONS_MAX as usize)?;
             // The square root of the rows balances choosing a partition and reading it.
-            let lists = lists.unwrap_or_else(|| partitions(num_rows.isqrt()));
+            let lists = lists.unwrap_or_else(|| partitions(num_rows.isqrt())).min(partitions(num_rows));
             Box::new(VectorIndexParams::ivf_flat(lists, metric))
         }
         IndexKind::Bm25 => Box::new(text_params(index)?),

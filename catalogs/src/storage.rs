@@ -74,15 +74,15 @@ impl Storage {
         self.sync(&self.root)
     }
 
-    /// Tables of a schema that have at least one version. What a crash left half made is removed.
+    /// Tables of a schema. What a crash left half made has a temporary name and is removed. A table appears under its own by one rename, so
+    /// a folder of that name is never removed here; whatever is wrong with it shows when it is opened.
     pub(crate) fn tables(&self, schema: &str) -> Result<Vec<String>> {
         let directory = self.root.join(to_directory("schema", schema)?);
         let mut tables = Vec::new();
         for (folder, path) in folders(&directory)? {
             let table = folder.strip_suffix(TABLE_SUFFIX).and_then(from_directory);
             match table {
-                Some(table) if has_manifest(&path) => tables.push(table),
-                Some(_) => self.remove_folder(&path)?,
+                Some(table) => tables.push(table),
                 None if folder.starts_with(TEMPORARY_PREFIX) => self.remove_folder(&path)?,
                 None => {}
             }
@@ -118,9 +118,6 @@ impl Storage {
 
     /// Removes the folder of a table: it loses its name first, so that a crash does not leave half a table.
     pub(crate) fn remove_table(self: &Arc<Self>, schema: &str, directory: &Path) -> Result<()> {
-        if !has_manifest(directory) {
-            return Err(Error::io(directory, io::Error::other("not removed: it is not a table")));
-        }
         let grave = self.temporary(schema)?;
         let path = grave.path.clone().expect("a new guard has its path");
         fs::rename(directory, &path).map_err(|source| Error::io(directory, source))?;
@@ -233,11 +230,6 @@ fn folders(directory: &Path) -> Result<Vec<(String, PathBuf)>> {
     }
     folders.sort();
     Ok(folders)
-}
-
-fn has_manifest(dataset: &Path) -> bool {
-    let Ok(entries) = fs::read_dir(dataset.join("_versions")) else { return false };
-    entries.flatten().any(|entry| entry.path().extension().is_some_and(|extension| extension == "manifest"))
 }
 
 /// Lance takes a plain path as it is, without percent decoding, so spaces and signs in the root are safe.

@@ -17,6 +17,7 @@ use lance::datafusion::LanceTableProvider;
 use crate::append::AppendSink;
 use crate::names::nearest;
 use crate::pushdown::can_push_down;
+use crate::scan::{TableScanExec, without_metadata};
 use crate::state::{SchemaState, TableState};
 use crate::{Error, Result, TableDefinition};
 
@@ -30,6 +31,8 @@ pub struct Table {
     definition: Arc<TableDefinition>,
     constraints: Constraints,
     provider: Arc<LanceTableProvider>,
+    /// As queries see it.
+    query_schema: SchemaRef,
 }
 
 impl Table {
@@ -45,6 +48,7 @@ impl Table {
             dataset,
             definition: Arc::new(definition),
             constraints: Constraints::new_unverified(constraints),
+            query_schema: without_metadata(&provider.schema()),
             provider: Arc::new(provider),
         })
     }
@@ -108,7 +112,7 @@ impl Table {
 #[async_trait]
 impl TableProvider for Table {
     fn schema(&self) -> SchemaRef {
-        self.provider.schema()
+        Arc::clone(&self.query_schema)
     }
 
     fn constraints(&self) -> Option<&Constraints> {
@@ -126,7 +130,9 @@ impl TableProvider for Table {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        self.provider.scan(state, projection, filters, limit).await
+        let scan = self.provider.scan(state, projection, filters, limit).await?;
+        let name = format!("{}.{}@{}", self.schema_name(), self.name(), self.version());
+        Ok(Arc::new(TableScanExec::new(name, scan)))
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {

@@ -9,6 +9,7 @@
 //! no I/O here, no async, no planning.
 
 mod depth;
+mod dialect;
 mod error;
 mod name;
 mod options;

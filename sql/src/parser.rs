@@ -1,12 +1,12 @@
 //! A thin layer over sqlparser's parser: words that are no keywords there (`MODEL`, `ROLLOUTS`), names folded as in Postgres,
 //! errors with their place.
 
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::{self, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::ast::{self, Ident, ObjectName, Query};
 use crate::depth::check_chains;
+use crate::dialect::RolloutDialect;
 use crate::error::{Error, Result, char_offset};
 use crate::name::{fold, is_reserved};
 use crate::rewrite::rewrite;
@@ -14,7 +14,7 @@ use crate::rewrite::rewrite;
 /// Levels of parentheses and subqueries that are followed; sqlparser's own default of 50 is short for generated SQL.
 const NESTING_MAX: usize = 128;
 
-static DIALECT: PostgreSqlDialect = PostgreSqlDialect {};
+static DIALECT: RolloutDialect = RolloutDialect::new();
 
 /// Reads one text from left to right.
 pub(crate) struct Parser<'a> {

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use crate::ast::{
     CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query,
-    Select, SetExpr, Value, VisitMut, VisitorMut,
+    Select, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
 };
 use crate::depth::{DEPTH_MAX, balance};
 use crate::error::{Error, Result};
@@ -48,6 +48,17 @@ impl VisitorMut for Rewriter {
                 format!("write CREATE TABLE {} AS SELECT ...", into.name),
             ))),
             None => ControlFlow::Continue(()),
+        }
+    }
+
+    /// DataFusion would read the whole table.
+    fn pre_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<Self::Break> {
+        match relation {
+            TableFactor::Table { sample: Some(_), .. } | TableFactor::Derived { sample: Some(_), .. } => {
+                let instead = "write WHERE random() < 0.1, or ORDER BY random() LIMIT n";
+                ControlFlow::Break(Box::new(Error::not_supported_but("TABLESAMPLE", instead)))
+            }
+            _ => ControlFlow::Continue(()),
         }
     }
 

@@ -277,15 +277,15 @@ mod tests {
     #[test]
     fn errors_say_what_would_be_right() {
         use Value::{Bool, Float, Int, Text};
-        agent_error("k", Int(0), expect!["k = 0 is out of range: expected an integer from 1 to 1000"]);
-        agent_error("k", Int(i64::MIN), expect!["k = -9223372036854775808 is out of range: expected an integer from 1 to 1000"]);
-        agent_error("max_steps", Int(65), expect!["max_steps = 65 is out of range: expected an integer from 1 to 64"]);
+        agent_error("k", Int(0), expect!["k = 0: expected an integer from 1 to 1000"]);
+        agent_error("k", Int(i64::MIN), expect!["k = -9223372036854775808: expected an integer from 1 to 1000"]);
+        agent_error("max_steps", Int(65), expect!["max_steps = 65: expected an integer from 1 to 64"]);
         agent_error("k", Text("3".into()), expect!["option k is the text '3', expected an integer"]);
-        agent_error("temperature", Float(-0.1), expect!["temperature = -0.1 is out of range: expected a number from 0 (greedy) to 100"]);
-        agent_error("temperature", Float(f64::NAN), expect!["temperature = NaN is out of range: expected a number from 0 (greedy) to 100"]);
+        agent_error("temperature", Float(-0.1), expect!["temperature = -0.1: expected a number from 0 (greedy) to 100"]);
+        agent_error("temperature", Float(f64::NAN), expect!["temperature = NaN: expected a number from 0 (greedy) to 100"]);
         agent_error("policy", Bool(true), expect!["option policy is the boolean true, expected a text"]);
-        agent_error("policy", Text(" ".into()), expect!["policy = '' is out of range: expected a name"]);
-        agent_error("retriever", Text("bm25".into()), expect!["retriever = 'bm25' is out of range: expected 'text', 'vector' or 'hybrid'"]);
+        agent_error("policy", Text(" ".into()), expect!["policy = '': expected a name"]);
+        agent_error("retriever", Text("bm25".into()), expect!["retriever = 'bm25': expected 'text', 'vector' or 'hybrid'"]);
         agent_error(
             "max_step",
             Int(1),
@@ -293,10 +293,10 @@ mod tests {
                 r#"unknown option "max_step" of an agent; did you mean "max_steps"?; it has: policy, corpus, retriever, k, protocol, prompts, max_steps, max_tokens, temperature, top_p, seed"#
             ]],
         );
-        search_error("alpha", Int(0), expect!["alpha = 0 is out of range: expected a number above 0 and at most 1"]);
-        search_error("alpha", Float(1.01), expect!["alpha = 1.01 is out of range: expected a number above 0 and at most 1"]);
-        search_error("exploration", Float(-1.0), expect!["exploration = -1 is out of range: expected a number of at least 0"]);
-        search_error("simulations", Int(0), expect!["simulations = 0 is out of range: expected an integer from 1 to 1000000"]);
+        search_error("alpha", Int(0), expect!["alpha = 0: expected a number above 0 and at most 1"]);
+        search_error("alpha", Float(1.01), expect!["alpha = 1.01: expected a number above 0 and at most 1"]);
+        search_error("exploration", Float(-1.0), expect!["exploration = -1: expected a number of at least 0"]);
+        search_error("simulations", Int(0), expect!["simulations = 0: expected an integer from 1 to 1000000"]);
     }
 
     #[test]
@@ -316,8 +316,7 @@ mod tests {
     #[test]
     fn an_agent_needs_a_policy_and_a_corpus() {
         let mut options = AgentOptions { policy: "tinyhop".to_owned(), ..AgentOptions::default() };
-        expect!["corpus = (not set) is out of range: expected the name of a table"]
-            .assert_eq(&options.check_complete().unwrap_err().to_string());
+        expect!["corpus = (not set): expected the name of a table"].assert_eq(&options.check_complete().unwrap_err().to_string());
         options.corpus = "wiki".to_owned();
         options.check_complete().unwrap();
     }

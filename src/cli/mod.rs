@@ -43,6 +43,22 @@ pub async fn run() -> ExitCode {
     }
 }
 
+/// Ctrl-C, or the polite end that a service manager asks for.
+async fn interrupted() {
+    use tokio::signal::unix::{SignalKind, signal};
+    let terminated = async {
+        match signal(SignalKind::terminate()) {
+            Ok(mut terminations) => terminations.recv().await,
+            Err(_) => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        // Without a handler there is nothing to wait for but the end of the process.
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminated => {}
+    }
+}
+
 fn print_error(error: &Error) {
     eprintln!("ERROR {}: {}", sqlstate::sqlstate(error), sqlstate::message(error));
 }

@@ -17,9 +17,10 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> Result<()> {
-    let database = Database::open(&arguments.data).await?;
     let address = PathBuf::from(arguments.listen.to_string());
     let listener = TcpListener::bind(arguments.listen).await.map_err(|source| Error::Io { path: address, source })?;
+    server::require_loopback(&listener)?;
+    let database = Database::open(&arguments.data).await?;
     eprintln!(
         "serving {} on {}; connect with: psql -h {} -p {} rolloutdb",
         arguments.data.display(),
@@ -27,9 +28,5 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         arguments.listen.ip(),
         arguments.listen.port()
     );
-    server::serve(database, listener, async {
-        // Without a signal handler there is nothing to wait for but the end of the process.
-        let _ = tokio::signal::ctrl_c().await;
-    })
-    .await
+    server::serve(database, listener, super::interrupted()).await
 }

@@ -4,14 +4,15 @@ use std::io::Read;
 use std::path::PathBuf;
 
 use arrow::array::RecordBatch;
+use arrow::json::writer::LineDelimited;
 use arrow::util::pretty::pretty_format_batches_with_schema;
 use clap::ValueEnum;
 use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
-use rolloutdb::engine::Response;
+use rolloutdb::engine::{Response, nested_as_text};
 use rolloutdb::{Database, Error, Result, Session};
 
-use super::show_notices;
+use super::{interrupted, show_notices};
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -45,7 +46,10 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         let run = async { print(session.execute(&statement, vec![]).await?, arguments.format).await };
         tokio::select! {
             result = run => result?,
-            _ = tokio::signal::ctrl_c() => return Err(Error::Cancelled("the statement")),
+            () = interrupted() => {
+                database.settle().await;
+                return Err(Error::Cancelled("the statement"));
+            }
         }
     }
     Ok(())
@@ -83,7 +87,7 @@ async fn print(response: Response, format: Format) -> Result<()> {
             println!("{table}\n({count} row{})", if count == 1 { "" } else { "s" });
         }
         Format::Json => {
-            let mut writer = arrow::json::LineDelimitedWriter::new(std::io::stdout());
+            let mut writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(std::io::stdout());
             for batch in &batches {
                 writer.write(batch).map_err(DataFusionError::from)?;
             }
@@ -92,7 +96,7 @@ async fn print(response: Response, format: Format) -> Result<()> {
         Format::Csv => {
             let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(std::io::stdout());
             for batch in &batches {
-                writer.write(batch).map_err(DataFusionError::from)?;
+                writer.write(&nested_as_text(batch)?).map_err(DataFusionError::from)?;
             }
         }
     }

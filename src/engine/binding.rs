@@ -22,15 +22,32 @@ use crate::models::{Finish, GenerateRequest, Policy, Runtime};
 /// Unknown model, table, protocol or prompt set; [`Error::NotReady`] for an empty corpus or one that the retriever cannot search.
 pub async fn bind(options: &AgentOptions, catalog: &Arc<Catalog>, models: &Arc<Runtime>) -> Result<Agent> {
     options.check_complete()?;
-    let (schema, table) = super::apply::planner::split_table_name(&options.corpus);
-    let corpus = catalog.table(&schema, &table).await?;
-    if corpus.row_count().await? == 0 {
+    let retriever = corpus_retriever(options, catalog, models).await?;
+    if retriever.retrieval.table().row_count().await? == 0 {
         return Err(Error::NotReady(format!("corpus \"{}\" is empty; load passages with COPY or INSERT first", options.corpus)));
     }
     let policy = models.policy(&options.policy).await?;
-    let retriever = CorpusRetriever::new(corpus, options.retriever, Arc::clone(models))?;
     let prompts = prompt_rows(catalog).await?;
     Agent::new(Arc::new(LocalPolicy(policy)), Arc::new(retriever), &prompts, options)
+}
+
+/// Checks that the corpus can be searched as the options say and that the prompt set is there, before anything runs. An empty corpus is no
+/// error yet.
+///
+/// # Errors
+/// As [`bind`].
+pub async fn check(options: &AgentOptions, catalog: &Arc<Catalog>, models: &Arc<Runtime>) -> Result<()> {
+    options.check_complete()?;
+    corpus_retriever(options, catalog, models).await?;
+    let protocol = agent::protocol::protocol(&options.protocol)?;
+    agent::PromptSet::from_rows(&options.prompts, protocol.as_ref(), &prompt_rows(catalog).await?)?;
+    Ok(())
+}
+
+async fn corpus_retriever(options: &AgentOptions, catalog: &Arc<Catalog>, models: &Arc<Runtime>) -> Result<CorpusRetriever> {
+    let (schema, table) = super::apply::planner::split_table_name(&options.corpus);
+    let corpus = catalog.table(&schema, &table).await?;
+    CorpusRetriever::new(corpus, options.retriever, Arc::clone(models))
 }
 
 /// Every row of `rollout.prompts`.

@@ -1,12 +1,13 @@
 //! One open data directory.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use datafusion::execution::memory_pool::FairSpillPool;
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use rolloutdb_catalogs::Catalog;
+use tokio_util::task::TaskTracker;
 
 use super::apply::planner::TableFunction;
 use super::session::Session;
@@ -33,6 +34,10 @@ pub(super) struct Shared {
     pub agents: AgentRegistry,
     pub functions: Arc<HashMap<&'static str, Arc<dyn TableFunction>>>,
     pub runtime_env: Arc<RuntimeEnv>,
+    /// Tables that a GENERATE ROLLOUTS writes to now.
+    pub rollout_targets: Mutex<HashSet<String>>,
+    /// Commits that go on after their statement was cancelled.
+    pub tasks: TaskTracker,
 }
 
 impl Database {
@@ -49,9 +54,17 @@ impl Database {
         let runtime_env =
             RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(memory_budget()))).build_arc().map_err(Error::from)?;
         let functions = Arc::new(function::table_functions(&catalog, &models, &agents));
-        let shared = Shared { catalog, registry, models, agents, functions, runtime_env };
+        let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
+        let shared = Shared { catalog, registry, models, agents, functions, runtime_env, rollout_targets, tasks };
         system::install(&shared).await?;
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Waits for what cancelled statements still have to commit: to be called before the process ends.
+    pub async fn settle(&self) {
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+        self.shared.tasks.reopen();
     }
 
     /// The functions that stand in FROM, by name, with the names of their arguments in positional order.

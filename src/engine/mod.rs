@@ -14,14 +14,17 @@
 mod agents;
 mod apply;
 mod binding;
+mod correlated;
 mod database;
 mod files;
 mod function;
+mod fusion;
 mod macros;
 mod options;
 mod planning;
 mod progress;
 mod retrieval;
+mod retrieval_columns;
 mod session;
 mod session_catalog;
 mod statement;
@@ -30,5 +33,6 @@ mod typing;
 
 pub use agents::{AgentDefinition, AgentRegistry};
 pub use database::Database;
+pub use files::nested_as_text;
 pub use progress::{Notice, Severity};
 pub use session::{Description, Response, Session, TransactionStatus};

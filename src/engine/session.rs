@@ -15,6 +15,7 @@ use rolloutdb_sql::Statement;
 
 use super::apply::extract::ExtractModelCalls;
 use super::apply::lateral::ResolveLateral;
+use super::correlated::DistinctSubqueryColumns;
 use super::database::Database;
 use super::planning::RolloutQueryPlanner;
 use super::progress::{NoticeSink, Notices};
@@ -58,6 +59,21 @@ pub struct Description {
     pub parameters: Vec<Option<DataType>>,
 }
 
+/// A statement whose future is dropped: it was cancelled, and whether it has committed is not known.
+struct Unfinished<'a> {
+    session: &'a Session,
+    statement: &'a Statement,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        if statement::writes(self.statement) {
+            self.session.inner.has_written.store(true, Ordering::Relaxed);
+        }
+        self.session.fail_transaction();
+    }
+}
+
 /// What a statement gave.
 pub enum Response {
     /// Rows; `tag` is the first word of the command tag (`SELECT`, `EXPLAIN`, `TRAIN`).
@@ -66,18 +82,22 @@ pub enum Response {
     Done { tag: String },
 }
 
+fn default_config() -> SessionConfig {
+    SessionConfig::new()
+        .with_default_catalog_and_schema(CATALOG_NAME, DEFAULT_SCHEMA)
+        .with_create_default_catalog_and_schema(false)
+        .with_information_schema(true)
+        .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false)
+}
+
 impl Session {
     pub(super) fn new(database: Database) -> Self {
-        let config = SessionConfig::new()
-            .with_default_catalog_and_schema(CATALOG_NAME, DEFAULT_SCHEMA)
-            .with_create_default_catalog_and_schema(false)
-            .with_information_schema(true)
-            .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false);
-        let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> = vec![Arc::new(ResolveLateral)];
+        let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> =
+            vec![Arc::new(ResolveLateral), Arc::new(DistinctSubqueryColumns)];
         analyzer_rules.extend(Analyzer::new().rules);
         analyzer_rules.push(Arc::new(ExtractModelCalls));
         let mut state = SessionStateBuilder::new()
-            .with_config(config)
+            .with_config(default_config())
             .with_runtime_env(Arc::clone(&database.shared.runtime_env))
             .with_default_features()
             .with_analyzer_rules(analyzer_rules)
@@ -132,28 +152,31 @@ impl Session {
         if self.transaction_status() == TransactionStatus::Failed && !matches!(statement, Statement::Rollback | Statement::Commit) {
             return Err(Error::TransactionAborted);
         }
+        let unfinished = Unfinished { session: self, statement };
         let result = statement::execute(self, statement, &parameters).await.map(|response| self.watched(response));
-        if result.is_ok() && statement::writes(statement) {
+        std::mem::forget(unfinished);
+        if statement::writes(statement) && (result.is_ok() || statement::commits_in_parts(statement)) {
             self.inner.has_written.store(true, Ordering::Relaxed);
         }
-        if result.is_err() && self.transaction_status() == TransactionStatus::InTransaction {
-            self.set_transaction_status(TransactionStatus::Failed);
+        if result.is_err() {
+            self.fail_transaction();
         }
         result
+    }
+
+    /// After an error the transaction, if there is one, takes no more statements. [`Self::execute`] and its rows see to that themselves; the
+    /// server calls it for errors before them, of parsing or describing.
+    pub fn fail_transaction(&self) {
+        if self.transaction_status() == TransactionStatus::InTransaction {
+            self.set_transaction_status(TransactionStatus::Failed);
+        }
     }
 
     /// An error among the rows fails the transaction as one before them does.
     fn watched(&self, response: Response) -> Response {
         let Response::Rows { stream, tag } = response else { return response };
         let session = self.clone();
-        let watched = RecordBatchStreamAdapter::new(
-            stream.schema(),
-            stream.inspect_err(move |_| {
-                if session.transaction_status() == TransactionStatus::InTransaction {
-                    session.set_transaction_status(TransactionStatus::Failed);
-                }
-            }),
-        );
+        let watched = RecordBatchStreamAdapter::new(stream.schema(), stream.inspect_err(move |_| session.fail_transaction()));
         Response::Rows { stream: Box::pin(watched), tag }
     }
 
@@ -176,6 +199,7 @@ impl Session {
     }
 
     pub(super) fn clear_settings(&self) {
+        *self.inner.context.state_ref().write().config_mut().options_mut() = default_config().options().as_ref().clone();
         self.inner.settings.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 

@@ -73,6 +73,14 @@ impl Decoder {
         Self::new(config, tensors, trainable)
     }
 
+    /// Loads a trainable decoder onto the CPU, see [`Self::load`].
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_trainable(directory: &Path) -> Result<Self> {
+        Self::load(directory, &Device::Cpu, true)
+    }
+
     /// A trainable decoder with weights from N(0, 0.02²), norms 1 and biases 0; the same seed gives the same weights.
     ///
     /// # Errors

@@ -21,6 +21,8 @@ use crate::value::Value;
 const INFO_FILE: &str = "model.json";
 const STAGE_PREFIX: &str = ".stage-";
 const DROPPED_PREFIX: &str = ".dropped-";
+/// `.last-version-NAME` holds the last version of a dropped model.
+const LAST_VERSION_PREFIX: &str = ".last-version-";
 const NAME_LEN_MAX: usize = 63;
 
 /// What a model is for.
@@ -195,7 +197,7 @@ impl Registry {
         Ok(models)
     }
 
-    /// Removes all versions of a model.
+    /// Removes all versions of a model. Their numbers are not given again: rollouts and metrics go on naming the versions that made them.
     ///
     /// # Errors
     /// [`Error::UnknownObject`], [`Error::Io`].
@@ -204,12 +206,42 @@ impl Registry {
         if check_name(name).is_err() || !directory.exists() {
             return Err(Error::UnknownObject { kind: "model", name: name.to_owned(), known: self.names()? });
         }
+        let last_version = self.next_version(name)? - 1;
+        let mark = self.last_version_mark(name);
+        std::fs::write(&mark, last_version.to_string()).map_err(|source| io(&mark, source))?;
+        sync(&mark)?;
         // One rename takes the model away whole; a crash during the removal is cleaned up by the next open.
         let grave = self.temporary(DROPPED_PREFIX)?;
         let target = grave.path().join(name);
         std::fs::rename(&directory, &target).map_err(|source| io(&directory, source))?;
         sync(&self.root)?;
         grave.close().map_err(|source| io(&target, source))
+    }
+
+    fn last_version_mark(&self, name: &str) -> PathBuf {
+        self.root.join(format!("{LAST_VERSION_PREFIX}{name}"))
+    }
+
+    /// After the newest version, and after those of dropped models of this name.
+    fn next_version(&self, name: &str) -> Result<u32> {
+        let mark = self.last_version_mark(name);
+        let dropped = match std::fs::read_to_string(&mark) {
+            Ok(text) => {
+                let damaged = || Error::Damaged { path: mark.clone(), reason: format!("\"{text}\" is no version") };
+                text.trim().parse::<u32>().map_err(|_| damaged())?
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+            Err(source) => return Err(io(&mark, source)),
+        };
+        Ok(self.versions(name)?.last().copied().unwrap_or(0).max(dropped) + 1)
+    }
+
+    /// Whether a model can have this name: to be asked before hours of training, not after.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] with the rule.
+    pub fn check_name(&self, name: &str) -> Result<()> {
+        check_name(name)
     }
 
     /// A directory on the same disk for the files of a new version.
@@ -240,11 +272,10 @@ impl Registry {
         must_be_new: bool,
     ) -> Result<ModelInfo> {
         let _taken = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
-        let newest = self.versions(name)?.last().copied();
-        if must_be_new && newest.is_some() {
+        if must_be_new && !self.versions(name)?.is_empty() {
             return Err(Error::DuplicateObject { kind: "model", name: name.to_owned() });
         }
-        let version = newest.unwrap_or(0) + 1;
+        let version = self.next_version(name)?;
         let home = self.root.join(name);
         let info = ModelInfo {
             name: name.to_owned(),

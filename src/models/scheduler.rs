@@ -105,8 +105,10 @@ impl Scheduler {
         let mut waiting = std::mem::take(&mut self.waiting);
         while let Some(job) = waiting.pop_front() {
             if !self.has_room(&job.request) {
+                // Those behind it wait too, however short: otherwise a long request could wait for ever.
                 self.waiting.push_back(job);
-                continue;
+                self.waiting.append(&mut waiting);
+                return;
             }
             match self.start(job) {
                 Ok(row) => self.running.push(row),

@@ -97,7 +97,7 @@ impl ExtendedQueryHandler for Connection {
         {
             return Err(client_error("42P03", format!("portal \"{portal}\" already exists")));
         }
-        check_counts(&message, &statement.statement.description)?;
+        check_counts(&message, &statement.statement.description).inspect_err(|_| self.session.fail_transaction())?;
         client.portal_store().put_portal(Arc::new(Portal::try_new(&message, statement)?));
         client.put(PgWireBackendMessage::BindComplete(BindComplete::new())).await
     }

@@ -54,6 +54,7 @@ pub async fn serve(database: Database, listener: TcpListener, shutdown: impl Fut
     server.stop.cancel();
     server.connections.close();
     server.connections.wait().await;
+    server.database.settle().await;
     Ok(())
 }
 
@@ -87,7 +88,9 @@ async fn after_grace(stop: &CancellationToken) {
     tokio::time::sleep(SHUTDOWN_GRACE).await;
 }
 
-fn require_loopback(listener: &TcpListener) -> Result<()> {
+/// # Errors
+/// [`Error::NotSupported`] for an address that others can reach: there is no authentication yet.
+pub fn require_loopback(listener: &TcpListener) -> Result<()> {
     let address = listener.local_addr().map_err(|source| Error::Io { path: PathBuf::from("listening socket"), source })?;
     if address.ip().is_loopback() {
         return Ok(());

@@ -24,5 +24,5 @@ pub mod sqlstate;
 mod startup;
 mod vector;
 
-pub use listener::serve;
+pub use listener::{require_loopback, serve};
 pub use sqlstate::sqlstate;

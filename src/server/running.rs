@@ -52,11 +52,12 @@ impl Connection {
     ///
     /// A panic in `work` costs the client this statement, not the connection.
     pub(super) async fn uninterrupted<T>(&self, work: impl Future<Output = PgWireResult<T>>) -> PgWireResult<T> {
-        tokio::select! {
+        let outcome = tokio::select! {
             biased;
             reason = self.interrupted() => Err(reason),
             outcome = AssertUnwindSafe(work).catch_unwind() => outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
-        }
+        };
+        outcome.inspect_err(|_| self.session.fail_transaction())
     }
 
     pub(super) async fn running<'a, O: Outbox>(&'a self, client: &'a mut O) -> Running<'a, O> {

@@ -38,7 +38,7 @@ impl Schedule {
 /// The learning rate as a function of the step.
 ///
 /// Equal to `get_cosine_schedule_with_warmup` and its siblings of Hugging Face transformers, so that published settings mean
-/// the same here. In particular the first step of a run with a warm-up has the learning rate 0.
+/// the same here, but for a run that would be all warm-up. In particular the first step of a run with a warm-up has the learning rate 0.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LearningRate {
     peak: f64,
@@ -48,9 +48,10 @@ pub struct LearningRate {
 }
 
 impl LearningRate {
-    /// `warmup_ratio` (0 to 1) of `num_steps`, rounded up, warm up to `peak`.
+    /// `warmup_ratio` (0 to 1) of `num_steps`, rounded up, warm up to `peak`; but not all of them, as it would be for a run of one step,
+    /// which would then learn nothing.
     pub fn new(peak: f64, warmup_ratio: f64, num_steps: usize, schedule: Schedule) -> Self {
-        let num_warmup_steps = ((warmup_ratio * num_steps as f64).ceil() as usize).min(num_steps);
+        let num_warmup_steps = ((warmup_ratio * num_steps as f64).ceil() as usize).min(num_steps.saturating_sub(1));
         Self { peak, num_warmup_steps, num_steps, schedule }
     }
 

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
 
 use super::adamw::{AdamW, AdamWOptions, clip_scale};
 use super::batch::Batch;
@@ -92,7 +92,8 @@ pub(crate) fn train(
             let metrics = trainer.step(objective, index, &step_plan)?;
             report(StepMetrics { step: index + 1, num_steps, metrics })?;
         }
-        Ok(())
+        // The loss of a step is of the weights before it; nothing else would see what the last step made.
+        trainer.check_weights(num_steps)
     };
     with_deep_stack(work, &mut |metrics| observer(&metrics))
 }
@@ -124,6 +125,16 @@ impl Trainer<'_> {
             ("tokens_per_s", num_tokens as f64 / seconds),
         ]);
         Ok(metrics)
+    }
+}
+
+impl Trainer<'_> {
+    fn check_weights(&self, step: usize) -> Result<()> {
+        for weights in self.decoder.parameters().values() {
+            let sum = weights.as_tensor().to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
+            check_finite(step, "sum of a weight matrix", sum)?;
+        }
+        Ok(())
     }
 }
 

@@ -29,8 +29,9 @@ async fn build_world(session: &Session) -> Result<()> {
 
 const GENERATE: &str = "WITH (simulations = 4, children = 2, max_depth = 6, temperature = 1.0, seed = 5)";
 
-/// Columns that a rerun reproduces: everything but the clock.
-const TREE: &str = "SELECT question_id, node_id, parent_id, action, response, visit_count, q_value, process_reward FROM run ORDER BY 1, 2";
+/// Columns that a rerun reproduces: everything but the clock, and what a cache happened to hold.
+const TREE: &str = "SELECT question_id, node_id, parent_id, depth, state, action, prompt, response, query, evidence, answer, passage_ids, visit_count, \
+    value_sum, process_reward, outcome_reward, is_terminal, token_ids, token_logprobs, prompt_tokens, generated_tokens FROM run ORDER BY 1, 2";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_keeps_everything_and_rollouts_go_on() -> Result<()> {
@@ -57,6 +58,42 @@ async fn a_restart_keeps_everything_and_rollouts_go_on() -> Result<()> {
     batches(&session, &rest).await?;
     let in_one_go = batches(&session, TREE).await?;
     assert_eq!(text(&resumed), text(&in_one_go), "the same seed gives the same trees, resumed or not");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_rollouts_keep_what_is_finished_and_no_other_statement_joins_in() -> Result<()> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let database = Database::open(directory.path()).await?;
+    let session = database.session();
+    build_world(&session).await?;
+    let with = |concurrency: usize| GENERATE.replace("seed = 5", &format!("seed = 5, concurrency = {concurrency}"));
+    let one_by_one = format!("GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT * FROM more) {}", with(1));
+    batches(&session, "CREATE TABLE more AS SELECT * FROM hopworld_questions(seed => 3, count => 40)").await?;
+    let mut running = Box::pin(batches(&session, &one_by_one));
+    let other = database.session();
+    let kept = loop {
+        tokio::select! {
+            _ = &mut running => panic!("the statement ended before it could be cancelled"),
+            () = tokio::time::sleep(std::time::Duration::from_millis(200)) => {}
+        }
+        // Until the statement has made it, there is no table.
+        if let Ok(kept @ 1..) = count(&other, "SELECT count(DISTINCT question_id) FROM run").await {
+            break kept;
+        }
+    };
+    let refused = batches(&other, &one_by_one).await.expect_err("the first statement has the table");
+    assert_eq!(rolloutdb::server::sqlstate(&refused), "55006", "{refused}");
+    drop(running);
+    database.settle().await;
+    let after = count(&other, "SELECT count(DISTINCT question_id) FROM run").await?;
+    assert!((kept..40).contains(&after), "{kept} trees were committed before the cancel, {after} after it");
+    let at_once = one_by_one.replace(&with(1), &with(16));
+    batches(&session, &at_once).await?;
+    let resumed = batches(&session, TREE).await?;
+    batches(&session, "DROP TABLE run").await?;
+    batches(&session, &at_once).await?;
+    assert_eq!(text(&resumed), text(&batches(&session, TREE).await?), "cancelled or not, one at a time or sixteen: the same trees");
     Ok(())
 }
 

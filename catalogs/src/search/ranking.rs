@@ -6,11 +6,18 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::compute::take;
-use arrow::datatypes::{Field, Schema};
+use arrow::datatypes::{DataType, Field, Schema};
 use arrow::row::{RowConverter, Rows, SortField};
 use lance::dataset::ProjectionRequest;
 
 use crate::{Error, Result, Table};
+
+/// Lance's own column of row ids, which no table of ours can have: tells found rows apart where there is no key.
+pub(super) const ROW_ID: &str = "_rowid";
+
+pub(super) fn row_id_column(row_ids: &[u64]) -> (Field, ArrayRef) {
+    (Field::new(ROW_ID, DataType::UInt64, false), Arc::new(UInt64Array::from(row_ids.to_vec())))
+}
 
 /// A row and its rank: a smaller `distance` is better, then the smaller primary key, then the older row.
 #[derive(Debug, Clone, PartialEq)]

@@ -8,17 +8,16 @@ use arrow::datatypes::{DataType, Field, Float32Type, UInt64Type};
 use datafusion::logical_expr::Expr;
 use lance_index::scalar::FullTextSearchQuery;
 
-use super::ranking::{Hit, KeyRows};
+use super::ranking::{Hit, KeyRows, ROW_ID, row_id_column};
 use crate::{Error, IndexKind, Result, Table};
 
-const ROW_ID: &str = "_rowid";
 const SCORE: &str = "_score";
 /// Rows asked for beyond k, so that equal scores at the end can usually be ordered by key without asking again.
 const TIES_MIN: usize = 32;
 
 impl Table {
     /// The `k` rows whose `column` matches the words of `query` best: the table's columns and `score` (Float64, BM25,
-    /// larger is better), ordered by score, then primary key. Only rows with at least one of the words are in it. Any
+    /// larger is better) and `_rowid` (UInt64), ordered by score, then primary key. Only rows with at least one of the words are in it. Any
     /// text is a query; one without words (empty, punctuation, stop words only) has no rows.
     ///
     /// Rows written after the index was built are found too; their scores, until `optimize_indexes`, rest on the word
@@ -35,7 +34,7 @@ impl Table {
         };
         let row_ids: Vec<u64> = hits.iter().map(|hit| hit.row_id).collect();
         let score: ArrayRef = Arc::new(Float64Array::from_iter_values(hits.iter().map(|hit| -hit.distance)));
-        self.take_with(&row_ids, vec![(Field::new("score", DataType::Float64, false), score)]).await
+        self.take_with(&row_ids, vec![(Field::new("score", DataType::Float64, false), score), row_id_column(&row_ids)]).await
     }
 
     async fn check_text_column(&self, column: &str) -> Result<()> {

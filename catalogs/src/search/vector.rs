@@ -10,21 +10,23 @@ use lance::dataset::ProjectionRequest;
 use lance::dataset::scanner::Scanner;
 use lance_linalg::distance::{dot, l2};
 
-use super::ranking::{Hit, KeyRows, TopHits};
+use super::ranking::{Hit, KeyRows, ROW_ID, TopHits, row_id_column};
 use crate::index::is_vector;
 use crate::{Error, IndexKind, Metric, Result, Table};
 
-const ROW_ID: &str = "_rowid";
 /// Rows that an index proposes per row asked for: its distances are approximate, so the right ones may rank lower.
 const PROPOSALS_PER_HIT: usize = 4;
 const PROPOSALS_MIN: usize = 64;
 /// Partitions read per query. Lance's adaptive default starts at one, which loses too many neighbours.
 const NUM_PROBES: usize = 20;
 
+/// Products between two chances for other tasks of the worker: a few milliseconds.
+const PRODUCTS_AT_ONCE: usize = 8 << 20;
+
 impl Table {
     /// The `k` rows whose `column` is nearest to each query: the table's columns, `query_index` (Int32, position in
-    /// `queries`) and `distance` (Float64, as pgvector's `<->`, `<=>`, `<#>` by `metric`), ordered by query, distance,
-    /// primary key. Exactly min(k, rows that match `filter` and have a vector) rows per query.
+    /// `queries`), `distance` (Float64, as pgvector's `<->`, `<=>`, `<#>` by `metric`) and `_rowid` (UInt64), ordered by
+    /// query, distance, primary key. Exactly min(k, rows that match `filter` and have a vector) rows per query.
     ///
     /// `exact`: read every vector. Otherwise an index on the column for the same metric proposes rows, if there is one;
     /// a row that it does not propose can be missed, but the distances are right.
@@ -80,6 +82,7 @@ impl Table {
         let extra = vec![
             (Field::new("query_index", DataType::Int32, false), query_index),
             (Field::new("distance", DataType::Float64, false), distance),
+            row_id_column(&row_ids),
         ];
         self.take_with(&row_ids, extra).await
     }
@@ -113,8 +116,13 @@ impl VectorSearch<'_> {
         scanner.scan_in_order(false);
         let failed = |source| Error::storage(self.table.name(), source);
         let mut batches = scanner.try_into_stream().await.map_err(failed)?;
+        let width = queries.iter().map(Vec::len).sum::<usize>().max(1);
+        let rows_at_once = (PRODUCTS_AT_ONCE / width).max(1);
         while let Some(batch) = batches.try_next().await.map_err(failed)? {
-            self.rank(&batch, &measures, &mut tops)?;
+            for start in (0..batch.num_rows()).step_by(rows_at_once) {
+                self.rank(&batch.slice(start, rows_at_once.min(batch.num_rows() - start)), &measures, &mut tops)?;
+                tokio::task::yield_now().await;
+            }
         }
         Ok(tops.into_iter().map(TopHits::into_sorted).collect())
     }

@@ -35,10 +35,10 @@ pub fn node_definition() -> TableDefinition {
         required("policy_version", Int32, "Version of that model."),
         required("corpus_version", Int64, "Version of the corpus table that was searched."),
         optional("seed", Int64, "Seed of the sampling of this node; NULL at the root."),
-        optional("prompt_tokens", Int32, "Tokens of the prompt."),
-        optional("cached_tokens", Int32, "Tokens of the prompt whose keys and values were cached."),
-        optional("generated_tokens", Int32, "Tokens of the response."),
-        optional("latency_ms", Float64, "Time of the generation in milliseconds."),
+        optional("prompt_tokens", Int32, "Prompt tokens read at the node, equal samples and simulated completions included."),
+        optional("cached_tokens", Int32, "Those of them whose keys and values were cached; depends on what else ran."),
+        optional("generated_tokens", Int32, "Tokens sampled at the node, equal samples and simulated completions included."),
+        optional("latency_ms", Float64, "Time of all generations at the node in milliseconds."),
     ];
     define(columns, &["run", "question_id", "node_id"])
 }

@@ -124,16 +124,31 @@ async fn what_a_crash_left_is_invisible_and_goes_away() {
     let fixture = Fixture::new().await;
     fixture.create("kept", texts_definition()).await;
     let public = fixture.path().join("public");
-    for half_made in ["half.lance/data", ".tmp-1-0.lance/_versions", "empty.lance"] {
-        fs::create_dir_all(public.join(half_made)).unwrap();
-    }
-    fs::write(public.join("half.lance/data/x.lance"), "no manifest names this").unwrap();
+    fs::create_dir_all(public.join(".tmp-1-0.lance/_versions")).unwrap();
     fs::create_dir_all(public.join("notes")).unwrap();
     let fixture = fixture.restart().await;
     assert_eq!(fixture.catalog.tables("public").unwrap(), ["kept"]);
-    let mut left: Vec<_> = fs::read_dir(public).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    left.sort();
-    assert_eq!(left, ["kept.lance", "notes"], "only what is known to be ours is removed");
+    assert_eq!(folders(&public), ["kept.lance", "notes"], "only what is known to be ours is removed");
+}
+
+#[tokio::test]
+async fn a_table_without_its_versions_keeps_its_data_files() {
+    let fixture = Fixture::new().await;
+    let public = fixture.path().join("public");
+    fs::create_dir_all(public.join("lost.lance/data")).unwrap();
+    fs::write(public.join("lost.lance/data/x.lance"), "no manifest names this").unwrap();
+    let fixture = fixture.restart().await;
+    assert!(public.join("lost.lance/data/x.lance").exists(), "opening a database removes no data");
+    let lost = fixture.catalog.table("public", "lost").await;
+    assert!(matches!(lost, Err(Error::Damaged { .. })), "{lost:?}");
+    fixture.catalog.drop_table("public", "lost").await.unwrap();
+    assert_eq!(folders(&public), [""; 0]);
+}
+
+fn folders(directory: &std::path::Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
 }
 
 #[tokio::test]

@@ -162,7 +162,7 @@ async fn bad_searches_are_named_and_empty_ones_are_empty() {
     let table = fixture.create("t", passages_definition(2)).await;
     let search = async |column: &str, queries: &[Vec<f32>], k| table.vector_search(column, queries, k, Metric::L2, true, None).await;
     assert_eq!(search("embedding", &[vec![1.0, 2.0]], 3).await.unwrap().num_rows(), 0);
-    assert_eq!(search("embedding", &[], 3).await.unwrap().num_columns(), 5);
+    assert_eq!(search("embedding", &[], 3).await.unwrap().num_columns(), 6);
     assert_eq!(search("embedding", &[vec![1.0, 2.0]], 0).await.unwrap().num_rows(), 0);
     assert!(matches!(search("embeding", &[], 3).await, Err(Error::UnknownColumn { .. })));
     assert!(matches!(search("number", &[], 3).await, Err(Error::WrongType { .. })));

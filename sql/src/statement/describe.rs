@@ -1,8 +1,9 @@
-//! `DESCRIBE MODEL` and `DESCRIBE AGENT`; `DESCRIBE t` of a table is sqlparser's.
+//! `DESCRIBE [TABLE] t`, `DESCRIBE MODEL m` and `DESCRIBE AGENT a`.
 
 use std::fmt;
 
 use super::Statement;
+use crate::ast::ObjectName;
 use crate::error::Result;
 use crate::name::{Name, Reference};
 use crate::parser::Parser;
@@ -20,6 +21,12 @@ pub struct DescribeAgent {
     pub name: String,
 }
 
+/// `DESCRIBE [TABLE] t`
+#[derive(Debug, Clone, PartialEq)]
+pub struct DescribeTable {
+    pub name: ObjectName,
+}
+
 pub(super) fn parse(parser: &mut Parser) -> Result<Statement> {
     if parser.eat("DESCRIBE MODEL") || parser.eat("DESC MODEL") {
         let name = parser.reference("the model's name")?;
@@ -28,7 +35,9 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Statement> {
         let name = parser.name("the agent's name")?;
         Ok(Statement::DescribeAgent(DescribeAgent { name }))
     } else {
-        Statement::parse_ast(parser)
+        let _ = parser.eat("DESCRIBE TABLE") || parser.eat("DESC TABLE") || parser.eat("DESCRIBE") || parser.eat("DESC");
+        let name = parser.object_name("the table's name")?;
+        Ok(Statement::DescribeTable(DescribeTable { name }))
     }
 }
 
@@ -41,5 +50,11 @@ impl fmt::Display for DescribeModel {
 impl fmt::Display for DescribeAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DESCRIBE AGENT {}", Name(&self.name))
+    }
+}
+
+impl fmt::Display for DescribeTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DESCRIBE TABLE {}", self.name)
     }
 }

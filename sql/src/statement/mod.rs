@@ -31,7 +31,7 @@ pub use create_extension::CreateExtension;
 pub use create_index::CreateIndex;
 pub use create_model::CreateModel;
 pub use create_table::{ColumnDefinition, CreateTable};
-pub use describe::{DescribeAgent, DescribeModel};
+pub use describe::{DescribeAgent, DescribeModel, DescribeTable};
 pub use drop::{DropAgent, DropIndex, DropModel, DropTable};
 pub use explain::Explain;
 pub use generate_rollouts::GenerateRollouts;
@@ -58,6 +58,7 @@ pub enum Statement {
     /// `SHOW AGENTS`
     ShowAgents,
     DescribeAgent(DescribeAgent),
+    DescribeTable(DescribeTable),
     GenerateRollouts(GenerateRollouts),
     Train(Train),
     CreateTable(CreateTable),
@@ -247,6 +248,7 @@ impl Statement {
             Self::CreateAgent(_) => "CREATE AGENT",
             Self::DropAgent(_) => "DROP AGENT",
             Self::DescribeAgent(_) => "DESCRIBE AGENT",
+            Self::DescribeTable(_) => "DESCRIBE",
             Self::GenerateRollouts(_) => "GENERATE ROLLOUTS",
             Self::Train(_) => "TRAIN",
             Self::CreateTable(CreateTable { query: Some(_), .. }) => "CREATE TABLE AS",
@@ -284,6 +286,7 @@ impl fmt::Display for Statement {
             Self::DropAgent(statement) => statement.fmt(f),
             Self::ShowAgents => f.write_str("SHOW AGENTS"),
             Self::DescribeAgent(statement) => statement.fmt(f),
+            Self::DescribeTable(statement) => statement.fmt(f),
             Self::GenerateRollouts(statement) => statement.fmt(f),
             Self::Train(statement) => statement.fmt(f),
             Self::CreateTable(statement) => statement.fmt(f),

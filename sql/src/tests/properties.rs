@@ -108,6 +108,7 @@ fn definition() -> impl Strategy<Value = Statement> {
         (object_name(), any::<bool>()).prop_map(|(name, if_exists)| Statement::DropIndex(DropIndex { name, if_exists })),
         reference().prop_map(|name| Statement::DescribeModel(DescribeModel { name })),
         name().prop_map(|name| Statement::DescribeAgent(DescribeAgent { name })),
+        object_name().prop_map(|name| Statement::DescribeTable(DescribeTable { name })),
     ]
 }
 

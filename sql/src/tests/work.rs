@@ -337,6 +337,14 @@ fn distance_operators_bind_tighter_than_comparison() {
 }
 
 #[test]
+fn is_distinct_from_ends_before_and() {
+    check_grouping("x IS DISTINCT FROM y AND z = 1", expect!["[x IS DISTINCT FROM y AND [z = 1]]"]);
+    check_grouping("p AND x IS DISTINCT FROM y OR q", expect!["[[p AND x IS DISTINCT FROM y] OR q]"]);
+    check_grouping("x IS NOT DISTINCT FROM y + 1 AND z", expect!["[x IS NOT DISTINCT FROM y + 1 AND z]"]);
+    check_grouping("NOT x IS DISTINCT FROM y = z", expect!["NOT x IS DISTINCT FROM y = z"]);
+}
+
+#[test]
 fn other_statements() {
     check(
         "MERGE INTO t USING u ON t.a = u.a WHEN MATCHED THEN DELETE; TRUNCATE TABLE t",
@@ -347,10 +355,10 @@ fn other_statements() {
     check(
         "CREATE VIEW v AS SELECT 1; CREATE SCHEMA s; ALTER TABLE t ADD COLUMN a INT; DESCRIBE t",
         expect![[r#"
-        CREATE VIEW | CREATE VIEW v AS SELECT 1
-        CREATE SCHEMA | CREATE SCHEMA s
-        ALTER TABLE | ALTER TABLE t ADD COLUMN a INT
-        DESCRIBE | DESCRIBE t"#]],
+            CREATE VIEW | CREATE VIEW v AS SELECT 1
+            CREATE SCHEMA | CREATE SCHEMA s
+            ALTER TABLE | ALTER TABLE t ADD COLUMN a INT
+            DESCRIBE | DESCRIBE TABLE t"#]],
     );
     check(
         "PREPARE p AS SELECT $1; EXECUTE p(1); DEALLOCATE p",

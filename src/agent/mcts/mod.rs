@@ -93,14 +93,13 @@ fn score(answer: Option<&str>, question: &Question) -> f64 {
     answer.map_or(0.0, |answer| f1_score(answer, &golden_answers))
 }
 
-/// Reward of a completed trajectory: `score · alpha ^ steps`, in [0, 1].
+/// Reward of a completed trajectory: SPRE, the function that SQL has too: `score · alpha ^ steps`, in [0, 1].
 ///
 /// `steps` counts every policy call from the question to the end: thoughts, evidence extractions and the answer, those before
 /// the node that is valued too. So rewards of nodes at different depths can be compared, and of two trajectories with the same
 /// answer the shorter one scores higher.
 fn reward(score: f64, steps: usize, alpha: f64) -> f64 {
-    // A trajectory has at most 64 steps.
-    score * alpha.powi(i32::try_from(steps).unwrap_or(i32::MAX))
+    rolloutdb_udfs::search::spre(score, steps as f64, alpha)
 }
 
 fn no_golden_answers(question: &Question) -> Error {

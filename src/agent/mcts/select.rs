@@ -21,11 +21,11 @@ pub fn can_expand(tree: &SearchTree, leaf: usize, max_depth: usize) -> bool {
     !tree.is_terminal(leaf) && tree.depth[leaf] < max_depth && is_valued
 }
 
-/// Upper confidence bound for trees: `Q + exploration · sqrt(ln N_parent / N)`, infinite for a node without visits.
+/// Upper confidence bound for trees, the function that SQL has too; infinite for a node without visits.
 fn uct_score(tree: &SearchTree, node: usize, exploration: f64) -> f64 {
     let Some(q_value) = tree.q_value(node) else { return f64::INFINITY };
     let parent_visits = tree.parent_id[node].map_or(1, |parent| tree.visit_count[parent].max(1));
-    q_value + exploration * ((parent_visits as f64).ln() / tree.visit_count[node] as f64).sqrt()
+    rolloutdb_udfs::search::uct_score(q_value, tree.visit_count[node] as f64, parent_visits as f64, exploration)
 }
 
 fn best_child(tree: &SearchTree, node: usize, exploration: f64) -> Option<usize> {

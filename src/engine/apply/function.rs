@@ -14,7 +14,7 @@ pub trait ApplyFunction: Debug + Send + Sync {
     /// The name in SQL and in EXPLAIN.
     fn name(&self) -> &str;
 
-    /// Everything that distinguishes this call from another of the same name, besides the arguments: table, agent, `k` and other constants.
+    /// What EXPLAIN shows besides the arguments: table, agent, `k`.
     fn details(&self) -> String {
         String::new()
     }

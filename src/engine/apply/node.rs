@@ -64,14 +64,19 @@ impl Apply {
         format!("{}({})", self.function.name(), parts.join(", "))
     }
 
-    fn identity(&self) -> (&str, String, &[Expr], &[String], bool) {
-        (self.function.name(), self.function.details(), &self.arguments, &self.column_names, self.is_outer)
+    fn identity(&self) -> (&str, &[Expr], &[String], bool) {
+        (self.function.name(), &self.arguments, &self.column_names, self.is_outer)
     }
 }
 
+/// Copies of a plan share its functions. Two calls in a text are never the same one, so that the optimiser cannot take one for the other
+/// whatever their options are.
 impl PartialEq for Apply {
     fn eq(&self, other: &Self) -> bool {
-        self.identity() == other.identity() && self.input == other.input && self.schema == other.schema
+        Arc::ptr_eq(&self.function, &other.function)
+            && self.identity() == other.identity()
+            && self.input == other.input
+            && self.schema == other.schema
     }
 }
 

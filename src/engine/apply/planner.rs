@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
@@ -105,18 +106,26 @@ impl Arguments {
     /// # Errors
     /// [`Error::InvalidParameter`] if it is smaller.
     pub fn integer(&self, name: &str, default: i64, minimum: i64) -> Result<i64> {
+        self.integer_within(name, default, minimum..=i64::MAX)
+    }
+
+    /// An integer constant in a range.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] if it is outside.
+    pub fn integer_within(&self, name: &str, default: i64, range: RangeInclusive<i64>) -> Result<i64> {
         let value = match self.constants.get(name) {
             Some(ScalarValue::Int64(Some(value))) => *value,
             _ => default,
         };
-        if value < minimum {
-            return Err(Error::InvalidParameter {
-                name: format!("{} of {}()", name, self.function),
-                found: value.to_string(),
-                expected: format!("{minimum} or more"),
-            });
+        if range.contains(&value) {
+            return Ok(value);
         }
-        Ok(value)
+        let expected = match *range.end() {
+            i64::MAX => format!("{} or more", range.start()),
+            end => format!("{} to {end}", range.start()),
+        };
+        Err(Error::InvalidParameter { name: format!("{} of {}()", name, self.function), found: value.to_string(), expected })
     }
 
     /// Every constant given, in name order, for functions that take open-ended options.
@@ -164,7 +173,11 @@ fn bare_name(name: &ObjectName) -> Option<String> {
 }
 
 pub fn table_name(argument: &SqlExpr) -> Option<String> {
-    let normal = |ident: &Ident| if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() };
+    // A quoted name keeps its quotes: the reader of the whole name folds what has none.
+    let normal = |ident: &Ident| match ident.quote_style {
+        Some(_) => format!("\"{}\"", ident.value.replace('"', "\"\"")),
+        None => ident.value.to_lowercase(),
+    };
     match argument {
         SqlExpr::Identifier(ident) => Some(normal(ident)),
         SqlExpr::CompoundIdentifier(parts) => Some(parts.iter().map(normal).collect::<Vec<_>>().join(".")),

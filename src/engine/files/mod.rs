@@ -15,7 +15,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
 
-pub use write::write;
+pub use write::{nested_as_text, write};
 
 use crate::error::{Error, Result};
 

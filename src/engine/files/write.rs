@@ -6,7 +6,7 @@ use std::path::Path;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
-use arrow::json::LineDelimitedWriter;
+use arrow::json::writer::LineDelimited;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
@@ -43,7 +43,7 @@ pub async fn write(path: &Path, format: Format, csv: CsvOptions, mut rows: Senda
 }
 
 enum Writer {
-    Jsonl(LineDelimitedWriter<BufWriter<File>>),
+    Jsonl(arrow::json::Writer<BufWriter<File>, LineDelimited>),
     Csv(Box<arrow::csv::Writer<BufWriter<File>>>),
     Parquet(Box<ArrowWriter<BufWriter<File>>>),
 }
@@ -51,7 +51,8 @@ enum Writer {
 impl Writer {
     fn new(format: Format, csv: CsvOptions, file: BufWriter<File>, schema: SchemaRef) -> Result<Self> {
         Ok(match format {
-            Format::Jsonl => Self::Jsonl(LineDelimitedWriter::new(file)),
+            // Every line has every key: a NULL that is left out looks like a column that is not there.
+            Format::Jsonl => Self::Jsonl(arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(file)),
             Format::Csv => {
                 Self::Csv(Box::new(arrow::csv::WriterBuilder::new().with_header(csv.has_header).with_delimiter(csv.delimiter).build(file)))
             }
@@ -87,8 +88,11 @@ impl Writer {
     }
 }
 
-/// CSV has no lists: they are written as JSON arrays, which is also how they are read.
-fn nested_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
+/// The batch as CSV can hold it: CSV has no lists, they are written as JSON arrays, which is also how they are read.
+///
+/// # Errors
+/// [`Error::DataFusion`] for a column that has no JSON form.
+pub fn nested_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
     let mut fields = Vec::with_capacity(batch.num_columns());
     let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns());
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
@@ -109,7 +113,7 @@ fn nested_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
 fn json_texts(column: &ArrayRef) -> Result<StringArray> {
     let field = Field::new("value", column.data_type().clone(), true);
     let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![Arc::clone(column)]).map_err(DataFusionError::from)?;
-    let mut writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true).build::<_, arrow::json::writer::LineDelimited>(Vec::new());
+    let mut writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
     writer.write(&batch).map_err(DataFusionError::from)?;
     writer.finish().map_err(DataFusionError::from)?;
     let text = String::from_utf8(writer.into_inner()).map_err(|error| Error::Internal(error.to_string()))?;

@@ -10,8 +10,9 @@ use datafusion::common::ScalarValue;
 use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
 use rolloutdb_catalogs::Catalog;
+use tokio::sync::OnceCell;
 
-use crate::agent::{self, AgentOptions, Trajectory};
+use crate::agent::{self, Agent, AgentOptions, Trajectory};
 use crate::engine::apply::planner::{Arguments, Parameter, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::engine::{AgentRegistry, binding};
@@ -82,6 +83,7 @@ impl TableFunction for AnswerFunction {
             options,
             catalog: Arc::clone(&self.catalog),
             models: Arc::clone(&self.models),
+            bound: OnceCell::new(),
         }))
     }
 }
@@ -96,7 +98,6 @@ fn to_value(value: &ScalarValue) -> Result<Value> {
     }
 }
 
-#[derive(Debug)]
 struct AnswerCall {
     name: &'static str,
     output: Output,
@@ -104,6 +105,14 @@ struct AnswerCall {
     options: AgentOptions,
     catalog: Arc<Catalog>,
     models: Arc<Runtime>,
+    /// Opened by the first batch: the whole statement uses one version of the policy, the corpus and the prompts.
+    bound: OnceCell<Agent>,
+}
+
+impl std::fmt::Debug for AnswerCall {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}({})", self.name, self.details())
+    }
 }
 
 #[async_trait]
@@ -132,7 +141,7 @@ impl ApplyFunction for AnswerCall {
     }
 
     async fn call(&self, arguments: Vec<ArrayRef>, _: usize) -> Result<Applied> {
-        let agent = binding::bind(&self.options, &self.catalog, &self.models).await?;
+        let agent = self.bound.get_or_try_init(|| binding::bind(&self.options, &self.catalog, &self.models)).await?.clone();
         let questions = questions(arguments[0].as_string::<i32>());
         let trajectories: Vec<Trajectory> = agent::answer_many(agent, futures::stream::iter(questions), CONCURRENCY).try_collect().await?;
         match self.output {

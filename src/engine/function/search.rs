@@ -13,6 +13,9 @@ use crate::error::{Error, Result};
 use crate::models::Runtime;
 
 const DEFAULT_K: i64 = 10;
+const K_MAX: i64 = 1_000_000;
+/// Rows that one call keeps at once, over all its queries.
+const HITS_AT_ONCE: usize = 1 << 20;
 
 pub fn functions(models: &Arc<Runtime>) -> Vec<Arc<dyn TableFunction>> {
     let search =
@@ -65,7 +68,7 @@ impl TableFunction for Search {
             metric: arguments.text("metric"),
             exact: arguments.boolean("exact"),
         };
-        let k = arguments.integer("k", DEFAULT_K, 1)? as usize;
+        let k = arguments.integer_within("k", DEFAULT_K, 1..=K_MAX)? as usize;
         let table = Arc::clone(arguments.table("corpus")?);
         let retrieval = Retrieval::new(table, self.kind, Arc::clone(&self.models), &options)?;
         Ok(Arc::new(SearchCall { name: self.name, retrieval, k }))
@@ -91,6 +94,10 @@ impl ApplyFunction for SearchCall {
 
     fn schema(&self) -> SchemaRef {
         self.retrieval.schema()
+    }
+
+    fn batch_rows(&self) -> usize {
+        (HITS_AT_ONCE / self.k).clamp(1, 256)
     }
 
     /// A NULL query finds nothing.

@@ -8,8 +8,8 @@ use rolloutdb_sql::{CreateAgent, DescribeAgent, DropAgent};
 
 use super::{arrow, done, rows};
 use crate::agent::AgentOptions;
-use crate::engine::options;
 use crate::engine::session::{Response, Session};
+use crate::engine::{binding, options};
 use crate::error::{Error, Result};
 
 /// Checks that everything the agent names exists, so that a misspelling is found here and not at its first question.
@@ -33,8 +33,10 @@ pub async fn create(session: &Session, create: &CreateAgent) -> Result<Response>
             expected: "a model WITH (task = 'generate')".to_owned(),
         });
     }
-    let (schema, table) = crate::engine::apply::planner::split_table_name(&agent.corpus);
-    shared.catalog.table(&schema, &table).await?;
+    if shared.agents.get(&create.name).is_ok() {
+        return Err(Error::DuplicateObject { kind: "agent", name: create.name.clone() });
+    }
+    binding::check(&agent, &shared.catalog, &shared.models).await?;
     shared.agents.create(&create.name, agent)?;
     Ok(done("CREATE AGENT"))
 }

@@ -11,7 +11,7 @@ use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::physical_plan::streaming::PartitionStream;
 use rolloutdb_sql::{CopyFrom, CopySource, CopyTo, Options, Statement};
 
-use super::insert::{complete_rows, target_columns};
+use super::insert::{complete_rows, refresh_indexes, target_columns};
 use super::{done, empty_rows, table_name};
 use crate::engine::files::{self, CsvOptions, Format};
 use crate::engine::options;
@@ -39,7 +39,7 @@ pub async fn copy_from(session: &Session, copy: &CopyFrom) -> Result<Response> {
     let planned = complete_rows(session, source, &table, &targets).await?;
     let progress = Progress::new(session.notices(), format!("COPY {name}"), "rows", None);
     let count = table.append(progress.watch(planned.stream().await?)).await?;
-    table.latest().await?.optimize_indexes().await?;
+    refresh_indexes(session, &table).await;
     Ok(done(format!("COPY {count}")))
 }
 

@@ -22,9 +22,18 @@ pub async fn execute(session: &Session, insert: &Insert, parameters: &[ScalarVal
     let planned = plan(session, insert, &table, parameters).await?;
     let progress = Progress::new(session.notices(), format!("INSERT INTO {name}"), "rows", None);
     let count = table.append(progress.watch(planned.stream().await?)).await?;
-    // Scores of rows that an index does not hold yet are off by some percent until it does.
-    table.latest().await?.optimize_indexes().await?;
+    refresh_indexes(session, &table).await;
     Ok(done(format!("INSERT 0 {count}")))
+}
+
+/// Brings new rows into the indexes: until then BM25 scores of those rows are off by some percent. The rows are committed already, so that a
+/// failure is a warning; an error would make clients write them again.
+pub async fn refresh_indexes(session: &Session, table: &Table) {
+    let refreshed = async { table.latest().await?.optimize_indexes().await };
+    if let Err(error) = refreshed.await {
+        let message = format!("the rows are written, but the indexes of {} do not have them yet: {error}", table.name());
+        session.notices().warning(message);
+    }
 }
 
 pub async fn describe(session: &Session, insert: &Insert) -> Result<Description> {

@@ -47,6 +47,7 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::CreateAgent(create) => agent::create(session, create).await,
         Statement::DropAgent(drop) => agent::drop(session, drop),
         Statement::DescribeAgent(describe) => agent::describe(session, describe),
+        Statement::DescribeTable(describe) => table::describe(session, describe).await,
         Statement::GenerateRollouts(generate) => rollouts::execute(session, generate, parameters).await,
         Statement::Train(train) => train::execute(session, train, parameters).await,
         Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables => query::show(session, statement).await,
@@ -69,6 +70,7 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
         Statement::Explain(_) => Ok(rows_description(explain::schema())),
         Statement::DescribeModel(_) => Ok(rows_description(model::description_schema())),
         Statement::DescribeAgent(_) => Ok(rows_description(agent::description_schema())),
+        Statement::DescribeTable(_) => Ok(rows_description(table::description_schema())),
         Statement::GenerateRollouts(_) => Ok(rows_description(rollouts::summary_schema())),
         Statement::Train(_) => Ok(rows_description(train::summary_schema())),
         Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables => query::describe_show(session, statement).await,
@@ -94,6 +96,11 @@ pub fn writes(statement: &Statement) -> bool {
             | Statement::GenerateRollouts(_)
             | Statement::Train(_)
     )
+}
+
+/// Whether an error may come after a part of the statement's work is committed.
+pub fn commits_in_parts(statement: &Statement) -> bool {
+    matches!(statement, Statement::GenerateRollouts(_) | Statement::DropTable(_))
 }
 
 fn rows_description(columns: SchemaRef) -> Description {

@@ -1,10 +1,10 @@
 //! GENERATE ROLLOUTS: one search tree per question, appended to a table of nodes.
 //!
-//! Trees are committed in groups of whole questions, so a kill loses only those in flight, and the same statement goes on where it stopped:
-//! questions that the table holds are not searched again.
+//! Trees are committed in groups of whole questions, every second. A cancelled statement commits what is finished; a kill loses the trees in
+//! flight and those of the last second. The same statement goes on where it stopped: questions that the table holds are not searched again.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use arrow::array::{Array, AsArray, Float64Array, Int64Array, RecordBatch, StringArray};
@@ -16,9 +16,13 @@ use datafusion::prelude::{SessionContext, col};
 use futures::{StreamExt, TryStreamExt};
 use rolloutdb_catalogs::{Table, system};
 use rolloutdb_sql::GenerateRollouts;
+use serde_json::{Value as Json, json};
+use tokio::task::JoinHandle;
+use tokio::time::MissedTickBehavior;
+use tokio_util::task::TaskTracker;
 
 use super::{arrow, rows, table_name};
-use crate::agent::{Question, SearchOptions, SearchTree, search_many};
+use crate::agent::{Agent, AgentOptions, Question, SearchOptions, SearchTree, search_many};
 use crate::engine::planning::{plan_query, require_columns};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Response, Session};
@@ -27,11 +31,11 @@ use crate::error::{Error, Result};
 
 const STATEMENT: &str = "GENERATE ROLLOUTS";
 
-/// Finished trees wait at most so long for their commit.
-const COMMIT_INTERVAL: Duration = Duration::from_secs(5);
+/// Finished trees wait about so long for their commit.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// And at most so many of them.
-const COMMIT_TREES: usize = 64;
+/// The table's property that says how its trees were made.
+const RUN_PROPERTY: &str = "run";
 
 /// What the statement gives: counts, and the mean outcome of the trees' best answers.
 pub fn summary_schema() -> SchemaRef {
@@ -52,11 +56,13 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
         search.set(name, &options::value(name, value)?)?;
     }
     let shared = &session.database().shared;
-    let agent = shared.agents.get(&generate.agent)?;
+    let options = shared.agents.get(&generate.agent)?.options;
     let questions = questions(session, generate, parameters).await?;
-    let agent = binding::bind(&agent.options, &shared.catalog, &shared.models).await?;
+    let agent = binding::bind(&options, &shared.catalog, &shared.models).await?;
     let (schema, name) = table_name(&generate.into)?;
+    let target = Target::claim(session, format!("{schema}.{name}"))?;
     let table = node_table(session, &schema, &name).await?;
+    check_run(&table, &run_property(&agent, &options, &search)).await?;
     let done = finished_questions(&table).await?;
     let num_questions = questions.len();
     let todo: Vec<Question> = questions.into_iter().filter(|question| !done.contains(&question.id)).collect();
@@ -66,9 +72,68 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
     }
     let progress = Progress::new(session.notices(), format!("{STATEMENT} INTO {name}"), "questions", Some(todo.len() as u64));
     let trees = search_many(agent, futures::stream::iter(todo), search);
-    collect(session, &table, &name, trees, &progress, &mut summary).await?;
+    let finished = FinishedTrees { table, batches: vec![], target: Arc::new(target), tasks: shared.tasks.clone() };
+    collect(session, finished, &name, trees, &progress, &mut summary).await?;
     summary.seconds = started.elapsed().as_secs_f64();
     Ok(rows("GENERATE", summary.batch()?))
+}
+
+/// The table that a statement writes to; no other GENERATE ROLLOUTS does at the same time, which would search the same questions.
+struct Target {
+    name: String,
+    session: Session,
+}
+
+impl Target {
+    /// # Errors
+    /// [`Error::InUse`] if another statement has it.
+    fn claim(session: &Session, name: String) -> Result<Self> {
+        let targets = &session.database().shared.rollout_targets;
+        if !targets.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
+            return Err(Error::InUse(format!("another {STATEMENT} is writing to {name}; wait for it, or use another table")));
+        }
+        Ok(Self { name, session: session.clone() })
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.session.database().shared.rollout_targets.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
+    }
+}
+
+/// Everything that shapes a tree, as JSON: the policy's version, the agent's options, the search's. Concurrency does not.
+fn run_property(agent: &Agent, options: &AgentOptions, search: &SearchOptions) -> Json {
+    let (policy, version) = agent.policy.reference();
+    let agent = AgentOptions { policy: format!("{policy}@{version}"), ..options.clone() };
+    let search = SearchOptions { concurrency: 0, ..search.clone() };
+    json!({ "agent": agent, "search": search })
+}
+
+/// A table holds trees made in one way: the options are kept with it by the first statement and compared by the next ones.
+///
+/// # Errors
+/// [`Error::NotReady`] naming what differs.
+async fn check_run(table: &Table, wanted: &Json) -> Result<()> {
+    let Some(found) = table.property(RUN_PROPERTY).and_then(|text| serde_json::from_str::<Json>(text).ok()) else {
+        return Ok(table.set_property(RUN_PROPERTY, &wanted.to_string()).await?);
+    };
+    let mut differences = Vec::new();
+    for part in ["agent", "search"] {
+        for (name, now) in wanted[part].as_object().into_iter().flatten() {
+            if &found[part][name] != now {
+                differences.push(format!("{name} = {} (now {now})", found[part][name]));
+            }
+        }
+    }
+    if differences.is_empty() {
+        return Ok(());
+    }
+    Err(Error::NotReady(format!(
+        "the rollouts in {} were made with {}; use another table, or the same options to go on",
+        table.name(),
+        differences.join(", ")
+    )))
 }
 
 #[derive(Default)]
@@ -99,26 +164,34 @@ impl Summary {
     }
 }
 
-/// Appends trees as they are done. A question that fails is reported and left out, to be tried again by the next run; the others go on.
+/// Commits trees while others are searched. A question that fails is reported and left out, to be tried again by the next run; the others go on.
 async fn collect(
     session: &Session,
-    table: &Table,
+    mut finished: FinishedTrees,
     run: &str,
     trees: impl futures::Stream<Item = (Question, Result<SearchTree>)>,
     progress: &Progress,
     summary: &mut Summary,
 ) -> Result<()> {
     let mut trees = std::pin::pin!(trees);
-    let mut waiting = Vec::new();
-    let mut last_commit = Instant::now();
+    let mut commits = tokio::time::interval(COMMIT_INTERVAL);
+    commits.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut last_error = None;
-    while let Some((question, tree)) = trees.next().await {
+    loop {
+        let next = tokio::select! {
+            next = trees.next() => next,
+            _ = commits.tick() => {
+                finished.commit().await?;
+                continue;
+            }
+        };
+        let Some((question, tree)) = next else { break };
         match tree {
             Ok(tree) => {
                 let batch = tree.to_record_batch(run)?;
                 summary.questions += 1;
                 summary.nodes += batch.num_rows();
-                waiting.push(batch);
+                finished.batches.push(batch);
             }
             Err(error @ Error::Cancelled(_)) => return Err(error),
             Err(error) => {
@@ -128,12 +201,8 @@ async fn collect(
             }
         }
         progress.update((summary.questions + summary.failed) as u64, &format!("{} nodes", summary.nodes));
-        if waiting.len() >= COMMIT_TREES || last_commit.elapsed() >= COMMIT_INTERVAL {
-            append(table, std::mem::take(&mut waiting)).await?;
-            last_commit = Instant::now();
-        }
     }
-    append(table, waiting).await?;
+    finished.commit().await?;
     match last_error {
         // Nothing worked: the statement failed, whatever the reason was.
         Some(error) if summary.questions == 0 => Err(error),
@@ -141,14 +210,44 @@ async fn collect(
     }
 }
 
-async fn append(table: &Table, batches: Vec<RecordBatch>) -> Result<()> {
-    if batches.is_empty() {
-        return Ok(());
+/// Trees that wait for their commit. Dropped with the statement, by an error or a cancel, they are committed all the same.
+struct FinishedTrees {
+    table: Arc<Table>,
+    batches: Vec<RecordBatch>,
+    /// Held until the last commit is done.
+    target: Arc<Target>,
+    tasks: TaskTracker,
+}
+
+impl FinishedTrees {
+    async fn commit(&mut self) -> Result<()> {
+        match self.start_commit() {
+            Some(commit) => commit.await.map_err(|error| Error::Internal(error.to_string()))?,
+            None => Ok(()),
+        }
     }
-    let schema = batches[0].schema();
-    let stream = RecordBatchStreamAdapter::new(schema, futures::stream::iter(batches.into_iter().map(Ok)));
-    table.append(Box::pin(stream)).await?;
-    Ok(())
+
+    /// A task of its own, so that a cancelled statement does not cancel it.
+    fn start_commit(&mut self) -> Option<JoinHandle<Result<()>>> {
+        let batches = std::mem::take(&mut self.batches);
+        let schema = batches.first()?.schema();
+        let (table, target) = (Arc::clone(&self.table), Arc::clone(&self.target));
+        Some(self.tasks.spawn(async move {
+            let stream = RecordBatchStreamAdapter::new(schema, futures::stream::iter(batches.into_iter().map(Ok)));
+            table.append(Box::pin(stream)).await?;
+            drop(target);
+            Ok(())
+        }))
+    }
+}
+
+impl Drop for FinishedTrees {
+    fn drop(&mut self) {
+        // Outside a runtime there is nothing left that could write.
+        if tokio::runtime::Handle::try_current().is_ok() {
+            self.start_commit();
+        }
+    }
 }
 
 /// The rows of the query: `id`, `question`, `golden_answers` (text or text[]).
@@ -249,4 +348,19 @@ async fn finished_questions(table: &Arc<Table>) -> Result<HashSet<String>> {
         .iter()
         .flat_map(|batch| batch.column(0).as_string::<i32>().iter().flatten().map(str::to_owned).collect::<Vec<_>>())
         .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use rolloutdb_catalogs::system;
+
+    /// The agent makes the rows and the catalog describes the columns; neither knows the other.
+    #[test]
+    fn the_nodes_of_the_agent_fit_the_table_of_the_catalog() {
+        let (table, rows) = (system::node_definition().schema, crate::agent::node_schema());
+        let columns = |schema: &arrow::datatypes::Schema| -> Vec<_> {
+            schema.fields().iter().map(|field| (field.name().clone(), field.data_type().clone())).collect()
+        };
+        assert_eq!(columns(&table), columns(&rows));
+    }
 }

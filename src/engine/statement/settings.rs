@@ -39,6 +39,20 @@ const CLIENT_SETTINGS: &[(&str, &str)] = &[
     ("transaction_read_only", "off"),
 ];
 
+/// Settings that would change what statements do, which they do not yet, with the values that change nothing.
+const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
+    ("default_transaction_isolation", &["read committed"]),
+    ("default_transaction_read_only", &["off", "false"]),
+    ("idle_in_transaction_session_timeout", &["0"]),
+    ("lock_timeout", &["0"]),
+    ("row_security", &["on", "true"]),
+    ("search_path", &["public", "\"$user\", public", "$user, public"]),
+    ("statement_timeout", &["0"]),
+    ("timezone", &["UTC", "utc", "Etc/UTC", "GMT"]),
+    ("transaction_isolation", &["read committed"]),
+    ("transaction_read_only", &["off", "false"]),
+];
+
 const READ_ONLY: &[&str] = &["integer_datetimes", "max_identifier_length", "server_encoding", "server_version"];
 
 pub fn set(session: &Session, set: &Set) -> Result<Response> {
@@ -54,6 +68,9 @@ pub fn set(session: &Session, set: &Set) -> Result<Response> {
     default_of(name)?;
     if READ_ONLY.contains(&name) {
         return Err(Error::InvalidParameter { name: name.to_owned(), found: value, expected: "no change: it is fixed".to_owned() });
+    }
+    if let Some((_, allowed)) = WITHOUT_EFFECT.iter().find(|(known, allowed)| *known == name && !allowed.contains(&value.as_str())) {
+        return Err(Error::NotSupported(format!("{name} = {value} is not supported yet: it would have no effect; it is {}", allowed[0])));
     }
     session.set_setting(name, Some(value));
     Ok(done("SET"))

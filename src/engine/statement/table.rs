@@ -1,15 +1,20 @@
 //! CREATE TABLE [AS], DROP TABLE.
 
-use arrow::datatypes::{Field, Schema};
+use std::sync::Arc;
+
+use arrow::array::{BooleanArray, RecordBatch, StringArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
+use datafusion::logical_expr::TableType;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr as SqlExpr, Ident};
 use rolloutdb_catalogs::TableDefinition;
-use rolloutdb_sql::{ColumnDefinition, CreateTable, DropTable, Statement};
+use rolloutdb_sql::{ColumnDefinition, CreateTable, DescribeTable, DropTable, Statement};
 
-use super::{done, table_name};
+use super::{arrow, done, rows, table_name};
 use crate::engine::planning::plan_query;
 use crate::engine::progress::Progress;
-use crate::engine::session::{Response, Session};
+use crate::engine::session::{CATALOG_NAME, Response, Session};
+use crate::engine::typing::sql_type_name;
 use crate::error::{Error, Result};
 
 pub async fn create(session: &Session, create: &CreateTable, parameters: &[ScalarValue]) -> Result<Response> {
@@ -25,6 +30,54 @@ pub async fn create(session: &Session, create: &CreateTable, parameters: &[Scala
     let definition = definition(session, create).await?;
     catalog.create_table(&schema, &table, definition, create.if_not_exists).await?;
     Ok(done("CREATE TABLE"))
+}
+
+pub fn description_schema() -> SchemaRef {
+    let text = |name: &str, nullable| Field::new(name, DataType::Utf8, nullable);
+    Arc::new(Schema::new(vec![
+        text("column_name", false),
+        text("data_type", false),
+        Field::new("nullable", DataType::Boolean, false),
+        Field::new("primary_key", DataType::Boolean, false),
+        text("default", true),
+    ]))
+}
+
+/// One row per column. A view has no keys and no defaults.
+pub async fn describe(session: &Session, describe: &DescribeTable) -> Result<Response> {
+    let (schema, name) = table_name(&describe.name)?;
+    let catalog = session.context().catalog(CATALOG_NAME);
+    let provider = match catalog.and_then(|catalog| catalog.schema(&schema)) {
+        Some(schema) => schema.table(&name).await?,
+        None => None,
+    };
+    let shared = &session.database().shared;
+    let (columns, definition) = match provider {
+        Some(provider) if provider.table_type() != TableType::Base => (provider.schema(), None),
+        // The catalog's error names the nearest tables.
+        _ => {
+            let table = shared.catalog.table(&schema, &name).await?;
+            (table.definition().schema.clone(), Some(table.definition().clone()))
+        }
+    };
+    let default = |column: &str| {
+        let definition = definition.as_ref()?;
+        let generated = definition.generated.get(column).map(|expression| format!("GENERATED ALWAYS AS ({expression}) STORED"));
+        generated.or_else(|| definition.defaults.get(column).cloned())
+    };
+    let is_key = |column: &String| definition.as_ref().is_some_and(|definition| definition.primary_key.contains(column));
+    let fields = columns.fields();
+    let batch = RecordBatch::try_new(
+        description_schema(),
+        vec![
+            Arc::new(StringArray::from_iter_values(fields.iter().map(|field| field.name()))),
+            Arc::new(StringArray::from_iter_values(fields.iter().map(|field| sql_type_name(field.data_type())))),
+            Arc::new(fields.iter().map(|field| Some(field.is_nullable())).collect::<BooleanArray>()),
+            Arc::new(fields.iter().map(|field| Some(is_key(field.name()))).collect::<BooleanArray>()),
+            Arc::new(fields.iter().map(|field| default(field.name())).collect::<StringArray>()),
+        ],
+    );
+    Ok(rows("DESCRIBE", batch.map_err(arrow)?))
 }
 
 async fn create_as(session: &Session, create: &CreateTable, schema: &str, table: &str, parameters: &[ScalarValue]) -> Result<Response> {

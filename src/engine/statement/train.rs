@@ -44,11 +44,16 @@ enum Task {
 }
 
 impl Task {
-    fn num_examples(&self) -> usize {
-        match self {
-            Self::Sft { examples, .. } => examples.len(),
-            Self::Dpo { examples, .. } => examples.len(),
+    fn tokenize(&mut self, rows: &[Row], tokenizer: &Tokenizer) -> Result<()> {
+        for Row { texts, weight } in rows {
+            let prompt = tokenizer.encode(&texts[0])?;
+            let completion = |column: usize| completion(tokenizer, &texts[column]);
+            match self {
+                Self::Sft { examples, .. } => examples.push(SftExample { prompt, completion: completion(1)?, weight: *weight }),
+                Self::Dpo { examples, .. } => examples.push(DpoExample { prompt, chosen: completion(1)?, rejected: completion(2)? }),
+            }
         }
+        Ok(())
     }
 }
 
@@ -63,17 +68,20 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
     let started = Instant::now();
     let shared = &session.database().shared;
     let base = shared.registry.get(&train.base)?;
-    let mut task = task(train)?;
+    let task = task(train)?;
     if train.validate.is_some() {
         return Err(Error::NotSupported("VALIDATE USING is not supported yet; evaluate the new model with a SELECT".to_owned()));
     }
-    let tokenizer = Tokenizer::load(&base.directory)?;
-    read_examples(session, train, parameters, &tokenizer, &mut task).await?;
-    let num_examples = task.num_examples();
+    shared.registry.check_name(&train.model)?;
+    let examples = read_rows(session, train, parameters, &task).await?;
+    let num_examples = examples.len();
     let run = Run { session, train, base: &base, options_json: options_json(train) };
-    let (decoder, last) = run.training(task).await?;
-    let info = run.publish(decoder, num_examples, &last, started.elapsed().as_secs_f64())?;
-    run.store_metrics(&info, last.all).await?;
+    let (decoder, last) = run.training(task, examples).await?;
+    let info = run.publish(decoder, num_examples, &last, started.elapsed().as_secs_f64()).await?;
+    if let Err(error) = run.store_metrics(&info, last.all).await {
+        // The model is there; an error would say that it is not.
+        session.notices().warning(format!("model {} is trained, but its metrics could not be stored: {error}", info.reference()));
+    }
     let summary = RecordBatch::try_new(
         summary_schema(),
         vec![
@@ -109,35 +117,36 @@ fn task(train: &Train) -> Result<Task> {
     }
 }
 
-/// Reads `prompt, completion[, weight]` or `prompt, chosen, rejected` and tokenizes them.
-async fn read_examples(session: &Session, train: &Train, parameters: &[ScalarValue], tokenizer: &Tokenizer, task: &mut Task) -> Result<()> {
+/// One row of the query: `prompt`, then `completion`, or `chosen` and `rejected`.
+struct Row {
+    texts: Vec<String>,
+    weight: f32,
+}
+
+/// Reads `prompt, completion[, weight]` or `prompt, chosen, rejected`.
+async fn read_rows(session: &Session, train: &Train, parameters: &[ScalarValue], task: &Task) -> Result<Vec<Row>> {
     let of = format!("TRAIN {}", train.method);
     let planned = plan_query(session, &train.query, parameters).await?;
     let columns: &[&str] = if matches!(task, Task::Sft { .. }) { &["prompt", "completion"] } else { &["prompt", "chosen", "rejected"] };
     require_columns(&of, &planned.plan, columns)?;
     let mut stream = planned.stream().await?;
-    let mut num_rows = 0;
+    let mut rows = Vec::new();
     while let Some(batch) = stream.try_next().await? {
-        let texts = columns.iter().map(|column| text_column(&of, &batch, column, num_rows)).collect::<Result<Vec<_>>>()?;
-        let weights = weights(&batch)?;
-        for row in 0..batch.num_rows() {
-            let prompt = tokenizer.encode(texts[0].value(row))?;
-            let completion = |column: usize| completion(tokenizer, texts[column].value(row));
-            match task {
-                Task::Sft { examples, .. } => {
-                    let weight = weights.as_ref().map_or(1.0, |weights| weights.value(row) as f32);
-                    examples.push(SftExample { prompt, completion: completion(1)?, weight });
-                }
-                Task::Dpo { examples, .. } => examples.push(DpoExample { prompt, chosen: completion(1)?, rejected: completion(2)? }),
-            }
-        }
-        num_rows += batch.num_rows();
+        let texts = columns.iter().map(|column| text_column(&of, &batch, column, rows.len())).collect::<Result<Vec<_>>>()?;
+        let weights = weights(&of, &batch, rows.len())?;
+        rows.extend((0..batch.num_rows()).map(|row| Row {
+            texts: texts.iter().map(|column| column.value(row).to_owned()).collect(),
+            weight: weights.as_ref().map_or(1.0, |weights| weights.value(row) as f32),
+        }));
     }
-    if num_rows == 0 {
+    if rows.is_empty() {
         return Err(Error::NotReady(format!("{of} needs at least one example; its query gives none")));
     }
-    sort_unordered(train, task);
-    Ok(())
+    if train.query.order_by.is_none() {
+        // Such a query may give its rows in any order. They are sorted, so that the same seed gives the same model.
+        rows.sort_by(|a, b| a.texts.cmp(&b.texts).then(a.weight.total_cmp(&b.weight)));
+    }
+    Ok(rows)
 }
 
 /// A completion ends with end-of-text: the policy learns to stop.
@@ -145,13 +154,6 @@ fn completion(tokenizer: &Tokenizer, text: &str) -> Result<Vec<u32>> {
     let mut ids = tokenizer.encode(text)?;
     ids.extend(tokenizer.eos_token_id());
     Ok(ids)
-}
-
-/// Without ORDER BY a query may give its rows in any order. Pairs are sorted then, so that the same seed gives the same model.
-fn sort_unordered(train: &Train, task: &mut Task) {
-    if let (None, Task::Dpo { examples, .. }) = (&train.query.order_by, task) {
-        examples.sort_by(|a, b| (&a.prompt, &a.chosen, &a.rejected).cmp(&(&b.prompt, &b.chosen, &b.rejected)));
-    }
 }
 
 fn text_column(of: &str, batch: &RecordBatch, name: &str, rows_before: usize) -> Result<StringArray> {
@@ -164,19 +166,27 @@ fn text_column(of: &str, batch: &RecordBatch, name: &str, rows_before: usize) ->
         });
     }
     let column = cast(column, &DataType::Utf8).map_err(arrow)?.as_string::<i32>().clone();
-    match (0..column.len()).find(|row| column.is_null(*row)) {
-        Some(row) => Err(Error::InvalidParameter {
-            name: format!("{name} of {of}, row {}", rows_before + row + 1),
-            found: "NULL".to_owned(),
-            expected: "a text; filter such rows out with WHERE".to_owned(),
-        }),
+    match first_null(&column) {
+        Some(row) => Err(null_value(of, name, rows_before + row, "a text; filter such rows out with WHERE")),
         None => Ok(column),
     }
 }
 
-fn weights(batch: &RecordBatch) -> Result<Option<Float64Array>> {
-    let column = batch.column_by_name("weight").map(|column| cast(column, &DataType::Float64)).transpose().map_err(arrow)?;
-    Ok(column.map(|column| column.as_primitive::<Float64Type>().clone()))
+fn weights(of: &str, batch: &RecordBatch, rows_before: usize) -> Result<Option<Float64Array>> {
+    let Some(column) = batch.column_by_name("weight") else { return Ok(None) };
+    let column = cast(column, &DataType::Float64).map_err(arrow)?.as_primitive::<Float64Type>().clone();
+    match first_null(&column) {
+        Some(row) => Err(null_value(of, "weight", rows_before + row, "a number; COALESCE(weight, 1) where there is none")),
+        None => Ok(Some(column)),
+    }
+}
+
+fn first_null(column: &dyn Array) -> Option<usize> {
+    (0..column.len()).find(|row| column.is_null(*row))
+}
+
+fn null_value(of: &str, column: &str, row: usize, expected: &str) -> Error {
+    Error::InvalidParameter { name: format!("{column} of {of}, row {}", row + 1), found: "NULL".to_owned(), expected: expected.to_owned() }
 }
 
 fn options_json(train: &Train) -> serde_json::Value {
@@ -210,13 +220,15 @@ impl Drop for CancelOnDrop {
 
 impl Run<'_> {
     /// Trains on a thread of its own and reports progress from it.
-    async fn training(&self, task: Task) -> Result<(Decoder, Outcome)> {
+    async fn training(&self, mut task: Task, rows: Vec<Row>) -> Result<(Decoder, Outcome)> {
         let cancelled = Arc::new(AtomicBool::new(false));
         let _guard = CancelOnDrop(Arc::clone(&cancelled));
         let (events, mut received) = mpsc::unbounded_channel();
         let directory = self.base.directory.clone();
         let worker = tokio::task::spawn_blocking(move || {
-            let mut decoder = Decoder::load(&directory, &candle_core::Device::Cpu, true)?;
+            task.tokenize(&rows, &Tokenizer::load(&directory)?)?;
+            drop(rows);
+            let mut decoder = Decoder::load_trainable(&directory)?;
             let observe = |event: Event| {
                 // A closed channel means the statement is gone; the flag says so too.
                 let _ = events.send(event);
@@ -259,11 +271,7 @@ impl Run<'_> {
     }
 
     /// Writes the weights beside the base's tokenizer and publishes them as a new version.
-    fn publish(&self, decoder: Decoder, num_examples: usize, outcome: &Outcome, seconds: f64) -> Result<ModelInfo> {
-        let registry = &self.session.database().shared.registry;
-        let staged = registry.stage()?;
-        decoder.save(staged.path())?;
-        Tokenizer::copy_files(&self.base.directory, staged.path())?;
+    async fn publish(&self, decoder: Decoder, num_examples: usize, outcome: &Outcome, seconds: f64) -> Result<ModelInfo> {
         let lineage = json!({
             "statement": self.train.to_string(),
             "method": self.train.method.to_string(),
@@ -275,7 +283,15 @@ impl Run<'_> {
             "seconds": seconds,
             "rolloutdb_version": env!("CARGO_PKG_VERSION"),
         });
-        registry.publish(&self.train.model, staged, self.base, lineage)
+        let registry = Arc::clone(&self.session.database().shared.registry);
+        let (name, base) = (self.train.model.clone(), self.base.clone());
+        let written = tokio::task::spawn_blocking(move || {
+            let staged = registry.stage()?;
+            decoder.save(staged.path())?;
+            Tokenizer::copy_files(&base.directory, staged.path())?;
+            registry.publish(&name, staged, &base, lineage)
+        });
+        written.await.map_err(|error| Error::Internal(error.to_string()))?
     }
 
     async fn store_metrics(&self, info: &ModelInfo, all: Vec<StepMetrics>) -> Result<()> {

@@ -14,25 +14,32 @@ pub fn execute(session: &Session, statement: &Statement) -> Result<Response> {
         Statement::Begin(_) => {
             if status == TransactionStatus::InTransaction {
                 session.notices().warning("there is already a transaction in progress");
+            } else {
+                session.begin();
             }
-            session.begin();
             Ok(done("BEGIN"))
         }
         Statement::Commit => {
             session.set_transaction_status(TransactionStatus::Idle);
-            Ok(done(if status == TransactionStatus::Failed { "ROLLBACK" } else { "COMMIT" }))
+            if status == TransactionStatus::Failed {
+                return rolled_back(session);
+            }
+            Ok(done("COMMIT"))
         }
         _ => {
             if status == TransactionStatus::Idle {
                 session.notices().warning("there is no transaction in progress");
             }
             session.set_transaction_status(TransactionStatus::Idle);
-            if status != TransactionStatus::Idle && session.has_written() {
-                return Err(Error::NotSupported(
-                    "ROLLBACK cannot undo what this transaction wrote: every statement commits by itself".to_owned(),
-                ));
-            }
-            Ok(done("ROLLBACK"))
+            if status == TransactionStatus::Idle { Ok(done("ROLLBACK")) } else { rolled_back(session) }
         }
     }
+}
+
+fn rolled_back(session: &Session) -> Result<Response> {
+    if session.has_written() {
+        let message = "ROLLBACK cannot undo what this transaction wrote: every statement commits by itself";
+        return Err(Error::NotSupported(message.to_owned()));
+    }
+    Ok(done("ROLLBACK"))
 }

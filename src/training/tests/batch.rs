@@ -69,13 +69,13 @@ fn an_example_that_does_not_fit_names_its_row() {
     let fits = sft(&[1], &[2], 1.0);
     let long = sft(&[1, 2], &[3, 4, 5, 6], 1.0);
     let found = message(&[fits.clone(), long.clone()], &run(4, 20));
-    assert_eq!(found, "max_length = 4 is out of range: expected at least 5, because the completion of row 2 has 4 tokens");
+    assert_eq!(found, "max_length = 4: expected at least 5, because the completion of row 2 has 4 tokens");
     let found = message(&[fits.clone(), fits.clone(), long], &run(10, 4));
-    assert_eq!(found, "batch_tokens = 4 is out of range: expected at least 5, because the completion of row 3 has 4 tokens");
+    assert_eq!(found, "batch_tokens = 4: expected at least 5, because the completion of row 3 has 4 tokens");
     let found = message(&[fits.clone(), sft(&[1], &[], 1.0)], &run(10, 20));
-    assert_eq!(found, "completion of row 2 = 0 tokens is out of range: expected at least one token that follows another");
+    assert_eq!(found, "completion of row 2 = 0 tokens: expected at least one token that follows another");
     let found = message(&[fits, sft(&[1], &[2], -1.0)], &run(10, 20));
-    assert_eq!(found, "weight of row 2 = -1 is out of range: expected a number >= 0");
+    assert_eq!(found, "weight of row 2 = -1: expected a number >= 0");
 }
 
 #[test]

@@ -17,5 +17,11 @@ fn schedules_equal_those_of_transformers() {
 #[test]
 fn without_a_warm_up_the_first_step_has_the_peak() {
     assert_eq!(rates(0.0, 2, Schedule::Cosine), [8.0, 4.0]);
-    assert_eq!(rates(1.0, 2, Schedule::Cosine), [0.0, 4.0]);
+}
+
+#[test]
+fn the_last_step_never_warms_up() {
+    // Here transformers would end at 4; its runs of one step have the rate 0.
+    assert_eq!(rates(1.0, 2, Schedule::Cosine), [0.0, 8.0]);
+    assert_eq!(rates(0.1, 1, Schedule::Cosine), [8.0]);
 }

@@ -44,9 +44,11 @@ fn constant_norm(vectors: &Vectors) -> Option<f64> {
     if vectors.is_constant() { vectors.get(0).map(norm) } else { None }
 }
 
-/// Rounding may leave the cosine of parallel vectors a little above 1: clamped, so that no distance is negative.
+/// Rounding may leave the cosine of parallel vectors a little above 1: clamped, so that no distance is negative. The NaN of a zero vector is the
+/// positive one, which sorts after every number as in Postgres; 0 / 0 gives the negative one, which Arrow sorts before them.
 fn cosine_distance(dot: f64, norms: f64) -> f64 {
-    1.0 - (dot / norms).clamp(-1.0, 1.0)
+    let cosine = dot / norms;
+    if cosine.is_nan() { f64::NAN } else { 1.0 - cosine.clamp(-1.0, 1.0) }
 }
 
 #[cfg(test)]
@@ -59,6 +61,7 @@ mod tests {
         let distance = cosine_distance(dot(&vector, &vector), norm(&vector) * norm(&vector));
         assert!((0.0..1e-6).contains(&distance), "{distance}");
         assert_eq!(cosine_distance(-4.0, 4.0), 2.0);
-        assert!(cosine_distance(0.0, 0.0).is_nan());
+        let zero = cosine_distance(0.0, 0.0);
+        assert!(zero.is_nan() && zero.is_sign_positive());
     }
 }

@@ -1,0 +1,95 @@
+//! The scan of a table, with the columns as a query sees them: names, types and nullability, no metadata.
+//!
+//! Stored fields carry defaults, generated expressions and descriptions as metadata. DataFusion keeps or drops field metadata as a column passes
+//! through its nodes, and then refuses its own plan because two schemas differ in it ("ProjectionPushdown failed. Schema mismatch").
+
+use std::fmt;
+use std::sync::Arc;
+
+use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::Statistics;
+use datafusion::error::Result;
+use datafusion::execution::{SendableRecordBatchStream, TaskContext};
+use datafusion::physical_expr::EquivalenceProperties;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
+use futures::TryStreamExt;
+
+/// A schema without metadata of its own or of its fields.
+pub(crate) fn without_metadata(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_metadata([].into()));
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+#[derive(Debug)]
+pub(crate) struct TableScanExec {
+    /// `public.wiki@12`
+    table: String,
+    input: Arc<dyn ExecutionPlan>,
+    properties: Arc<PlanProperties>,
+}
+
+impl TableScanExec {
+    pub(crate) fn new(table: String, input: Arc<dyn ExecutionPlan>) -> Self {
+        let schema = without_metadata(&input.schema());
+        let properties = PlanProperties::new(
+            EquivalenceProperties::new(schema),
+            input.output_partitioning().clone(),
+            input.pipeline_behavior(),
+            input.boundedness(),
+        );
+        Self { table, input, properties: Arc::new(properties) }
+    }
+}
+
+impl DisplayAs for TableScanExec {
+    fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "TableScanExec: {}", self.table)
+    }
+}
+
+impl ExecutionPlan for TableScanExec {
+    fn name(&self) -> &str {
+        "TableScanExec"
+    }
+
+    fn properties(&self) -> &Arc<PlanProperties> {
+        &self.properties
+    }
+
+    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
+        vec![&self.input]
+    }
+
+    fn maintains_input_order(&self) -> Vec<bool> {
+        vec![true]
+    }
+
+    fn benefits_from_input_partitioning(&self) -> Vec<bool> {
+        vec![false]
+    }
+
+    fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
+        Ok(Arc::new(Self::new(self.table.clone(), children.swap_remove(0))))
+    }
+
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let schema = self.schema();
+        let target = Arc::clone(&schema);
+        let batches = self.input.execute(partition, context)?.and_then(move |batch| {
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let plain = RecordBatch::try_new_with_options(Arc::clone(&target), batch.columns().to_vec(), &options);
+            std::future::ready(plain.map_err(Into::into))
+        });
+        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))
+    }
+
+    fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
+        self.input.partition_statistics(partition)
+    }
+
+    fn supports_limit_pushdown(&self) -> bool {
+        true
+    }
+}

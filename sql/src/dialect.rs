@@ -1,0 +1,88 @@
+//! sqlparser's PostgreSQL dialect, with one thing mended.
+
+use std::any::TypeId;
+
+use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
+use datafusion::sql::sqlparser::keywords::Keyword;
+use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+
+/// PostgreSQL, in which `a IS DISTINCT FROM b AND c` is `(a IS DISTINCT FROM b) AND c`: sqlparser reads everything to the end as the
+/// right side, which silently gives other rows.
+#[derive(Debug)]
+pub(crate) struct RolloutDialect(PostgreSqlDialect);
+
+impl RolloutDialect {
+    pub const fn new() -> Self {
+        Self(PostgreSqlDialect {})
+    }
+}
+
+/// Methods of `PostgreSqlDialect` that differ from the trait's defaults.
+macro_rules! as_in_postgres {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {
+        $(fn $name(&self $(, $argument: $kind)*) -> $result {
+            self.0.$name($($argument),*)
+        })*
+    };
+}
+
+impl Dialect for RolloutDialect {
+    /// The parser asks by type whether it reads PostgreSQL.
+    fn dialect(&self) -> TypeId {
+        self.0.dialect()
+    }
+
+    fn parse_infix(&self, parser: &mut Parser, left: &Expr, _precedence: u8) -> Option<Result<Expr, ParserError>> {
+        let build = if parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]) {
+            Expr::IsDistinctFrom
+        } else if parser.parse_keywords(&[Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM]) {
+            Expr::IsNotDistinctFrom
+        } else {
+            return None;
+        };
+        let right = parser.parse_subexpr(self.prec_value(Precedence::Is));
+        Some(right.map(|right| build(Box::new(left.clone()), Box::new(right))))
+    }
+
+    as_in_postgres! {
+        identifier_quote_style(identifier: &str) -> Option<char>;
+        is_delimited_identifier_start(ch: char) -> bool;
+        is_identifier_start(ch: char) -> bool;
+        is_identifier_part(ch: char) -> bool;
+        is_reserved_for_identifier(keyword: Keyword) -> bool;
+        is_custom_operator_part(ch: char) -> bool;
+        get_next_precedence(parser: &Parser) -> Option<Result<u8, ParserError>>;
+        prec_value(precedence: Precedence) -> u8;
+        supports_unicode_string_literal() -> bool;
+        supports_filter_during_aggregation() -> bool;
+        supports_group_by_expr() -> bool;
+        allow_extract_custom() -> bool;
+        allow_extract_single_quotes() -> bool;
+        supports_create_index_with_clause() -> bool;
+        supports_explain_with_utility_options() -> bool;
+        supports_listen_notify() -> bool;
+        supports_factorial_operator() -> bool;
+        supports_bitwise_shift_operators() -> bool;
+        supports_comment_on() -> bool;
+        supports_load_extension() -> bool;
+        supports_named_fn_args_with_colon_operator() -> bool;
+        supports_named_fn_args_with_expr_name() -> bool;
+        supports_empty_projections() -> bool;
+        supports_nested_comments() -> bool;
+        supports_string_escape_constant() -> bool;
+        supports_numeric_literal_underscores() -> bool;
+        supports_array_typedef_with_brackets() -> bool;
+        supports_geometric_types() -> bool;
+        supports_set_names() -> bool;
+        supports_alter_column_type_using() -> bool;
+        supports_notnull_operator() -> bool;
+        supports_interval_options() -> bool;
+        supports_insert_table_alias() -> bool;
+        supports_create_table_like_parenthesized() -> bool;
+        supports_select_wildcard_with_alias() -> bool;
+        supports_comma_separated_trim() -> bool;
+        supports_xml_expressions() -> bool;
+        supports_comment_optimizer_hint() -> bool;
+    }
+}
