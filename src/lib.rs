@@ -17,6 +17,9 @@ pub mod value;
 pub use engine::{Database, Session};
 pub use error::{Error, Result};
 
+/// What clients are told as `server_version`: the version of PostgreSQL whose protocol and dialect are followed, and ours.
+pub const SERVER_VERSION: &str = concat!("16.0 (RolloutDB ", env!("CARGO_PKG_VERSION"), ")");
+
 /// The committed fixtures of the tests.
 #[cfg(test)]
 pub(crate) mod fixtures {
@@ -29,6 +32,3 @@ pub(crate) mod fixtures {
         PathBuf::from(root).join("tests/fixtures").join(path)
     }
 }
-
-/// What clients are told as `server_version`: the version of PostgreSQL whose protocol and dialect are followed, and ours.
-pub const SERVER_VERSION: &str = concat!("16.0 (RolloutDB ", env!("CARGO_PKG_VERSION"), ")");
