@@ -112,7 +112,7 @@ pub(crate) async fn write_new(
 
 /// The rows of one write on their way to Lance: converted, checked and counted.
 #[derive(Clone)]
-struct CheckedWrite {
+pub(crate) struct CheckedWrite {
     table: String,
     schema: SchemaRef,
     shared: Arc<Mutex<Checks>>,
@@ -126,7 +126,7 @@ struct Checks {
 }
 
 impl CheckedWrite {
-    fn new(table: &str, schema: SchemaRef, keys: Option<KeyCheck>) -> Self {
+    pub(crate) fn new(table: &str, schema: SchemaRef, keys: Option<KeyCheck>) -> Self {
         let checks = Checks { keys, num_rows: 0, error: None };
         Self { table: table.to_owned(), schema, shared: Arc::new(Mutex::new(checks)) }
     }
@@ -139,7 +139,7 @@ impl CheckedWrite {
         self.shared().num_rows
     }
 
-    fn stream(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    pub(crate) fn stream(&self, rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
         let write = self.clone();
         let checked = rows.map(move |batch| match write.check(batch) {
             Ok(batch) => Ok(batch),
@@ -162,9 +162,22 @@ impl CheckedWrite {
         Ok(batch)
     }
 
-    fn error_of(&self, source: lance::Error) -> Error {
+    pub(crate) fn error_of(&self, source: lance::Error) -> Error {
         let ours = self.shared().error.take();
         ours.unwrap_or_else(|| Error::storage(&self.table, source))
+    }
+
+    /// Checks the new keys against those of the rows that stay: all but `replaced` (addresses, ascending).
+    ///
+    /// # Errors
+    /// [`Error::UniqueViolation`], [`Error::Storage`].
+    pub(crate) async fn finish_keys(&self, dataset: &Dataset, replaced: &[u64]) -> Result<()> {
+        // Taken out of the shared place: no lock may be held across an await.
+        let keys = self.shared().keys.take();
+        match keys {
+            Some(keys) => keys.finish_without(dataset, replaced).await,
+            None => Ok(()),
+        }
     }
 
     fn into_keys(self, committed: Option<u64>) -> StoredKeys {
@@ -177,18 +190,18 @@ impl CheckedWrite {
 }
 
 /// Removes the data files that a write made when it does not get as far as its commit. The caller is the only writer.
-struct NewFiles {
+pub(crate) struct NewFiles {
     directory: PathBuf,
     before: Option<HashSet<OsString>>,
 }
 
 impl NewFiles {
-    fn watch(directory: PathBuf) -> Self {
+    pub(crate) fn watch(directory: PathBuf) -> Self {
         let before = Some(file_names(&directory));
         Self { directory, before }
     }
 
-    fn keep(mut self) {
+    pub(crate) fn keep(mut self) {
         self.before = None;
     }
 }

@@ -6,12 +6,14 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use arrow::array::RecordBatch;
+use arrow::array::{AsArray, RecordBatch};
+use arrow::datatypes::UInt64Type;
 use arrow::row::{RowConverter, SortField};
 use arrow::util::display::array_value_to_string;
 use futures::TryStreamExt;
 use lance::Dataset;
 
+use crate::dml::{ROW_ADDRESS, scan_with_addresses};
 use crate::{Error, Result, TableDefinition};
 
 /// Above this many stored rows (64 MB of hashes) keys are not kept: every write scans the key columns once instead.
@@ -119,6 +121,23 @@ impl KeyCheck {
             let repeated = self.hash(&batch)?.iter().position(|hash| self.new.contains(hash));
             if let Some(row) = repeated {
                 return Err(self.violation(&batch, row));
+            }
+        }
+        Ok(())
+    }
+
+    /// After the last batch of an update: checks against the stored keys of the rows that are not `replaced` (addresses, ascending).
+    ///
+    /// # Errors
+    /// [`Error::UniqueViolation`], [`Error::Storage`].
+    pub(crate) async fn finish_without(&self, dataset: &Dataset, replaced: &[u64]) -> Result<()> {
+        let mut batches = scan_with_addresses(dataset, &self.table, &self.columns).await?;
+        while let Some(batch) = batches.try_next().await.map_err(|source| Error::storage(&self.table, source))? {
+            let addresses = batch.column(batch.schema().index_of(ROW_ADDRESS)?).as_primitive::<UInt64Type>().clone();
+            for (row, hash) in self.hash(&batch)?.iter().enumerate() {
+                if self.new.contains(hash) && replaced.binary_search(&addresses.value(row)).is_err() {
+                    return Err(self.violation(&batch, row));
+                }
             }
         }
         Ok(())

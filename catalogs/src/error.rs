@@ -41,6 +41,9 @@ pub enum Error {
     /// 22004.
     #[error("a vector in column \"{column}\" of table \"{table}\" has a NULL among its numbers")]
     NullElement { table: String, column: String },
+    /// 21000: an UPDATE that gives one row two new ones.
+    #[error("UPDATE of table \"{table}\" matches a row more than once; make the rows of FROM unique")]
+    RowTwice { table: String },
     /// 23505. `key`: `(columns)=(values)` of the first row that repeats one.
     #[error("duplicate key {key} in table \"{table}\": its primary key is unique")]
     UniqueViolation { table: String, key: String },

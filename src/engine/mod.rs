@@ -29,6 +29,7 @@ mod session;
 mod session_catalog;
 mod statement;
 mod system;
+mod three_valued_in;
 mod typing;
 
 pub use agents::{AgentDefinition, AgentRegistry};

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::dataframe::DataFrame;
@@ -56,13 +57,30 @@ pub async fn plan_query(session: &Session, query: &Query, parameters: &[ScalarVa
     plan_statement(session, SqlStatement::Query(Box::new(query.clone())), parameters).await
 }
 
+/// The name by which the query of an UPDATE or DELETE reads the table that it changes.
+pub const REWRITE_TARGET: &str = "__rewrite_target";
+
+/// Plans the query of an UPDATE or DELETE; `target` is the table that [`REWRITE_TARGET`] stands for.
+pub async fn plan_rewrite(session: &Session, query: Query, parameters: &[ScalarValue], target: Arc<dyn TableProvider>) -> Result<Planned> {
+    plan_over(session, SqlStatement::Query(Box::new(query)), parameters, Some(target)).await
+}
+
 /// Plans any statement that DataFusion plans. Tables are opened once, here, so that the statement reads one snapshot of each.
-pub async fn plan_statement(session: &Session, mut statement: SqlStatement, parameters: &[ScalarValue]) -> Result<Planned> {
+pub async fn plan_statement(session: &Session, statement: SqlStatement, parameters: &[ScalarValue]) -> Result<Planned> {
+    plan_over(session, statement, parameters, None).await
+}
+
+async fn plan_over(
+    session: &Session,
+    mut statement: SqlStatement,
+    parameters: &[ScalarValue],
+    rewrite_target: Option<Arc<dyn TableProvider>>,
+) -> Result<Planned> {
     let mut state = session.context().state();
     macros::expand(&mut statement, state.scalar_functions())?;
     let tables = open_table_arguments(session, &statement).await?;
     let functions = Arc::clone(&session.database().shared.functions);
-    state.register_relation_planner(Arc::new(TableFunctionPlanner { functions, tables }))?;
+    state.register_relation_planner(Arc::new(TableFunctionPlanner { functions, tables, rewrite_target }))?;
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement).await?;
     let mut plan = typed_placeholders(state.statement_to_plan(statement).await?)?;
@@ -97,6 +115,7 @@ async fn check_tables(session: &Session, state: &SessionState, statement: &Plann
         let is_function = matches!(&reference, TableReference::Bare { table }
             if state.table_functions().contains_key(table.as_ref()) || session.database().shared.functions.contains_key(table.as_ref()));
         let schema_name = reference.schema().unwrap_or(super::session::DEFAULT_SCHEMA).to_owned();
+        let is_function = is_function || reference.table() == REWRITE_TARGET;
         let is_known_catalog = reference.catalog().is_none_or(|catalog| catalog == super::session::CATALOG_NAME);
         if is_function || !is_known_catalog || schema_name == "information_schema" {
             continue;

@@ -20,6 +20,7 @@ use super::database::Database;
 use super::planning::RolloutQueryPlanner;
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
+use super::three_valued_in::ThreeValuedIn;
 use super::{function, statement};
 use crate::error::{Error, Result};
 
@@ -93,7 +94,7 @@ fn default_config() -> SessionConfig {
 impl Session {
     pub(super) fn new(database: Database) -> Self {
         let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> =
-            vec![Arc::new(ResolveLateral), Arc::new(DistinctSubqueryColumns)];
+            vec![Arc::new(ResolveLateral), Arc::new(ThreeValuedIn), Arc::new(DistinctSubqueryColumns)];
         analyzer_rules.extend(Analyzer::new().rules);
         analyzer_rules.push(Arc::new(ExtractModelCalls));
         let mut state = SessionStateBuilder::new()

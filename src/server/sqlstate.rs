@@ -104,6 +104,7 @@ fn catalog_state(error: &rolloutdb_catalogs::Error) -> &'static str {
         Error::InvalidName { .. } => "42602",
         Error::NotNull { .. } => "23502",
         Error::NullElement { .. } => "22004",
+        Error::RowTwice { .. } => "21000",
         Error::UniqueViolation { .. } => "23505",
         Error::WrongType { .. } => "42804",
         Error::InvalidOption { .. } => "22023",

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 mod architecture;
+mod kill;
 mod manual;
+mod random_dml;
 mod real_data;
 mod resume;
 mod script;

@@ -8,7 +8,9 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
+use datafusion::catalog::TableProvider;
 use datafusion::common::{DFSchema, ScalarValue, TableReference};
+use datafusion::datasource::provider_as_source;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
 use datafusion::logical_expr::simplify::SimplifyContext;
@@ -20,6 +22,7 @@ use datafusion::sql::sqlparser::ast::{
 use rolloutdb_catalogs::Table;
 
 use super::{Apply, ApplyFunction};
+use crate::engine::planning::REWRITE_TARGET;
 use crate::error::{Error, Result};
 
 /// A function of ours that stands in FROM.
@@ -139,6 +142,8 @@ impl Arguments {
 pub struct TableFunctionPlanner {
     pub functions: Arc<HashMap<&'static str, Arc<dyn TableFunction>>>,
     pub tables: HashMap<String, Arc<Table>>,
+    /// The table that an UPDATE or DELETE changes, by the name [`REWRITE_TARGET`].
+    pub rewrite_target: Option<Arc<dyn TableProvider>>,
 }
 
 /// The name and arguments of a call of one of `functions`, if `relation` is one.
@@ -261,6 +266,12 @@ fn unknown(function: &str, parameters: &[Parameter], name: &str) -> Error {
 
 impl RelationPlanner for TableFunctionPlanner {
     fn plan_relation(&self, relation: TableFactor, context: &mut dyn RelationPlannerContext) -> DataFusionResult<RelationPlanning> {
+        if let (Some(target), TableFactor::Table { name, alias, args: None, .. }) = (&self.rewrite_target, &relation)
+            && bare_name(name).as_deref() == Some(REWRITE_TARGET)
+        {
+            let plan = LogicalPlanBuilder::scan(REWRITE_TARGET, provider_as_source(Arc::clone(target)), None)?.build()?;
+            return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))));
+        }
         let Some((function, arguments)) = called_function(&self.functions, &relation) else {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };

@@ -36,7 +36,7 @@ pub async fn copy_from(session: &Session, copy: &CopyFrom) -> Result<Response> {
     let scan = StreamingTable::try_new(file_schema, vec![Arc::new(OneShot::new(rows))])?;
     let plan = LogicalPlanBuilder::scan("file", provider_as_source(Arc::new(scan)), None)?.build()?;
     let source = Planned { plan, state: session.context().state() };
-    let planned = complete_rows(session, source, &table, &targets).await?;
+    let planned = complete_rows(source, &table, &targets)?;
     let progress = Progress::new(session.notices(), format!("COPY {name}"), "rows", None);
     let count = table.append(progress.watch(planned.stream().await?)).await?;
     refresh_indexes(session, &table).await;

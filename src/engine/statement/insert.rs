@@ -61,7 +61,7 @@ async fn plan(session: &Session, insert: &Insert, table: &Table, parameters: &[S
         let (few, many) = if found > targets.len() { ("expressions", "target columns") } else { ("target columns", "expressions") };
         return Err(Error::ColumnCount(format!("INSERT has more {few} than {many}")));
     }
-    complete_rows(session, source, table, &targets[..found]).await
+    complete_rows(source, table, &targets[..found])
 }
 
 /// The named columns' positions; without names all columns that are not generated.
@@ -94,7 +94,7 @@ pub fn target_columns(table: &Table, columns: &[String]) -> Result<Vec<usize>> {
 }
 
 /// `source`'s columns are the table's `targets`; the rest take their default or NULL, then the generated columns are computed.
-pub async fn complete_rows(session: &Session, source: Planned, table: &Table, targets: &[usize]) -> Result<Planned> {
+pub fn complete_rows(source: Planned, table: &Table, targets: &[usize]) -> Result<Planned> {
     let Planned { plan, state } = source;
     let definition = table.definition();
     let source_schema = Arc::clone(plan.schema());
@@ -109,7 +109,7 @@ pub async fn complete_rows(session: &Session, source: Planned, table: &Table, ta
     }
     let mut builder = LogicalPlanBuilder::new(plan).project(stored)?;
     if !definition.generated.is_empty() {
-        builder = generate_columns(session, builder, &state, table)?;
+        builder = generate_columns(builder, &state, table)?;
     }
     Ok(Planned { plan: builder.build()?, state })
 }
@@ -125,12 +125,7 @@ fn constant_of(plan: &LogicalPlan, value: Expr) -> Expr {
     values.values[0][position].clone()
 }
 
-fn generate_columns(
-    _session: &Session,
-    builder: LogicalPlanBuilder,
-    state: &datafusion::execution::SessionState,
-    table: &Table,
-) -> Result<LogicalPlanBuilder> {
+fn generate_columns(builder: LogicalPlanBuilder, state: &datafusion::execution::SessionState, table: &Table) -> Result<LogicalPlanBuilder> {
     let definition = table.definition();
     let schema = builder.schema().as_ref().clone();
     let mut columns = Vec::with_capacity(definition.schema.fields().len());
@@ -176,7 +171,8 @@ fn placeholder_types(source: &Query, table: &Table, targets: &[usize]) -> Vec<(u
     typed.collect()
 }
 
-fn placeholder(expression: &SqlExpr) -> Option<String> {
+/// The name of a parameter, `$1`.
+pub fn placeholder(expression: &SqlExpr) -> Option<String> {
     match expression {
         SqlExpr::Value(value) => match &value.value {
             Value::Placeholder(name) => Some(name.clone()),
@@ -186,7 +182,8 @@ fn placeholder(expression: &SqlExpr) -> Option<String> {
     }
 }
 
-fn cast_text(placeholder: &str, data_type: &DataType) -> Option<SqlExpr> {
+/// `CAST($1 AS type)` for the type of a column; clients write a vector as its text.
+pub fn cast_text(placeholder: &str, data_type: &DataType) -> Option<SqlExpr> {
     let type_name = match data_type {
         DataType::FixedSizeList(..) => "text".to_owned(),
         other => sql_type_name(other),

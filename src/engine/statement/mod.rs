@@ -2,6 +2,7 @@
 
 mod agent;
 mod copy;
+mod dml;
 mod explain;
 mod index;
 mod insert;
@@ -57,7 +58,7 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Begin(_) | Statement::Commit | Statement::Rollback => transaction::execute(session, statement),
         Statement::Discard => settings::discard(session),
         Statement::CreateExtension(create) => settings::create_extension(session, create),
-        Statement::Update(_) | Statement::Delete(_) => Err(not_supported(statement.tag(), "rows can be inserted, and tables dropped")),
+        Statement::Update(change) | Statement::Delete(change) => dml::execute(session, change, parameters).await,
         Statement::Other(_) => Err(not_supported(statement.tag(), "docs/sql.md lists the statements there are")),
     }
 }
@@ -67,6 +68,7 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
     match statement {
         Statement::Query(query) => query::describe(session, query).await,
         Statement::Insert(insert) => insert::describe(session, insert).await,
+        Statement::Update(change) | Statement::Delete(change) => dml::describe(session, change).await,
         Statement::Explain(_) => Ok(rows_description(explain::schema())),
         Statement::DescribeModel(_) => Ok(rows_description(model::description_schema())),
         Statement::DescribeAgent(_) => Ok(rows_description(agent::description_schema())),
@@ -84,6 +86,8 @@ pub fn writes(statement: &Statement) -> bool {
     matches!(
         statement,
         Statement::Insert(_)
+            | Statement::Update(_)
+            | Statement::Delete(_)
             | Statement::CopyFrom(_)
             | Statement::CreateTable(_)
             | Statement::DropTable(_)

@@ -1,0 +1,266 @@
+//! UPDATE and DELETE: a query finds the rows by address, and one commit replaces or removes exactly these.
+//!
+//! Nothing here reads a predicate. What DataFusion would hand to a provider for `WHERE id IN (SELECT ...)` or `WHERE false` can be "all rows"; the
+//! query that finds the addresses is an ordinary SELECT.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
+use async_trait::async_trait;
+use datafusion::catalog::{Session, TableProvider};
+use datafusion::error::Result as DataFusionResult;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use futures::TryStreamExt;
+use lance::Dataset;
+use lance::datafusion::LanceTableProvider;
+use lance::dataset::transaction::{Operation, Transaction, UpdateMode};
+use lance::dataset::{CommitBuilder, InsertBuilder, WriteMode};
+use lance_table::format::Fragment;
+use tokio::sync::MutexGuard;
+
+use crate::append::{CheckedWrite, NewFiles};
+use crate::constraint::{KeyCheck, StoredKeys};
+use crate::scan::TableScanExec;
+use crate::{Error, Result, Table};
+
+/// The column of row addresses, first in the rows of [`Rewrite::update`] and [`Rewrite::delete`].
+pub const ROW_ADDRESS: &str = "_rowaddr";
+
+/// The newest version of a table while one statement changes its rows; other writers wait.
+pub struct Rewrite<'a> {
+    keys: MutexGuard<'a, StoredKeys>,
+    table: Table,
+}
+
+impl Table {
+    /// Holds the newest version of the table against other writers, to change its rows.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTable`] when it was dropped, [`Error::Storage`].
+    pub async fn begin_rewrite(&self) -> Result<Rewrite<'_>> {
+        let keys = self.state.writer.lock().await;
+        Ok(Rewrite { keys, table: self.latest().await? })
+    }
+
+    /// The table with [`ROW_ADDRESS`] as its last column.
+    #[must_use]
+    pub fn with_addresses(&self) -> Arc<dyn TableProvider> {
+        let provider = LanceTableProvider::new(Arc::clone(&self.dataset), false, true);
+        let mut fields: Vec<Arc<Field>> = self.schema().fields().iter().cloned().collect();
+        fields.push(Arc::new(Field::new(ROW_ADDRESS, DataType::UInt64, true)));
+        Arc::new(AddressedTable { table: self.clone(), provider, schema: Arc::new(Schema::new(fields)) })
+    }
+}
+
+impl Rewrite<'_> {
+    /// The version that the rows are found in.
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+
+    /// Removes the rows whose addresses `rows` gives, each once however often it comes. Returns their number.
+    ///
+    /// # Errors
+    /// An error of `rows` as it is; [`Error::Conflict`], [`Error::Storage`]. The table is unchanged after any of them.
+    pub async fn delete(mut self, rows: SendableRecordBatchStream) -> Result<u64> {
+        let found = Addresses::default();
+        let mut rows = found.taken_from(rows, Repeats::Ignored);
+        while rows.try_next().await?.is_some() {}
+        let addresses = found.sorted();
+        if addresses.is_empty() {
+            return Ok(0);
+        }
+        let (updated_fragments, deleted_fragment_ids) = self.without(&addresses).await?;
+        let predicate = format!("{ROW_ADDRESS} in {} addresses", addresses.len());
+        self.commit(Operation::Delete { updated_fragments, deleted_fragment_ids, predicate }).await?;
+        Ok(addresses.len() as u64)
+    }
+
+    /// Replaces rows: `rows` gives the address of a row and then all columns of the table as they shall be. Returns the number of rows.
+    ///
+    /// `keys_change`: whether the primary key may differ from the stored one, which is then checked against the rows that stay.
+    ///
+    /// # Errors
+    /// [`Error::NotNull`], [`Error::UniqueViolation`], [`Error::WrongType`]; [`Error::RowTwice`] if an address comes twice; an error of `rows` as it
+    /// is; [`Error::Conflict`], [`Error::Storage`]. The table is unchanged after any of them.
+    pub async fn update(mut self, rows: SendableRecordBatchStream, keys_change: bool) -> Result<u64> {
+        let table = self.table.clone();
+        let dataset = &table.dataset;
+        let key_check = match keys_change {
+            true => KeyCheck::new(table.name(), table.definition(), None, StoredKeys::default()).await?,
+            false => None,
+        };
+        let files = NewFiles::watch(table.state.directory.join("data"));
+        let write = CheckedWrite::new(table.name(), Arc::new(Schema::from(dataset.schema())), key_check);
+        let found = Addresses::default();
+        let rows = found.taken_from(rows, Repeats::Refused(table.name().to_owned()));
+        let params = table.schema_state.storage.write_params(WriteMode::Append);
+        let written = InsertBuilder::new(Arc::clone(dataset))
+            .with_params(&params)
+            .execute_uncommitted_stream(write.stream(rows))
+            .await
+            .map_err(|source| write.error_of(source))?;
+        let addresses = found.sorted();
+        if addresses.is_empty() {
+            return Ok(0);
+        }
+        write.finish_keys(dataset, &addresses).await?;
+        let Operation::Append { fragments: new_fragments } = written.operation else {
+            return Err(Error::NotSupported("the storage did not write the new rows as an append".to_owned()));
+        };
+        let (updated_fragments, removed_fragment_ids) = self.without(&addresses).await?;
+        // From here a cancelled future may still have committed: the files must stay.
+        files.keep();
+        let operation = Operation::Update {
+            removed_fragment_ids,
+            updated_fragments,
+            new_fragments,
+            fields_modified: vec![],
+            compacted_sstables: vec![],
+            // Every field, so that no index claims to hold the rows at their new addresses before it does.
+            fields_for_preserving_frag_bitmap: dataset.schema().field_ids().into_iter().filter_map(|id| u32::try_from(id).ok()).collect(),
+            update_mode: Some(UpdateMode::RewriteRows),
+            inserted_rows_filter: None,
+            updated_fragment_offsets: None,
+        };
+        self.commit(operation).await?;
+        Ok(addresses.len() as u64)
+    }
+
+    /// The fragments of these rows without them, and those that have no other rows.
+    async fn without(&self, addresses: &[u64]) -> Result<(Vec<Fragment>, Vec<u64>)> {
+        let (mut changed, mut emptied) = (Vec::new(), Vec::new());
+        for rows in addresses.chunk_by(|a, b| fragment_of(*a) == fragment_of(*b)) {
+            let id = fragment_of(rows[0]);
+            let fragment = self.table.dataset.get_fragment(id as usize).ok_or_else(|| Error::Damaged {
+                table: self.table.name().to_owned(),
+                reason: format!("a row is in fragment {id}, which is not in the version that it was read from"),
+            })?;
+            // The lower half of an address is the row's place in its fragment.
+            let places = rows.iter().map(|address| *address as u32);
+            match fragment.extend_deletions(places).await.map_err(|source| Error::storage(self.table.name(), source))? {
+                Some(fragment) => changed.push(fragment.metadata().clone()),
+                None => emptied.push(id),
+            }
+        }
+        Ok((changed, emptied))
+    }
+
+    async fn commit(&mut self, operation: Operation) -> Result<()> {
+        let dataset = Arc::clone(&self.table.dataset);
+        let transaction = Transaction::new(dataset.manifest().version, operation, None);
+        // The keys are read again by the next write that needs them.
+        *self.keys = StoredKeys::default();
+        let committed = CommitBuilder::new(dataset).execute(transaction).await;
+        let committed = committed.map_err(|source| Error::storage(self.table.name(), source))?;
+        self.table.state.publish(Arc::new(committed)).await;
+        Ok(())
+    }
+}
+
+fn fragment_of(address: u64) -> u64 {
+    address >> 32
+}
+
+/// What it means that an address comes twice.
+#[derive(Clone)]
+enum Repeats {
+    Ignored,
+    /// Of the table: which of the two new rows would it be?
+    Refused(String),
+}
+
+/// The addresses that passed by, shared with the stream that they are taken from.
+#[derive(Clone, Default)]
+struct Addresses(Arc<Mutex<Seen>>);
+
+#[derive(Default)]
+struct Seen {
+    addresses: Vec<u64>,
+    /// Only for [`Repeats::Refused`].
+    distinct: std::collections::HashSet<u64>,
+}
+
+impl Addresses {
+    /// `rows` without their first column, whose values are kept here.
+    fn taken_from(&self, rows: SendableRecordBatchStream, repeats: Repeats) -> SendableRecordBatchStream {
+        let schema: SchemaRef = Arc::new(Schema::new(rows.schema().fields().iter().skip(1).cloned().collect::<Vec<_>>()));
+        let (seen, target) = (self.clone(), Arc::clone(&schema));
+        let rest = rows.and_then(move |batch| std::future::ready(seen.take(&batch, &target, &repeats)));
+        Box::pin(RecordBatchStreamAdapter::new(schema, rest))
+    }
+
+    fn take(&self, batch: &RecordBatch, rest: &SchemaRef, repeats: &Repeats) -> DataFusionResult<RecordBatch> {
+        let addresses = batch.column(0).as_primitive::<UInt64Type>();
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Repeats::Refused(table) = repeats {
+            for address in addresses.values() {
+                if !seen.distinct.insert(*address) {
+                    return Err(Error::RowTwice { table: table.clone() }.into());
+                }
+            }
+        }
+        seen.addresses.extend_from_slice(addresses.values());
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        Ok(RecordBatch::try_new_with_options(Arc::clone(rest), batch.columns()[1..].to_vec(), &options)?)
+    }
+
+    fn sorted(&self) -> Vec<u64> {
+        let mut addresses = std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner).addresses);
+        addresses.sort_unstable();
+        addresses.dedup();
+        addresses
+    }
+}
+
+#[derive(Debug)]
+struct AddressedTable {
+    table: Table,
+    provider: LanceTableProvider,
+    schema: SchemaRef,
+}
+
+#[async_trait]
+impl TableProvider for AddressedTable {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn table_type(&self) -> TableType {
+        TableType::Base
+    }
+
+    async fn scan(
+        &self,
+        state: &dyn Session,
+        projection: Option<&Vec<usize>>,
+        filters: &[Expr],
+        limit: Option<usize>,
+    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+        let scan = self.provider.scan(state, projection, filters, limit).await?;
+        let name = format!("{}.{}@{}", self.table.schema_name(), self.table.name(), self.table.version());
+        Ok(Arc::new(TableScanExec::new(name, scan)))
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
+        self.table.supports_filters_pushdown(filters)
+    }
+}
+
+/// The dataset's key columns with addresses, for checks against the rows that stay.
+pub(crate) async fn scan_with_addresses(
+    dataset: &Dataset,
+    table: &str,
+    columns: &[String],
+) -> Result<lance::dataset::scanner::DatasetRecordBatchStream> {
+    let failed = |source| Error::storage(table, source);
+    let mut scanner = dataset.scan();
+    scanner.project(columns).map_err(failed)?;
+    scanner.with_row_address();
+    scanner.try_into_stream().await.map_err(failed)
+}

@@ -1,0 +1,130 @@
+//! `x IN (SELECT ...)` under NOT, or NOT IN under OR, with SQL's three values.
+//!
+//! DataFusion turns such an IN into a mark that is true or false. In SQL it is NULL where nothing is equal and there is a NULL on either side, so that its
+//! NOT is not true; with the mark, `DELETE ... WHERE a OR NOT (x IN (SELECT y ...))` removes rows that it must not. Directly among the conjuncts of a WHERE
+//! DataFusion is right, and an IN that only passes AND and OR need not tell NULL from false.
+
+use std::sync::Arc;
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue};
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, when};
+use datafusion::optimizer::AnalyzerRule;
+
+#[derive(Debug)]
+pub struct ThreeValuedIn;
+
+impl AnalyzerRule for ThreeValuedIn {
+    fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
+        plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Filter(Filter { predicate, input, .. }) if has_in_subquery(&predicate)? => {
+                let schema = Arc::clone(input.schema());
+                let conjuncts = split_conjunction_owned(predicate).into_iter().map(|conjunct| conjunct_of_filter(conjunct, &schema));
+                let predicate = conjunction(conjuncts.collect::<Result<Vec<_>>>()?).unwrap_or_else(|| lit(true));
+                Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, input)?)))
+            }
+            other => Ok(Transformed::no(other)),
+        })
+        .map(|transformed| transformed.data)
+    }
+
+    fn name(&self) -> &str {
+        "three_valued_in"
+    }
+}
+
+fn has_in_subquery(expression: &Expr) -> Result<bool> {
+    let mut found = false;
+    expression.apply(|inner| {
+        found |= matches!(inner, Expr::InSubquery(_));
+        Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(found)
+}
+
+fn conjunct_of_filter(conjunct: Expr, schema: &DFSchema) -> Result<Expr> {
+    match conjunct {
+        direct @ Expr::InSubquery(_) => Ok(direct),
+        Expr::Not(inner) => match *inner {
+            Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
+                Ok(Expr::InSubquery(InSubquery { expr, subquery, negated: !negated }))
+            }
+            other => under_not(Expr::Not(Box::new(other)), schema),
+        },
+        other => under_and_or(other, schema),
+    }
+}
+
+/// Here a NULL counts as false.
+fn under_and_or(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+    match expression {
+        Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::And | Operator::Or), right }) => {
+            let (left, right) = (under_and_or(*left, schema)?, under_and_or(*right, schema)?);
+            Ok(Expr::BinaryExpr(BinaryExpr { left: Box::new(left), op, right: Box::new(right) }))
+        }
+        positive @ Expr::InSubquery(InSubquery { negated: false, .. }) => Ok(positive),
+        other => under_not(other, schema),
+    }
+}
+
+/// Here a NULL is not a false.
+fn under_not(expression: Expr, schema: &DFSchema) -> Result<Expr> {
+    let rewritten = expression.transform_up(|inner| match inner {
+        Expr::InSubquery(in_subquery) => three_valued(in_subquery, schema).map(Transformed::yes),
+        other => Ok(Transformed::no(other)),
+    });
+    Ok(rewritten?.data)
+}
+
+/// `CASE WHEN EXISTS (equal) THEN true WHEN x IS NULL AND EXISTS (any) THEN NULL WHEN EXISTS (NULL) THEN NULL ELSE false END`
+fn three_valued(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
+    let InSubquery { expr: value, subquery, negated } = in_subquery;
+    let (relation, field) = subquery.subquery.schema().qualified_field(0);
+    let has_nulls = field.is_nullable();
+    let element = Expr::Column(Column::from((relation, field)));
+    let value_may_be_null = value.nullable(schema)?;
+    let is_equal = element.clone().eq(outer_reference(value.as_ref().clone(), schema)?);
+    let null = lit(ScalarValue::Boolean(None));
+    let mut case = when(exists(&subquery, Some(is_equal))?, lit(true));
+    if value_may_be_null {
+        case = case.when(value.is_null().and(exists(&subquery, None)?), null.clone());
+    }
+    if has_nulls {
+        case = case.when(exists(&subquery, Some(element.is_null()))?, null);
+    }
+    let is_in = case.otherwise(lit(false))?;
+    Ok(if negated { Expr::Not(Box::new(is_in)) } else { is_in })
+}
+
+/// `EXISTS (SELECT * FROM (subquery) WHERE condition)`
+fn exists(subquery: &Subquery, condition: Option<Expr>) -> Result<Expr> {
+    let mut outer_ref_columns = subquery.outer_ref_columns.clone();
+    let mut builder = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+    if let Some(condition) = condition {
+        condition.apply(|inner| {
+            if matches!(inner, Expr::OuterReferenceColumn(..)) {
+                outer_ref_columns.push(inner.clone());
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        builder = builder.filter(condition)?;
+    }
+    let subquery = Subquery { subquery: Arc::new(builder.build()?), outer_ref_columns, spans: subquery.spans.clone() };
+    Ok(Expr::Exists(Exists { subquery, negated: false }))
+}
+
+/// The value as a subquery sees it.
+fn outer_reference(value: Expr, schema: &DFSchema) -> Result<Expr> {
+    let referenced = value.transform_up(|inner| match inner {
+        Expr::Column(column) => {
+            let field = Arc::clone(schema.field_from_column(&column)?);
+            Ok(Transformed::yes(Expr::OuterReferenceColumn(field, column)))
+        }
+        other => Ok(Transformed::no(other)),
+    });
+    Ok(referenced?.data)
+}

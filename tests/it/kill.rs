@@ -1,0 +1,102 @@
+//! What lasts when the process is killed in the middle of a statement (SIGKILL), seen by the next one that opens the directory.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use futures::TryStreamExt;
+use rolloutdb::{Database, Result, Session};
+
+/// Runs statements in a process of its own.
+fn spawn(data: &Path, sql: &str) -> Child {
+    let binary = std::env::var("CARGO_BIN_EXE_rolloutdb").unwrap_or_else(|_| env!("CARGO_BIN_EXE_rolloutdb").to_owned());
+    let arguments = ["sql", "--data", data.to_str().expect("a temporary path is UTF-8"), "-c", sql];
+    Command::new(binary).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts")
+}
+
+/// Kills the process once `is_at_work`; it must not have ended by itself before.
+fn kill_when(mut child: Child, what: &str, is_at_work: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_at_work() {
+        assert!(child.try_wait().expect("the process can be asked").is_none(), "{what} ended before it could be killed");
+        assert!(Instant::now() < deadline, "{what} did not get to work within a minute");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().expect("the process runs");
+    child.wait().expect("the process is gone");
+}
+
+fn num_files(directory: &Path) -> usize {
+    std::fs::read_dir(directory).map_or(0, Iterator::count)
+}
+
+async fn run(session: &Session, sql: &str) -> Result<()> {
+    session.sql(sql).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(Into::into)
+}
+
+async fn count(session: &Session, sql: &str) -> Result<i64> {
+    let batches: Vec<_> = session.sql(sql).await?.try_collect().await?;
+    Ok(batches[0].column(0).as_primitive::<Int64Type>().value(0))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_rollouts_keep_whole_trees_and_go_on() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    {
+        let database = Database::open(data.path()).await?;
+        let setup = "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate');
+            CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 3);
+            CREATE INDEX wiki_text ON wiki USING bm25 (contents);
+            CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => 3, count => 40);
+            CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = 'short', max_tokens = 48)";
+        run(&database.session(), setup).await?;
+    }
+    let generate = "GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT * FROM questions)
+        WITH (simulations = 4, children = 2, max_depth = 6, temperature = 1.0, seed = 5, concurrency = 1)";
+    let committed = data.path().join("tables/public/run.lance/data");
+    kill_when(spawn(data.path(), generate), "GENERATE ROLLOUTS", || num_files(&committed) >= 2);
+
+    let database = Database::open(data.path()).await?;
+    let session = database.session();
+    let done = count(&session, "SELECT count(DISTINCT question_id) FROM run").await?;
+    assert!((1..40).contains(&done), "{done} of 40 questions were committed");
+    assert_eq!(count(&session, "SELECT count(*) FROM run WHERE node_id = 0").await?, done, "a tree is there with its root or not at all");
+    run(&session, generate).await?;
+    assert_eq!(count(&session, "SELECT count(*) FROM run WHERE node_id = 0").await?, 40);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_write_has_written_nothing() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    {
+        let database = Database::open(data.path()).await?;
+        run(&database.session(), "CREATE TABLE kept AS SELECT value AS id FROM generate_series(1, 3)").await?;
+        run(&database.session(), "CREATE TABLE many AS SELECT value AS id FROM generate_series(1, 3000000)").await?;
+    }
+    let public = data.path().join("tables/public");
+    let rows = "SELECT value AS id FROM generate_series(1, 4000000000)";
+    let files_of_many = num_files(&public.join("many.lance/data"));
+    let files_of_kept = num_files(&public.join("kept.lance/data"));
+    kill_when(spawn(data.path(), &format!("INSERT INTO kept {rows}")), "INSERT", || {
+        num_files(&public.join("kept.lance/data")) > files_of_kept
+    });
+    kill_when(spawn(data.path(), &format!("CREATE TABLE half AS {rows}")), "CREATE TABLE AS", || num_files(&public) > 2);
+    kill_when(spawn(data.path(), "UPDATE many SET id = -id"), "UPDATE", || num_files(&public.join("many.lance/data")) > files_of_many);
+    let target = data.path().join("out.csv");
+    let num_before = num_files(data.path());
+    kill_when(spawn(data.path(), &format!("COPY ({rows}) TO '{}'", target.display())), "COPY", || num_files(data.path()) > num_before);
+
+    let database = Database::open(data.path()).await?;
+    let session = database.session();
+    assert_eq!(count(&session, "SELECT count(*) FROM kept").await?, 3);
+    assert!(run(&session, "SELECT * FROM half").await.is_err(), "a half-made table is no table");
+    assert_eq!(num_files(&public), 2, "nothing of it is left");
+    assert_eq!(count(&session, "SELECT count(*) FROM many WHERE id > 0").await?, 3_000_000, "an update is whole or nothing");
+    assert!(!target.exists(), "a file appears when it is complete");
+    run(&session, "INSERT INTO kept VALUES (4)").await?;
+    assert_eq!(count(&session, "SELECT count(*) FROM kept").await?, 4);
+    Ok(())
+}
