@@ -31,6 +31,10 @@ pub enum Error {
     #[error("{of} needs a column \"{name}\"; the query gives: {}", .known.join(", "))]
     MissingColumn { of: String, name: String, known: Vec<String> },
 
+    /// A column that a table does not have (42703).
+    #[error("table \"{table}\" has no column \"{name}\"{}; it has: {}", did_you_mean(.name, .known), .known.join(", "))]
+    UnknownColumn { table: String, name: String, known: Vec<String> },
+
     /// A generated column that is given a value (428C9).
     #[error("column \"{0}\" is generated and takes no value; leave it out of the column list")]
     GeneratedColumn(String),

@@ -117,9 +117,13 @@ impl Catalog {
     /// The newest version of a stored table.
     ///
     /// # Errors
-    /// [`Error::UnknownSchema`], [`Error::UnknownTable`] with the nearest names, [`Error::Damaged`].
+    /// [`Error::UnknownSchema`], [`Error::UnknownTable`] with the nearest names, [`Error::NotATable`] for a virtual one, [`Error::Damaged`].
     pub async fn table(&self, schema: &str, name: &str) -> Result<Arc<Table>> {
-        self.rollout_schema(schema)?.stored_table(name).await
+        let schema = self.rollout_schema(schema)?;
+        if schema.0.virtual_table(name).is_some() {
+            return Err(Error::NotATable { name: name.to_owned() });
+        }
+        schema.stored_table(name).await
     }
 
     /// Makes an empty table.

@@ -24,7 +24,6 @@ use tokio::sync::MutexGuard;
 
 use crate::append::{CheckedWrite, NewFiles};
 use crate::constraint::{KeyCheck, StoredKeys};
-use crate::scan::TableScanExec;
 use crate::{Error, Result, Table};
 
 /// The column of row addresses, first in the rows of [`Rewrite::update`] and [`Rewrite::delete`].
@@ -242,9 +241,7 @@ impl TableProvider for AddressedTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let scan = self.provider.scan(state, projection, filters, limit).await?;
-        let name = format!("{}.{}@{}", self.table.schema_name(), self.table.name(), self.table.version());
-        Ok(Arc::new(TableScanExec::new(name, scan)))
+        Ok(self.table.named_scan(self.provider.scan(state, projection, filters, limit).await?))
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {

@@ -14,6 +14,9 @@ pub enum Error {
     /// 42P01. `known`: the nearest names of the schema, nearest first.
     #[error("unknown table \"{name}\"{}", did_you_mean(.known))]
     UnknownTable { name: String, known: Vec<String> },
+    /// 42809: a virtual table where one with rows of its own is needed.
+    #[error("\"{name}\" is a view: it has no rows of its own to search or change")]
+    NotATable { name: String },
     /// 42P07.
     #[error("table \"{name}\" already exists")]
     DuplicateTable { name: String },

@@ -104,6 +104,12 @@ impl Table {
         })
     }
 
+    /// A scan of Lance's as a scan of this version.
+    pub(crate) fn named_scan(&self, scan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+        let name = format!("{}.{}@{}", self.schema_name(), self.name(), self.version());
+        Arc::new(TableScanExec::new(name, scan))
+    }
+
     fn refuse(&self, statement: &str) -> Error {
         Error::NotSupported(format!("{statement} of table \"{}\" is not supported yet", self.name()))
     }
@@ -130,9 +136,7 @@ impl TableProvider for Table {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let scan = self.provider.scan(state, projection, filters, limit).await?;
-        let name = format!("{}.{}@{}", self.schema_name(), self.name(), self.version());
-        Ok(Arc::new(TableScanExec::new(name, scan)))
+        Ok(self.named_scan(self.provider.scan(state, projection, filters, limit).await?))
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {

@@ -221,7 +221,7 @@ async fn indexes(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
             let table = match catalog.table(&schema, &name).await {
                 Ok(table) => table,
                 // A view, or dropped in the meantime.
-                Err(rolloutdb_catalogs::Error::UnknownTable { .. }) => continue,
+                Err(rolloutdb_catalogs::Error::NotATable { .. } | rolloutdb_catalogs::Error::UnknownTable { .. }) => continue,
                 Err(error) => return Err(error.into()),
             };
             for index in table.indexes().await? {

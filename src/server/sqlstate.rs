@@ -18,7 +18,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::UnknownObject { .. } => "42704",
         Error::DuplicateObject { .. } => "42710",
         Error::UnknownOption { .. } | Error::InvalidParameter { .. } => "22023",
-        Error::MissingColumn { .. } => "42703",
+        Error::MissingColumn { .. } | Error::UnknownColumn { .. } => "42703",
         Error::GeneratedColumn(_) => "428C9",
         Error::ColumnCount(_) => "42601",
         Error::WrongType { .. } => "42804",
@@ -95,6 +95,7 @@ fn catalog_state(error: &rolloutdb_catalogs::Error) -> &'static str {
     use rolloutdb_catalogs::Error;
     match error {
         Error::UnknownTable { .. } => "42P01",
+        Error::NotATable { .. } => "42809",
         Error::DuplicateTable { .. } => "42P07",
         Error::UnknownSchema { .. } => "3F000",
         Error::DuplicateSchema { .. } => "42P06",

@@ -5,7 +5,7 @@ use std::fmt;
 use super::Statement;
 use crate::ast::ObjectName;
 use crate::error::Result;
-use crate::name::{Name, Reference};
+use crate::name::{Name, Qualified, Reference};
 use crate::parser::Parser;
 
 /// `DESCRIBE MODEL m`
@@ -55,6 +55,6 @@ impl fmt::Display for DescribeAgent {
 
 impl fmt::Display for DescribeTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DESCRIBE TABLE {}", self.name)
+        write!(f, "DESCRIBE TABLE {}", Qualified(&self.name))
     }
 }

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use crate::ast::{self, Ident, ObjectName, OnInsert, Query, TableObject};
+use crate::ast::{self, Ident, ObjectName, OnInsert, Query, SelectItem, TableObject};
 use crate::error::{Error, Result};
 use crate::name::{Columns, Qualified, fold, fold_object_name};
 use crate::parser::Parser;
 
-/// `INSERT INTO t [(a, b)] {VALUES (...), ... | query}`
+/// `INSERT INTO t [(a, b)] {VALUES (...), ... | query} [RETURNING ...]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Insert {
     pub table: ObjectName,
@@ -15,6 +15,8 @@ pub struct Insert {
     pub columns: Vec<Ident>,
     /// A `VALUES` list is a query too.
     pub source: Box<Query>,
+    /// What is asked for of the written rows; empty: nothing.
+    pub returning: Vec<SelectItem>,
 }
 
 impl Insert {
@@ -32,7 +34,7 @@ impl Insert {
         };
         let columns = insert.columns.into_iter().map(single_name).collect::<Result<_>>()?;
         match insert.source {
-            Some(source) => Ok(Self { table: fold_object_name(table), columns, source }),
+            Some(source) => Ok(Self { table: fold_object_name(table), columns, source, returning: insert.returning.unwrap_or_default() }),
             None => Err(Error::not_supported_but("INSERT ... DEFAULT VALUES", "give at least one value")),
         }
     }
@@ -43,9 +45,6 @@ fn refuse_clauses(insert: &ast::Insert) -> Result<()> {
         Some(OnInsert::OnConflict(_)) => return Err(Error::not_supported("INSERT ... ON CONFLICT")),
         Some(_) => return Err(Error::not_supported("INSERT ... ON DUPLICATE KEY UPDATE")),
         None => {}
-    }
-    if insert.returning.is_some() {
-        return Err(Error::not_supported("INSERT ... RETURNING"));
     }
     if insert.table_alias.is_some() {
         return Err(Error::not_supported("INSERT with an alias for the table"));
@@ -78,6 +77,10 @@ fn single_name(name: ObjectName) -> Result<Ident> {
 
 impl fmt::Display for Insert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "INSERT INTO {}{} {}", Qualified(&self.table), Columns(&self.columns), self.source)
+        write!(f, "INSERT INTO {}{} {}", Qualified(&self.table), Columns(&self.columns), self.source)?;
+        for (position, item) in self.returning.iter().enumerate() {
+            write!(f, "{} {item}", if position == 0 { " RETURNING" } else { "," })?;
+        }
+        Ok(())
     }
 }

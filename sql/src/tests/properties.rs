@@ -129,7 +129,12 @@ fn work() -> impl Strategy<Value = Statement> {
         (object_name(), columns(), "[ -~]{0,9}", option_entries())
             .prop_map(|(table, columns, path, options)| Statement::CopyFrom(CopyFrom { table, columns, path, options })),
         (source, "[ -~]{0,9}", option_entries()).prop_map(|(source, path, options)| Statement::CopyTo(CopyTo { source, path, options })),
-        (object_name(), columns(), query()).prop_map(|(table, columns, source)| Statement::Insert(Insert { table, columns, source })),
+        (object_name(), columns(), query()).prop_map(|(table, columns, source)| Statement::Insert(Insert {
+            table,
+            columns,
+            source,
+            returning: vec![]
+        })),
         (variable(), proptest::collection::vec(scalar(), 1..3), any::<bool>()).prop_map(|(variable, values, local)| Statement::Set(Set {
             variable,
             values,

@@ -152,7 +152,7 @@ fn insert() {
         INSERT | INSERT INTO t VALUES (ARRAY[1, 2], vector_in('[1,2]'))"#]],
     );
     check("INSERT INTO t VALUES (1) ON CONFLICT DO NOTHING", expect!["INSERT ... ON CONFLICT is not supported yet"]);
-    check("INSERT INTO t VALUES (1) RETURNING id", expect!["INSERT ... RETURNING is not supported yet"]);
+    check("INSERT INTO t VALUES (1) RETURNING id, a + 1 AS b", expect!["INSERT | INSERT INTO t VALUES (1) RETURNING id, a + 1 AS b"]);
     check("INSERT INTO t AS x VALUES (1)", expect!["INSERT with an alias for the table is not supported yet"]);
     check("INSERT INTO t DEFAULT VALUES", expect!["INSERT ... DEFAULT VALUES is not supported yet; give at least one value"]);
     check(

@@ -15,8 +15,9 @@ use rolloutdb_catalogs::{ROW_ADDRESS, Table};
 use rolloutdb_sql::Statement;
 
 use super::insert::{cast_text, placeholder, refresh_indexes};
+use super::returning::{self, KeptRows, select_from_target};
 use super::{done, query, table_name};
-use crate::engine::planning::{Planned, REWRITE_TARGET, plan_rewrite};
+use crate::engine::planning::{Planned, plan_rewrite};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Description, Response, Session};
 use crate::engine::typing::assign;
@@ -28,26 +29,55 @@ pub async fn execute(session: &Session, statement: &SqlStatement, parameters: &[
     let rewrite = table.begin_rewrite().await?;
     let planned = change.plan(session, rewrite.table(), parameters).await?;
     let progress = Progress::new(session.notices(), format!("{} {}", change.verb(), table.name()), "rows", None);
+    if let Some(items) = change.returning() {
+        // Before anything is written: an error afterwards would hide that it was.
+        returning::plan(session, items, &change.target().alias, rewrite.table()).await?;
+    }
     let rows = progress.watch(planned.rows.stream().await?);
+    let (rows, kept) = match change.returning() {
+        None => (rows, None),
+        Some(items) => {
+            let (rows, kept) = KeptRows::of_addressed(rows);
+            (rows, Some((items, kept)))
+        }
+    };
     let count = match &change {
         Change::Delete { .. } => rewrite.delete(rows).await?,
         Change::Update { .. } => rewrite.update(rows, planned.keys_change).await?,
     };
     refresh_indexes(session, &table).await;
-    Ok(done(format!("{} {count}", change.verb())))
+    match kept {
+        Some((items, kept)) => returning::response(session, items, &change.target().alias, kept, parameters, change.verb()).await,
+        None => Ok(done(format!("{} {count}", change.verb()))),
+    }
 }
 
 pub async fn describe(session: &Session, statement: &SqlStatement) -> Result<Description> {
     let change = Change::of(statement)?;
     let table = change.open(session).await?;
     let planned = change.plan(session, &table, &[]).await?;
-    Ok(Description { columns: Arc::new(arrow::datatypes::Schema::empty()), ..query::description(&planned.rows) })
+    let columns = match change.returning() {
+        Some(items) => query::description(&returning::plan(session, items, &change.target().alias, &table).await?).columns,
+        None => Arc::new(arrow::datatypes::Schema::empty()),
+    };
+    Ok(Description { columns, ..query::description(&planned.rows) })
 }
 
 /// A statement that changes rows of one table.
 enum Change<'a> {
-    Delete { target: Target<'a>, others: &'a [TableWithJoins], condition: Option<&'a SqlExpr> },
-    Update { target: Target<'a>, others: &'a [TableWithJoins], condition: Option<&'a SqlExpr>, assignments: &'a [Assignment] },
+    Delete {
+        target: Target<'a>,
+        others: &'a [TableWithJoins],
+        condition: Option<&'a SqlExpr>,
+        returning: Option<&'a [SelectItem]>,
+    },
+    Update {
+        target: Target<'a>,
+        others: &'a [TableWithJoins],
+        condition: Option<&'a SqlExpr>,
+        assignments: &'a [Assignment],
+        returning: Option<&'a [SelectItem]>,
+    },
 }
 
 /// The table that is changed, and what the statement calls it.
@@ -72,7 +102,6 @@ impl<'a> Change<'a> {
     }
 
     fn of_delete(delete: &'a Delete) -> Result<Self> {
-        refuse(delete.returning.is_some(), "RETURNING")?;
         refuse(!delete.order_by.is_empty() || delete.limit.is_some(), "ORDER BY or LIMIT in DELETE")?;
         refuse(!delete.tables.is_empty() || delete.output.is_some(), "this form of DELETE")?;
         let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
@@ -81,11 +110,11 @@ impl<'a> Change<'a> {
             target: Target::of(target)?,
             others: delete.using.as_deref().unwrap_or_default(),
             condition: delete.selection.as_ref(),
+            returning: delete.returning.as_deref(),
         })
     }
 
     fn of_update(update: &'a Update) -> Result<Self> {
-        refuse(update.returning.is_some(), "RETURNING")?;
         refuse(!update.order_by.is_empty() || update.limit.is_some(), "ORDER BY or LIMIT in UPDATE")?;
         refuse(update.or.is_some() || update.output.is_some(), "this form of UPDATE")?;
         let others = match &update.from {
@@ -97,6 +126,7 @@ impl<'a> Change<'a> {
             others,
             condition: update.selection.as_ref(),
             assignments: &update.assignments,
+            returning: update.returning.as_deref(),
         })
     }
 
@@ -113,6 +143,12 @@ impl<'a> Change<'a> {
         }
     }
 
+    fn returning(&self) -> Option<&'a [SelectItem]> {
+        match self {
+            Self::Delete { returning, .. } | Self::Update { returning, .. } => *returning,
+        }
+    }
+
     async fn open(&self, session: &Session) -> Result<Arc<Table>> {
         let (schema, name) = table_name(self.target().name)?;
         Ok(session.database().shared.catalog.table(&schema, &name).await?)
@@ -120,12 +156,15 @@ impl<'a> Change<'a> {
 
     async fn plan(&self, session: &Session, table: &Table, parameters: &[ScalarValue]) -> Result<PlannedChange> {
         match self {
-            Self::Delete { target, others, condition } => {
-                let query = select(target, others, *condition, vec![])?;
+            Self::Delete { target, others, condition, returning } => {
+                // The old rows, if they are asked for.
+                let fields = returning.iter().flat_map(|_| table.definition().schema.fields());
+                let columns = fields.map(|field| target.selected(target.column(field.name()), field)).collect();
+                let query = select(target, others, *condition, columns)?;
                 let rows = plan_rewrite(session, query, parameters, table.with_addresses()).await?;
                 Ok(PlannedChange { rows, keys_change: false })
             }
-            Self::Update { target, others, condition, assignments } => {
+            Self::Update { target, others, condition, assignments, .. } => {
                 let new_values = new_values(table, assignments)?;
                 let columns = table.definition().schema.fields().iter().map(|field| new_values.select(target, field)).collect();
                 let query = select(target, others, *condition, columns)?;
@@ -148,6 +187,10 @@ impl<'a> Target<'a> {
         Ok(Self { name, alias })
     }
 
+    fn selected(&self, expr: SqlExpr, field: &Field) -> SelectItem {
+        SelectItem::ExprWithAlias { expr, alias: quoted(field.name()) }
+    }
+
     fn column(&self, name: &str) -> SqlExpr {
         SqlExpr::CompoundIdentifier(vec![quoted(&self.alias.value), quoted(name)])
     }
@@ -168,15 +211,12 @@ fn quoted(name: &str) -> Ident {
 /// `SELECT alias._rowaddr, columns FROM target AS alias, others WHERE condition`
 fn select(target: &Target, others: &[TableWithJoins], condition: Option<&SqlExpr>, columns: Vec<SelectItem>) -> Result<Query> {
     let address = SelectItem::ExprWithAlias { expr: target.column(ROW_ADDRESS), alias: quoted(ROW_ADDRESS) };
-    let template = format!("SELECT 1 FROM {REWRITE_TARGET} AS {}", quoted(&target.alias.value));
-    let Some(Statement::Query(mut query)) = rolloutdb_sql::parse(&template)?.pop() else {
-        return Err(Error::Internal(format!("not a query: {template}")));
-    };
-    let SetExpr::Select(select) = query.body.as_mut() else { return Err(Error::Internal(format!("no SELECT: {template}"))) };
-    select.projection = std::iter::once(address).chain(columns).collect();
-    select.from.extend_from_slice(others);
-    select.selection = condition.cloned();
-    Ok(*query)
+    let mut query = select_from_target(&target.alias, std::iter::once(address).chain(columns).collect())?;
+    if let SetExpr::Select(select) = query.body.as_mut() {
+        select.from.extend_from_slice(others);
+        select.selection = condition.cloned();
+    }
+    Ok(query)
 }
 
 /// The assigned columns, and the generated ones that depend on them.
@@ -193,7 +233,7 @@ impl NewValues {
     /// The column's new value, or its stored one; a generated one is computed later, from the others.
     fn select(&self, target: &Target, field: &Field) -> SelectItem {
         let expr = self.of(field.name()).cloned().unwrap_or_else(|| target.column(field.name()));
-        SelectItem::ExprWithAlias { expr, alias: quoted(field.name()) }
+        target.selected(expr, field)
     }
 }
 
@@ -204,8 +244,8 @@ fn new_values(table: &Table, assignments: &[Assignment]) -> Result<NewValues> {
         let AssignmentTarget::ColumnName(name) = target else { return Err(unsupported("SET (a, b) = ...")) };
         let column = name.0.last().and_then(|part| part.as_ident()).map(|ident| ident.value.clone()).unwrap_or_default();
         let Ok(field) = definition.schema.field_with_name(&column) else {
-            return Err(Error::MissingColumn {
-                of: format!("UPDATE of table {}", table.name()),
+            return Err(Error::UnknownColumn {
+                table: table.name().to_owned(),
                 name: column,
                 known: definition.schema.fields().iter().map(|field| field.name().clone()).collect(),
             });

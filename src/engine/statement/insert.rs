@@ -5,10 +5,11 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Query, SetExpr, Value};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, Query, SetExpr, Value};
 use rolloutdb_catalogs::Table;
 use rolloutdb_sql::{Insert, Statement};
 
+use super::returning::{self, KeptRows};
 use super::{done, query, table_name};
 use crate::engine::planning::{Planned, plan_query};
 use crate::engine::progress::Progress;
@@ -21,9 +22,18 @@ pub async fn execute(session: &Session, insert: &Insert, parameters: &[ScalarVal
     let table = session.database().shared.catalog.table(&schema, &name).await?;
     let planned = plan(session, insert, &table, parameters).await?;
     let progress = Progress::new(session.notices(), format!("INSERT INTO {name}"), "rows", None);
-    let count = table.append(progress.watch(planned.stream().await?)).await?;
+    let rows = progress.watch(planned.stream().await?);
+    if insert.returning.is_empty() {
+        let count = table.append(rows).await?;
+        refresh_indexes(session, &table).await;
+        return Ok(done(format!("INSERT 0 {count}")));
+    }
+    // Before anything is written: an error afterwards would hide that it was.
+    returning::plan(session, &insert.returning, &Ident::new(name.as_str()), &table).await?;
+    let (rows, kept) = KeptRows::of(rows);
+    table.append(rows).await?;
     refresh_indexes(session, &table).await;
-    Ok(done(format!("INSERT 0 {count}")))
+    returning::response(session, &insert.returning, &Ident::new(name), kept, parameters, "INSERT").await
 }
 
 /// Brings new rows into the indexes: until then BM25 scores of those rows are off by some percent. The rows are committed already, so that a
@@ -42,7 +52,10 @@ pub async fn describe(session: &Session, insert: &Insert) -> Result<Description>
     let targets = target_columns(&table, &insert.columns.iter().map(|ident| ident.value.clone()).collect::<Vec<_>>())?;
     let planned = plan_query(session, &typed_placeholders(&insert.source, &table, &targets), &[]).await?;
     let mut description = query::description(&planned);
-    description.columns = Arc::new(Schema::empty());
+    description.columns = match insert.returning.as_slice() {
+        [] => Arc::new(Schema::empty()),
+        items => query::description(&returning::plan(session, items, &Ident::new(name), &table).await?).columns,
+    };
     for (number, data_type) in placeholder_types(&insert.source, &table, &targets) {
         if description.parameters.len() < number {
             description.parameters.resize(number, None);
@@ -77,8 +90,8 @@ pub fn target_columns(table: &Table, columns: &[String]) -> Result<Vec<usize>> {
     let mut targets = Vec::with_capacity(columns.len());
     for column in columns {
         let known = || definition.schema.fields().iter().map(|field| field.name().clone()).collect();
-        let index = definition.schema.index_of(column).map_err(|_| Error::MissingColumn {
-            of: format!("table {}", table.name()),
+        let index = definition.schema.index_of(column).map_err(|_| Error::UnknownColumn {
+            table: table.name().to_owned(),
             name: column.clone(),
             known: known(),
         })?;

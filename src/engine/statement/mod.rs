@@ -8,6 +8,7 @@ mod index;
 mod insert;
 mod model;
 mod query;
+mod returning;
 mod rollouts;
 mod settings;
 mod table;

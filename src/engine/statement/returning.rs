@@ -1,0 +1,101 @@
+//! RETURNING: what the statement asks for of the rows that it wrote or removed. They are kept in memory until it has committed.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arrow::array::{AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::{Schema, SchemaRef, UInt64Type};
+use datafusion::catalog::TableProvider;
+use datafusion::common::ScalarValue;
+use datafusion::datasource::MemTable;
+use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::sql::sqlparser::ast::{Ident, Query, SelectItem, SetExpr, TableFactor};
+use futures::TryStreamExt;
+use rolloutdb_catalogs::Table;
+use rolloutdb_sql::Statement;
+
+use crate::engine::planning::{Planned, REWRITE_TARGET, plan_rewrite};
+use crate::engine::session::{Response, Session};
+use crate::error::{Error, Result};
+
+/// The rows that pass by.
+pub struct KeptRows {
+    schema: SchemaRef,
+    batches: Arc<Mutex<Vec<RecordBatch>>>,
+}
+
+impl KeptRows {
+    /// Keeps every row of the stream that it gives back.
+    pub fn of(rows: SendableRecordBatchStream) -> (SendableRecordBatchStream, Self) {
+        let schema = rows.schema();
+        let kept = Self { schema: Arc::clone(&schema), batches: Arc::default() };
+        let batches = Arc::clone(&kept.batches);
+        let watched = rows.inspect_ok(move |batch| batches.lock().unwrap_or_else(PoisonError::into_inner).push(batch.clone()));
+        (Box::pin(RecordBatchStreamAdapter::new(schema, watched)), kept)
+    }
+
+    /// Of rows whose first column is their address: keeps the others, of each row once.
+    pub fn of_addressed(rows: SendableRecordBatchStream) -> (SendableRecordBatchStream, Self) {
+        let fields: Vec<_> = rows.schema().fields().iter().skip(1).cloned().collect();
+        let kept = Self { schema: Arc::new(Schema::new(fields)), batches: Arc::default() };
+        let (batches, plain, schema) = (Arc::clone(&kept.batches), Arc::clone(&kept.schema), rows.schema());
+        let mut seen = HashSet::new();
+        let watched = rows.and_then(move |batch| {
+            let addresses = batch.column(0).as_primitive::<UInt64Type>().values();
+            let is_new: BooleanArray = addresses.iter().map(|address| Some(seen.insert(*address))).collect();
+            let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+            let kept = RecordBatch::try_new_with_options(Arc::clone(&plain), batch.columns()[1..].to_vec(), &options);
+            let kept = kept.and_then(|kept| filter_record_batch(&kept, &is_new));
+            std::future::ready(match kept {
+                Ok(kept) => {
+                    batches.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
+                    Ok(batch)
+                }
+                Err(error) => Err(error.into()),
+            })
+        });
+        (Box::pin(RecordBatchStreamAdapter::new(schema, watched)), kept)
+    }
+
+    fn into_table(self) -> Result<Arc<dyn TableProvider>> {
+        let batches = std::mem::take(&mut *self.batches.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok(Arc::new(MemTable::try_new(self.schema, vec![batches])?))
+    }
+}
+
+/// The rows of a RETURNING clause; `alias` is what the statement calls its table.
+pub async fn response(
+    session: &Session,
+    items: &[SelectItem],
+    alias: &Ident,
+    kept: KeptRows,
+    parameters: &[ScalarValue],
+    command: &str,
+) -> Result<Response> {
+    let query = select_from_target(alias, items.to_vec())?;
+    let planned = plan_rewrite(session, query, parameters, kept.into_table()?).await?;
+    Ok(Response::Rows { stream: planned.stream().await?, tag: command.to_owned() })
+}
+
+/// The columns of a RETURNING clause, found without running anything.
+pub async fn plan(session: &Session, items: &[SelectItem], alias: &Ident, table: &Table) -> Result<Planned> {
+    let empty = MemTable::try_new(TableProvider::schema(table), vec![vec![]])?;
+    plan_rewrite(session, select_from_target(alias, items.to_vec())?, &[], Arc::new(empty)).await
+}
+
+/// `SELECT items FROM target AS alias`
+pub fn select_from_target(alias: &Ident, items: Vec<SelectItem>) -> Result<Query> {
+    let template = format!("SELECT 1 FROM {REWRITE_TARGET} AS target");
+    if let Some(Statement::Query(mut query)) = rolloutdb_sql::parse(&template)?.pop()
+        && let SetExpr::Select(select) = query.body.as_mut()
+        && let TableFactor::Table { alias: Some(target), .. } = &mut select.from[0].relation
+    {
+        // Put into the tree, not into the text: any name is one.
+        target.name = Ident::with_quote('"', alias.value.as_str());
+        select.projection = items;
+        return Ok(*query);
+    }
+    Err(Error::Internal(format!("not a query of one table: {template}")))
+}
