@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::datasource::sink::DataSink;
@@ -18,7 +19,7 @@ use futures::StreamExt;
 use lance::Dataset;
 use lance::dataset::{CommitBuilder, InsertBuilder, WriteMode};
 
-use crate::constraint::{KeyCheck, StoredKeys};
+use crate::constraint::{KeyCheck, OnDuplicate, StoredKeys};
 use crate::conversion::convert;
 use crate::storage::{Storage, Temporary};
 use crate::{Error, Result, Table, TableDefinition};
@@ -31,14 +32,29 @@ impl Table {
     /// [`Error::NotNull`], [`Error::UniqueViolation`], [`Error::WrongType`]; an error of `rows` as it is;
     /// [`Error::Conflict`], [`Error::Storage`]. The table is unchanged after any of them.
     pub async fn append(&self, rows: SendableRecordBatchStream) -> Result<u64> {
+        self.append_rows(rows, OnDuplicate::Fail, None).await
+    }
+
+    /// As [`Self::append`], but leaves out each row whose key is taken, by the constraint on `columns` (empty: by any). `written` is given the rows
+    /// that are written. Returns their number.
+    ///
+    /// # Errors
+    /// As [`Self::append`]; [`Error::NoConstraint`] when there is no constraint on `columns`.
+    pub async fn append_new(&self, rows: SendableRecordBatchStream, columns: Vec<String>, written: Option<RowSink>) -> Result<u64> {
+        self.definition().check_conflict_target(self.name(), &columns)?;
+        self.append_rows(rows, OnDuplicate::Skip(columns), written).await
+    }
+
+    async fn append_rows(&self, rows: SendableRecordBatchStream, on_duplicate: OnDuplicate, written: Option<RowSink>) -> Result<u64> {
         let mut keys = self.state.writer.lock().await;
         let dataset = self.state.snapshot(&self.schema_state.storage).await?;
         // Taken out for the time of the write: when it is cancelled, the keys are read again.
         let kept = std::mem::take(&mut *keys);
-        let key_check = KeyCheck::new(self.name(), self.definition(), Some(dataset.as_ref()), kept).await?;
+        let keep_all = matches!(on_duplicate, OnDuplicate::Skip(_));
+        let key_check = KeyCheck::new(self.name(), self.definition(), Some(dataset.as_ref()), kept, keep_all).await?;
         let files = NewFiles::watch(self.state.directory.join("data"));
         let stored_schema = Arc::new(Schema::from(dataset.schema()));
-        let write = CheckedWrite::new(self.name(), stored_schema, key_check);
+        let write = CheckedWrite::new(self.name(), stored_schema, key_check).with(on_duplicate, written);
         match self.write(&dataset, &write, rows).await {
             Err(error) => {
                 *keys = write.into_keys(None);
@@ -99,7 +115,7 @@ pub(crate) async fn write_new(
     definition: &TableDefinition,
     rows: SendableRecordBatchStream,
 ) -> Result<()> {
-    let key_check = KeyCheck::new(table, definition, None, StoredKeys::default()).await?;
+    let key_check = KeyCheck::new(table, definition, None, StoredKeys::default(), false).await?;
     let write = CheckedWrite::new(table, definition.to_stored(), key_check);
     let params = storage.write_params(WriteMode::Create);
     InsertBuilder::new(target.uri()?.as_str())
@@ -115,10 +131,15 @@ pub(crate) async fn write_new(
 pub(crate) struct CheckedWrite {
     table: String,
     schema: SchemaRef,
+    on_duplicate: OnDuplicate,
     shared: Arc<Mutex<Checks>>,
 }
 
+/// Sees rows as they are written.
+pub type RowSink = Box<dyn FnMut(&RecordBatch) + Send>;
+
 struct Checks {
+    written: Option<RowSink>,
     keys: Option<KeyCheck>,
     num_rows: u64,
     /// Why the stream ended early. Lance would wrap it beyond recognition, so it takes this way round.
@@ -127,15 +148,21 @@ struct Checks {
 
 impl CheckedWrite {
     pub(crate) fn new(table: &str, schema: SchemaRef, keys: Option<KeyCheck>) -> Self {
-        let checks = Checks { keys, num_rows: 0, error: None };
-        Self { table: table.to_owned(), schema, shared: Arc::new(Mutex::new(checks)) }
+        let checks = Checks { written: None, keys, num_rows: 0, error: None };
+        Self { table: table.to_owned(), schema, on_duplicate: OnDuplicate::Fail, shared: Arc::new(Mutex::new(checks)) }
+    }
+
+    fn with(mut self, on_duplicate: OnDuplicate, written: Option<RowSink>) -> Self {
+        self.on_duplicate = on_duplicate;
+        self.shared().written = written;
+        self
     }
 
     fn shared(&self) -> MutexGuard<'_, Checks> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn num_rows(&self) -> u64 {
+    pub(crate) fn num_rows(&self) -> u64 {
         self.shared().num_rows
     }
 
@@ -153,10 +180,16 @@ impl CheckedWrite {
     }
 
     fn check(&self, batch: DataFusionResult<RecordBatch>) -> Result<RecordBatch> {
-        let batch = convert(&self.table, &batch?, &self.schema)?;
+        let mut batch = convert(&self.table, &batch?, &self.schema)?;
         let mut shared = self.shared();
         if let Some(keys) = &mut shared.keys {
+            if let OnDuplicate::Skip(columns) = &self.on_duplicate {
+                batch = filter_record_batch(&batch, &keys.free_rows(&batch, columns)?)?;
+            }
             keys.check(&batch)?;
+        }
+        if let Some(written) = &mut shared.written {
+            written(&batch);
         }
         shared.num_rows += batch.num_rows() as u64;
         Ok(batch)

@@ -16,7 +16,7 @@ use crate::names::{nearest, to_directory};
 use crate::state::{SchemaState, TableState};
 use crate::storage::Storage;
 use crate::system::SYSTEM_SCHEMA;
-use crate::{Error, Result, RolloutSchema, Table, TableDefinition, system};
+use crate::{Error, Result, RolloutSchema, Table, TableDefinition, View, system};
 
 /// The schema of unqualified names.
 const PUBLIC_SCHEMA: &str = "public";
@@ -80,9 +80,7 @@ impl Catalog {
     /// [`Error::UnknownSchema`], [`Error::StillNeeded`] when it has tables, [`Error::NotSupported`] for the two
     /// schemas that are always there, [`Error::Io`].
     pub fn drop_schema(&self, name: &str) -> Result<()> {
-        if matches!(name, PUBLIC_SCHEMA | SYSTEM_SCHEMA) {
-            return Err(Error::NotSupported(format!("schema \"{name}\" can not be dropped")));
-        }
+        self.check_droppable(name)?;
         let tables = self.rollout_schema(name)?.table_names();
         if !tables.is_empty() {
             let reason = format!("schema \"{name}\" has tables: {}; drop them first", tables.join(", "));
@@ -92,6 +90,30 @@ impl Catalog {
         self.storage.remove_schema(name)?;
         schemas.remove(name);
         Ok(())
+    }
+
+    /// Whether there is a schema of this name that may go.
+    ///
+    /// # Errors
+    /// [`Error::UnknownSchema`], [`Error::NotSupported`] for the two schemas that are always there.
+    pub fn check_droppable(&self, name: &str) -> Result<()> {
+        if matches!(name, PUBLIC_SCHEMA | SYSTEM_SCHEMA) {
+            return Err(Error::NotSupported(format!("schema \"{name}\" can not be dropped")));
+        }
+        self.rollout_schema(name).map(|_| ())
+    }
+
+    /// All stored tables of all schemas.
+    ///
+    /// # Errors
+    /// As [`Self::table`].
+    pub async fn all_tables(&self) -> Result<Vec<Arc<Table>>> {
+        let schemas: Vec<RolloutSchema> = self.schemas.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let mut tables = Vec::new();
+        for schema in schemas {
+            tables.extend(self.stored_tables(&schema).await?);
+        }
+        Ok(tables)
     }
 
     /// The schema `name` of this catalog.
@@ -178,10 +200,7 @@ impl Catalog {
     /// [`Error::UnknownTable`], [`Error::NotSupported`] for a virtual or a system table, [`Error::Io`].
     pub async fn drop_table(&self, schema: &str, name: &str) -> Result<()> {
         let schema = self.rollout_schema(schema)?;
-        let is_system = schema.0.name == SYSTEM_SCHEMA && system::tables().iter().any(|table| table.name == name);
-        if is_system || schema.0.virtual_table(name).is_some() {
-            return Err(Error::NotSupported(format!("\"{}.{name}\" is a system table: it stays", schema.0.name)));
-        }
+        self.refuse_system_table(&schema, name)?;
         let state = schema.0.find(name)?;
         let _writer = state.writer.lock().await;
         state.check_exists()?;
@@ -189,6 +208,78 @@ impl Catalog {
         state.mark_dropped();
         schema.0.tables_mut().remove(name);
         Ok(())
+    }
+
+    /// Gives a table another name in its schema. Statements that are reading it may fail.
+    ///
+    /// # Errors
+    /// As [`Self::drop_table`]; [`Error::DuplicateTable`], [`Error::InvalidName`].
+    pub async fn rename_table(&self, schema: &str, name: &str, new_name: &str) -> Result<()> {
+        let schema = self.rollout_schema(schema)?;
+        self.refuse_system_table(&schema, name)?;
+        let state = schema.0.find(name)?;
+        let target = self.storage.table_directory(&schema.0.name, new_name)?;
+        let _writer = state.writer.lock().await;
+        state.check_exists()?;
+        // No await from here: the rename and the entries in the list happen together or not at all.
+        let mut tables = schema.0.tables_mut();
+        if tables.contains_key(new_name) || schema.0.virtual_table(new_name).is_some() || target.exists() {
+            return Err(Error::DuplicateTable { name: new_name.to_owned() });
+        }
+        self.storage.rename_table(&state.directory, &target)?;
+        state.mark_dropped();
+        tables.remove(name);
+        tables.insert(new_name.to_owned(), Arc::new(TableState::new(new_name, target)));
+        Ok(())
+    }
+
+    /// Makes a view, or replaces it; it is kept over restarts.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateTable`] when there is a table of the name, or a view and not `replace`; [`Error::UnknownSchema`], [`Error::InvalidName`],
+    /// [`Error::Io`].
+    pub fn create_view(&self, schema: &str, name: &str, view: View, replace: bool) -> Result<()> {
+        let schema = self.rollout_schema(schema)?;
+        let path = self.storage.view_file(&schema.0.name, name)?;
+        let is_view = schema.0.virtual_table(name).is_some_and(|table| View::of(table.as_ref()).is_some());
+        if schema.0.contains(name) && !(is_view && replace) {
+            return Err(Error::DuplicateTable { name: name.to_owned() });
+        }
+        view.write(&path)?;
+        schema.0.set_virtual_table(name, Arc::new(view));
+        Ok(())
+    }
+
+    /// Removes a view.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTable`], [`Error::NotAView`] for a table and for a view of the system, [`Error::Io`].
+    pub fn drop_view(&self, schema: &str, name: &str) -> Result<()> {
+        let schema = self.rollout_schema(schema)?;
+        match schema.0.virtual_table(name) {
+            Some(table) if View::of(table.as_ref()).is_some() => {}
+            None if !schema.0.contains(name) => return Err(schema.0.unknown_table(name)),
+            _ => return Err(Error::NotAView { name: name.to_owned() }),
+        }
+        self.storage.remove_view(&self.storage.view_file(&schema.0.name, name)?)?;
+        schema.0.remove_virtual_table(name);
+        Ok(())
+    }
+
+    /// The text of the query of a view; `None` for a table and for a name that is not known.
+    #[must_use]
+    pub fn view_query(&self, schema: &str, name: &str) -> Option<String> {
+        let table = self.rollout_schema(schema).ok()?.0.virtual_table(name)?;
+        View::of(table.as_ref()).map(|view| view.query().to_owned())
+    }
+
+    fn refuse_system_table(&self, schema: &RolloutSchema, name: &str) -> Result<()> {
+        let is_system = schema.0.name == SYSTEM_SCHEMA && system::tables().iter().any(|table| table.name == name);
+        match schema.0.virtual_table(name) {
+            Some(table) if View::of(table.as_ref()).is_some() => Err(Error::NotATable { name: name.to_owned() }),
+            None if !is_system => Ok(()),
+            _ => Err(Error::NotSupported(format!("\"{}.{name}\" is a system table: it stays", schema.0.name))),
+        }
     }
 
     /// Shows a table of the engine's own under `schema`.`name`: it is not stored, and can not be dropped.

@@ -1,4 +1,5 @@
-//! Primary keys: no two rows of one write, and no new row and stored row, share a key.
+//! Primary keys and UNIQUE constraints: no two rows of one write, and no new row and stored row, share a key. A NULL equals nothing, not even
+//! another NULL.
 //!
 //! Keys are compared by a 128-bit keyed hash of Arrow's row format, so that a million keys take 16 MB and not the size
 //! of their texts; two different keys collide with a probability below 1e-24 at a million rows.
@@ -6,7 +7,7 @@
 use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
 use arrow::row::{RowConverter, SortField};
 use arrow::util::display::array_value_to_string;
@@ -35,8 +36,9 @@ struct KeyHasher {
 }
 
 impl KeyHasher {
-    fn hash(&self, key: &[u8]) -> u128 {
-        (u128::from(self.high.hash_one(key)) << 64) | u128::from(self.low.hash_one(key))
+    /// `number`: of the constraint, so that keys of two constraints can share a set.
+    fn hash(&self, number: usize, key: &[u8]) -> u128 {
+        (u128::from(self.high.hash_one((number, key))) << 64) | u128::from(self.low.hash_one((number, key)))
     }
 }
 
@@ -44,14 +46,31 @@ impl KeyHasher {
 #[derive(Debug)]
 pub(crate) struct KeyCheck {
     table: String,
-    columns: Vec<String>,
-    converter: RowConverter,
+    constraints: Vec<UniqueColumns>,
     stored: StoredKeys,
     new: HashSet<u128>,
 }
 
+/// A primary key or a UNIQUE constraint.
+#[derive(Debug)]
+struct UniqueColumns {
+    columns: Vec<String>,
+    is_primary: bool,
+    converter: RowConverter,
+}
+
+/// What a write does with a row whose key is taken.
+#[derive(Debug, Clone)]
+pub(crate) enum OnDuplicate {
+    Fail,
+    /// Leaves the row out if one of the constraints on exactly these columns has its key (in any order; empty: any constraint).
+    Skip(Vec<String>),
+}
+
 impl KeyCheck {
-    /// For a write to `dataset` (`None`: to a table that is being made). `None` when the table has no primary key.
+    /// For a write to `dataset` (`None`: to a table that is being made). `None` when the table has no constraint.
+    ///
+    /// `keep_all`: hold all stored keys in memory however many there are.
     ///
     /// # Errors
     /// [`Error::Storage`] when the stored keys can not be read.
@@ -60,36 +79,38 @@ impl KeyCheck {
         definition: &TableDefinition,
         dataset: Option<&Dataset>,
         kept: StoredKeys,
+        keep_all: bool,
     ) -> Result<Option<Self>> {
-        if definition.primary_key.is_empty() {
+        let mut constraints = Vec::new();
+        for (columns, is_primary) in definition.unique_constraints() {
+            let converter = converter(definition, columns)?;
+            constraints.push(UniqueColumns { columns: columns.clone(), is_primary, converter });
+        }
+        if constraints.is_empty() {
             return Ok(None);
         }
-        let mut check = Self {
-            table: table.to_owned(),
-            columns: definition.primary_key.clone(),
-            converter: converter(definition)?,
-            stored: kept,
-            new: HashSet::new(),
-        };
+        let mut check = Self { table: table.to_owned(), constraints, stored: kept, new: HashSet::new() };
         if let Some(dataset) = dataset {
-            check.load(dataset).await?;
+            check.load(dataset, keep_all).await?;
         }
         Ok(Some(check))
     }
 
-    async fn load(&mut self, dataset: &Dataset) -> Result<()> {
+    async fn load(&mut self, dataset: &Dataset, keep_all: bool) -> Result<()> {
         if self.stored.version == Some(dataset.version().version) {
             return Ok(());
         }
         self.stored.version = None;
         self.stored.hashes.clear();
-        if self.num_rows(dataset).await? > KEPT_KEYS_MAX {
+        if !keep_all && self.num_rows(dataset).await? * self.constraints.len() > KEPT_KEYS_MAX {
             return Ok(());
         }
         let mut batches = self.scan(dataset).await?;
         while let Some(batch) = batches.try_next().await.map_err(|source| Error::storage(&self.table, source))? {
-            let hashes = self.hash(&batch)?;
-            self.stored.hashes.extend(hashes);
+            for number in 0..self.constraints.len() {
+                let hashes = self.hash(number, &batch)?;
+                self.stored.hashes.extend(hashes.into_iter().flatten());
+            }
         }
         self.stored.version = Some(dataset.version().version);
         Ok(())
@@ -100,12 +121,31 @@ impl KeyCheck {
     /// # Errors
     /// [`Error::UniqueViolation`] with the first key that repeats.
     pub(crate) fn check(&mut self, batch: &RecordBatch) -> Result<()> {
-        for (row, hash) in self.hash(batch)?.into_iter().enumerate() {
-            if self.stored.hashes.contains(&hash) || !self.new.insert(hash) {
-                return Err(self.violation(batch, row));
+        for number in 0..self.constraints.len() {
+            for (row, hash) in self.hash(number, batch)?.into_iter().enumerate() {
+                let Some(hash) = hash else { continue };
+                if self.stored.hashes.contains(&hash) || !self.new.insert(hash) {
+                    return Err(self.violation(number, batch, row));
+                }
             }
         }
         Ok(())
+    }
+
+    /// The rows of a batch whose keys are free, by the constraints on `columns` (empty: by all). The others are left for [`Self::check`].
+    pub(crate) fn free_rows(&self, batch: &RecordBatch, columns: &[String]) -> Result<BooleanArray> {
+        let mut free = vec![true; batch.num_rows()];
+        let mut own = HashSet::new();
+        for number in 0..self.constraints.len() {
+            if !columns.is_empty() && !self.constraints[number].is_on(columns) {
+                continue;
+            }
+            for (row, hash) in self.hash(number, batch)?.into_iter().enumerate() {
+                let Some(hash) = hash else { continue };
+                free[row] &= !self.stored.hashes.contains(&hash) && !self.new.contains(&hash) && own.insert(hash);
+            }
+        }
+        Ok(BooleanArray::from(free))
     }
 
     /// After the last batch: checks against stored keys that are too many to keep.
@@ -118,10 +158,7 @@ impl KeyCheck {
         }
         let mut batches = self.scan(dataset).await?;
         while let Some(batch) = batches.try_next().await.map_err(|source| Error::storage(&self.table, source))? {
-            let repeated = self.hash(&batch)?.iter().position(|hash| self.new.contains(hash));
-            if let Some(row) = repeated {
-                return Err(self.violation(&batch, row));
-            }
+            self.check_stored(&batch, |_| true)?;
         }
         Ok(())
     }
@@ -131,12 +168,20 @@ impl KeyCheck {
     /// # Errors
     /// [`Error::UniqueViolation`], [`Error::Storage`].
     pub(crate) async fn finish_without(&self, dataset: &Dataset, replaced: &[u64]) -> Result<()> {
-        let mut batches = scan_with_addresses(dataset, &self.table, &self.columns).await?;
+        let mut batches = scan_with_addresses(dataset, &self.table, &self.columns()).await?;
         while let Some(batch) = batches.try_next().await.map_err(|source| Error::storage(&self.table, source))? {
             let addresses = batch.column(batch.schema().index_of(ROW_ADDRESS)?).as_primitive::<UInt64Type>().clone();
-            for (row, hash) in self.hash(&batch)?.iter().enumerate() {
-                if self.new.contains(hash) && replaced.binary_search(&addresses.value(row)).is_err() {
-                    return Err(self.violation(&batch, row));
+            self.check_stored(&batch, |row| replaced.binary_search(&addresses.value(row)).is_err())?;
+        }
+        Ok(())
+    }
+
+    /// Whether a new key is that of a stored row that stays.
+    fn check_stored(&self, stored: &RecordBatch, stays: impl Fn(usize) -> bool) -> Result<()> {
+        for number in 0..self.constraints.len() {
+            for (row, hash) in self.hash(number, stored)?.into_iter().enumerate() {
+                if hash.is_some_and(|hash| self.new.contains(&hash)) && stays(row) {
+                    return Err(self.violation(number, stored, row));
                 }
             }
         }
@@ -166,35 +211,55 @@ impl KeyCheck {
     async fn scan(&self, dataset: &Dataset) -> Result<lance::dataset::scanner::DatasetRecordBatchStream> {
         let failed = |source| Error::storage(&self.table, source);
         let mut scanner = dataset.scan();
-        scanner.project(&self.columns).map_err(failed)?;
+        scanner.project(&self.columns()).map_err(failed)?;
         scanner.try_into_stream().await.map_err(failed)
     }
 
-    fn hash(&self, batch: &RecordBatch) -> Result<Vec<u128>> {
-        let mut keys = Vec::with_capacity(self.columns.len());
-        for column in &self.columns {
+    /// Columns of all constraints, each once.
+    fn columns(&self) -> Vec<String> {
+        let mut columns: Vec<String> = self.constraints.iter().flat_map(|constraint| constraint.columns.iter().cloned()).collect();
+        columns.sort();
+        columns.dedup();
+        columns
+    }
+
+    /// The keys of a batch by one constraint; none for a row with a NULL in them.
+    fn hash(&self, number: usize, batch: &RecordBatch) -> Result<Vec<Option<u128>>> {
+        let constraint = &self.constraints[number];
+        let mut keys = Vec::with_capacity(constraint.columns.len());
+        for column in &constraint.columns {
             keys.push(batch.column(batch.schema().index_of(column)?).clone());
         }
-        let rows = self.converter.convert_columns(&keys)?;
-        Ok(rows.iter().map(|row| self.stored.hasher.hash(row.as_ref())).collect())
+        let rows = constraint.converter.convert_columns(&keys)?;
+        let hash = |(row, key): (usize, arrow::row::Row<'_>)| {
+            let has_null = keys.iter().any(|column| column.is_null(row));
+            (!has_null).then(|| self.stored.hasher.hash(number, key.as_ref()))
+        };
+        Ok(rows.iter().enumerate().map(hash).collect())
     }
 
     /// The error in Postgres' form: `(a, b)=(1, x)`.
-    fn violation(&self, batch: &RecordBatch, row: usize) -> Error {
+    fn violation(&self, number: usize, batch: &RecordBatch, row: usize) -> Error {
+        let UniqueColumns { columns, is_primary, .. } = &self.constraints[number];
         let value = |column: &String| {
             let column = batch.column_by_name(column)?;
             array_value_to_string(column, row).ok()
         };
-        let values: Vec<String> = self.columns.iter().filter_map(value).collect();
-        let key = format!("({})=({})", self.columns.join(", "), values.join(", "));
-        Error::UniqueViolation { table: self.table.clone(), key }
+        let values: Vec<String> = columns.iter().filter_map(value).collect();
+        let names = columns.join(", ");
+        let constraint = if *is_primary { "primary key".to_owned() } else { format!("UNIQUE ({names})") };
+        Error::UniqueViolation { table: self.table.clone(), key: format!("({names})=({})", values.join(", ")), constraint }
     }
 }
 
-fn converter(definition: &TableDefinition) -> Result<RowConverter> {
-    let types = definition.key_positions().into_iter().map(|position| {
-        let field = definition.schema.field(position);
-        SortField::new(field.data_type().clone())
-    });
-    Ok(RowConverter::new(types.collect())?)
+impl UniqueColumns {
+    /// In any order.
+    fn is_on(&self, columns: &[String]) -> bool {
+        self.columns.len() == columns.len() && columns.iter().all(|column| self.columns.contains(column))
+    }
+}
+
+fn converter(definition: &TableDefinition, columns: &[String]) -> Result<RowConverter> {
+    let types = columns.iter().filter_map(|column| definition.schema.field_with_name(column).ok());
+    Ok(RowConverter::new(types.map(|field| SortField::new(field.data_type().clone())).collect())?)
 }

@@ -1,4 +1,4 @@
-//! UPDATE and DELETE: a query finds the rows by address, and one commit replaces or removes exactly these.
+//! UPDATE, DELETE, MERGE and ON CONFLICT DO UPDATE: a query finds the rows by address, and one commit replaces or removes exactly these.
 //!
 //! Nothing here reads a predicate. What DataFusion would hand to a provider for `WHERE id IN (SELECT ...)` or `WHERE false` can be "all rows"; the
 //! query that finds the addresses is an ordinary SELECT.
@@ -6,6 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
@@ -26,8 +27,10 @@ use crate::append::{CheckedWrite, NewFiles};
 use crate::constraint::{KeyCheck, StoredKeys};
 use crate::{Error, Result, Table};
 
-/// The column of row addresses, first in the rows of [`Rewrite::update`] and [`Rewrite::delete`].
+/// The column of row addresses, first in the rows of [`Rewrite::delete`], [`Rewrite::update`] and [`Rewrite::merge`].
 pub const ROW_ADDRESS: &str = "_rowaddr";
+/// The second column in the rows of [`Rewrite::merge`]: whether the row goes.
+pub const IS_REMOVED: &str = "_is_removed";
 
 /// The newest version of a table while one statement changes its rows; other writers wait.
 pub struct Rewrite<'a> {
@@ -80,32 +83,50 @@ impl Rewrite<'_> {
         Ok(addresses.len() as u64)
     }
 
-    /// Replaces rows: `rows` gives the address of a row and then all columns of the table as they shall be. Returns the number of rows.
+    /// Replaces rows: `rows` gives the address of a row and then all columns of the table as they shall be; a row without an address is new. Returns
+    /// the number of rows.
     ///
-    /// `keys_change`: whether the primary key may differ from the stored one, which is then checked against the rows that stay.
+    /// `keys_change`: whether keys may differ from the stored ones, which are then checked against the rows that stay.
     ///
     /// # Errors
     /// [`Error::NotNull`], [`Error::UniqueViolation`], [`Error::WrongType`]; [`Error::RowTwice`] if an address comes twice; an error of `rows` as it
     /// is; [`Error::Conflict`], [`Error::Storage`]. The table is unchanged after any of them.
-    pub async fn update(mut self, rows: SendableRecordBatchStream, keys_change: bool) -> Result<u64> {
+    pub async fn update(self, rows: SendableRecordBatchStream, keys_change: bool) -> Result<u64> {
+        self.replace(rows, Removals::None, keys_change).await
+    }
+
+    /// As [`Self::update`], with [`IS_REMOVED`] after the address: a row for which it is true goes, whatever its columns say.
+    ///
+    /// # Errors
+    /// As [`Self::update`].
+    pub async fn merge(self, rows: SendableRecordBatchStream) -> Result<u64> {
+        self.replace(rows, Removals::InSecondColumn, true).await
+    }
+
+    async fn replace(mut self, rows: SendableRecordBatchStream, removals: Removals, keys_change: bool) -> Result<u64> {
         let table = self.table.clone();
         let dataset = &table.dataset;
         let key_check = match keys_change {
-            true => KeyCheck::new(table.name(), table.definition(), None, StoredKeys::default()).await?,
+            true => KeyCheck::new(table.name(), table.definition(), None, StoredKeys::default(), false).await?,
             false => None,
         };
         let files = NewFiles::watch(table.state.directory.join("data"));
         let write = CheckedWrite::new(table.name(), Arc::new(Schema::from(dataset.schema())), key_check);
         let found = Addresses::default();
-        let rows = found.taken_from(rows, Repeats::Refused(table.name().to_owned()));
+        let repeats = Repeats::Refused(table.name().to_owned());
+        let rows = match removals {
+            Removals::None => found.taken_from(rows, repeats),
+            Removals::InSecondColumn => without_removed(found.taken_from(rows, repeats)),
+        };
         let params = table.schema_state.storage.write_params(WriteMode::Append);
         let written = InsertBuilder::new(Arc::clone(dataset))
             .with_params(&params)
             .execute_uncommitted_stream(write.stream(rows))
             .await
             .map_err(|source| write.error_of(source))?;
+        let num_rows = found.num_rows();
         let addresses = found.sorted();
-        if addresses.is_empty() {
+        if num_rows == 0 {
             return Ok(0);
         }
         write.finish_keys(dataset, &addresses).await?;
@@ -115,20 +136,45 @@ impl Rewrite<'_> {
         let (updated_fragments, removed_fragment_ids) = self.without(&addresses).await?;
         // From here a cancelled future may still have committed: the files must stay.
         files.keep();
-        let operation = Operation::Update {
-            removed_fragment_ids,
-            updated_fragments,
-            new_fragments,
-            fields_modified: vec![],
-            compacted_sstables: vec![],
-            // Every field, so that no index claims to hold the rows at their new addresses before it does.
-            fields_for_preserving_frag_bitmap: dataset.schema().field_ids().into_iter().filter_map(|id| u32::try_from(id).ok()).collect(),
-            update_mode: Some(UpdateMode::RewriteRows),
-            inserted_rows_filter: None,
-            updated_fragment_offsets: None,
-        };
-        self.commit(operation).await?;
-        Ok(addresses.len() as u64)
+        self.commit(match (write.num_rows(), addresses.len()) {
+            (0, count) => {
+                let predicate = format!("{ROW_ADDRESS} in {count} addresses");
+                Operation::Delete { updated_fragments, deleted_fragment_ids: removed_fragment_ids, predicate }
+            }
+            (_, 0) => Operation::Append { fragments: new_fragments },
+            _ => Operation::Update {
+                removed_fragment_ids,
+                updated_fragments,
+                new_fragments,
+                fields_modified: vec![],
+                compacted_sstables: vec![],
+                // Every field, so that no index claims to hold the rows at their new addresses before it does.
+                fields_for_preserving_frag_bitmap: dataset
+                    .schema()
+                    .field_ids()
+                    .into_iter()
+                    .filter_map(|id| u32::try_from(id).ok())
+                    .collect(),
+                update_mode: Some(UpdateMode::RewriteRows),
+                inserted_rows_filter: None,
+                updated_fragment_offsets: None,
+            },
+        })
+        .await?;
+        Ok(num_rows)
+    }
+
+    /// Removes every row. Returns their number.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`], [`Error::Storage`].
+    pub async fn truncate(mut self) -> Result<u64> {
+        let num_rows = self.table.row_count().await?;
+        if num_rows > 0 {
+            let deleted_fragment_ids = self.table.dataset.fragments().iter().map(|fragment| fragment.id).collect();
+            self.commit(Operation::Delete { updated_fragments: vec![], deleted_fragment_ids, predicate: "true".to_owned() }).await?;
+        }
+        Ok(num_rows)
     }
 
     /// The fragments of these rows without them, and those that have no other rows.
@@ -150,7 +196,12 @@ impl Rewrite<'_> {
         Ok((changed, emptied))
     }
 
-    async fn commit(&mut self, operation: Operation) -> Result<()> {
+    /// After a write that goes its own way to the commit.
+    pub(crate) fn forget_keys(&mut self) {
+        *self.keys = StoredKeys::default();
+    }
+
+    pub(crate) async fn commit(&mut self, operation: Operation) -> Result<()> {
         let dataset = Arc::clone(&self.table.dataset);
         let transaction = Transaction::new(dataset.manifest().version, operation, None);
         // The keys are read again by the next write that needs them.
@@ -174,6 +225,26 @@ enum Repeats {
     Refused(String),
 }
 
+/// Whether rows may be removed too, and how it is said.
+#[derive(Clone, Copy)]
+enum Removals {
+    None,
+    InSecondColumn,
+}
+
+/// The rows whose first column, [`IS_REMOVED`], is not true, without it.
+fn without_removed(rows: SendableRecordBatchStream) -> SendableRecordBatchStream {
+    let schema: SchemaRef = Arc::new(Schema::new(rows.schema().fields().iter().skip(1).cloned().collect::<Vec<_>>()));
+    let target = Arc::clone(&schema);
+    let kept = rows.and_then(move |batch| {
+        let stays = batch.column(0).as_boolean().iter().map(|removed| Some(removed != Some(true))).collect();
+        let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+        let rest = RecordBatch::try_new_with_options(Arc::clone(&target), batch.columns()[1..].to_vec(), &options);
+        std::future::ready(rest.and_then(|rest| filter_record_batch(&rest, &stays)).map_err(Into::into))
+    });
+    Box::pin(RecordBatchStreamAdapter::new(schema, kept))
+}
+
 /// The addresses that passed by, shared with the stream that they are taken from.
 #[derive(Clone, Default)]
 struct Addresses(Arc<Mutex<Seen>>);
@@ -181,6 +252,8 @@ struct Addresses(Arc<Mutex<Seen>>);
 #[derive(Default)]
 struct Seen {
     addresses: Vec<u64>,
+    /// With those that have no address.
+    num_rows: u64,
     /// Only for [`Repeats::Refused`].
     distinct: std::collections::HashSet<u64>,
 }
@@ -198,15 +271,20 @@ impl Addresses {
         let addresses = batch.column(0).as_primitive::<UInt64Type>();
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Repeats::Refused(table) = repeats {
-            for address in addresses.values() {
-                if !seen.distinct.insert(*address) {
+            for address in addresses.iter().flatten() {
+                if !seen.distinct.insert(address) {
                     return Err(Error::RowTwice { table: table.clone() }.into());
                 }
             }
         }
-        seen.addresses.extend_from_slice(addresses.values());
+        seen.addresses.extend(addresses.iter().flatten());
+        seen.num_rows += batch.num_rows() as u64;
         let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
         Ok(RecordBatch::try_new_with_options(Arc::clone(rest), batch.columns()[1..].to_vec(), &options)?)
+    }
+
+    fn num_rows(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).num_rows
     }
 
     fn sorted(&self) -> Vec<u64> {

@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -87,6 +87,22 @@ impl Durability {
 /// Makes the entries of a directory durable: creations, renames and removals in it.
 pub(crate) fn sync_directory(directory: &FilePath) -> io::Result<()> {
     File::open(directory)?.sync_all()
+}
+
+/// Puts a file in place at once: after a crash it is the old one or the new one, whole.
+pub(crate) fn write_durably(path: &FilePath, bytes: &[u8]) -> crate::Result<()> {
+    let failed = |source| crate::Error::io(path, source);
+    let directory = path.parent().ok_or_else(|| failed(io::Error::other("it has no folder")))?;
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let temporary = directory.join(format!(".tmp-{name}"));
+    let write = || -> io::Result<()> {
+        let mut file = File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&temporary, path)?;
+        sync_directory(directory)
+    };
+    write().map_err(failed)
 }
 
 /// The wrapper that Lance calls: `wrap` has no way to share its own `self`, so it hands on the part inside.

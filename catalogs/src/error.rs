@@ -17,6 +17,9 @@ pub enum Error {
     /// 42809: a virtual table where one with rows of its own is needed.
     #[error("\"{name}\" is a view: it has no rows of its own to search or change")]
     NotATable { name: String },
+    /// 42809.
+    #[error("\"{name}\" is not a view that can be dropped")]
+    NotAView { name: String },
     /// 42P07.
     #[error("table \"{name}\" already exists")]
     DuplicateTable { name: String },
@@ -29,6 +32,12 @@ pub enum Error {
     /// 42703.
     #[error("table \"{table}\" has no column \"{name}\"{}", did_you_mean(.known))]
     UnknownColumn { table: String, name: String, known: Vec<String> },
+    /// 42701.
+    #[error("the table has a column \"{name}\" already")]
+    DuplicateColumn { name: String },
+    /// 22023: a version that does not exist, or that a vacuum removed.
+    #[error("table \"{table}\" has no version {wanted}; there are versions {known}")]
+    UnknownVersion { table: String, wanted: String, known: String },
     /// 42704.
     #[error("unknown index \"{name}\"{}", did_you_mean(.known))]
     UnknownIndex { name: String, known: Vec<String> },
@@ -44,12 +53,15 @@ pub enum Error {
     /// 22004.
     #[error("a vector in column \"{column}\" of table \"{table}\" has a NULL among its numbers")]
     NullElement { table: String, column: String },
-    /// 21000: an UPDATE that gives one row two new ones.
-    #[error("UPDATE of table \"{table}\" matches a row more than once; make the rows of FROM unique")]
+    /// 21000: a statement that gives one row two new ones.
+    #[error("the statement would change a row of table \"{table}\" twice; make the rows that it matches with unique")]
     RowTwice { table: String },
-    /// 23505. `key`: `(columns)=(values)` of the first row that repeats one.
-    #[error("duplicate key {key} in table \"{table}\": its primary key is unique")]
-    UniqueViolation { table: String, key: String },
+    /// 23505. `key`: `(columns)=(values)` of the first row that repeats one. `constraint`: `primary key` or `UNIQUE (columns)`.
+    #[error("duplicate key {key} in table \"{table}\" violates its {constraint}")]
+    UniqueViolation { table: String, key: String, constraint: String },
+    /// 42P10.
+    #[error("table \"{table}\" has no primary key or UNIQUE constraint on ({columns}), as ON CONFLICT needs")]
+    NoConstraint { table: String, columns: String },
     /// 42804: a value of the wrong type or a vector of the wrong width.
     #[error("{what} is {found}, expected {expected}")]
     WrongType { what: String, found: String, expected: String },

@@ -172,7 +172,7 @@ impl Table {
         let params = lance_params(index, num_rows)?;
         let mut dataset = snapshot.as_ref().clone();
         // The description first: a crash in between leaves one without an index, which nothing shows.
-        let description = [(format!("{INDEX_CONFIG}{}", index.name), Some(describe(index)))];
+        let description = [(format!("{INDEX_CONFIG}{}", index.name), Some(describe(index, &snapshot)))];
         dataset.update_config(description).await.map_err(failed)?;
         let columns = [index.column.as_str()];
         dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref()).name(index.name.clone()).await.map_err(failed)?;
@@ -194,6 +194,28 @@ impl Table {
         let failed = |source| Error::storage(self.name(), source);
         dataset.drop_index(name).await.map_err(failed)?;
         dataset.update_config([(format!("{INDEX_CONFIG}{name}"), None::<String>)]).await.map_err(failed)?;
+        self.state.publish(Arc::new(dataset)).await;
+        Ok(())
+    }
+
+    /// Builds an index anew over the newest version, as it was asked for.
+    ///
+    /// # Errors
+    /// [`Error::UnknownIndex`], [`Error::Storage`].
+    pub async fn rebuild_index(&self, name: &str) -> Result<()> {
+        let _writer = self.state.writer.lock().await;
+        let table = self.latest().await?;
+        let failed = |source| Error::storage(self.name(), source);
+        let known = table.index_names().await?;
+        let Some(index) = table.asked_for(name).filter(|_| known.iter().any(|known| known == name)) else {
+            return Err(Error::UnknownIndex { name: name.to_owned(), known: nearest(name, known) });
+        };
+        let num_rows = table.dataset.count_rows(None).await.map_err(failed)? as u64;
+        let params = lance_params(&index, num_rows)?;
+        let mut dataset = table.dataset.as_ref().clone();
+        let columns = [index.column.as_str()];
+        let builder = dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref());
+        builder.name(name.to_owned()).replace(true).await.map_err(failed)?;
         self.state.publish(Arc::new(dataset)).await;
         Ok(())
     }
@@ -248,11 +270,23 @@ impl Table {
 
     /// Column, kind and metric of an index as it was asked for.
     fn description(&self, name: &str) -> Option<(String, IndexKind, Option<Metric>)> {
+        self.asked_for(name).map(|index| (index.column, index.kind, index.metric))
+    }
+
+    fn asked_for(&self, name: &str) -> Option<IndexDefinition> {
         let text = self.dataset.config().get(&format!("{INDEX_CONFIG}{name}"))?;
         let description: Value = serde_json::from_str(text).ok()?;
         let field = |key: &str| description.get(key).and_then(Value::as_str);
         let kind = IndexKind::from_name(field("kind")?)?;
-        Some((field("column")?.to_owned(), kind, field("metric").and_then(Metric::from_name)))
+        // By its number where there is one: the name may have changed since.
+        let by_id = description.get("field_id").and_then(Value::as_i64).and_then(|id| i32::try_from(id).ok());
+        let column = match by_id {
+            Some(id) => self.dataset.schema().field_by_id(id)?.name.clone(),
+            None => field("column")?.to_owned(),
+        };
+        let options = description.get("options").and_then(Value::as_object).into_iter().flatten();
+        let options = options.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
+        Some(IndexDefinition { name: name.to_owned(), column, kind, metric: field("metric").and_then(Metric::from_name), options })
     }
 
     /// The table of this schema that has an index `name`.
@@ -300,10 +334,11 @@ async fn names(table: &str, dataset: &Dataset) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn describe(index: &IndexDefinition) -> String {
+fn describe(index: &IndexDefinition, dataset: &Dataset) -> String {
     let metric = index.kind.is_vector().then(|| index.metric.unwrap_or(Metric::Cosine).name());
     json!({
         "column": index.column,
+        "field_id": dataset.schema().field(&index.column).map(|field| field.id),
         "kind": index.kind.name(),
         "metric": metric,
         "options": index.options,

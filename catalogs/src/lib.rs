@@ -5,6 +5,7 @@
 //! each and reach the disk before they are acknowledged. This crate knows neither SQL text, nor models, nor the wire:
 //! the text of a generated column is stored here and evaluated by the engine.
 
+mod alter;
 mod append;
 mod catalog;
 mod constraint;
@@ -13,7 +14,9 @@ mod definition;
 mod dml;
 mod durability;
 mod error;
+mod identity;
 mod index;
+mod maintenance;
 mod names;
 mod property;
 mod pushdown;
@@ -25,15 +28,19 @@ mod state;
 mod storage;
 pub mod system;
 mod table;
+mod view;
 
 #[cfg(test)]
 mod tests;
 
+pub use append::RowSink;
 pub use catalog::Catalog;
 pub use conversion::storage_schema;
-pub use definition::TableDefinition;
-pub use dml::{ROW_ADDRESS, Rewrite};
+pub use definition::{Identity, TableDefinition};
+pub use dml::{IS_REMOVED, ROW_ADDRESS, Rewrite};
 pub use error::{Error, Result};
 pub use index::{IndexDefinition, IndexInfo, IndexKind, Metric};
+pub use maintenance::{Removed, TableVersion};
 pub use schema::RolloutSchema;
 pub use table::Table;
+pub use view::View;

@@ -10,9 +10,10 @@ use lance::Dataset;
 use tokio::sync::Mutex;
 
 use crate::constraint::StoredKeys;
+use crate::identity::Counters;
 use crate::names::nearest;
 use crate::storage::Storage;
-use crate::{Error, Result};
+use crate::{Error, Result, View};
 
 /// The tables of one schema.
 #[derive(Debug)]
@@ -32,11 +33,15 @@ impl SchemaState {
             let directory = storage.table_directory(name, &table)?;
             tables.insert(table.clone(), Arc::new(TableState::new(&table, directory)));
         }
+        let mut virtual_tables: BTreeMap<String, Arc<dyn TableProvider>> = BTreeMap::new();
+        for (view, path) in storage.views(name)? {
+            virtual_tables.insert(view.clone(), Arc::new(View::read(&view, &path)?));
+        }
         Ok(Arc::new(Self {
             name: name.to_owned(),
             storage: storage.clone(),
             tables: RwLock::new(tables),
-            virtual_tables: RwLock::default(),
+            virtual_tables: RwLock::new(virtual_tables),
             index_ddl: Mutex::default(),
         }))
     }
@@ -55,6 +60,10 @@ impl SchemaState {
 
     pub(crate) fn set_virtual_table(&self, name: &str, table: Arc<dyn TableProvider>) {
         self.virtual_tables.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), table);
+    }
+
+    pub(crate) fn remove_virtual_table(&self, name: &str) {
+        self.virtual_tables.write().unwrap_or_else(PoisonError::into_inner).remove(name);
     }
 
     /// Stored and virtual tables, sorted.
@@ -88,11 +97,20 @@ pub(crate) struct TableState {
     /// Held during a write: writes of one table queue here instead of conflicting at the commit.
     pub(crate) writer: Mutex<StoredKeys>,
     dropped: AtomicBool,
+    /// Of the columns that the table numbers; read when first needed.
+    pub(crate) counters: std::sync::Mutex<Option<Counters>>,
 }
 
 impl TableState {
     pub(crate) fn new(name: &str, directory: PathBuf) -> Self {
-        Self { name: name.to_owned(), directory, latest: Mutex::default(), writer: Mutex::default(), dropped: AtomicBool::new(false) }
+        Self {
+            name: name.to_owned(),
+            directory,
+            latest: Mutex::default(),
+            writer: Mutex::default(),
+            dropped: AtomicBool::new(false),
+            counters: std::sync::Mutex::default(),
+        }
     }
 
     /// The newest version. Another program may write to the dataset too, so the version is checked every time.

@@ -19,6 +19,7 @@ use crate::{Error, Result};
 
 const LOCK: &str = "LOCK";
 const TABLE_SUFFIX: &str = ".lance";
+const VIEW_SUFFIX: &str = ".view";
 /// Folders that are being made or removed. A crash leaves them; [`Storage::open`] removes them.
 const TEMPORARY_PREFIX: &str = ".tmp-";
 /// Memory for opened indexes and for file metadata, shared by all tables.
@@ -88,6 +89,38 @@ impl Storage {
             }
         }
         Ok(tables)
+    }
+
+    /// Views of a schema, with their files.
+    pub(crate) fn views(&self, schema: &str) -> Result<Vec<(String, PathBuf)>> {
+        let directory = self.root.join(to_directory("schema", schema)?);
+        let failed = |source| Error::io(&directory, source);
+        let mut views = Vec::new();
+        for entry in fs::read_dir(&directory).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            let file = path.file_name().and_then(|name| name.to_str());
+            if let Some(name) = file.and_then(|name| name.strip_suffix(VIEW_SUFFIX)).and_then(from_directory) {
+                views.push((name, path));
+            }
+        }
+        Ok(views)
+    }
+
+    pub(crate) fn view_file(&self, schema: &str, view: &str) -> Result<PathBuf> {
+        let file = format!("{}{VIEW_SUFFIX}", to_directory("view", view)?);
+        Ok(self.root.join(to_directory("schema", schema)?).join(file))
+    }
+
+    pub(crate) fn remove_view(&self, path: &Path) -> Result<()> {
+        fs::remove_file(path).map_err(|source| Error::io(path, source))?;
+        self.sync_parent(path)
+    }
+
+    /// Gives the folder of a table another name, in one step.
+    pub(crate) fn rename_table(&self, from: &Path, to: &Path) -> Result<()> {
+        fs::rename(from, to).map_err(|source| Error::io(from, source))?;
+        self.durability.forget(from);
+        self.sync_parent(to)
     }
 
     pub(crate) fn table_directory(&self, schema: &str, table: &str) -> Result<PathBuf> {

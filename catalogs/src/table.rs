@@ -37,10 +37,13 @@ pub struct Table {
 
 impl Table {
     pub(crate) async fn open(schema_state: &Arc<SchemaState>, state: &Arc<TableState>) -> Result<Self> {
-        let dataset = state.snapshot(&schema_state.storage).await?;
+        Self::of_dataset(schema_state, state, state.snapshot(&schema_state.storage).await?)
+    }
+
+    pub(crate) fn of_dataset(schema_state: &Arc<SchemaState>, state: &Arc<TableState>, dataset: Arc<Dataset>) -> Result<Self> {
         let provider = LanceTableProvider::new(dataset.clone(), false, false);
         let definition = TableDefinition::from_stored(&state.name, &provider.schema())?;
-        let key = definition.key_positions();
+        let key = definition.positions(&definition.primary_key);
         let constraints = if key.is_empty() { Vec::new() } else { vec![Constraint::PrimaryKey(key)] };
         Ok(Self {
             schema_state: schema_state.clone(),

@@ -45,6 +45,16 @@ impl Dialect for RolloutDialect {
         Some(right.map(|right| build(Box::new(left.clone()), Box::new(right))))
     }
 
+    /// The ON of `INSERT ... SELECT a ON CONFLICT` is no name for the column, nor is the RETURNING that may follow.
+    fn is_column_alias(&self, keyword: &Keyword, parser: &mut Parser) -> bool {
+        !matches!(keyword, Keyword::ON | Keyword::RETURNING) && self.0.is_column_alias(keyword, parser)
+    }
+
+    /// `t VERSION AS OF 3`, `t FOR SYSTEM_TIME AS OF '...'`
+    fn supports_table_versioning(&self) -> bool {
+        true
+    }
+
     as_in_postgres! {
         identifier_quote_style(identifier: &str) -> Option<char>;
         is_delimited_identifier_start(ch: char) -> bool;

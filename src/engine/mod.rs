@@ -31,6 +31,8 @@ mod statement;
 mod system;
 mod three_valued_in;
 mod typing;
+mod versions;
+mod views;
 
 pub use agents::{AgentDefinition, AgentRegistry};
 pub use database::Database;

@@ -22,8 +22,8 @@ use rolloutdb_catalogs::Table;
 
 use super::apply::ApplyExtensionPlanner;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
-use super::macros;
 use super::session::Session;
+use super::{macros, versions, views};
 use crate::error::{Error, Result};
 
 /// DataFusion's physical planner, with [`super::apply::Apply`] added.
@@ -57,32 +57,44 @@ pub async fn plan_query(session: &Session, query: &Query, parameters: &[ScalarVa
     plan_statement(session, SqlStatement::Query(Box::new(query.clone())), parameters).await
 }
 
-/// The name by which the query of an UPDATE or DELETE reads the table that it changes.
+/// The name by which the query of a change reads the table that it changes.
 pub const REWRITE_TARGET: &str = "__rewrite_target";
+/// The name by which the query of an INSERT ... ON CONFLICT reads the rows to insert.
+pub const REWRITE_SOURCE: &str = "__rewrite_source";
 
-/// Plans the query of an UPDATE or DELETE; `target` is the table that [`REWRITE_TARGET`] stands for.
-pub async fn plan_rewrite(session: &Session, query: Query, parameters: &[ScalarValue], target: Arc<dyn TableProvider>) -> Result<Planned> {
-    plan_over(session, SqlStatement::Query(Box::new(query)), parameters, Some(target)).await
+/// Plans the query of a change; `target` and `source` are what [`REWRITE_TARGET`] and [`REWRITE_SOURCE`] stand for.
+pub async fn plan_rewrite(
+    session: &Session,
+    query: Query,
+    parameters: &[ScalarValue],
+    target: Arc<dyn TableProvider>,
+    source: Option<Arc<dyn TableProvider>>,
+) -> Result<Planned> {
+    let mut named: HashMap<String, Arc<dyn TableProvider>> = HashMap::from([(REWRITE_TARGET.to_owned(), target)]);
+    named.extend(source.map(|source| (REWRITE_SOURCE.to_owned(), source)));
+    plan_over(session, SqlStatement::Query(Box::new(query)), parameters, named).await
 }
 
 /// Plans any statement that DataFusion plans. Tables are opened once, here, so that the statement reads one snapshot of each.
 pub async fn plan_statement(session: &Session, statement: SqlStatement, parameters: &[ScalarValue]) -> Result<Planned> {
-    plan_over(session, statement, parameters, None).await
+    plan_over(session, statement, parameters, HashMap::new()).await
 }
 
 async fn plan_over(
     session: &Session,
     mut statement: SqlStatement,
     parameters: &[ScalarValue],
-    rewrite_target: Option<Arc<dyn TableProvider>>,
+    mut named: HashMap<String, Arc<dyn TableProvider>>,
 ) -> Result<Planned> {
     let mut state = session.context().state();
+    views::expand(&session.database().shared.catalog, &mut statement)?;
     macros::expand(&mut statement, state.scalar_functions())?;
+    versions::open(session, &mut statement, &mut named).await?;
     let tables = open_table_arguments(session, &statement).await?;
     let functions = Arc::clone(&session.database().shared.functions);
-    state.register_relation_planner(Arc::new(TableFunctionPlanner { functions, tables, rewrite_target }))?;
+    state.register_relation_planner(Arc::new(TableFunctionPlanner { functions, tables, named: named.clone() }))?;
     let statement = PlannerStatement::Statement(Box::new(statement));
-    check_tables(session, &state, &statement).await?;
+    check_tables(session, &state, &statement, &named).await?;
     let mut plan = typed_placeholders(state.statement_to_plan(statement).await?)?;
     if !parameters.is_empty() {
         plan = plan.with_param_values(ParamValues::from(parameters.to_vec()))?;
@@ -110,12 +122,17 @@ fn typed_placeholders(plan: LogicalPlan) -> Result<LogicalPlan> {
 }
 
 /// An unknown table is our error, which names the nearest ones, rather than the planner's.
-async fn check_tables(session: &Session, state: &SessionState, statement: &PlannerStatement) -> Result<()> {
+async fn check_tables(
+    session: &Session,
+    state: &SessionState,
+    statement: &PlannerStatement,
+    named: &HashMap<String, Arc<dyn TableProvider>>,
+) -> Result<()> {
     for reference in state.resolve_table_references(statement)? {
         let is_function = matches!(&reference, TableReference::Bare { table }
             if state.table_functions().contains_key(table.as_ref()) || session.database().shared.functions.contains_key(table.as_ref()));
         let schema_name = reference.schema().unwrap_or(super::session::DEFAULT_SCHEMA).to_owned();
-        let is_function = is_function || reference.table() == REWRITE_TARGET;
+        let is_function = is_function || named.contains_key(reference.table());
         let is_known_catalog = reference.catalog().is_none_or(|catalog| catalog == super::session::CATALOG_NAME);
         if is_function || !is_known_catalog || schema_name == "information_schema" {
             continue;

@@ -154,7 +154,8 @@ impl Session {
             return Err(Error::TransactionAborted);
         }
         let unfinished = Unfinished { session: self, statement };
-        let result = statement::execute(self, statement, &parameters).await.map(|response| self.watched(response));
+        // Boxed: the futures of all statements within each other are more than the compiler lays out.
+        let result = Box::pin(statement::execute(self, statement, &parameters)).await.map(|response| self.watched(response));
         std::mem::forget(unfinished);
         if statement::writes(statement) && (result.is_ok() || statement::commits_in_parts(statement)) {
             self.inner.has_written.store(true, Ordering::Relaxed);

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use async_trait::async_trait;
 use datafusion::catalog::{Session as PlannerSession, TableProvider};
 use datafusion::datasource::memory::MemorySourceConfig;
@@ -28,10 +28,22 @@ pub async fn install(shared: &Shared) -> Result<()> {
     fill_prompts(catalog).await?;
     let (registry, agents) = (Arc::clone(&shared.registry), shared.agents.clone());
     // The catalog keeps its views: a strong reference to it in one of them would keep it, and its lock, for ever.
-    let indexed = Arc::downgrade(catalog);
+    let (indexed, versioned) = (Arc::downgrade(catalog), Arc::downgrade(catalog));
     let views = [
         ("models", View::new(models_schema(), move || ready(models(&registry)))),
         ("agents", View::new(agents_schema(), move || ready(agents_batch(&agents)))),
+        (
+            "table_versions",
+            View::new(versions_schema(), move || {
+                let catalog = versioned.upgrade();
+                Box::pin(async move {
+                    match catalog {
+                        Some(catalog) => versions(&catalog).await,
+                        None => Err(Error::Internal("the database is closed".to_owned())),
+                    }
+                })
+            }),
+        ),
         (
             "indexes",
             View::new(indexes_schema(), move || {
@@ -213,20 +225,38 @@ fn indexes_schema() -> SchemaRef {
     ]))
 }
 
+fn versions_schema() -> SchemaRef {
+    let time = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));
+    Arc::new(Schema::new(vec![text("schema_name"), text("table_name"), count("version"), Field::new("committed_at", time, false)]))
+}
+
+/// Every version that can be read again, of every table.
+async fn versions(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
+    let mut found = Vec::new();
+    for table in catalog.all_tables().await? {
+        for version in table.versions().await? {
+            found.push((table.schema_name().to_owned(), table.name().to_owned(), version));
+        }
+    }
+    let numbers = found.iter().map(|(_, _, version)| i64::try_from(version.version).unwrap_or(i64::MAX));
+    let times = found.iter().map(|(_, _, version)| version.committed_micros);
+    let batch = RecordBatch::try_new(
+        versions_schema(),
+        vec![
+            Arc::new(StringArray::from_iter_values(found.iter().map(|(schema, _, _)| schema))),
+            Arc::new(StringArray::from_iter_values(found.iter().map(|(_, table, _)| table))),
+            Arc::new(Int64Array::from_iter_values(numbers)),
+            Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("+00:00")),
+        ],
+    );
+    Ok(batch.map_err(DataFusionError::from)?)
+}
+
 async fn indexes(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
     let mut found = Vec::new();
-    for schema in datafusion::catalog::CatalogProvider::schema_names(catalog.as_ref()) {
-        let Ok(tables) = catalog.tables(&schema) else { continue };
-        for name in tables {
-            let table = match catalog.table(&schema, &name).await {
-                Ok(table) => table,
-                // A view, or dropped in the meantime.
-                Err(rolloutdb_catalogs::Error::NotATable { .. } | rolloutdb_catalogs::Error::UnknownTable { .. }) => continue,
-                Err(error) => return Err(error.into()),
-            };
-            for index in table.indexes().await? {
-                found.push((schema.clone(), name.clone(), index));
-            }
+    for table in catalog.all_tables().await? {
+        for index in table.indexes().await? {
+            found.push((table.schema_name().to_owned(), table.name().to_owned(), index));
         }
     }
     let texts = |read: &dyn Fn(&(String, String, rolloutdb_catalogs::IndexInfo)) -> String| {

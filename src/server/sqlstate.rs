@@ -95,7 +95,9 @@ fn catalog_state(error: &rolloutdb_catalogs::Error) -> &'static str {
     use rolloutdb_catalogs::Error;
     match error {
         Error::UnknownTable { .. } => "42P01",
-        Error::NotATable { .. } => "42809",
+        Error::NotATable { .. } | Error::NotAView { .. } => "42809",
+        Error::NoConstraint { .. } => "42P10",
+        Error::DuplicateColumn { .. } => "42701",
         Error::DuplicateTable { .. } => "42P07",
         Error::UnknownSchema { .. } => "3F000",
         Error::DuplicateSchema { .. } => "42P06",
@@ -108,7 +110,7 @@ fn catalog_state(error: &rolloutdb_catalogs::Error) -> &'static str {
         Error::RowTwice { .. } => "21000",
         Error::UniqueViolation { .. } => "23505",
         Error::WrongType { .. } => "42804",
-        Error::InvalidOption { .. } => "22023",
+        Error::InvalidOption { .. } | Error::UnknownVersion { .. } => "22023",
         Error::NotReady(_) => "55000",
         Error::NotSupported(_) => "0A000",
         Error::StillNeeded(_) => "2BP01",

@@ -93,7 +93,7 @@ impl KeyRows {
         if definition.primary_key.is_empty() {
             return Ok(Self(None));
         }
-        let positions = definition.key_positions();
+        let positions = definition.positions(&definition.primary_key);
         let sort = |position: &usize| SortField::new(definition.schema.field(*position).data_type().clone());
         let converter = RowConverter::new(positions.iter().map(sort).collect())?;
         let mut columns = Vec::with_capacity(positions.len());

@@ -74,7 +74,7 @@ async fn null_and_key_violations_are_named_and_leave_the_table() {
     let null = append(&table, RecordBatch::try_from_iter([("id", null)]).unwrap()).await.unwrap_err();
     assert_eq!(null.to_string(), "null value in column \"id\" of table \"t\", which is NOT NULL");
     let within = append(&table, texts(&[("c", None), ("c", None)])).await.unwrap_err();
-    assert_eq!(within.to_string(), "duplicate key (id)=(c) in table \"t\": its primary key is unique");
+    assert_eq!(within.to_string(), "duplicate key (id)=(c) in table \"t\" violates its primary key");
     let stored = append(&table, texts(&[("d", None), ("a", None)])).await.unwrap_err();
     assert!(matches!(stored, Error::UniqueViolation { key, .. } if key == "(id)=(a)"));
     // The second batch repeats the first: the first is written already when it shows.

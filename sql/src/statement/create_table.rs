@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::name::{Columns, Qualified, column, fold, if_not_exists};
 use crate::parser::Parser;
 
-/// `CREATE TABLE [IF NOT EXISTS] t [(column, ..., [PRIMARY KEY (a, b)])] [AS query]`; columns, a query, or both.
+/// `CREATE TABLE [IF NOT EXISTS] t [(column, ..., [PRIMARY KEY (a, b)], [UNIQUE (a, b)])] [AS query]`; columns, a query, or both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateTable {
     pub name: ObjectName,
@@ -18,11 +18,14 @@ pub struct CreateTable {
     pub columns: Vec<ColumnDefinition>,
     /// The columns of a `PRIMARY KEY (a, b)` of the table's own; empty if there is none. See [`CreateTable::primary_key_columns`].
     pub primary_key: Vec<Ident>,
+    /// The columns of each `UNIQUE (a, b)` of the table's own. See [`CreateTable::unique_columns`].
+    pub unique: Vec<Vec<Ident>>,
     /// The rows to start with.
     pub query: Option<Box<Query>>,
 }
 
-/// `name type [NOT NULL] [PRIMARY KEY] [UNIQUE] [DEFAULT expr] [GENERATED ALWAYS AS (expr) STORED]`
+/// `name type [NOT NULL] [PRIMARY KEY] [UNIQUE] [DEFAULT expr] [GENERATED ALWAYS AS (expr) STORED]
+/// [GENERATED {ALWAYS | BY DEFAULT} AS IDENTITY]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnDefinition {
     pub name: Ident,
@@ -34,17 +37,27 @@ pub struct ColumnDefinition {
     pub default: Option<Expr>,
     /// The expression of a stored generated column.
     pub generated: Option<Expr>,
+    /// Numbered by the table; the types `serial` and `bigserial` say so too.
+    pub identity: Option<Identity>,
+}
+
+/// Whether an INSERT may give the number itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    Always,
+    ByDefault,
 }
 
 /// Clauses of Postgres that may follow a table's columns.
 const UNSUPPORTED_CLAUSES: &[&str] = &["INHERITS", "PARTITION", "WITH", "WITHOUT", "USING", "TABLESPACE", "ON", "OF", "LIKE"];
 
-/// What a constraint of the table starts with, besides `PRIMARY KEY`.
-const UNSUPPORTED_CONSTRAINTS: &[&str] = &["UNIQUE", "CHECK", "FOREIGN", "EXCLUDE", "LIKE"];
+/// What a constraint of the table starts with, besides `PRIMARY KEY` and `UNIQUE`.
+const UNSUPPORTED_CONSTRAINTS: &[&str] = &["CHECK", "FOREIGN", "EXCLUDE", "LIKE"];
 
 enum Item {
     Column(Box<ColumnDefinition>),
     PrimaryKey(Vec<Ident>),
+    Unique(Vec<Ident>),
 }
 
 impl CreateTable {
@@ -52,7 +65,7 @@ impl CreateTable {
         parser.expect("CREATE TABLE")?;
         let if_not_exists = parser.eat("IF NOT EXISTS");
         let name = parser.object_name("the table's name")?;
-        let (columns, primary_key) = parse_items(parser)?;
+        let Items { columns, primary_key, unique } = parse_items(parser)?;
         if let Some(clause) = parser.peek_word(0).filter(|word| UNSUPPORTED_CLAUSES.contains(&word.as_str())) {
             return Err(Error::not_supported(format!("CREATE TABLE ... {clause}")));
         }
@@ -64,7 +77,13 @@ impl CreateTable {
         if columns.is_empty() && query.is_none() {
             return Err(parser.expected("the table's columns in parentheses, or AS and a query"));
         }
-        Ok(Self { name, if_not_exists, columns, primary_key, query })
+        Ok(Self { name, if_not_exists, columns, primary_key, unique, query })
+    }
+
+    /// The columns of each UNIQUE constraint, wherever it was written.
+    pub fn unique_columns(&self) -> Vec<Vec<&Ident>> {
+        let own = self.columns.iter().filter(|column| column.unique).map(|column| vec![&column.name]);
+        own.chain(self.unique.iter().map(|columns| columns.iter().collect())).collect()
     }
 
     /// The columns of the primary key, wherever it was written; empty if there is none.
@@ -74,39 +93,53 @@ impl CreateTable {
     }
 }
 
-fn parse_items(parser: &mut Parser) -> Result<(Vec<ColumnDefinition>, Vec<Ident>)> {
+#[derive(Default)]
+struct Items {
+    columns: Vec<ColumnDefinition>,
+    primary_key: Vec<Ident>,
+    unique: Vec<Vec<Ident>>,
+}
+
+fn parse_items(parser: &mut Parser) -> Result<Items> {
+    let mut items = Items::default();
     if !parser.is_left_parenthesis() {
-        return Ok((Vec::new(), Vec::new()));
+        return Ok(items);
     }
-    let mut columns: Vec<ColumnDefinition> = Vec::new();
-    let mut primary_key = Vec::new();
     parser.parenthesized(|parser| {
-        let key_exists = !primary_key.is_empty() || columns.iter().any(|column| column.primary_key);
+        let key_exists = !items.primary_key.is_empty() || items.columns.iter().any(|column| column.primary_key);
         let is_key = match parse_item(parser)? {
             Item::Column(column) => {
-                columns.push(*column);
-                columns.last().is_some_and(|column| column.primary_key)
+                items.columns.push(*column);
+                items.columns.last().is_some_and(|column| column.primary_key)
             }
             Item::PrimaryKey(key) => {
-                primary_key = key;
+                items.primary_key = key;
                 true
+            }
+            Item::Unique(columns) => {
+                items.unique.push(columns);
+                false
             }
         };
         if is_key && key_exists { Err(parser.error_here("a table has one primary key, here are two".to_string())) } else { Ok(()) }
     })?;
-    Ok((columns, primary_key))
+    Ok(items)
 }
 
 fn parse_item(parser: &mut Parser) -> Result<Item> {
     if parser.eat("CONSTRAINT") {
         // Nothing shows or drops a constraint by its name, so the name is read and forgotten.
         parser.ident("the constraint's name")?;
-        if !parser.is_at("PRIMARY KEY") && !parser.peek_word(0).is_some_and(|word| UNSUPPORTED_CONSTRAINTS.contains(&word.as_str())) {
-            return Err(parser.expected("PRIMARY KEY"));
+        let is_key = parser.is_at("PRIMARY KEY") || parser.is_at("UNIQUE");
+        if !is_key && !parser.peek_word(0).is_some_and(|word| UNSUPPORTED_CONSTRAINTS.contains(&word.as_str())) {
+            return Err(parser.expected("PRIMARY KEY or UNIQUE"));
         }
     }
     if parser.eat("PRIMARY KEY") {
         return Ok(Item::PrimaryKey(parser.parenthesized(|parser| parser.ident("a column's name"))?));
+    }
+    if parser.eat("UNIQUE") {
+        return Ok(Item::Unique(parser.parenthesized(|parser| parser.ident("a column's name"))?));
     }
     match parser.peek_word(0) {
         Some(word) if UNSUPPORTED_CONSTRAINTS.contains(&word.as_str()) => Err(Error::not_supported(format!("CREATE TABLE with {word}"))),
@@ -115,13 +148,22 @@ fn parse_item(parser: &mut Parser) -> Result<Item> {
 }
 
 impl ColumnDefinition {
-    fn parse(parser: &mut Parser) -> Result<Self> {
+    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
         if !matches!(parser.peek_token(), Token::Word(_)) {
             return Err(parser.expected("a column's name"));
         }
         let ColumnDef { name, data_type, options } = parser.ast(parser::Parser::parse_column_def)?;
-        let mut definition =
-            Self { name: fold(name), data_type, not_null: false, primary_key: false, unique: false, default: None, generated: None };
+        let (data_type, identity) = serial(data_type);
+        let mut definition = Self {
+            name: fold(name),
+            data_type,
+            not_null: identity.is_some(),
+            primary_key: false,
+            unique: false,
+            default: None,
+            generated: None,
+            identity,
+        };
         for option in options {
             definition.set(option.option)?;
         }
@@ -145,7 +187,16 @@ impl ColumnDefinition {
             ColumnOption::Generated { generation_expr: Some(_), .. } => {
                 return Err(Error::not_supported_but("a generated column that is not STORED", "add STORED"));
             }
-            ColumnOption::Generated { .. } => return Err(Error::not_supported("GENERATED AS IDENTITY")),
+            ColumnOption::Generated { sequence_options: Some(options), .. } if !options.is_empty() => {
+                return Err(Error::not_supported_but("GENERATED AS IDENTITY with options", "it counts from 1 by 1"));
+            }
+            ColumnOption::Generated { generated_as, .. } => {
+                self.not_null = true;
+                self.identity = Some(match generated_as {
+                    GeneratedAs::ByDefault => Identity::ByDefault,
+                    GeneratedAs::Always | GeneratedAs::ExpStored => Identity::Always,
+                });
+            }
             ColumnOption::Check(_) => return Err(Error::not_supported("CREATE TABLE with CHECK")),
             ColumnOption::ForeignKey(_) => return Err(Error::not_supported("CREATE TABLE with REFERENCES")),
             other => return Err(Error::not_supported(format!("the column option {other}"))),
@@ -154,18 +205,32 @@ impl ColumnDefinition {
     }
 }
 
+/// `serial` is an integer that the table numbers.
+fn serial(data_type: DataType) -> (DataType, Option<Identity>) {
+    let DataType::Custom(name, modifiers) = &data_type else { return (data_type, None) };
+    let word = match name.0.as_slice() {
+        [part] if modifiers.is_empty() => part.as_ident().map(|ident| ident.value.to_ascii_lowercase()),
+        _ => None,
+    };
+    match word.as_deref() {
+        Some("serial" | "serial4") => (DataType::Integer(None), Some(Identity::ByDefault)),
+        Some("bigserial" | "serial8") => (DataType::BigInt(None), Some(Identity::ByDefault)),
+        Some("smallserial" | "serial2") => (DataType::SmallInt(None), Some(Identity::ByDefault)),
+        _ => (data_type, None),
+    }
+}
+
 impl fmt::Display for CreateTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, if_not_exists: quietly, columns, primary_key, query } = self;
+        let Self { name, if_not_exists: quietly, columns, primary_key, unique, query } = self;
         write!(f, "CREATE TABLE {}{}", if_not_exists(*quietly), Qualified(name))?;
-        for (i, column) in columns.iter().enumerate() {
-            write!(f, "{}{column}", if i == 0 { " (" } else { ", " })?;
-        }
+        let mut items: Vec<String> = columns.iter().map(ToString::to_string).collect();
         if !primary_key.is_empty() {
-            write!(f, "{}PRIMARY KEY{}", if columns.is_empty() { " (" } else { ", " }, Columns(primary_key))?;
+            items.push(format!("PRIMARY KEY{}", Columns(primary_key)));
         }
-        if !columns.is_empty() || !primary_key.is_empty() {
-            f.write_str(")")?;
+        items.extend(unique.iter().map(|columns| format!("UNIQUE{}", Columns(columns))));
+        if !items.is_empty() {
+            write!(f, " ({})", items.join(", "))?;
         }
         match query {
             Some(query) => write!(f, " AS {query}"),
@@ -185,8 +250,12 @@ impl fmt::Display for ColumnDefinition {
         if let Some(expr) = &self.default {
             write!(f, " DEFAULT {expr}")?;
         }
-        match &self.generated {
-            Some(expr) => write!(f, " GENERATED ALWAYS AS ({expr}) STORED"),
+        if let Some(expr) = &self.generated {
+            write!(f, " GENERATED ALWAYS AS ({expr}) STORED")?;
+        }
+        match self.identity {
+            Some(Identity::Always) => f.write_str(" GENERATED ALWAYS AS IDENTITY"),
+            Some(Identity::ByDefault) => f.write_str(" GENERATED BY DEFAULT AS IDENTITY"),
             None => Ok(()),
         }
     }

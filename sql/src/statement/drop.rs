@@ -1,4 +1,4 @@
-//! `DROP MODEL`, `DROP AGENT`, `DROP TABLE`, `DROP INDEX`.
+//! `DROP MODEL`, `DROP AGENT`, `DROP TABLE`, `DROP VIEW`, `DROP INDEX`, `DROP SCHEMA`.
 
 use std::fmt;
 
@@ -34,6 +34,25 @@ pub struct DropTable {
     pub if_exists: bool,
 }
 
+/// `DROP VIEW [IF EXISTS] v, ... [CASCADE | RESTRICT]`
+///
+/// `CASCADE` is read and forgotten: a view that reads another one fails when it is used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DropView {
+    /// At least one.
+    pub names: Vec<ObjectName>,
+    pub if_exists: bool,
+}
+
+/// `DROP SCHEMA [IF EXISTS] s [CASCADE | RESTRICT]`
+#[derive(Debug, Clone, PartialEq)]
+pub struct DropSchema {
+    pub name: String,
+    pub if_exists: bool,
+    /// Drop its tables and views too.
+    pub cascade: bool,
+}
+
 /// `DROP INDEX [IF EXISTS] i [CASCADE | RESTRICT]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct DropIndex {
@@ -64,6 +83,30 @@ impl DropTable {
         let names = parser.comma_separated(|parser| parser.object_name("the table's name"))?;
         skip_behavior(parser);
         Ok(Self { names, if_exists })
+    }
+}
+
+impl DropView {
+    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+        parser.expect("DROP VIEW")?;
+        let if_exists = parser.eat("IF EXISTS");
+        let names = parser.comma_separated(|parser| parser.object_name("the view's name"))?;
+        skip_behavior(parser);
+        Ok(Self { names, if_exists })
+    }
+}
+
+impl DropSchema {
+    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+        parser.expect("DROP SCHEMA")?;
+        let if_exists = parser.eat("IF EXISTS");
+        let name = parser.name("the schema's name")?;
+        if *parser.peek_token() == Token::Comma {
+            return Err(Error::not_supported_but("DROP SCHEMA of several schemas", "drop each by itself"));
+        }
+        let cascade = parser.eat("CASCADE");
+        parser.eat("RESTRICT");
+        Ok(Self { name, if_exists, cascade })
     }
 }
 
@@ -104,6 +147,19 @@ impl fmt::Display for DropAgent {
 impl fmt::Display for DropTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "DROP TABLE {}{}", if_exists(self.if_exists), Separated(self.names.iter().map(Qualified)))
+    }
+}
+
+impl fmt::Display for DropView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DROP VIEW {}{}", if_exists(self.if_exists), Separated(self.names.iter().map(Qualified)))
+    }
+}
+
+impl fmt::Display for DropSchema {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cascade = if self.cascade { " CASCADE" } else { "" };
+        write!(f, "DROP SCHEMA {}{}{cascade}", if_exists(self.if_exists), Name(&self.name))
     }
 }
 

@@ -2,21 +2,30 @@
 //!
 //! A statement's `parse` starts at its first word.
 
+mod alter_table;
 mod copy;
 mod create_agent;
 mod create_extension;
 mod create_index;
 mod create_model;
+mod create_schema;
 mod create_table;
+mod create_view;
+mod delete;
 mod describe;
 mod drop;
 mod explain;
 mod generate_rollouts;
 mod insert;
+mod maintenance;
+mod merge;
 mod set;
 mod show;
+mod target;
 mod train;
 mod transaction;
+mod truncate;
+mod update;
 
 use std::fmt;
 
@@ -25,26 +34,35 @@ use crate::error::{Error, Result};
 use crate::parser::Parser;
 use crate::suggest::did_you_mean;
 
+pub use alter_table::{AlterAction, AlterTable};
 pub use copy::{CopyFrom, CopySource, CopyTo};
 pub use create_agent::CreateAgent;
 pub use create_extension::CreateExtension;
 pub use create_index::CreateIndex;
 pub use create_model::CreateModel;
-pub use create_table::{ColumnDefinition, CreateTable};
+pub use create_schema::CreateSchema;
+pub use create_table::{ColumnDefinition, CreateTable, Identity};
+pub use create_view::CreateView;
+pub use delete::Delete;
 pub use describe::{DescribeAgent, DescribeModel, DescribeTable};
-pub use drop::{DropAgent, DropIndex, DropModel, DropTable};
+pub use drop::{DropAgent, DropIndex, DropModel, DropSchema, DropTable, DropView};
 pub use explain::Explain;
 pub use generate_rollouts::GenerateRollouts;
-pub use insert::Insert;
+pub use insert::{ConflictAction, Insert, OnConflict};
+pub use maintenance::{Analyze, Optimize, Reindex, Vacuum};
+pub use merge::{Matching, Merge, MergeAction, MergeClause};
 pub use set::{Reset, Set};
 pub use show::Show;
+pub use target::{Assignment, Target, is_default};
 pub use train::{Train, TrainMethod};
 pub use transaction::Begin;
+pub use truncate::Truncate;
+pub use update::Update;
 
 /// One statement.
 ///
 /// Names in our own fields are folded: lower case, unless they were quoted in the text. Names inside sqlparser's trees
-/// (queries, expressions, [`Statement::Update`], [`Statement::Delete`], [`Statement::Other`]) are as written; DataFusion folds
+/// (queries, expressions, [`Statement::Other`]) are as written; DataFusion folds
 /// them when it plans.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Statement {
@@ -63,13 +81,24 @@ pub enum Statement {
     Train(Train),
     CreateTable(CreateTable),
     DropTable(DropTable),
+    AlterTable(AlterTable),
+    CreateSchema(CreateSchema),
+    DropSchema(DropSchema),
+    CreateView(CreateView),
+    DropView(DropView),
     CreateIndex(CreateIndex),
     DropIndex(DropIndex),
     CopyFrom(CopyFrom),
     CopyTo(CopyTo),
-    Insert(Insert),
+    Insert(Box<Insert>),
+    Vacuum(Vacuum),
+    Optimize(Optimize),
+    Analyze(Analyze),
+    Reindex(Reindex),
     /// `SHOW TABLES`
     ShowTables,
+    /// `SHOW INDEXES`
+    ShowIndexes,
     Show(Show),
     Set(Set),
     Reset(Reset),
@@ -82,13 +111,13 @@ pub enum Statement {
     Discard,
     CreateExtension(CreateExtension),
     Explain(Explain),
-    /// Always `ast::Statement::Update`.
-    Update(Box<ast::Statement>),
-    /// Always `ast::Statement::Delete`.
-    Delete(Box<ast::Statement>),
+    Update(Box<Update>),
+    Delete(Box<Delete>),
+    Merge(Box<Merge>),
+    Truncate(Truncate),
     /// `SELECT`, `VALUES`, `TABLE`, `WITH ... SELECT`; it does not write.
     Query(Box<Query>),
-    /// What sqlparser reads and no variant above says: `MERGE`, `TRUNCATE`, `ALTER TABLE`, `CREATE VIEW`, `PREPARE`, ...
+    /// What sqlparser reads and no variant above says: `PREPARE`, `GRANT`, `CREATE FUNCTION`, ...
     Other(Box<ast::Statement>),
 }
 
@@ -123,7 +152,9 @@ const STARTS: &[&str] = &[
     "LOCK",
     "MERGE",
     "NOTIFY",
+    "OPTIMIZE",
     "PREPARE",
+    "REINDEX",
     "RELEASE",
     "RESET",
     "REVOKE",
@@ -191,7 +222,16 @@ impl Statement {
             "GENERATE" => GenerateRollouts::parse(parser).map(Self::GenerateRollouts),
             "TRAIN" => Train::parse(parser).map(Self::Train),
             "COPY" => copy::parse(parser),
-            "INSERT" => Insert::parse(parser).map(Self::Insert),
+            "INSERT" => Insert::parse(parser).map(|insert| Self::Insert(Box::new(insert))),
+            "UPDATE" => Update::parse(parser).map(|update| Self::Update(Box::new(update))),
+            "DELETE" => Delete::parse(parser).map(|delete| Self::Delete(Box::new(delete))),
+            "MERGE" => Merge::parse(parser).map(|merge| Self::Merge(Box::new(merge))),
+            "ALTER" if parser.is_at("ALTER TABLE") => AlterTable::parse(parser).map(Self::AlterTable),
+            "VACUUM" => Vacuum::parse(parser).map(Self::Vacuum),
+            "OPTIMIZE" => Optimize::parse(parser).map(Self::Optimize),
+            "ANALYZE" => Analyze::parse(parser).map(Self::Analyze),
+            "REINDEX" => Reindex::parse(parser).map(Self::Reindex),
+            "TRUNCATE" => Truncate::parse(parser).map(Self::Truncate),
             "SHOW" => show::parse(parser),
             "SET" | "RESET" => set::parse(parser),
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => transaction::parse(parser),
@@ -209,6 +249,9 @@ impl Statement {
             Some("AGENT") => CreateAgent::parse(parser).map(Self::CreateAgent),
             Some("TABLE") => CreateTable::parse(parser).map(Self::CreateTable),
             Some("INDEX") => CreateIndex::parse(parser).map(Self::CreateIndex),
+            Some("SCHEMA") => CreateSchema::parse(parser).map(Self::CreateSchema),
+            Some("VIEW") => CreateView::parse(parser).map(Self::CreateView),
+            Some("OR") if parser.is_at("CREATE OR REPLACE VIEW") => CreateView::parse(parser).map(Self::CreateView),
             Some("EXTENSION") => CreateExtension::parse(parser).map(Self::CreateExtension),
             Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
             _ => Err(unknown_object(parser)),
@@ -221,6 +264,8 @@ impl Statement {
             Some("AGENT") => DropAgent::parse(parser).map(Self::DropAgent),
             Some("TABLE") => DropTable::parse(parser).map(Self::DropTable),
             Some("INDEX") => DropIndex::parse(parser).map(Self::DropIndex),
+            Some("VIEW") => DropView::parse(parser).map(Self::DropView),
+            Some("SCHEMA") => DropSchema::parse(parser).map(Self::DropSchema),
             Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
             _ => Err(unknown_object(parser)),
         }
@@ -231,15 +276,13 @@ impl Statement {
         Ok(match parser.statement()? {
             ast::Statement::Query(query) => Self::Query(query),
             ast::Statement::Discard { object_type: ast::DiscardObject::ALL } => Self::Discard,
-            update @ ast::Statement::Update(_) => Self::Update(Box::new(update)),
-            delete @ ast::Statement::Delete(_) => Self::Delete(Box::new(delete)),
             other => Self::Other(Box::new(other)),
         })
     }
 
     /// The kind of statement, for messages and command tags: `CREATE MODEL`.
     ///
-    /// For the rarer kinds of [`Statement::Other`] it is the first word only.
+    /// For [`Statement::Other`] it is the first word only.
     pub fn tag(&self) -> &'static str {
         match self {
             Self::CreateModel(_) => "CREATE MODEL",
@@ -254,11 +297,20 @@ impl Statement {
             Self::CreateTable(CreateTable { query: Some(_), .. }) => "CREATE TABLE AS",
             Self::CreateTable(_) => "CREATE TABLE",
             Self::DropTable(_) => "DROP TABLE",
+            Self::AlterTable(_) => "ALTER TABLE",
+            Self::CreateSchema(_) => "CREATE SCHEMA",
+            Self::DropSchema(_) => "DROP SCHEMA",
+            Self::CreateView(_) => "CREATE VIEW",
+            Self::DropView(_) => "DROP VIEW",
+            Self::Vacuum(_) => "VACUUM",
+            Self::Optimize(_) => "OPTIMIZE",
+            Self::Analyze(_) => "ANALYZE",
+            Self::Reindex(_) => "REINDEX",
             Self::CreateIndex(_) => "CREATE INDEX",
             Self::DropIndex(_) => "DROP INDEX",
             Self::CopyFrom(_) | Self::CopyTo(_) => "COPY",
             Self::Insert(_) => "INSERT",
-            Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::Show(_) => "SHOW",
+            Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::ShowIndexes | Self::Show(_) => "SHOW",
             Self::Set(_) => "SET",
             Self::Reset(_) => "RESET",
             Self::Begin(_) => "BEGIN",
@@ -269,8 +321,10 @@ impl Statement {
             Self::Explain(_) => "EXPLAIN",
             Self::Update(_) => "UPDATE",
             Self::Delete(_) => "DELETE",
+            Self::Merge(_) => "MERGE",
+            Self::Truncate(_) => "TRUNCATE TABLE",
             Self::Query(_) => "SELECT",
-            Self::Other(statement) => tag_of_other(statement),
+            Self::Other(statement) => first_word(statement),
         }
     }
 }
@@ -297,6 +351,16 @@ impl fmt::Display for Statement {
             Self::CopyTo(statement) => statement.fmt(f),
             Self::Insert(statement) => statement.fmt(f),
             Self::ShowTables => f.write_str("SHOW TABLES"),
+            Self::ShowIndexes => f.write_str("SHOW INDEXES"),
+            Self::AlterTable(statement) => statement.fmt(f),
+            Self::CreateSchema(statement) => statement.fmt(f),
+            Self::DropSchema(statement) => statement.fmt(f),
+            Self::CreateView(statement) => statement.fmt(f),
+            Self::DropView(statement) => statement.fmt(f),
+            Self::Vacuum(statement) => statement.fmt(f),
+            Self::Optimize(statement) => statement.fmt(f),
+            Self::Analyze(statement) => statement.fmt(f),
+            Self::Reindex(statement) => statement.fmt(f),
             Self::Show(statement) => statement.fmt(f),
             Self::Set(statement) => statement.fmt(f),
             Self::Reset(statement) => statement.fmt(f),
@@ -306,7 +370,11 @@ impl fmt::Display for Statement {
             Self::Discard => f.write_str("DISCARD ALL"),
             Self::CreateExtension(statement) => statement.fmt(f),
             Self::Explain(statement) => statement.fmt(f),
-            Self::Update(statement) | Self::Delete(statement) | Self::Other(statement) => statement.fmt(f),
+            Self::Update(statement) => statement.fmt(f),
+            Self::Delete(statement) => statement.fmt(f),
+            Self::Merge(statement) => statement.fmt(f),
+            Self::Truncate(statement) => statement.fmt(f),
+            Self::Other(statement) => statement.fmt(f),
             Self::Query(query) => query.fmt(f),
         }
     }
@@ -335,18 +403,6 @@ fn unknown_object(parser: &mut Parser) -> Error {
     match parser.peek_word(0) {
         Some(found) => parser.error_here(format!("unknown kind of object after {verb}{}", did_you_mean(&found, OBJECTS))),
         None => parser.expected(&format!("the kind of object after {verb}, such as TABLE or MODEL")),
-    }
-}
-
-fn tag_of_other(statement: &ast::Statement) -> &'static str {
-    match statement {
-        ast::Statement::CreateView(_) => "CREATE VIEW",
-        ast::Statement::CreateSchema { .. } => "CREATE SCHEMA",
-        ast::Statement::Drop { object_type: ast::ObjectType::View, .. } => "DROP VIEW",
-        ast::Statement::Drop { object_type: ast::ObjectType::Schema, .. } => "DROP SCHEMA",
-        ast::Statement::AlterTable(_) => "ALTER TABLE",
-        ast::Statement::Truncate(_) => "TRUNCATE TABLE",
-        other => first_word(other),
     }
 }
 

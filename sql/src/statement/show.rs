@@ -15,7 +15,13 @@ pub struct Show {
 
 pub(super) fn parse(parser: &mut Parser) -> Result<Statement> {
     parser.expect("SHOW")?;
-    for (word, statement) in [("TABLES", Statement::ShowTables), ("MODELS", Statement::ShowModels), ("AGENTS", Statement::ShowAgents)] {
+    const LISTS: [(&str, Statement); 4] = [
+        ("TABLES", Statement::ShowTables),
+        ("INDEXES", Statement::ShowIndexes),
+        ("MODELS", Statement::ShowModels),
+        ("AGENTS", Statement::ShowAgents),
+    ];
+    for (word, statement) in LISTS {
         if parser.eat(word) {
             return Ok(statement);
         }

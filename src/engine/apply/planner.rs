@@ -22,7 +22,7 @@ use datafusion::sql::sqlparser::ast::{
 use rolloutdb_catalogs::Table;
 
 use super::{Apply, ApplyFunction};
-use crate::engine::planning::REWRITE_TARGET;
+use crate::engine::session::{CATALOG_NAME, DEFAULT_SCHEMA};
 use crate::error::{Error, Result};
 
 /// A function of ours that stands in FROM.
@@ -142,8 +142,8 @@ impl Arguments {
 pub struct TableFunctionPlanner {
     pub functions: Arc<HashMap<&'static str, Arc<dyn TableFunction>>>,
     pub tables: HashMap<String, Arc<Table>>,
-    /// The table that an UPDATE or DELETE changes, by the name [`REWRITE_TARGET`].
-    pub rewrite_target: Option<Arc<dyn TableProvider>>,
+    /// Tables of this statement alone, by the names that its query has for them.
+    pub named: HashMap<String, Arc<dyn TableProvider>>,
 }
 
 /// The name and arguments of a call of one of `functions`, if `relation` is one.
@@ -266,10 +266,11 @@ fn unknown(function: &str, parameters: &[Parameter], name: &str) -> Error {
 
 impl RelationPlanner for TableFunctionPlanner {
     fn plan_relation(&self, relation: TableFactor, context: &mut dyn RelationPlannerContext) -> DataFusionResult<RelationPlanning> {
-        if let (Some(target), TableFactor::Table { name, alias, args: None, .. }) = (&self.rewrite_target, &relation)
-            && bare_name(name).as_deref() == Some(REWRITE_TARGET)
+        if let TableFactor::Table { name, alias, args: None, .. } = &relation
+            && let Some(name) = bare_name(name)
+            && let Some(table) = self.named.get(&name)
         {
-            let plan = LogicalPlanBuilder::scan(REWRITE_TARGET, provider_as_source(Arc::clone(target)), None)?.build()?;
+            let plan = LogicalPlanBuilder::scan(name, provider_as_source(Arc::clone(table)), None)?.build()?;
             return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))));
         }
         let Some((function, arguments)) = called_function(&self.functions, &relation) else {
@@ -366,4 +367,16 @@ fn constant(function: &dyn TableFunction, parameter: &Parameter, value: Expr, da
 pub fn split_table_name(name: &str) -> (String, String) {
     let reference = TableReference::parse_str(name);
     (reference.schema().unwrap_or("public").to_owned(), reference.table().to_owned())
+}
+
+/// Schema and name of a table as a query writes it, folded; `None` for the name of another database's.
+pub fn table_reference(name: &ObjectName) -> Option<(String, String)> {
+    let folded = |ident: &Ident| if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() };
+    let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(folded).collect();
+    match parts.as_slice() {
+        [table] => Some((DEFAULT_SCHEMA.to_owned(), table.clone())),
+        [schema, table] => Some((schema.clone(), table.clone())),
+        [catalog, schema, table] if catalog == CATALOG_NAME => Some((schema.clone(), table.clone())),
+        _ => None,
+    }
 }

@@ -2,6 +2,7 @@
 
 mod answer;
 mod hopworld;
+mod identity;
 mod json_texts;
 mod search;
 mod step_prompt;
@@ -16,6 +17,8 @@ use super::AgentRegistry;
 use super::apply::planner::TableFunction;
 use super::database::Shared;
 use crate::models::Runtime;
+
+pub use identity::identity_numbers;
 
 /// Every table function by name.
 pub fn table_functions(

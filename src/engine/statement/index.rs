@@ -1,9 +1,9 @@
-//! CREATE INDEX, DROP INDEX.
+//! CREATE INDEX, DROP INDEX, REINDEX.
 
 use std::collections::BTreeMap;
 
 use rolloutdb_catalogs::{IndexDefinition, IndexKind, Metric};
-use rolloutdb_sql::{CreateIndex, DropIndex, OptionValue};
+use rolloutdb_sql::{CreateIndex, DropIndex, OptionValue, Reindex};
 
 use super::{done, table_name};
 use crate::engine::session::{Response, Session};
@@ -67,4 +67,23 @@ pub async fn drop(session: &Session, drop: &DropIndex) -> Result<Response> {
         Err(error) => return Err(error.into()),
     }
     Ok(done("DROP INDEX"))
+}
+
+/// Each index is built anew in a commit of its own.
+pub async fn reindex(session: &Session, reindex: &Reindex) -> Result<Response> {
+    let catalog = &session.database().shared.catalog;
+    match reindex {
+        Reindex::Index(name) => {
+            let (schema, name) = table_name(name)?;
+            catalog.find_index(&schema, &name).await?.rebuild_index(&name).await?;
+        }
+        Reindex::Table(name) => {
+            let (schema, name) = table_name(name)?;
+            let table = catalog.table(&schema, &name).await?;
+            for index in table.indexes().await? {
+                table.rebuild_index(&index.name).await?;
+            }
+        }
+    }
+    Ok(done("REINDEX"))
 }

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Schema, SchemaRef};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, Query, SetExpr, Value};
-use rolloutdb_catalogs::Table;
-use rolloutdb_sql::{Insert, Statement};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Query, SetExpr, Value};
+use rolloutdb_catalogs::{Identity, Table};
+use rolloutdb_sql::{ConflictAction, Insert, OnConflict, Statement, is_default};
 
-use super::returning::{self, KeptRows};
+use super::change::assignment::new_value;
+use super::change::returning::{self, KeptRows};
+use super::change::upsert::{self, DoUpdate};
 use super::{done, query, table_name};
+use crate::engine::function::identity_numbers;
 use crate::engine::planning::{Planned, plan_query};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Description, Response, Session};
@@ -18,28 +21,48 @@ use crate::engine::typing::{assign, sql_type_name};
 use crate::error::{Error, Result};
 
 pub async fn execute(session: &Session, insert: &Insert, parameters: &[ScalarValue]) -> Result<Response> {
-    let (schema, name) = table_name(&insert.table)?;
+    let (schema, name) = table_name(&insert.target.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
-    let planned = plan(session, insert, &table, parameters).await?;
-    let progress = Progress::new(session.notices(), format!("INSERT INTO {name}"), "rows", None);
+    match &insert.on_conflict {
+        None => insert_all(session, insert, &table, parameters).await,
+        Some(OnConflict { columns, action: ConflictAction::Nothing }) => {
+            upsert::insert_or_skip(session, insert, &table, columns, parameters).await
+        }
+        Some(OnConflict { columns, action: ConflictAction::Update { assignments, condition } }) => {
+            let update = DoUpdate { columns, assignments, condition: condition.as_deref() };
+            upsert::insert_or_update(session, insert, &table, &update, parameters).await
+        }
+    }
+}
+
+async fn insert_all(session: &Session, insert: &Insert, table: &Table, parameters: &[ScalarValue]) -> Result<Response> {
+    let alias = insert.target.name();
+    let planned = plan(session, insert, table, parameters).await?;
+    let progress = Progress::new(session.notices(), format!("INSERT INTO {}", table.name()), "rows", None);
     let rows = progress.watch(planned.stream().await?);
     if insert.returning.is_empty() {
         let count = table.append(rows).await?;
-        refresh_indexes(session, &table).await;
+        refresh_indexes(session, table).await;
         return Ok(done(format!("INSERT 0 {count}")));
     }
     // Before anything is written: an error afterwards would hide that it was.
-    returning::plan(session, &insert.returning, &Ident::new(name.as_str()), &table).await?;
+    returning::plan(session, &insert.returning, &alias, table).await?;
     let (rows, kept) = KeptRows::of(rows);
     table.append(rows).await?;
-    refresh_indexes(session, &table).await;
-    returning::response(session, &insert.returning, &Ident::new(name), kept, parameters, "INSERT").await
+    refresh_indexes(session, table).await;
+    returning::response(session, &insert.returning, &alias, kept, parameters, "INSERT").await
 }
 
-/// Brings new rows into the indexes: until then BM25 scores of those rows are off by some percent. The rows are committed already, so that a
+/// Brings new rows into the indexes, and compacts the table when many small commits have gathered. Until then BM25 scores of those rows are off by some percent. The rows are committed already, so that a
 /// failure is a warning; an error would make clients write them again.
 pub async fn refresh_indexes(session: &Session, table: &Table) {
-    let refreshed = async { table.latest().await?.optimize_indexes().await };
+    let refreshed = async {
+        let latest = table.latest().await?;
+        match latest.needs_compaction() {
+            true => latest.compact().await.map(|_| ()),
+            false => latest.optimize_indexes().await,
+        }
+    };
     if let Err(error) = refreshed.await {
         let message = format!("the rows are written, but the indexes of {} do not have them yet: {error}", table.name());
         session.notices().warning(message);
@@ -47,14 +70,14 @@ pub async fn refresh_indexes(session: &Session, table: &Table) {
 }
 
 pub async fn describe(session: &Session, insert: &Insert) -> Result<Description> {
-    let (schema, name) = table_name(&insert.table)?;
+    let (schema, name) = table_name(&insert.target.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
     let targets = target_columns(&table, &insert.columns.iter().map(|ident| ident.value.clone()).collect::<Vec<_>>())?;
-    let planned = plan_query(session, &typed_placeholders(&insert.source, &table, &targets), &[]).await?;
+    let planned = plan_query(session, &typed_placeholders(&insert.source, &table, &targets)?, &[]).await?;
     let mut description = query::description(&planned);
     description.columns = match insert.returning.as_slice() {
         [] => Arc::new(Schema::empty()),
-        items => query::description(&returning::plan(session, items, &Ident::new(name), &table).await?).columns,
+        items => query::description(&returning::plan(session, items, &insert.target.name(), &table).await?).columns,
     };
     for (number, data_type) in placeholder_types(&insert.source, &table, &targets) {
         if description.parameters.len() < number {
@@ -65,16 +88,22 @@ pub async fn describe(session: &Session, insert: &Insert) -> Result<Description>
     Ok(description)
 }
 
-async fn plan(session: &Session, insert: &Insert, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {
+/// The whole rows to write.
+pub async fn plan(session: &Session, insert: &Insert, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {
+    generate_columns(complete_source(session, insert, table, parameters).await?, table)
+}
+
+/// The rows to write, but for the generated columns, which are NULL.
+pub async fn complete_source(session: &Session, insert: &Insert, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {
     let columns: Vec<String> = insert.columns.iter().map(|ident| ident.value.clone()).collect();
     let targets = target_columns(table, &columns)?;
-    let source = plan_query(session, &typed_placeholders(&insert.source, table, &targets), parameters).await?;
+    let source = plan_query(session, &typed_placeholders(&insert.source, table, &targets)?, parameters).await?;
     let found = source.plan.schema().fields().len();
     if found > targets.len() || (!columns.is_empty() && found < targets.len()) {
         let (few, many) = if found > targets.len() { ("expressions", "target columns") } else { ("target columns", "expressions") };
         return Err(Error::ColumnCount(format!("INSERT has more {few} than {many}")));
     }
-    complete_rows(source, table, &targets[..found])
+    assign_columns(source, table, &targets[..found])
 }
 
 /// The named columns' positions; without names all columns that are not generated.
@@ -84,7 +113,7 @@ async fn plan(session: &Session, insert: &Insert, table: &Table, parameters: &[S
 pub fn target_columns(table: &Table, columns: &[String]) -> Result<Vec<usize>> {
     let definition = table.definition();
     if columns.is_empty() {
-        let plain = |index: &usize| !definition.generated.contains_key(definition.schema.field(*index).name());
+        let plain = |index: &usize| !takes_no_value(table, definition.schema.field(*index).name());
         return Ok((0..definition.schema.fields().len()).filter(plain).collect());
     }
     let mut targets = Vec::with_capacity(columns.len());
@@ -95,7 +124,7 @@ pub fn target_columns(table: &Table, columns: &[String]) -> Result<Vec<usize>> {
             name: column.clone(),
             known: known(),
         })?;
-        if definition.generated.contains_key(column) {
+        if takes_no_value(table, column) {
             return Err(Error::GeneratedColumn(column.clone()));
         }
         if targets.contains(&index) {
@@ -106,8 +135,18 @@ pub fn target_columns(table: &Table, columns: &[String]) -> Result<Vec<usize>> {
     Ok(targets)
 }
 
-/// `source`'s columns are the table's `targets`; the rest take their default or NULL, then the generated columns are computed.
+/// Computed or numbered by the table alone.
+fn takes_no_value(table: &Table, column: &str) -> bool {
+    let definition = table.definition();
+    definition.generated.contains_key(column) || definition.identity.get(column) == Some(&Identity::Always)
+}
+
+/// `source`'s columns are the table's `targets`; the rest take their number, their default or NULL, then the generated columns are computed.
 pub fn complete_rows(source: Planned, table: &Table, targets: &[usize]) -> Result<Planned> {
+    generate_columns(assign_columns(source, table, targets)?, table)
+}
+
+fn assign_columns(source: Planned, table: &Table, targets: &[usize]) -> Result<Planned> {
     let Planned { plan, state } = source;
     let definition = table.definition();
     let source_schema = Arc::clone(plan.schema());
@@ -115,16 +154,13 @@ pub fn complete_rows(source: Planned, table: &Table, targets: &[usize]) -> Resul
     for (index, field) in definition.schema.fields().iter().enumerate() {
         let value = match (targets.iter().position(|target| *target == index), definition.defaults.get(field.name())) {
             (Some(position), _) => Expr::Column(Column::from(source_schema.qualified_field(position))),
+            (None, _) if definition.identity.contains_key(field.name()) => identity_numbers(table, field.name()),
             (None, Some(default)) => state.create_logical_expr(default, &DFSchema::empty())?,
             (None, None) => lit(ScalarValue::Null),
         };
         stored.push(assign(&state, constant_of(&plan, value), &source_schema, field)?.alias(field.name()));
     }
-    let mut builder = LogicalPlanBuilder::new(plan).project(stored)?;
-    if !definition.generated.is_empty() {
-        builder = generate_columns(builder, &state, table)?;
-    }
-    Ok(Planned { plan: builder.build()?, state })
+    Ok(Planned { plan: LogicalPlanBuilder::new(plan).project(stored)?.build()?, state })
 }
 
 /// A quoted constant in a one-row VALUES takes the column's type; the planner has made a column of it.
@@ -138,37 +174,42 @@ fn constant_of(plan: &LogicalPlan, value: Expr) -> Expr {
     values.values[0][position].clone()
 }
 
-fn generate_columns(builder: LogicalPlanBuilder, state: &datafusion::execution::SessionState, table: &Table) -> Result<LogicalPlanBuilder> {
+fn generate_columns(rows: Planned, table: &Table) -> Result<Planned> {
+    let Planned { plan, state } = rows;
     let definition = table.definition();
-    let schema = builder.schema().as_ref().clone();
+    if definition.generated.is_empty() {
+        return Ok(Planned { plan, state });
+    }
+    let schema = plan.schema().as_ref().clone();
     let mut columns = Vec::with_capacity(definition.schema.fields().len());
     for field in definition.schema.fields() {
         let value = match definition.generated.get(field.name()) {
             None => Expr::Column(Column::from_name(field.name())),
             Some(expression) => {
                 let value = state.create_logical_expr(expression, &schema)?;
-                assign(state, value, &schema, field)?
+                assign(&state, value, &schema, field)?
             }
         };
         columns.push(value.alias(field.name()));
     }
-    Ok(builder.project(columns)?)
+    Ok(Planned { plan: LogicalPlanBuilder::new(plan).project(columns)?.build()?, state })
 }
 
-/// `VALUES ($1, $2)` with each parameter cast to its column's type, which the planner does not find out by itself.
-fn typed_placeholders(source: &Query, table: &Table, targets: &[usize]) -> Query {
+/// `VALUES ($1, DEFAULT)` with each parameter cast to its column's type, which the planner does not find out by itself, and defaults filled in.
+fn typed_placeholders(source: &Query, table: &Table, targets: &[usize]) -> Result<Query> {
     let mut typed = source.clone();
-    let SetExpr::Values(values) = typed.body.as_mut() else { return typed };
+    let SetExpr::Values(values) = typed.body.as_mut() else { return Ok(typed) };
+    let definition = table.definition();
     for row in &mut values.rows {
-        for (expression, target) in row.iter_mut().zip(targets) {
-            if let Some(name) = placeholder(expression)
-                && let Some(cast) = cast_text(&name, table.definition().schema.field(*target).data_type())
-            {
-                *expression = cast;
+        for (value, target) in row.iter_mut().zip(targets) {
+            let field = definition.schema.field(*target);
+            if is_default(value) && definition.identity.contains_key(field.name()) {
+                return Err(Error::NotSupported(format!("DEFAULT for column {}: leave the column out, and it is numbered", field.name())));
             }
+            *value = new_value(definition, field, value)?;
         }
     }
-    typed
+    Ok(typed)
 }
 
 fn placeholder_types(source: &Query, table: &Table, targets: &[usize]) -> Vec<(usize, DataType)> {

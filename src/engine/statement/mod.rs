@@ -1,19 +1,22 @@
 //! One executor per statement: a file each, named as in `rolloutdb_sql`.
 
 mod agent;
+mod alter;
+mod change;
 mod copy;
-mod dml;
 mod explain;
 mod index;
 mod insert;
+mod maintenance;
 mod model;
 mod query;
-mod returning;
 mod rollouts;
+mod schema;
 mod settings;
 mod table;
 mod train;
 mod transaction;
+mod view;
 
 use std::sync::Arc;
 
@@ -24,12 +27,15 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::EmptyRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::sql::sqlparser::ast::ObjectName;
-use futures::StreamExt;
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ObjectName};
+use futures::{StreamExt, TryStreamExt};
 use rolloutdb_sql::Statement;
 
+use super::planning::plan_query;
 use super::session::{DEFAULT_SCHEMA, Description, Response, Session};
 use crate::error::{Error, Result};
+
+pub use change::quoted;
 
 /// Runs one statement.
 pub async fn execute(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
@@ -52,14 +58,28 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::DescribeTable(describe) => table::describe(session, describe).await,
         Statement::GenerateRollouts(generate) => rollouts::execute(session, generate, parameters).await,
         Statement::Train(train) => train::execute(session, train, parameters).await,
-        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables => query::show(session, statement).await,
+        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes => {
+            query::show(session, statement).await
+        }
         Statement::Show(show) => settings::show(session, show),
         Statement::Set(set) => settings::set(session, set),
         Statement::Reset(reset) => settings::reset(session, reset),
         Statement::Begin(_) | Statement::Commit | Statement::Rollback => transaction::execute(session, statement),
         Statement::Discard => settings::discard(session),
         Statement::CreateExtension(create) => settings::create_extension(session, create),
-        Statement::Update(change) | Statement::Delete(change) => dml::execute(session, change, parameters).await,
+        Statement::Update(update) => change::update::execute(session, update, parameters).await,
+        Statement::Delete(delete) => change::delete::execute(session, delete, parameters).await,
+        Statement::Merge(merge) => change::merge::execute(session, merge, parameters).await,
+        Statement::Truncate(truncate) => change::truncate::execute(session, truncate).await,
+        Statement::AlterTable(alter) => alter::execute(session, alter).await,
+        Statement::CreateSchema(create) => schema::create(session, create),
+        Statement::DropSchema(drop) => schema::drop(session, drop).await,
+        Statement::CreateView(create) => view::create(session, create).await,
+        Statement::DropView(drop) => view::drop(session, drop),
+        Statement::Vacuum(vacuum) => maintenance::vacuum(session, vacuum).await,
+        Statement::Optimize(optimize) => maintenance::optimize(session, optimize).await,
+        Statement::Analyze(analyze) => maintenance::analyze(session, analyze).await,
+        Statement::Reindex(reindex) => index::reindex(session, reindex).await,
         Statement::Other(_) => Err(not_supported(statement.tag(), "docs/sql.md lists the statements there are")),
     }
 }
@@ -69,14 +89,18 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
     match statement {
         Statement::Query(query) => query::describe(session, query).await,
         Statement::Insert(insert) => insert::describe(session, insert).await,
-        Statement::Update(change) | Statement::Delete(change) => dml::describe(session, change).await,
+        Statement::Update(update) => change::update::describe(session, update).await,
+        Statement::Delete(delete) => change::delete::describe(session, delete).await,
+        Statement::Merge(merge) => change::merge::describe(session, merge).await,
         Statement::Explain(_) => Ok(rows_description(explain::schema())),
         Statement::DescribeModel(_) => Ok(rows_description(model::description_schema())),
         Statement::DescribeAgent(_) => Ok(rows_description(agent::description_schema())),
         Statement::DescribeTable(_) => Ok(rows_description(table::description_schema())),
         Statement::GenerateRollouts(_) => Ok(rows_description(rollouts::summary_schema())),
         Statement::Train(_) => Ok(rows_description(train::summary_schema())),
-        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables => query::describe_show(session, statement).await,
+        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes => {
+            query::describe_show(session, statement).await
+        }
         Statement::Show(show) => Ok(rows_description(settings::show_schema(show))),
         _ => Ok(rows_description(Arc::new(Schema::empty()))),
     }
@@ -89,6 +113,16 @@ pub fn writes(statement: &Statement) -> bool {
         Statement::Insert(_)
             | Statement::Update(_)
             | Statement::Delete(_)
+            | Statement::Merge(_)
+            | Statement::Truncate(_)
+            | Statement::AlterTable(_)
+            | Statement::CreateSchema(_)
+            | Statement::DropSchema(_)
+            | Statement::CreateView(_)
+            | Statement::DropView(_)
+            | Statement::Vacuum(_)
+            | Statement::Optimize(_)
+            | Statement::Reindex(_)
             | Statement::CopyFrom(_)
             | Statement::CreateTable(_)
             | Statement::DropTable(_)
@@ -105,7 +139,18 @@ pub fn writes(statement: &Statement) -> bool {
 
 /// Whether an error may come after a part of the statement's work is committed.
 pub fn commits_in_parts(statement: &Statement) -> bool {
-    matches!(statement, Statement::GenerateRollouts(_) | Statement::DropTable(_))
+    matches!(
+        statement,
+        Statement::GenerateRollouts(_)
+            | Statement::DropTable(_)
+            | Statement::DropView(_)
+            | Statement::DropSchema(_)
+            | Statement::Truncate(_)
+            | Statement::AlterTable(_)
+            | Statement::Vacuum(_)
+            | Statement::Optimize(_)
+            | Statement::Reindex(_)
+    )
 }
 
 fn rows_description(columns: SchemaRef) -> Description {
@@ -147,6 +192,20 @@ fn table_name(name: &ObjectName) -> Result<(String, String)> {
         [schema, table] => Ok((schema.clone(), table.clone())),
         [catalog, schema, table] if catalog == super::session::CATALOG_NAME => Ok((schema.clone(), table.clone())),
         _ => Err(Error::NotSupported(format!("{name} names another database; there is one, {}", super::session::CATALOG_NAME))),
+    }
+}
+
+/// The value of an expression of constants and parameters-free functions.
+pub async fn constant(session: &Session, expression: &SqlExpr) -> Result<ScalarValue> {
+    let Some(Statement::Query(query)) = rolloutdb_sql::parse(&format!("SELECT {expression}"))?.pop() else {
+        return Err(Error::Internal(format!("not an expression: {expression}")));
+    };
+    // Boxed: planning a query opens versions of tables, whose numbers are constants.
+    let planned = Box::pin(plan_query(session, &query, &[])).await?;
+    let batches: Vec<RecordBatch> = planned.stream().await?.try_collect().await?;
+    match batches.iter().find(|batch| batch.num_rows() == 1) {
+        Some(batch) => Ok(ScalarValue::try_from_array(batch.column(0), 0)?),
+        None => Err(Error::Internal(format!("{expression} has no value"))),
     }
 }
 

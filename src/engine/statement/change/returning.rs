@@ -11,14 +11,14 @@ use datafusion::common::ScalarValue;
 use datafusion::datasource::MemTable;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::sql::sqlparser::ast::{Ident, Query, SelectItem, SetExpr, TableFactor};
+use datafusion::sql::sqlparser::ast::{Ident, SelectItem};
 use futures::TryStreamExt;
-use rolloutdb_catalogs::Table;
-use rolloutdb_sql::Statement;
+use rolloutdb_catalogs::{RowSink, Table};
 
-use crate::engine::planning::{Planned, REWRITE_TARGET, plan_rewrite};
+use super::select_from_target;
+use crate::engine::planning::{Planned, plan_rewrite};
 use crate::engine::session::{Response, Session};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// The rows that pass by.
 pub struct KeptRows {
@@ -36,17 +36,30 @@ impl KeptRows {
         (Box::pin(RecordBatchStreamAdapter::new(schema, watched)), kept)
     }
 
-    /// Of rows whose first column is their address: keeps the others, of each row once.
-    pub fn of_addressed(rows: SendableRecordBatchStream) -> (SendableRecordBatchStream, Self) {
-        let fields: Vec<_> = rows.schema().fields().iter().skip(1).cloned().collect();
+    /// Keeps the rows that a write of `table` gives to the sink.
+    pub fn of_written(table: &Table) -> (Self, RowSink) {
+        let kept = Self { schema: TableProvider::schema(table), batches: Arc::default() };
+        let (batches, schema) = (Arc::clone(&kept.batches), Arc::clone(&kept.schema));
+        let sink = move |batch: &RecordBatch| {
+            let plain = RecordBatch::try_new(Arc::clone(&schema), batch.columns().to_vec());
+            // The schemas differ in metadata only.
+            batches.lock().unwrap_or_else(PoisonError::into_inner).push(plain.unwrap_or_else(|_| batch.clone()));
+        };
+        (kept, Box::new(sink))
+    }
+
+    /// Of rows whose first `skipped` columns are not the table's, and the very first is their address: keeps the others, of each row once. A row
+    /// without an address is a new one.
+    pub fn of_addressed(rows: SendableRecordBatchStream, skipped: usize) -> (SendableRecordBatchStream, Self) {
+        let fields: Vec<_> = rows.schema().fields().iter().skip(skipped).cloned().collect();
         let kept = Self { schema: Arc::new(Schema::new(fields)), batches: Arc::default() };
         let (batches, plain, schema) = (Arc::clone(&kept.batches), Arc::clone(&kept.schema), rows.schema());
         let mut seen = HashSet::new();
         let watched = rows.and_then(move |batch| {
-            let addresses = batch.column(0).as_primitive::<UInt64Type>().values();
-            let is_new: BooleanArray = addresses.iter().map(|address| Some(seen.insert(*address))).collect();
+            let addresses = batch.column(0).as_primitive::<UInt64Type>();
+            let is_new: BooleanArray = addresses.iter().map(|address| Some(address.is_none_or(|address| seen.insert(address)))).collect();
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            let kept = RecordBatch::try_new_with_options(Arc::clone(&plain), batch.columns()[1..].to_vec(), &options);
+            let kept = RecordBatch::try_new_with_options(Arc::clone(&plain), batch.columns()[skipped..].to_vec(), &options);
             let kept = kept.and_then(|kept| filter_record_batch(&kept, &is_new));
             std::future::ready(match kept {
                 Ok(kept) => {
@@ -75,27 +88,12 @@ pub async fn response(
     command: &str,
 ) -> Result<Response> {
     let query = select_from_target(alias, items.to_vec())?;
-    let planned = plan_rewrite(session, query, parameters, kept.into_table()?).await?;
+    let planned = plan_rewrite(session, query, parameters, kept.into_table()?, None).await?;
     Ok(Response::Rows { stream: planned.stream().await?, tag: command.to_owned() })
 }
 
 /// The columns of a RETURNING clause, found without running anything.
 pub async fn plan(session: &Session, items: &[SelectItem], alias: &Ident, table: &Table) -> Result<Planned> {
     let empty = MemTable::try_new(TableProvider::schema(table), vec![vec![]])?;
-    plan_rewrite(session, select_from_target(alias, items.to_vec())?, &[], Arc::new(empty)).await
-}
-
-/// `SELECT items FROM target AS alias`
-pub fn select_from_target(alias: &Ident, items: Vec<SelectItem>) -> Result<Query> {
-    let template = format!("SELECT 1 FROM {REWRITE_TARGET} AS target");
-    if let Some(Statement::Query(mut query)) = rolloutdb_sql::parse(&template)?.pop()
-        && let SetExpr::Select(select) = query.body.as_mut()
-        && let TableFactor::Table { alias: Some(target), .. } = &mut select.from[0].relation
-    {
-        // Put into the tree, not into the text: any name is one.
-        target.name = Ident::with_quote('"', alias.value.as_str());
-        select.projection = items;
-        return Ok(*query);
-    }
-    Err(Error::Internal(format!("not a query of one table: {template}")))
+    plan_rewrite(session, select_from_target(alias, items.to_vec())?, &[], Arc::new(empty), None).await
 }

@@ -1,0 +1,119 @@
+//! What keeps tables fast and small: `VACUUM`, `OPTIMIZE`, `ANALYZE`, `REINDEX`.
+
+use std::fmt;
+
+use crate::ast::ObjectName;
+use crate::error::{Error, Result};
+use crate::name::{Qualified, Separated};
+use crate::parser::Parser;
+
+/// `VACUUM [FULL] [t, ...]`: gives the space of old versions and of abandoned files back.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Vacuum {
+    /// Keep no old version at all.
+    pub full: bool,
+    /// Empty: all tables.
+    pub tables: Vec<ObjectName>,
+}
+
+/// `OPTIMIZE [TABLE] [t, ...]`: writes many small files as few large ones and brings the indexes up to date.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Optimize {
+    /// Empty: all tables.
+    pub tables: Vec<ObjectName>,
+}
+
+/// `ANALYZE [t, ...]`: for clients' sake; row counts are always exact.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Analyze {
+    /// Empty: all tables.
+    pub tables: Vec<ObjectName>,
+}
+
+/// `REINDEX {INDEX i | TABLE t}`: builds indexes anew.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Reindex {
+    Index(ObjectName),
+    Table(ObjectName),
+}
+
+impl Vacuum {
+    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+        parser.expect("VACUUM")?;
+        if parser.is_left_parenthesis() {
+            return Err(Error::not_supported_but("VACUUM (...)", "VACUUM [FULL] [table, ...] is"));
+        }
+        let full = parser.eat("FULL");
+        parser.eat("VERBOSE");
+        parser.eat("ANALYZE");
+        Ok(Self { full, tables: parse_tables(parser)? })
+    }
+}
+
+impl Optimize {
+    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+        parser.expect("OPTIMIZE")?;
+        parser.eat("TABLE");
+        Ok(Self { tables: parse_tables(parser)? })
+    }
+}
+
+impl Analyze {
+    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+        parser.expect("ANALYZE")?;
+        parser.eat("VERBOSE");
+        Ok(Self { tables: parse_tables(parser)? })
+    }
+}
+
+impl Reindex {
+    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+        parser.expect("REINDEX")?;
+        if parser.eat("INDEX") {
+            return Ok(Self::Index(parser.object_name("the index's name")?));
+        }
+        parser.expect("TABLE")?;
+        Ok(Self::Table(parser.object_name("the table's name")?))
+    }
+}
+
+fn parse_tables(parser: &mut Parser) -> Result<Vec<ObjectName>> {
+    match parser.at_end_of_statement() {
+        true => Ok(Vec::new()),
+        false => parser.comma_separated(|parser| parser.object_name("a table's name")),
+    }
+}
+
+fn write_tables(f: &mut fmt::Formatter<'_>, statement: &str, tables: &[ObjectName]) -> fmt::Result {
+    match tables {
+        [] => f.write_str(statement),
+        tables => write!(f, "{statement} {}", Separated(tables.iter().map(Qualified))),
+    }
+}
+
+impl fmt::Display for Vacuum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_tables(f, if self.full { "VACUUM FULL" } else { "VACUUM" }, &self.tables)
+    }
+}
+
+impl fmt::Display for Optimize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_tables(f, "OPTIMIZE", &self.tables)
+    }
+}
+
+impl fmt::Display for Analyze {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_tables(f, "ANALYZE", &self.tables)
+    }
+}
+
+impl fmt::Display for Reindex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Index(name) => write!(f, "REINDEX INDEX {}", Qualified(name)),
+            Self::Table(name) => write!(f, "REINDEX TABLE {}", Qualified(name)),
+        }
+    }
+}

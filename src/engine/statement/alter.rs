@@ -1,0 +1,154 @@
+//! ALTER TABLE.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{Field, Schema};
+use datafusion::common::Column;
+use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
+use datafusion::sql::sqlparser::ast::{Ident, SelectItem};
+use rolloutdb_catalogs::{ROW_ADDRESS, Rewrite, Table, TableDefinition};
+use rolloutdb_sql::{AlterAction, AlterTable, ColumnDefinition};
+
+use super::change::assignment::{columns_of, expression};
+use super::change::{column_of, quoted, select_from_target, selected};
+use super::table::{check_expression, column_type, with_expressions};
+use super::{done, table_name};
+use crate::engine::planning::plan_rewrite;
+use crate::engine::progress::Progress;
+use crate::engine::session::{Response, Session};
+use crate::engine::typing::assign;
+use crate::error::{Error, Result};
+
+/// The actions are done in order, each in a commit of its own.
+pub async fn execute(session: &Session, alter: &AlterTable) -> Result<Response> {
+    let (schema, mut name) = table_name(&alter.name)?;
+    let catalog = &session.database().shared.catalog;
+    if alter.if_exists && !catalog.tables(&schema).is_ok_and(|tables| tables.contains(&name)) {
+        session.notices().notice(format!("table \"{name}\" does not exist, skipping"));
+        return Ok(done("ALTER TABLE"));
+    }
+    for action in &alter.actions {
+        let table = catalog.table(&schema, &name).await?;
+        match action {
+            AlterAction::RenameTo(new_name) => {
+                catalog.rename_table(&schema, &name, &new_name.value).await?;
+                name.clone_from(&new_name.value);
+            }
+            AlterAction::AddColumn { column, if_not_exists } => add_column(session, &table, column, *if_not_exists).await?,
+            other => redefine(session, &table, other).await?,
+        }
+    }
+    Ok(done("ALTER TABLE"))
+}
+
+/// Changes that leave the rows as they are.
+async fn redefine(session: &Session, table: &Table, action: &AlterAction) -> Result<()> {
+    let rewrite = table.begin_rewrite().await?;
+    let definition = rewrite.table().definition().clone();
+    let known = |name: &Ident| known_column(rewrite.table(), &name.value);
+    let names: Vec<String> = definition.schema.fields().iter().map(|field| field.name().clone()).collect();
+    let (changed, order) = match action {
+        AlterAction::DropColumn { column, if_exists } => {
+            if *if_exists && definition.schema.field_with_name(&column.value).is_err() {
+                session.notices().notice(format!("column \"{}\" does not exist, skipping", column.value));
+                return Ok(());
+            }
+            known(column)?;
+            let user = user_of(&definition, &column.value)?;
+            let order = names.into_iter().filter(|name| *name != column.value).collect();
+            (definition.dropping(&column.value, user.as_deref())?, order)
+        }
+        AlterAction::RenameColumn { from, to } => {
+            known(from)?;
+            let user = user_of(&definition, &from.value)?;
+            (definition.renaming(&from.value, &to.value, user.as_deref())?, names)
+        }
+        AlterAction::Default { column, expression } => {
+            known(column)?;
+            if let Some(expression) = expression {
+                check_expression(session, "", expression).await?;
+            }
+            let text = expression.as_ref().map(ToString::to_string);
+            (definition.with_default_changed(&column.value, text.as_deref())?, names)
+        }
+        AlterAction::NotNull { column, not_null } => {
+            known(column)?;
+            (definition.with_nullable(&column.value, !not_null)?, names)
+        }
+        AlterAction::AddColumn { .. } | AlterAction::RenameTo(_) => {
+            return Err(Error::Internal("this change is not one of the definition alone".to_owned()));
+        }
+    };
+    Ok(rewrite.redefine(&changed, &order).await?)
+}
+
+fn known_column(table: &Table, name: &str) -> Result<()> {
+    let fields = table.definition().schema.fields();
+    match fields.iter().any(|field| field.name() == name) {
+        true => Ok(()),
+        false => Err(Error::UnknownColumn {
+            table: table.name().to_owned(),
+            name: name.to_owned(),
+            known: fields.iter().map(|field| field.name().clone()).collect(),
+        }),
+    }
+}
+
+/// A generated column that is computed from `column`.
+fn user_of(definition: &TableDefinition, column: &str) -> Result<Option<String>> {
+    for (generated, text) in &definition.generated {
+        if generated != column && columns_of(&expression(text)?).iter().any(|used| used == column) {
+            return Ok(Some(generated.clone()));
+        }
+    }
+    Ok(None)
+}
+
+/// Rows that are there take the column's default, number or generated value, or NULL.
+async fn add_column(session: &Session, table: &Table, column: &ColumnDefinition, if_not_exists: bool) -> Result<()> {
+    let rewrite = table.begin_rewrite().await?;
+    let definition = rewrite.table().definition().clone();
+    let name = &column.name.value;
+    if definition.schema.field_with_name(name).is_ok() {
+        if if_not_exists {
+            session.notices().notice(format!("column \"{name}\" already exists, skipping"));
+            return Ok(());
+        }
+        return Err(rolloutdb_catalogs::Error::DuplicateColumn { name: name.clone() }.into());
+    }
+    if column.primary_key || column.unique || column.identity.is_some() {
+        return Err(Error::NotSupported(
+            "ADD COLUMN with PRIMARY KEY, UNIQUE or IDENTITY is not supported; say it in CREATE TABLE, and fill the new table by INSERT ... SELECT"
+                .to_owned(),
+        ));
+    }
+    let data_type = column_type(session, &column.name, &column.data_type).await?;
+    let field = Field::new(name, data_type, !column.not_null);
+    let stored = TableDefinition::new(&Schema::new(vec![field]))?.schema.field(0).clone();
+    let mut changed = definition.clone();
+    let fields: Vec<Field> = definition.schema.fields().iter().map(|field| field.as_ref().clone()).chain([stored.clone()]).collect();
+    changed.schema = Arc::new(Schema::new(fields));
+    let changed = with_expressions(session, changed, column).await?;
+    let text = changed.generated.get(name).or_else(|| changed.defaults.get(name)).cloned();
+    match text {
+        None => Ok(rewrite.add_column(&changed, None).await?),
+        Some(text) => fill_column(session, rewrite, &changed, &stored, &text).await,
+    }
+}
+
+async fn fill_column(session: &Session, rewrite: Rewrite<'_>, definition: &TableDefinition, field: &Field, text: &str) -> Result<()> {
+    let table = rewrite.table().clone();
+    let alias = Ident::new("t");
+    let address = SelectItem::ExprWithAlias { expr: column_of(&alias, ROW_ADDRESS), alias: quoted(ROW_ADDRESS) };
+    let query = select_from_target(&alias, vec![address, selected(expression(text)?, field)])?;
+    let mut planned = plan_rewrite(session, query, &[], table.with_addresses(), None).await?;
+    let schema = planned.plan.schema().clone();
+    let column = |position| Expr::Column(Column::from(schema.qualified_field(position)));
+    let value = assign(&planned.state, column(1), &schema, field)?.alias(field.name());
+    planned.plan = LogicalPlanBuilder::new(planned.plan).project(vec![column(0).alias(ROW_ADDRESS), value])?.build()?;
+    let num_rows = table.row_count().await?;
+    let progress =
+        Progress::new(session.notices(), format!("ALTER TABLE {}: column {}", table.name(), field.name()), "rows", Some(num_rows));
+    let rows = progress.watch(planned.stream().await?);
+    Ok(rewrite.add_column(definition, Some(rows)).await?)
+}

@@ -1,0 +1,169 @@
+//! `SET a = 1, b = DEFAULT`: what the assigned columns become, and the generated ones that depend on them.
+
+use arrow::datatypes::{DataType, Field};
+use datafusion::common::Column;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, SelectItem, SetExpr, Visit, Visitor};
+use rolloutdb_catalogs::{Identity, Table, TableDefinition};
+use rolloutdb_sql::{Assignment, Statement, is_default};
+
+use super::super::insert::{cast_text, placeholder};
+use super::{column_of, selected};
+use crate::engine::planning::Planned;
+use crate::engine::typing::assign;
+use crate::error::{Error, Result};
+
+/// The assigned columns, and the generated ones that depend on them.
+pub struct NewValues {
+    assigned: Vec<(String, SqlExpr)>,
+    pub generated: Vec<String>,
+}
+
+impl NewValues {
+    /// # Errors
+    /// [`Error::UnknownColumn`], [`Error::GeneratedColumn`], and a column that is assigned twice.
+    pub fn of(table: &Table, assignments: &[Assignment]) -> Result<Self> {
+        let definition = table.definition();
+        let mut assigned: Vec<(String, SqlExpr)> = Vec::with_capacity(assignments.len());
+        for Assignment { column, value } in assignments {
+            let name = &column.value;
+            let Ok(field) = definition.schema.field_with_name(name) else {
+                return Err(Error::UnknownColumn {
+                    table: table.name().to_owned(),
+                    name: name.clone(),
+                    known: definition.schema.fields().iter().map(|field| field.name().clone()).collect(),
+                });
+            };
+            if definition.generated.contains_key(name) || definition.identity.get(name) == Some(&Identity::Always) {
+                return Err(Error::GeneratedColumn(name.clone()));
+            }
+            if assigned.iter().any(|(other, _)| other == name) {
+                return Err(Error::ColumnCount(format!("column {name} is assigned twice")));
+            }
+            assigned.push((name.clone(), new_value(definition, field, value)?));
+        }
+        let names: Vec<&String> = assigned.iter().map(|(name, _)| name).collect();
+        let generated = generated_from(definition, |column| names.contains(&column))?;
+        Ok(Self { assigned, generated })
+    }
+
+    pub fn value(&self, column: &str) -> Option<&SqlExpr> {
+        self.assigned.iter().find(|(name, _)| name == column).map(|(_, value)| value)
+    }
+
+    /// The column's new value, or its stored one; a generated one is computed later, from the others.
+    pub fn expression(&self, alias: &Ident, field: &Field) -> SqlExpr {
+        self.value(field.name()).cloned().unwrap_or_else(|| column_of(alias, field.name()))
+    }
+
+    pub fn select(&self, alias: &Ident, field: &Field) -> SelectItem {
+        selected(self.expression(alias, field), field)
+    }
+}
+
+/// The value with DEFAULT filled in, and with a parameter given its column's type.
+pub fn new_value(definition: &TableDefinition, field: &Field, value: &SqlExpr) -> Result<SqlExpr> {
+    if is_default(value) {
+        return expression(definition.defaults.get(field.name()).map_or("NULL", String::as_str));
+    }
+    let typed = placeholder(value).and_then(|name| cast_text(&name, field.data_type()));
+    Ok(typed.unwrap_or_else(|| value.clone()))
+}
+
+/// The generated columns that are computed from a column for which `is_new` is true.
+pub fn generated_from(definition: &TableDefinition, is_new: impl Fn(&String) -> bool) -> Result<Vec<String>> {
+    let mut generated = Vec::new();
+    for (column, text) in &definition.generated {
+        if columns_of(&expression(text)?).iter().any(&is_new) {
+            generated.push(column.clone());
+        }
+    }
+    Ok(generated)
+}
+
+/// The expression in a text of SQL.
+pub fn expression(text: &str) -> Result<SqlExpr> {
+    let parsed = rolloutdb_sql::parse(&format!("SELECT {text}"))?.pop();
+    if let Some(Statement::Query(query)) = parsed
+        && let SetExpr::Select(mut select) = *query.body
+        && let Some(SelectItem::UnnamedExpr(expression)) = select.projection.pop()
+    {
+        return Ok(expression);
+    }
+    Err(Error::Internal(format!("not an expression: {text}")))
+}
+
+/// The columns that an expression of one table names.
+pub fn columns_of(expression: &SqlExpr) -> Vec<String> {
+    struct Columns(Vec<String>);
+    impl Visitor for Columns {
+        type Break = ();
+        fn pre_visit_expr(&mut self, expression: &SqlExpr) -> std::ops::ControlFlow<()> {
+            if let SqlExpr::Identifier(name) = expression {
+                self.0.push(if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() });
+            }
+            std::ops::ControlFlow::Continue(())
+        }
+    }
+    let mut columns = Columns(vec![]);
+    let _ = expression.visit(&mut columns);
+    columns.0
+}
+
+/// Gives each column its type, and computes the columns `generated` anew. The first `num_leading` columns of `source` stay as they are; those of the
+/// table follow.
+pub fn complete(source: Planned, table: &Table, num_leading: usize, generated: &[String]) -> Result<Planned> {
+    let Planned { plan, state } = source;
+    let definition = table.definition();
+    let schema = plan.schema().clone();
+    let leading: Vec<String> = schema.fields().iter().take(num_leading).map(|field| field.name().clone()).collect();
+    let mut stored: Vec<Expr> = Vec::new();
+    for (position, name) in leading.iter().enumerate() {
+        stored.push(Expr::Column(Column::from(schema.qualified_field(position))).alias(name));
+    }
+    for (position, field) in definition.schema.fields().iter().enumerate() {
+        let value = Expr::Column(Column::from(schema.qualified_field(position + num_leading)));
+        let value = constant_of(&plan, position + num_leading).unwrap_or(value);
+        stored.push(assign(&state, value, &schema, field)?.alias(field.name()));
+    }
+    let mut builder = LogicalPlanBuilder::new(plan).project(stored)?;
+    if !generated.is_empty() {
+        let schema = builder.schema().as_ref().clone();
+        let mut columns: Vec<Expr> = leading.iter().map(|name| Expr::Column(Column::from_name(name))).collect();
+        for field in definition.schema.fields() {
+            let value = match definition.generated.get(field.name()).filter(|_| generated.contains(field.name())) {
+                Some(expression) => assign(&state, state.create_logical_expr(expression, &schema)?, &schema, field)?,
+                None => Expr::Column(Column::from_name(field.name())),
+            };
+            columns.push(value.alias(field.name()));
+        }
+        builder = builder.project(columns)?;
+    }
+    Ok(Planned { plan: builder.build()?, state })
+}
+
+/// The literal that the query selects as this column: a quoted constant takes the column's type, as in PostgreSQL, and a text column does not.
+fn constant_of(plan: &LogicalPlan, position: usize) -> Option<Expr> {
+    let LogicalPlan::Projection(projection) = plan else { return None };
+    match projection.expr.get(position)?.clone().unalias() {
+        literal @ Expr::Literal(..) => Some(literal),
+        _ => None,
+    }
+}
+
+/// `CAST(value AS type)` where the arms of a CASE must agree: a vector is written as its text.
+pub fn typed(value: SqlExpr, data_type: &DataType) -> Result<SqlExpr> {
+    let is_constant = matches!(&value, SqlExpr::Value(_));
+    if !is_constant {
+        return Ok(value);
+    }
+    let type_name = crate::engine::typing::sql_type_name(data_type);
+    match expression(&format!("CAST(NULL AS {type_name})"))? {
+        SqlExpr::Cast { kind, data_type, array, format, .. } => {
+            let cast = SqlExpr::Cast { kind, expr: Box::new(value), data_type, array, format };
+            // Through the reader, which knows how a text becomes a vector.
+            expression(&cast.to_string())
+        }
+        other => Err(Error::Internal(format!("not a cast: {other}"))),
+    }
+}

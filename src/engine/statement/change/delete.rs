@@ -1,0 +1,36 @@
+//! DELETE.
+
+use datafusion::common::ScalarValue;
+use rolloutdb_catalogs::Table;
+use rolloutdb_sql::Delete;
+
+use super::{Change, ChangeOf, column_of, open_target, select, selected};
+use crate::engine::planning::{Planned, plan_rewrite};
+use crate::engine::session::{Description, Response, Session};
+use crate::error::Result;
+
+pub async fn execute(session: &Session, delete: &Delete, parameters: &[ScalarValue]) -> Result<Response> {
+    let table = open_target(session, &delete.target).await?;
+    let rewrite = table.begin_rewrite().await?;
+    let planned = plan(session, delete, rewrite.table(), parameters).await?;
+    change_of(delete).run(session, rewrite, planned, Change::Delete, parameters).await
+}
+
+pub async fn describe(session: &Session, delete: &Delete) -> Result<Description> {
+    let table = open_target(session, &delete.target).await?;
+    let planned = plan(session, delete, &table, &[]).await?;
+    change_of(delete).describe(session, &table, &planned).await
+}
+
+fn change_of(delete: &Delete) -> ChangeOf<'_> {
+    ChangeOf { verb: "DELETE", alias: delete.target.name(), returning: &delete.returning }
+}
+
+/// The addresses, and the rows themselves if they are asked for.
+async fn plan(session: &Session, delete: &Delete, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {
+    let alias = delete.target.name();
+    let fields = delete.returning.first().into_iter().flat_map(|_| table.definition().schema.fields());
+    let columns = fields.map(|field| selected(column_of(&alias, field.name()), field)).collect();
+    let query = select(&alias, &delete.using, delete.condition.as_ref(), columns)?;
+    plan_rewrite(session, query, parameters, table.with_addresses(), None).await
+}

@@ -1,0 +1,180 @@
+//! INSERT ... ON CONFLICT.
+//!
+//! DO NOTHING leaves rows out while they are written. DO UPDATE joins the new rows with the stored ones of the same key: a row without a partner is
+//! inserted, one with a partner replaces it by what SET says, all in one commit.
+
+use std::sync::Arc;
+
+use datafusion::common::ScalarValue;
+use datafusion::datasource::ViewTable;
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, JoinConstraint, JoinOperator, Query, SelectItem, SetExpr};
+use rolloutdb_catalogs::{Error as CatalogError, ROW_ADDRESS, Table};
+use rolloutdb_sql::{Assignment, Insert};
+
+use super::assignment::{NewValues, complete, expression, typed};
+use super::returning::KeptRows;
+use super::{Change, ChangeOf, column_of, name_relation, quoted, returning, selected, template};
+use crate::engine::planning::{Planned, REWRITE_SOURCE, REWRITE_TARGET, plan_rewrite};
+use crate::engine::session::{Response, Session};
+use crate::engine::statement::insert::{complete_source, refresh_indexes};
+use crate::engine::statement::{done, insert};
+use crate::error::{Error, Result};
+
+/// What a DO UPDATE calls the row that was to be inserted.
+const EXCLUDED: &str = "excluded";
+
+/// `columns`: of the constraint; empty: of any.
+pub async fn insert_or_skip(
+    session: &Session,
+    insert: &Insert,
+    table: &Table,
+    columns: &[Ident],
+    parameters: &[ScalarValue],
+) -> Result<Response> {
+    let alias = insert.target.name();
+    let columns: Vec<String> = columns.iter().map(|column| column.value.clone()).collect();
+    table.definition().check_conflict_target(table.name(), &columns)?;
+    if !insert.returning.is_empty() {
+        returning::plan(session, &insert.returning, &alias, table).await?;
+    }
+    let rows = insert::plan(session, insert, table, parameters).await?.stream().await?;
+    let (kept, sink) = KeptRows::of_written(table);
+    let sink = (!insert.returning.is_empty()).then_some(sink);
+    let count = table.append_new(rows, columns, sink).await?;
+    refresh_indexes(session, table).await;
+    match insert.returning.as_slice() {
+        [] => Ok(done(format!("INSERT 0 {count}"))),
+        items => returning::response(session, items, &alias, kept, parameters, "INSERT").await,
+    }
+}
+
+pub async fn insert_or_update(
+    session: &Session,
+    insert: &Insert,
+    table: &Table,
+    conflict: &DoUpdate<'_>,
+    parameters: &[ScalarValue],
+) -> Result<Response> {
+    let rewrite = table.begin_rewrite().await?;
+    let planned = conflict.plan(session, insert, rewrite.table(), parameters).await?;
+    let change = ChangeOf { verb: "INSERT", alias: insert.target.name(), returning: &insert.returning };
+    let result = change.run(session, rewrite, planned, Change::Update { keys_change: true }, parameters).await;
+    // The stored rows of these keys are replaced, so that only two new rows can share one.
+    let target = conflict.constraint(table);
+    result.map_err(|error| match error {
+        Error::Catalog(CatalogError::UniqueViolation { table, constraint, .. }) if constraint == target => {
+            Error::Catalog(CatalogError::RowTwice { table })
+        }
+        other => other,
+    })
+}
+
+/// `ON CONFLICT (columns) DO UPDATE SET assignments WHERE condition`
+pub struct DoUpdate<'a> {
+    pub columns: &'a [Ident],
+    pub assignments: &'a [Assignment],
+    pub condition: Option<&'a SqlExpr>,
+}
+
+impl DoUpdate<'_> {
+    pub async fn plan(&self, session: &Session, insert: &Insert, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {
+        let columns: Vec<String> = self.columns.iter().map(|column| column.value.clone()).collect();
+        if columns.is_empty() {
+            return Err(Error::ColumnCount("ON CONFLICT DO UPDATE needs the columns of a constraint: ON CONFLICT (id)".to_owned()));
+        }
+        table.definition().check_conflict_target(table.name(), &columns)?;
+        let source = complete_source(session, insert, table, parameters).await?;
+        let source = Arc::new(ViewTable::new(source.plan, None));
+        let alias = insert.target.name();
+        let query = self.query(&alias, table, &columns)?;
+        let rows = plan_rewrite(session, query, parameters, table.with_addresses(), Some(source)).await?;
+        let generated: Vec<String> = table.definition().generated.keys().cloned().collect();
+        complete(rows, table, 1, &generated)
+    }
+
+    /// The name of the constraint in the catalog's error.
+    fn constraint(&self, table: &Table) -> String {
+        let is_on = |columns: &&Vec<String>| {
+            columns.len() == self.columns.len() && self.columns.iter().all(|column| columns.contains(&column.value))
+        };
+        let unique = table.definition().unique.iter().find(is_on).map(|columns| format!("UNIQUE ({})", columns.join(", ")));
+        unique.unwrap_or_else(|| "primary key".to_owned())
+    }
+
+    /// `SELECT t._rowaddr, CASE WHEN t._rowaddr IS NULL THEN excluded.a ELSE new END, ... FROM source AS excluded LEFT JOIN target AS t ON keys
+    /// WHERE t._rowaddr IS NULL OR condition`
+    fn query(&self, alias: &Ident, table: &Table, key: &[String]) -> Result<Query> {
+        let excluded = Ident::new(EXCLUDED);
+        let new_values = NewValues::of(table, self.assignments)?;
+        let address = column_of(alias, ROW_ADDRESS);
+        let is_new = SqlExpr::IsNull(Box::new(address.clone()));
+        let mut items = vec![SelectItem::ExprWithAlias { expr: address, alias: quoted(ROW_ADDRESS) }];
+        for field in table.definition().schema.fields() {
+            let inserted = column_of(&excluded, field.name());
+            let updated = typed(in_scope(new_values.expression(alias, field), alias, table), field.data_type())?;
+            items.push(selected(if_else(&is_new, inserted, updated)?, field));
+        }
+        let condition = self.condition.cloned().map(|condition| in_scope(condition, alias, table));
+        let join = format!("SELECT 1 FROM {REWRITE_SOURCE} AS a LEFT JOIN {REWRITE_TARGET} AS b ON true");
+        let mut query = template(&join)?;
+        if let SetExpr::Select(select) = query.body.as_mut() {
+            name_relation(&mut select.from[0].relation, &excluded);
+            let join = &mut select.from[0].joins[0];
+            name_relation(&mut join.relation, alias);
+            let mut equal = key.iter().map(|column| equals(column_of(&excluded, column), column_of(alias, column)));
+            let first = equal.next().ok_or_else(|| Error::Internal("a constraint without columns".to_owned()))?;
+            let on = equal.fold(first, and);
+            join.join_operator = JoinOperator::Left(JoinConstraint::On(on));
+            select.selection = condition.map(|condition| or(is_new, SqlExpr::Nested(Box::new(condition))));
+            select.projection = items;
+        }
+        Ok(query)
+    }
+}
+
+/// In SET and WHERE a bare column is the stored row's, though the new row has one of the same name.
+fn in_scope(mut expression: SqlExpr, alias: &Ident, table: &Table) -> SqlExpr {
+    struct Qualify<'a>(&'a Ident, &'a Table);
+    impl datafusion::sql::sqlparser::ast::VisitorMut for Qualify<'_> {
+        type Break = ();
+        fn post_visit_expr(&mut self, expression: &mut SqlExpr) -> std::ops::ControlFlow<()> {
+            if let SqlExpr::Identifier(name) = expression {
+                let folded = if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() };
+                if self.1.definition().schema.field_with_name(&folded).is_ok() {
+                    *expression = column_of(self.0, &folded);
+                }
+            }
+            std::ops::ControlFlow::Continue(())
+        }
+    }
+    let _ = datafusion::sql::sqlparser::ast::VisitMut::visit(&mut expression, &mut Qualify(alias, table));
+    expression
+}
+
+/// `CASE WHEN condition THEN yes ELSE no END`
+pub fn if_else(condition: &SqlExpr, yes: SqlExpr, no: SqlExpr) -> Result<SqlExpr> {
+    match expression("CASE WHEN true THEN 1 ELSE 2 END")? {
+        SqlExpr::Case { case_token, end_token, operand, mut conditions, .. } => {
+            conditions[0].condition = condition.clone();
+            conditions[0].result = yes;
+            Ok(SqlExpr::Case { case_token, end_token, operand, conditions, else_result: Some(Box::new(no)) })
+        }
+        other => Err(Error::Internal(format!("not a CASE: {other}"))),
+    }
+}
+
+pub fn equals(left: SqlExpr, right: SqlExpr) -> SqlExpr {
+    binary(left, datafusion::sql::sqlparser::ast::BinaryOperator::Eq, right)
+}
+
+pub fn and(left: SqlExpr, right: SqlExpr) -> SqlExpr {
+    binary(left, datafusion::sql::sqlparser::ast::BinaryOperator::And, right)
+}
+
+pub fn or(left: SqlExpr, right: SqlExpr) -> SqlExpr {
+    binary(left, datafusion::sql::sqlparser::ast::BinaryOperator::Or, right)
+}
+
+fn binary(left: SqlExpr, op: datafusion::sql::sqlparser::ast::BinaryOperator, right: SqlExpr) -> SqlExpr {
+    SqlExpr::BinaryOp { left: Box::new(left), op, right: Box::new(right) }
+}

@@ -1,0 +1,62 @@
+//! VACUUM, OPTIMIZE, ANALYZE.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use datafusion::sql::sqlparser::ast::ObjectName;
+use rolloutdb_catalogs::Table;
+use rolloutdb_sql::{Analyze, Optimize, Vacuum};
+
+use super::{done, table_name};
+use crate::engine::session::{Response, Session};
+use crate::error::Result;
+
+/// How long a version can be read again after the next was written, but for VACUUM FULL.
+const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
+
+pub async fn vacuum(session: &Session, vacuum: &Vacuum) -> Result<Response> {
+    for table in tables(session, &vacuum.tables).await? {
+        if vacuum.full {
+            table.compact().await?;
+        }
+        let removed = table.vacuum(if vacuum.full { Duration::ZERO } else { RETENTION }).await?;
+        let (schema, name) = (table.schema_name(), table.name());
+        if removed.files + removed.versions > 0 {
+            let freed = removed.bytes as f64 / f64::from(1 << 20);
+            session
+                .notices()
+                .notice(format!("{schema}.{name}: {} versions and {} files removed, {freed:.1} MiB", removed.versions, removed.files));
+        }
+    }
+    Ok(done("VACUUM"))
+}
+
+pub async fn optimize(session: &Session, optimize: &Optimize) -> Result<Response> {
+    for table in tables(session, &optimize.tables).await? {
+        let (before, after) = table.compact().await?;
+        if before != after {
+            session.notices().notice(format!("{}.{}: {before} files are {after} now", table.schema_name(), table.name()));
+        }
+    }
+    Ok(done("OPTIMIZE"))
+}
+
+/// Names that do not exist are errors; there is nothing else to do.
+pub async fn analyze(session: &Session, analyze: &Analyze) -> Result<Response> {
+    tables(session, &analyze.tables).await?;
+    Ok(done("ANALYZE"))
+}
+
+/// The named tables, or all. Views have nothing to keep.
+async fn tables(session: &Session, names: &[ObjectName]) -> Result<Vec<Arc<Table>>> {
+    let catalog = &session.database().shared.catalog;
+    let mut tables = Vec::new();
+    for name in names {
+        let (schema, table) = table_name(name)?;
+        tables.push(catalog.table(&schema, &table).await?);
+    }
+    if names.is_empty() {
+        tables = catalog.all_tables().await?;
+    }
+    Ok(tables)
+}

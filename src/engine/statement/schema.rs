@@ -1,0 +1,40 @@
+//! CREATE SCHEMA, DROP SCHEMA.
+
+use rolloutdb_catalogs::Error as CatalogError;
+use rolloutdb_sql::{CreateSchema, DropSchema};
+
+use super::done;
+use crate::engine::session::{Response, Session};
+use crate::error::Result;
+
+pub fn create(session: &Session, create: &CreateSchema) -> Result<Response> {
+    let catalog = &session.database().shared.catalog;
+    if create.if_not_exists && catalog.rollout_schema(&create.name).is_ok() {
+        session.notices().notice(format!("schema \"{}\" already exists, skipping", create.name));
+        return Ok(done("CREATE SCHEMA"));
+    }
+    catalog.create_schema(&create.name, create.if_not_exists)?;
+    Ok(done("CREATE SCHEMA"))
+}
+
+/// With CASCADE its tables and views go first, one by one.
+pub async fn drop(session: &Session, drop: &DropSchema) -> Result<Response> {
+    let catalog = &session.database().shared.catalog;
+    match catalog.check_droppable(&drop.name) {
+        Err(CatalogError::UnknownSchema { .. }) if drop.if_exists => {
+            session.notices().notice(format!("schema \"{}\" does not exist, skipping", drop.name));
+            return Ok(done("DROP SCHEMA"));
+        }
+        checked => checked?,
+    }
+    if drop.cascade {
+        for name in catalog.tables(&drop.name)? {
+            match catalog.view_query(&drop.name, &name) {
+                Some(_) => catalog.drop_view(&drop.name, &name)?,
+                None => catalog.drop_table(&drop.name, &name).await?,
+            }
+        }
+    }
+    catalog.drop_schema(&drop.name)?;
+    Ok(done("DROP SCHEMA"))
+}

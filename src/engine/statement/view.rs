@@ -1,0 +1,62 @@
+//! CREATE VIEW, DROP VIEW.
+
+use datafusion::sql::sqlparser::ast::Ident;
+use rolloutdb_catalogs::{Error as CatalogError, View};
+use rolloutdb_sql::{CreateView, DropView};
+
+use super::{done, quoted, table_name};
+use crate::engine::planning::plan_query;
+use crate::engine::session::{Response, Session};
+use crate::error::{Error, Result};
+
+/// The query is planned now, so that a view that cannot be read is refused.
+pub async fn create(session: &Session, create: &CreateView) -> Result<Response> {
+    let (schema, name) = table_name(&create.name)?;
+    let catalog = &session.database().shared.catalog;
+    if create.if_not_exists && catalog.tables(&schema)?.contains(&name) {
+        session.notices().notice(format!("relation \"{name}\" already exists, skipping"));
+        return Ok(done("CREATE VIEW"));
+    }
+    let planned = plan_query(session, &create.query, &[]).await?;
+    if !planned.plan.get_parameter_names()?.is_empty() {
+        return Err(Error::NotSupported("a view cannot have parameters such as $1".to_owned()));
+    }
+    let columns = planned.plan.schema().as_arrow().clone();
+    if create.columns.is_empty() {
+        catalog.create_view(&schema, &name, View::new(&create.query.to_string(), &columns), create.or_replace)?;
+        return Ok(done("CREATE VIEW"));
+    }
+    if create.columns.len() > columns.fields().len() {
+        return Err(Error::ColumnCount(format!(
+            "the view names {} columns, its query gives {}",
+            create.columns.len(),
+            columns.fields().len()
+        )));
+    }
+    let mut names: Vec<Ident> = columns.fields().iter().map(|field| quoted(field.name())).collect();
+    for (name, given) in names.iter_mut().zip(&create.columns) {
+        *name = quoted(&given.value);
+    }
+    let list: Vec<String> = names.iter().map(ToString::to_string).collect();
+    let text = format!("SELECT * FROM ({}) AS v ({})", create.query, list.join(", "));
+    let Some(rolloutdb_sql::Statement::Query(renamed)) = rolloutdb_sql::parse(&text)?.pop() else {
+        return Err(Error::Internal(format!("not a query: {text}")));
+    };
+    let columns = plan_query(session, &renamed, &[]).await?.plan.schema().as_arrow().clone();
+    catalog.create_view(&schema, &name, View::new(&text, &columns), create.or_replace)?;
+    Ok(done("CREATE VIEW"))
+}
+
+pub fn drop(session: &Session, drop: &DropView) -> Result<Response> {
+    let catalog = &session.database().shared.catalog;
+    for name in &drop.names {
+        let (schema, view) = table_name(name)?;
+        match catalog.drop_view(&schema, &view) {
+            Err(CatalogError::UnknownTable { .. }) if drop.if_exists => {
+                session.notices().notice(format!("view \"{view}\" does not exist, skipping"));
+            }
+            dropped => dropped?,
+        }
+    }
+    Ok(done("DROP VIEW"))
+}

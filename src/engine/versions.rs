@@ -1,0 +1,82 @@
+//! Time travel: `t VERSION AS OF 3` and `t FOR SYSTEM_TIME AS OF '2026-01-01'` read a table as it was.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::arrow::datatypes::DataType;
+use datafusion::catalog::TableProvider;
+use datafusion::common::ScalarValue;
+use datafusion::sql::sqlparser::ast::{
+    Expr as SqlExpr, Ident, ObjectName, Statement as SqlStatement, TableAlias, TableFactor, TableVersion, VisitMut, VisitorMut,
+};
+use rolloutdb_catalogs::Table;
+
+use super::apply::planner::table_reference;
+use super::session::Session;
+use super::statement::constant;
+use crate::error::{Error, Result};
+
+/// Opens each table that the statement reads as of a version or time, and names it in `named`; the statement reads it by that name.
+///
+/// # Errors
+/// A version or time that is not there; anything but a constant for it.
+pub async fn open(session: &Session, statement: &mut SqlStatement, named: &mut HashMap<String, Arc<dyn TableProvider>>) -> Result<()> {
+    let mut found = Versioned(Vec::new());
+    let _ = statement.visit(&mut found);
+    for (number, (name, version)) in found.0.into_iter().enumerate() {
+        let (schema, table) =
+            table_reference(&name).ok_or_else(|| Error::NotSupported(format!("{name} as of a version is not supported")))?;
+        let table = session.database().shared.catalog.table(&schema, &table).await?;
+        named.insert(internal_name(number), Arc::new(at(session, &table, &version).await?));
+    }
+    Ok(())
+}
+
+struct Versioned(Vec<(ObjectName, TableVersion)>);
+
+impl VisitorMut for Versioned {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Table { name, alias, version, .. } = relation
+            && let Some(taken) = version.take()
+        {
+            let last = name.0.last().and_then(|part| part.as_ident()).cloned();
+            let own_name = || TableAlias { explicit: true, name: last.unwrap_or_else(|| Ident::new("t")), columns: vec![], at: None };
+            alias.get_or_insert_with(own_name);
+            let internal = ObjectName::from(vec![Ident::new(internal_name(self.0.len()))]);
+            self.0.push((std::mem::replace(name, internal), taken));
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn internal_name(number: usize) -> String {
+    format!("__version_{number}")
+}
+
+async fn at(session: &Session, table: &Table, version: &TableVersion) -> Result<Table> {
+    match version {
+        TableVersion::VersionAsOf(number) => {
+            let value = constant(session, number).await?.cast_to(&DataType::UInt64)?;
+            match value {
+                ScalarValue::UInt64(Some(number)) => Ok(table.at_version(number).await?),
+                _ => Err(invalid("VERSION AS OF", number, "a version number; rollout.table_versions lists them")),
+            }
+        }
+        TableVersion::ForSystemTimeAsOf(time) | TableVersion::TimestampAsOf(time) => {
+            let utc = DataType::Timestamp(datafusion::arrow::datatypes::TimeUnit::Microsecond, Some("+00:00".into()));
+            let value = constant(session, time).await?.cast_to(&utc);
+            match value {
+                Ok(ScalarValue::TimestampMicrosecond(Some(micros), _)) => Ok(table.at_micros(micros).await?),
+                _ => Err(invalid("FOR SYSTEM_TIME AS OF", time, "a timestamp, such as '2026-01-31 12:00:00'")),
+            }
+        }
+        other => Err(Error::NotSupported(format!("{other} is not supported; VERSION AS OF and FOR SYSTEM_TIME AS OF are"))),
+    }
+}
+
+fn invalid(name: &str, found: &SqlExpr, expected: &str) -> Error {
+    Error::InvalidParameter { name: name.to_owned(), found: found.to_string(), expected: expected.to_owned() }
+}
