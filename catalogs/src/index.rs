@@ -17,6 +17,7 @@ use lance_linalg::distance::DistanceType;
 use serde_json::{Value, json};
 
 use crate::names::nearest;
+use crate::resident::GraphIndex;
 use crate::state::TableState;
 use crate::{Error, Result, Table};
 
@@ -177,6 +178,9 @@ impl Table {
         let columns = [index.column.as_str()];
         dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref()).name(index.name.clone()).await.map_err(failed)?;
         self.state.publish(Arc::new(dataset)).await;
+        if index.kind == IndexKind::Hnsw {
+            self.latest().await?.build_graph(&graph_of(index)?).await?;
+        }
         Ok(true)
     }
 
@@ -195,6 +199,7 @@ impl Table {
         dataset.drop_index(name).await.map_err(failed)?;
         dataset.update_config([(format!("{INDEX_CONFIG}{name}"), None::<String>)]).await.map_err(failed)?;
         self.state.publish(Arc::new(dataset)).await;
+        self.drop_graph(name).await?;
         Ok(())
     }
 
@@ -217,6 +222,9 @@ impl Table {
         let builder = dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref());
         builder.name(name.to_owned()).replace(true).await.map_err(failed)?;
         self.state.publish(Arc::new(dataset)).await;
+        if index.kind == IndexKind::Hnsw {
+            self.latest().await?.build_graph(&graph_of(&index)?).await?;
+        }
         Ok(())
     }
 
@@ -261,11 +269,40 @@ impl Table {
 
     /// Whether this version has an index of a kind in `kinds` on `column`; for vectors, one built for `metric`.
     pub(crate) async fn has_index(&self, column: &str, kinds: &[IndexKind], metric: Option<Metric>) -> Result<bool> {
-        let names = self.index_names().await?;
-        Ok(names
-            .iter()
-            .filter_map(|name| self.description(name))
-            .any(|(indexed, kind, built_for)| indexed == column && kinds.contains(&kind) && (metric.is_none() || metric == built_for)))
+        Ok(self.index_on(column, kinds, metric).await?.is_some())
+    }
+
+    /// The first such index, by name.
+    pub(crate) async fn index_on(&self, column: &str, kinds: &[IndexKind], metric: Option<Metric>) -> Result<Option<String>> {
+        let is_it = |name: &String| {
+            self.description(name).is_some_and(|(indexed, kind, built_for)| {
+                indexed == column && kinds.contains(&kind) && (metric.is_none() || metric == built_for)
+            })
+        };
+        Ok(self.index_names().await?.into_iter().find(is_it))
+    }
+
+    /// The hnsw index on a column for a metric.
+    pub(crate) async fn graph_index(&self, column: &str, metric: Metric) -> Result<Option<GraphIndex>> {
+        for name in self.index_names().await? {
+            let Some(index) = self.asked_for(&name) else { continue };
+            if index.kind == IndexKind::Hnsw && index.column == column && index.metric == Some(metric) {
+                return graph_of(&index).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// The bm25 index on a column.
+    pub(crate) async fn text_index(&self, column: &str) -> Result<Option<TextIndex>> {
+        for name in self.index_names().await? {
+            let Some(index) = self.asked_for(&name) else { continue };
+            if index.kind == IndexKind::Bm25 && index.column == column {
+                let params = text_params(&index)?;
+                return Ok(Some(TextIndex { name, column: index.column, params }));
+            }
+        }
+        Ok(None)
     }
 
     /// Column, kind and metric of an index as it was asked for.
@@ -317,6 +354,24 @@ impl Table {
             expected: expected.to_owned(),
         })
     }
+}
+
+/// A bm25 index, as far as the words in memory need to know.
+#[derive(Debug, Clone)]
+pub(crate) struct TextIndex {
+    pub(crate) name: String,
+    pub(crate) column: String,
+    pub(crate) params: InvertedIndexParams,
+}
+
+fn graph_of(index: &IndexDefinition) -> Result<GraphIndex> {
+    Ok(GraphIndex {
+        name: index.name.clone(),
+        column: index.column.clone(),
+        metric: index.metric.unwrap_or(Metric::Cosine),
+        m: number(index, "m", 2, 256)?.unwrap_or(16),
+        ef_construction: number(index, "ef_construction", 4, 10_000)?.unwrap_or(64),
+    })
 }
 
 /// Whether a column holds vectors: fixed-size lists of 32-bit floats.

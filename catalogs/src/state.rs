@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 use crate::constraint::StoredKeys;
 use crate::identity::Counters;
 use crate::names::nearest;
+use crate::resident::{Heat, ResidentTable};
 use crate::storage::Storage;
 use crate::{Error, Result, View};
 
@@ -97,6 +98,9 @@ pub(crate) struct TableState {
     /// Held during a write: writes of one table queue here instead of conflicting at the commit.
     pub(crate) writer: Mutex<StoredKeys>,
     dropped: AtomicBool,
+    /// Its rows in memory, when it is searched often.
+    pub(crate) resident: Arc<tokio::sync::RwLock<ResidentTable>>,
+    pub(crate) heat: Heat,
     /// Of the columns that the table numbers; read when first needed.
     pub(crate) counters: std::sync::Mutex<Option<Counters>>,
 }
@@ -109,6 +113,8 @@ impl TableState {
             latest: Mutex::default(),
             writer: Mutex::default(),
             dropped: AtomicBool::new(false),
+            resident: Arc::default(),
+            heat: Heat::default(),
             counters: std::sync::Mutex::default(),
         }
     }
@@ -138,6 +144,12 @@ impl TableState {
     /// Publishes the version that a write of ours made.
     pub(crate) async fn publish(&self, dataset: Arc<Dataset>) {
         *self.latest.lock().await = Some(dataset);
+    }
+
+    /// Gives the memory of its rows back; false while they are being searched.
+    pub(crate) fn drop_resident(&self) -> bool {
+        let resident = self.resident.try_write();
+        resident.map(|mut resident| *resident = ResidentTable::default()).is_ok()
     }
 
     pub(crate) fn mark_dropped(&self) {

@@ -15,6 +15,7 @@ use lance_io::object_store::{ObjectStoreParams, ObjectStoreRegistry};
 use crate::durability::{Durability, DurableStores, sync_directory};
 use crate::error::without_location;
 use crate::names::{from_directory, to_directory};
+use crate::resident::Budget;
 use crate::{Error, Result};
 
 const LOCK: &str = "LOCK";
@@ -24,6 +25,8 @@ const VIEW_SUFFIX: &str = ".view";
 const TEMPORARY_PREFIX: &str = ".tmp-";
 /// Memory for opened indexes and for file metadata, shared by all tables.
 const INDEX_CACHE_BYTES: usize = 1 << 30;
+/// Memory for tables that are searched often.
+const RESIDENT_BYTES: usize = 4 << 30;
 const METADATA_CACHE_BYTES: usize = 256 << 20;
 
 /// A data directory that this process owns.
@@ -33,6 +36,7 @@ pub(crate) struct Storage {
     session: Arc<Session>,
     store_params: ObjectStoreParams,
     durability: Arc<Durability>,
+    budget: Budget,
     num_temporaries: AtomicU64,
     /// Held, not read: closing the file gives the directory back.
     _lock: File,
@@ -52,7 +56,15 @@ impl Storage {
             ObjectStoreParams { object_store_wrapper: Some(Arc::new(DurableStores(durability.clone()))), ..Default::default() };
         let registry = Arc::new(ObjectStoreRegistry::default());
         let session = Arc::new(Session::new(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES, registry));
-        Ok(Self { root, session, store_params, durability, num_temporaries: AtomicU64::new(0), _lock: lock })
+        Ok(Self {
+            root,
+            session,
+            store_params,
+            durability,
+            budget: Budget::new(RESIDENT_BYTES),
+            num_temporaries: AtomicU64::new(0),
+            _lock: lock,
+        })
     }
 
     /// Schemas on disk, by name.
@@ -158,6 +170,11 @@ impl Storage {
         self.durability.forget(directory);
         drop(grave);
         Ok(())
+    }
+
+    /// What tables in memory may take.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
     }
 
     #[cfg(test)]

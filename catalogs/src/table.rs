@@ -85,6 +85,10 @@ impl Table {
         &self.definition
     }
 
+    pub(crate) fn column_names(&self) -> Vec<&str> {
+        self.definition.schema.fields().iter().map(|field| field.name().as_str()).collect()
+    }
+
     /// Number of rows, from the metadata of the version.
     ///
     /// # Errors

@@ -20,6 +20,7 @@ mod files;
 mod function;
 mod fusion;
 mod macros;
+mod nearest_neighbours;
 mod options;
 mod planning;
 mod progress;

@@ -17,6 +17,7 @@ use super::apply::extract::ExtractModelCalls;
 use super::apply::lateral::ResolveLateral;
 use super::correlated::DistinctSubqueryColumns;
 use super::database::Database;
+use super::nearest_neighbours::NearestNeighbours;
 use super::planning::RolloutQueryPlanner;
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
@@ -102,6 +103,7 @@ impl Session {
             .with_runtime_env(Arc::clone(&database.shared.runtime_env))
             .with_default_features()
             .with_analyzer_rules(analyzer_rules)
+            .with_optimizer_rule(Arc::new(NearestNeighbours))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::VectorTypePlanner))
             .build();

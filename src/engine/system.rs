@@ -28,7 +28,7 @@ pub async fn install(shared: &Shared) -> Result<()> {
     fill_prompts(catalog).await?;
     let (registry, agents) = (Arc::clone(&shared.registry), shared.agents.clone());
     // The catalog keeps its views: a strong reference to it in one of them would keep it, and its lock, for ever.
-    let (indexed, versioned) = (Arc::downgrade(catalog), Arc::downgrade(catalog));
+    let (indexed, versioned, in_memory_of) = (Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog));
     let views = [
         ("models", View::new(models_schema(), move || ready(models(&registry)))),
         ("agents", View::new(agents_schema(), move || ready(agents_batch(&agents)))),
@@ -39,6 +39,18 @@ pub async fn install(shared: &Shared) -> Result<()> {
                 Box::pin(async move {
                     match catalog {
                         Some(catalog) => versions(&catalog).await,
+                        None => Err(Error::Internal("the database is closed".to_owned())),
+                    }
+                })
+            }),
+        ),
+        (
+            "tables_in_memory",
+            View::new(in_memory_schema(), move || {
+                let catalog = in_memory_of.upgrade();
+                Box::pin(async move {
+                    match catalog {
+                        Some(catalog) => in_memory(&catalog).await,
                         None => Err(Error::Internal("the database is closed".to_owned())),
                     }
                 })
@@ -223,6 +235,34 @@ fn indexes_schema() -> SchemaRef {
         count("rows_indexed"),
         count("rows_unindexed"),
     ]))
+}
+
+fn in_memory_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![text("schema_name"), text("table_name"), count("version"), count("rows"), count("bytes")]))
+}
+
+/// The tables that searches keep in memory.
+async fn in_memory(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
+    let mut found = Vec::new();
+    for table in catalog.all_tables().await? {
+        if let Some(memory) = table.in_memory().await {
+            found.push((table.schema_name().to_owned(), table.name().to_owned(), memory));
+        }
+    }
+    let number = |read: &dyn Fn(&rolloutdb_catalogs::TableInMemory) -> u64| {
+        Arc::new(Int64Array::from_iter_values(found.iter().map(|(_, _, memory)| i64::try_from(read(memory)).unwrap_or(i64::MAX))))
+    };
+    let batch = RecordBatch::try_new(
+        in_memory_schema(),
+        vec![
+            Arc::new(StringArray::from_iter_values(found.iter().map(|(schema, _, _)| schema))),
+            Arc::new(StringArray::from_iter_values(found.iter().map(|(_, table, _)| table))),
+            number(&|memory| memory.version),
+            number(&|memory| memory.num_rows as u64),
+            number(&|memory| memory.bytes as u64),
+        ],
+    );
+    Ok(batch.map_err(DataFusionError::from)?)
 }
 
 fn versions_schema() -> SchemaRef {

@@ -1,5 +1,8 @@
 //! Search in one version of a table: nearest vectors and best texts, with deterministic ties.
 
-mod ranking;
+pub(crate) mod ranking;
+mod scan;
 mod text;
-mod vector;
+pub(crate) mod vector;
+
+pub use scan::NearestRows;

@@ -13,20 +13,20 @@ use lance::dataset::ProjectionRequest;
 use crate::{Error, Result, Table};
 
 /// Lance's own column of row ids, which no table of ours can have: tells found rows apart where there is no key.
-pub(super) const ROW_ID: &str = "_rowid";
+pub(crate) const ROW_ID: &str = "_rowid";
 
-pub(super) fn row_id_column(row_ids: &[u64]) -> (Field, ArrayRef) {
+pub(crate) fn row_id_column(row_ids: &[u64]) -> (Field, ArrayRef) {
     (Field::new(ROW_ID, DataType::UInt64, false), Arc::new(UInt64Array::from(row_ids.to_vec())))
 }
 
 /// A row and its rank: a smaller `distance` is better, then the smaller primary key, then the older row.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Hit {
+pub(crate) struct Hit {
     /// Smaller is better; NaN is worse than every number.
-    pub(super) distance: f64,
+    pub(crate) distance: f64,
     /// The primary key in Arrow's row format, whose bytes order as the key does.
-    pub(super) key: Vec<u8>,
-    pub(super) row_id: u64,
+    pub(crate) key: Vec<u8>,
+    pub(crate) row_id: u64,
 }
 
 impl Eq for Hit {}
@@ -51,19 +51,19 @@ fn order(distance: f64) -> f64 {
 
 /// Keeps the k best of the hits offered to it.
 #[derive(Debug)]
-pub(super) struct TopHits {
+pub(crate) struct TopHits {
     k: usize,
     /// The worst kept hit on top.
     heap: BinaryHeap<Hit>,
 }
 
 impl TopHits {
-    pub(super) fn new(k: usize) -> Self {
+    pub(crate) fn new(k: usize) -> Self {
         Self { k, heap: BinaryHeap::new() }
     }
 
     /// Offers a row; `key` is asked for only when the distance is good enough.
-    pub(super) fn offer(&mut self, distance: f64, row_id: u64, key: impl FnOnce() -> Vec<u8>) {
+    pub(crate) fn offer(&mut self, distance: f64, row_id: u64, key: impl FnOnce() -> Vec<u8>) {
         if self.heap.len() >= self.k {
             match self.heap.peek() {
                 Some(worst) if order(distance).total_cmp(&order(worst.distance)).is_le() => {}
@@ -77,18 +77,18 @@ impl TopHits {
     }
 
     /// The hits, best first.
-    pub(super) fn into_sorted(self) -> Vec<Hit> {
+    pub(crate) fn into_sorted(self) -> Vec<Hit> {
         self.heap.into_sorted_vec()
     }
 }
 
 /// Primary keys of a batch as bytes.
 #[derive(Debug)]
-pub(super) struct KeyRows(Option<Rows>);
+pub(crate) struct KeyRows(Option<Rows>);
 
 impl KeyRows {
     /// Of the key columns in `batch`, which may be named differently from the table's order.
-    pub(super) fn new(table: &Table, batch: &RecordBatch) -> Result<Self> {
+    pub(crate) fn new(table: &Table, batch: &RecordBatch) -> Result<Self> {
         let definition = table.definition();
         if definition.primary_key.is_empty() {
             return Ok(Self(None));
@@ -103,14 +103,14 @@ impl KeyRows {
         Ok(Self(Some(converter.convert_columns(&columns)?)))
     }
 
-    pub(super) fn key(&self, row: usize) -> Vec<u8> {
+    pub(crate) fn key(&self, row: usize) -> Vec<u8> {
         self.0.as_ref().map(|rows| rows.row(row).as_ref().to_vec()).unwrap_or_default()
     }
 }
 
 impl Table {
     /// The table's columns of the rows `row_ids`, in that order, then `extra` columns of the same length.
-    pub(super) async fn take_with(&self, row_ids: &[u64], extra: Vec<(Field, ArrayRef)>) -> Result<RecordBatch> {
+    pub(crate) async fn take_with(&self, row_ids: &[u64], extra: Vec<(Field, ArrayRef)>) -> Result<RecordBatch> {
         let schema = self.definition().schema.clone();
         let mut fields: Vec<Field> = schema.fields().iter().map(|field| field.as_ref().clone()).collect();
         let mut columns = self.take(row_ids).await?;
@@ -127,8 +127,25 @@ impl Table {
         Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
     }
 
+    /// Some columns of rows, by position.
+    pub(crate) async fn take_columns(&self, row_ids: &[u64], positions: &[usize]) -> Result<Vec<ArrayRef>> {
+        let columns = self.take(row_ids).await?;
+        Ok(positions.iter().map(|position| Arc::clone(&columns[*position])).collect())
+    }
+
+    /// The columns of rows of a table in memory.
+    async fn take_resident(&self, row_ids: &[u64]) -> Result<Option<Vec<ArrayRef>>> {
+        match self.resident(&self.column_names(), 0).await? {
+            Some(resident) => resident.take_addresses(self, row_ids),
+            None => Ok(None),
+        }
+    }
+
     /// The columns of rows, which may repeat: each distinct row is read once.
     async fn take(&self, row_ids: &[u64]) -> Result<Vec<ArrayRef>> {
+        if let Some(columns) = self.take_resident(row_ids).await? {
+            return Ok(columns);
+        }
         let mut distinct = row_ids.to_vec();
         distinct.sort_unstable();
         distinct.dedup();

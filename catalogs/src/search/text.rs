@@ -30,7 +30,10 @@ impl Table {
         self.check_text_column(column).await?;
         let hits = match k {
             0 => Vec::new(),
-            _ => self.best_texts(column, query, k, filter.as_ref()).await?,
+            _ => match self.best_resident_texts(column, query, k, filter.as_ref()).await? {
+                Some(hits) => hits,
+                None => self.best_texts(column, query, k, filter.as_ref()).await?,
+            },
         };
         let row_ids: Vec<u64> = hits.iter().map(|hit| hit.row_id).collect();
         let score: ArrayRef = Arc::new(Float64Array::from_iter_values(hits.iter().map(|hit| -hit.distance)));
@@ -51,6 +54,15 @@ impl Table {
         }
         let table = self.name();
         Err(Error::NotReady(format!("text search needs an index: CREATE INDEX {table}_{column}_bm25 ON {table} USING bm25 ({column})")))
+    }
+
+    /// From the words in memory, when the table is searched often.
+    async fn best_resident_texts(&self, column: &str, query: &str, k: usize, filter: Option<&Expr>) -> Result<Option<Vec<Hit>>> {
+        let Some(index) = self.text_index(column).await? else { return Ok(None) };
+        match self.resident_words(&index, &self.column_names()).await? {
+            Some(resident) => resident.best_texts(self, &index, query, k, filter).map(Some),
+            None => Ok(None),
+        }
     }
 
     /// Asks for more and more rows until the k-th best is certain: more rows than matched, or a last score below it.

@@ -8,10 +8,10 @@ use datafusion::logical_expr::Expr;
 use futures::TryStreamExt;
 use lance::dataset::ProjectionRequest;
 use lance::dataset::scanner::Scanner;
-use lance_linalg::distance::{dot, l2};
 
 use super::ranking::{Hit, KeyRows, ROW_ID, TopHits, row_id_column};
 use crate::index::is_vector;
+use crate::resident::Measure;
 use crate::{Error, IndexKind, Metric, Result, Table};
 
 /// Rows that an index proposes per row asked for: its distances are approximate, so the right ones may rank lower.
@@ -19,6 +19,10 @@ const PROPOSALS_PER_HIT: usize = 4;
 const PROPOSALS_MIN: usize = 64;
 /// Partitions read per query. Lance's adaptive default starts at one, which loses too many neighbours.
 const NUM_PROBES: usize = 20;
+/// Rows that a walk through a graph in memory keeps: recall of 0.95 and more for k = 10.
+const EF_SEARCH: usize = 64;
+/// Reading so many vectors in memory is faster than an index on disk.
+const SCANNED_ROWS_MAX: usize = 50_000;
 
 /// Products between two chances for other tasks of the worker: a few milliseconds.
 const PRODUCTS_AT_ONCE: usize = 8 << 20;
@@ -43,17 +47,8 @@ impl Table {
         exact: bool,
         filter: Option<Expr>,
     ) -> Result<RecordBatch> {
-        let width = self.vector_width(column)?;
-        check_queries(column, width, queries)?;
-        let search = VectorSearch { table: self, column, k, metric, filter };
-        let kinds = [IndexKind::Hnsw, IndexKind::IvfFlat];
-        let hits = if k == 0 || queries.is_empty() {
-            vec![Vec::new(); queries.len()]
-        } else if exact || !self.has_index(column, &kinds, Some(metric)).await? {
-            search.exact(queries).await?
-        } else {
-            search.indexed(queries).await?
-        };
+        let search = VectorSearch { table: self.clone(), column: column.to_owned(), k, metric, filter };
+        let hits = search.find(queries, exact).await?;
         self.vector_result(&hits).await
     }
 
@@ -99,15 +94,65 @@ fn check_queries(column: &str, width: usize, queries: &[Vec<f32>]) -> Result<()>
     }
 }
 
-struct VectorSearch<'a> {
-    table: &'a Table,
-    column: &'a str,
-    k: usize,
-    metric: Metric,
-    filter: Option<Expr>,
+/// One call of [`Table::vector_search`].
+#[derive(Clone)]
+pub(crate) struct VectorSearch {
+    pub(crate) table: Table,
+    pub(crate) column: String,
+    pub(crate) k: usize,
+    pub(crate) metric: Metric,
+    pub(crate) filter: Option<Expr>,
 }
 
-impl VectorSearch<'_> {
+impl VectorSearch {
+    /// The best rows of each query, best first.
+    pub(crate) async fn find(&self, queries: &[Vec<f32>], exact: bool) -> Result<Vec<Vec<Hit>>> {
+        check_queries(&self.column, self.table.vector_width(&self.column)?, queries)?;
+        if self.k == 0 || queries.is_empty() {
+            return Ok(vec![Vec::new(); queries.len()]);
+        }
+        if let Some(hits) = self.resident(queries, exact).await? {
+            return Ok(hits);
+        }
+        let kinds = [IndexKind::Hnsw, IndexKind::IvfFlat];
+        match exact || !self.table.has_index(&self.column, &kinds, Some(self.metric)).await? {
+            true => self.exact(queries).await,
+            false => self.indexed(queries).await,
+        }
+    }
+
+    /// From memory, when the table is searched often. `None`: not there, or an index on disk is the better way.
+    async fn resident(&self, queries: &[Vec<f32>], exact: bool) -> Result<Option<Vec<Vec<Hit>>>> {
+        let table = &self.table;
+        let Some(mut resident) = table.resident(&table.column_names(), queries.len()).await? else { return Ok(None) };
+        let index = if exact { None } else { table.graph_index(&self.column, self.metric).await? };
+        let mut is_walk = false;
+        if let Some(index) = &index {
+            resident = table.with_graph(resident, index).await?;
+            is_walk = resident.has_graph(&index.name);
+        }
+        let index_on_disk =
+            !exact && !is_walk && table.has_index(&self.column, &[IndexKind::Hnsw, IndexKind::IvfFlat], Some(self.metric)).await?;
+        if index_on_disk && resident.num_rows() > SCANNED_ROWS_MAX {
+            return Ok(None);
+        }
+        let products = resident.num_rows() * queries.iter().map(Vec::len).sum::<usize>();
+        // A walk through a graph is over before another thread would have begun.
+        let is_short = products < PRODUCTS_AT_ONCE || (is_walk && self.filter.is_none() && queries.len() == 1);
+        let (search, queries) = (self.clone(), queries.to_vec());
+        let work = move || {
+            let graph = index.as_ref().map(|index| (index.name.as_str(), EF_SEARCH.max(search.k.saturating_mul(2))));
+            resident.nearest(&search, &queries, graph)
+        };
+        if is_short {
+            return work().map(Some);
+        }
+        match tokio::task::spawn_blocking(work).await {
+            Ok(hits) => hits.map(Some),
+            Err(error) => Err(Error::NotReady(format!("the search of table \"{}\" did not end: {error}", table.name()))),
+        }
+    }
+
     /// One pass over the vectors for all queries.
     async fn exact(&self, queries: &[Vec<f32>]) -> Result<Vec<Vec<Hit>>> {
         let measures: Vec<Measure<'_>> = queries.iter().map(|query| Measure::new(self.metric, query)).collect();
@@ -153,7 +198,7 @@ impl VectorSearch<'_> {
         let num_proposals = self.k.saturating_mul(PROPOSALS_PER_HIT).max(PROPOSALS_MIN);
         let mut scanner = self.scanner(&[])?;
         let query = Float32Array::from(query.to_vec());
-        scanner.prefilter(true).nearest(self.column, &query, num_proposals).map_err(failed)?;
+        scanner.prefilter(true).nearest(&self.column, &query, num_proposals).map_err(failed)?;
         scanner.nprobes(NUM_PROBES).distance_metric(self.metric.lance_type()).ef(num_proposals).disable_scoring_autoprojection();
         let rows = scanner.try_into_batch().await.map_err(failed)?;
         let row_ids = rows.column_by_name(ROW_ID).map(|column| column.as_primitive::<UInt64Type>().values().to_vec());
@@ -178,7 +223,7 @@ impl VectorSearch<'_> {
 
     /// The vectors and the primary key.
     fn needed_columns(&self) -> Vec<String> {
-        let mut columns = vec![self.column.to_owned()];
+        let mut columns = vec![self.column.clone()];
         columns.extend(self.table.definition().primary_key.iter().cloned());
         columns
     }
@@ -195,13 +240,13 @@ impl VectorSearch<'_> {
 
     /// Offers the rows of `batch` to each query's top; rows without a vector match no query.
     fn rank(&self, batch: &RecordBatch, measures: &[Measure<'_>], tops: &mut [TopHits]) -> Result<()> {
-        let vectors = batch.column(batch.schema().index_of(self.column)?).as_fixed_size_list();
+        let vectors = batch.column(batch.schema().index_of(&self.column)?).as_fixed_size_list();
         let row_ids = batch.column(batch.schema().index_of(ROW_ID)?).as_primitive::<UInt64Type>().values();
-        let keys = KeyRows::new(self.table, batch)?;
+        let keys = KeyRows::new(&self.table, batch)?;
         for (measure, top) in measures.iter().zip(tops) {
             for row in 0..vectors.len() {
                 if vectors.is_valid(row) {
-                    top.offer(measure.distance(vector(vectors, row)), row_ids[row], || keys.key(row));
+                    top.offer(measure.to(vector(vectors, row)), row_ids[row], || keys.key(row));
                 }
             }
         }
@@ -214,31 +259,4 @@ fn vector(vectors: &FixedSizeListArray, row: usize) -> &[f32] {
     let values: &[f32] = vectors.values().as_primitive::<Float32Type>().values();
     let start = usize::try_from(vectors.value_offset(row)).unwrap_or(0);
     &values[start..start + width]
-}
-
-/// Distances from one query, with pgvector's values and signs. Lance's own differ: its L2 is squared, its dot is 1 - dot.
-struct Measure<'a> {
-    metric: Metric,
-    query: &'a [f32],
-    query_norm: f64,
-}
-
-impl<'a> Measure<'a> {
-    fn new(metric: Metric, query: &'a [f32]) -> Self {
-        Self { metric, query, query_norm: f64::from(dot(query, query)).sqrt() }
-    }
-
-    /// NaN for the cosine distance of a zero vector, as in pgvector.
-    fn distance(&self, vector: &[f32]) -> f64 {
-        match self.metric {
-            Metric::L2 => f64::from(l2(self.query, vector)).sqrt(),
-            Metric::Dot => -f64::from(dot(self.query, vector)),
-            Metric::Cosine => {
-                let norm = f64::from(dot(vector, vector)).sqrt();
-                let cosine = f64::from(dot(self.query, vector)) / (self.query_norm * norm);
-                // Rounding may leave the range; NaN passes through `clamp`.
-                1.0 - cosine.clamp(-1.0, 1.0)
-            }
-        }
-    }
 }

@@ -4,6 +4,7 @@ mod catalog;
 mod fixture;
 mod index;
 mod pushdown;
+mod resident;
 mod text_search;
 mod vector_search;
 mod write;

@@ -183,7 +183,10 @@ fn create_table() {
     );
     check("CREATE TABLE t (a int CHECK (a > 0))", expect!["CREATE TABLE with CHECK is not supported yet"]);
     check("CREATE TABLE t (a int REFERENCES u)", expect!["CREATE TABLE with REFERENCES is not supported yet"]);
-    check("CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY)", expect!["CREATE TABLE | CREATE TABLE t (a INT NOT NULL GENERATED ALWAYS AS IDENTITY)"]);
+    check(
+        "CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY)",
+        expect!["CREATE TABLE | CREATE TABLE t (a INT NOT NULL GENERATED ALWAYS AS IDENTITY)"],
+    );
     check("CREATE TABLE t (a int, UNIQUE (a))", expect!["CREATE TABLE | CREATE TABLE t (a INT, UNIQUE (a))"]);
     check("CREATE TABLE t (a text COLLATE \"C\")", expect![[r#"the column option COLLATE "C" is not supported yet"#]]);
     check("CREATE TABLE t (a int) PARTITION BY RANGE (a)", expect!["CREATE TABLE ... PARTITION is not supported yet"]);

@@ -76,7 +76,8 @@ fn column() -> impl Strategy<Value = ColumnDefinition> {
             ][value];
             let text = format!("CREATE TABLE t (c {data_type}{value})");
             let Statement::CreateTable(mut table) = parse_one(&text) else { panic!("{text} is no table") };
-            ColumnDefinition { name, not_null, unique, ..table.columns.remove(0) }
+            let column = table.columns.remove(0);
+            ColumnDefinition { name, not_null: not_null || column.identity.is_some(), unique, ..column }
         },
     )
 }

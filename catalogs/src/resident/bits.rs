@@ -1,0 +1,94 @@
+//! Sets of rows.
+
+use arrow::array::BooleanArray;
+
+/// One bit per row, the lowest of a word first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bits {
+    words: Vec<u64>,
+    num_rows: usize,
+}
+
+impl Bits {
+    pub(crate) fn none(num_rows: usize) -> Self {
+        Self { words: vec![0; num_rows.div_ceil(64)], num_rows }
+    }
+
+    pub(crate) fn all(num_rows: usize) -> Self {
+        let mut bits = Self::none(0);
+        bits.extend_with(num_rows);
+        bits
+    }
+
+    /// Appends rows that are in the set.
+    pub(crate) fn extend_with(&mut self, count: usize) {
+        let end = self.num_rows + count;
+        self.words.resize(end.div_ceil(64), 0);
+        for row in self.num_rows..end {
+            self.words[row / 64] |= 1 << (row % 64);
+        }
+        self.num_rows = end;
+    }
+
+    pub(crate) fn contains(&self, row: usize) -> bool {
+        self.words[row / 64] >> (row % 64) & 1 == 1
+    }
+
+    pub(crate) fn remove(&mut self, row: usize) {
+        self.words[row / 64] &= !(1 << (row % 64));
+    }
+
+    /// Adds the rows, counted from `first`, for which `mask` is true.
+    pub(crate) fn insert_mask(&mut self, first: usize, mask: &BooleanArray) {
+        for (position, is_in) in mask.iter().enumerate() {
+            if is_in == Some(true) {
+                let row = first + position;
+                self.words[row / 64] |= 1 << (row % 64);
+            }
+        }
+    }
+
+    pub(crate) fn intersect(&mut self, other: &Self) {
+        for (word, other) in self.words.iter_mut().zip(&other.words) {
+            *word &= other;
+        }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.words.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    pub(crate) fn words(&self) -> &[u64] {
+        &self.words
+    }
+
+    /// The rows of the set, ascending.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        self.words.iter().enumerate().flat_map(|(number, word)| {
+            let mut rest = *word;
+            std::iter::from_fn(move || {
+                let bit = rest.trailing_zeros() as usize;
+                rest &= rest.checked_sub(1)?;
+                Some(number * 64 + bit)
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_has_the_rows_that_were_put_into_it() {
+        let mut bits = Bits::all(130);
+        bits.remove(0);
+        bits.remove(64);
+        assert_eq!((bits.count(), bits.contains(129), bits.contains(64)), (128, true, false));
+        let mut mask = Bits::none(130);
+        mask.insert_mask(63, &BooleanArray::from(vec![Some(true), Some(true), None, Some(false), Some(true)]));
+        bits.intersect(&mask);
+        assert_eq!(bits.iter().collect::<Vec<_>>(), [63, 67]);
+        assert_eq!(Bits::none(0).iter().count(), 0);
+    }
+}

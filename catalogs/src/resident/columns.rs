@@ -1,0 +1,121 @@
+//! One column in memory.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, UInt64Array};
+use arrow::buffer::NullBuffer;
+use arrow::compute::{interleave, take};
+use arrow::datatypes::{DataType, Field, Float32Type};
+
+use super::Bits;
+use super::simd::dot;
+use crate::Result;
+use crate::index::is_vector;
+
+#[derive(Debug)]
+pub(crate) enum Column {
+    Vectors(Vectors),
+    /// One array per segment of the table.
+    Values(Vec<ArrayRef>),
+}
+
+/// Vectors as one matrix.
+#[derive(Debug)]
+pub(crate) struct Vectors {
+    pub(crate) width: usize,
+    item: Arc<Field>,
+    num_segments: usize,
+    /// `[rows, width]`; zeros where there is no vector.
+    pub(crate) matrix: Vec<f32>,
+    /// Euclidean length of each row.
+    pub(crate) norms: Vec<f64>,
+    /// The rows that have a vector.
+    pub(crate) present: Bits,
+}
+
+impl Column {
+    pub(crate) fn new(data_type: &DataType) -> Self {
+        match data_type {
+            DataType::FixedSizeList(item, width) if is_vector(data_type) => Self::Vectors(Vectors {
+                width: usize::try_from(*width).unwrap_or(0),
+                item: Arc::clone(item),
+                num_segments: 0,
+                matrix: Vec::new(),
+                norms: Vec::new(),
+                present: Bits::none(0),
+            }),
+            _ => Self::Values(Vec::new()),
+        }
+    }
+
+    pub(crate) fn num_segments(&self) -> usize {
+        match self {
+            Self::Vectors(vectors) => vectors.num_segments,
+            Self::Values(arrays) => arrays.len(),
+        }
+    }
+
+    pub(crate) fn push_segment(&mut self, array: ArrayRef) {
+        match self {
+            Self::Vectors(vectors) => vectors.push_segment(array.as_fixed_size_list()),
+            Self::Values(arrays) => arrays.push(array),
+        }
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        match self {
+            Self::Vectors(vectors) => size_of_val(&vectors.matrix[..]) + size_of_val(&vectors.norms[..]),
+            Self::Values(arrays) => arrays.iter().map(|array| array.get_array_memory_size()).sum(),
+        }
+    }
+
+    /// The values of rows, given as (segment, row in it) and as row of the table.
+    pub(crate) fn take(&self, places: &[(usize, usize)], rows: &[usize]) -> Result<ArrayRef> {
+        match self {
+            Self::Vectors(vectors) => vectors.take(rows),
+            Self::Values(arrays) => match arrays.as_slice() {
+                [only] => Ok(take(only, &UInt64Array::from_iter_values(rows.iter().map(|row| *row as u64)), None)?),
+                several => {
+                    let several: Vec<&dyn Array> = several.iter().map(AsRef::as_ref).collect();
+                    Ok(interleave(&several, places)?)
+                }
+            },
+        }
+    }
+}
+
+impl Vectors {
+    fn push_segment(&mut self, vectors: &FixedSizeListArray) {
+        let values: &[f32] = vectors.values().as_primitive::<Float32Type>().values();
+        let first = usize::try_from(vectors.value_offset(0)).unwrap_or(0);
+        self.num_segments += 1;
+        self.matrix.reserve_exact(vectors.len() * self.width);
+        for row in 0..vectors.len() {
+            let start = first + row * self.width;
+            let vector = &values[start..start + self.width];
+            let position = self.norms.len();
+            self.present.extend_with(1);
+            if vectors.is_null(row) {
+                self.present.remove(position);
+                self.matrix.resize(self.matrix.len() + self.width, 0.0);
+                self.norms.push(0.0);
+            } else {
+                self.matrix.extend_from_slice(vector);
+                self.norms.push(f64::from(dot(vector, vector)).sqrt());
+            }
+        }
+    }
+
+    pub(crate) fn vector(&self, row: usize) -> &[f32] {
+        &self.matrix[row * self.width..(row + 1) * self.width]
+    }
+
+    fn take(&self, rows: &[usize]) -> Result<ArrayRef> {
+        let mut values = Vec::with_capacity(rows.len() * self.width);
+        rows.iter().for_each(|row| values.extend_from_slice(self.vector(*row)));
+        let valid: NullBuffer = rows.iter().map(|row| self.present.contains(*row)).collect();
+        let width = i32::try_from(self.width).unwrap_or(i32::MAX);
+        let values = Arc::new(Float32Array::from(values));
+        Ok(Arc::new(FixedSizeListArray::try_new(Arc::clone(&self.item), width, values, Some(valid))?))
+    }
+}

@@ -1,0 +1,537 @@
+//! The resident columns of one table, in step with its versions.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::concat;
+use arrow::datatypes::{Field, Schema};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{Column, DFSchema};
+use datafusion::execution::context::ExecutionProps;
+use datafusion::logical_expr::Expr;
+use datafusion::physical_expr::create_physical_expr;
+use futures::TryStreamExt;
+use lance_table::format::Fragment;
+use tokio::sync::OwnedRwLockReadGuard;
+
+use super::Bits;
+use super::columns::{Column as ResidentColumn, Vectors};
+use super::graph::Graph;
+use super::nearest::{Found, Search};
+use super::words::Words;
+use crate::index::TextIndex;
+use crate::search::ranking::{Hit, KeyRows};
+use crate::search::vector::VectorSearch;
+use crate::state::TableState;
+use crate::{Error, Result, Table};
+
+/// Searches after which a table becomes resident: a table that is asked once or twice is read from disk.
+const HOT_SEARCHES: usize = 8;
+/// Loads after which everything is loaded anew as one segment.
+const SEGMENTS_MAX: usize = 64;
+/// Deleted rows are not worth a new load before there are so many.
+const DEAD_ROWS_MIN: usize = 4_096;
+/// A file's columns in memory, in bytes per byte on disk: texts are stored plainly, numbers a little packed.
+const GROWTH: u64 = 2;
+
+/// A read lock on the resident rows of one version.
+pub(crate) type Resident = OwnedRwLockReadGuard<ResidentTable>;
+
+/// What the resident tables of a data directory may take together.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: usize,
+    used: Mutex<Vec<(Weak<TableState>, usize)>>,
+}
+
+impl Budget {
+    pub(crate) fn new(limit: usize) -> Self {
+        Self { limit, used: Mutex::default() }
+    }
+
+    /// Makes room for `bytes` of a table, by dropping the tables that became resident first. False if it does not fit.
+    fn make_room(&self, state: &Arc<TableState>, bytes: usize) -> bool {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        used.retain(|(other, _)| other.upgrade().is_some_and(|other| !Arc::ptr_eq(&other, state) && other.check_exists().is_ok()));
+        while used.iter().map(|(_, bytes)| bytes).sum::<usize>() + bytes > self.limit {
+            // One that is being searched stays.
+            let dropped = used.iter().position(|(other, _)| other.upgrade().is_none_or(|other| other.drop_resident()));
+            match dropped {
+                Some(position) => used.remove(position),
+                None => return false,
+            };
+        }
+        used.push((Arc::downgrade(state), bytes));
+        true
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ResidentTable {
+    /// The version that `live` describes.
+    version: Option<u64>,
+    fragments: Vec<ResidentFragment>,
+    /// Rows that were loaded together; every column has one array for each.
+    segments: Vec<Segment>,
+    num_rows: usize,
+    /// The rows of the version.
+    live: Option<Bits>,
+    /// By the number of the field.
+    columns: HashMap<i32, ResidentColumn>,
+    words: HashMap<String, Words>,
+    /// By the name of the index; `None`: there is none for these rows.
+    graphs: HashMap<String, Option<ResidentGraph>>,
+}
+
+#[derive(Debug)]
+struct ResidentFragment {
+    id: u64,
+    files: Vec<String>,
+    first_row: usize,
+    num_rows: usize,
+}
+
+#[derive(Debug)]
+struct Segment {
+    rows: Range<usize>,
+    /// Positions in the list of fragments.
+    fragments: Range<usize>,
+}
+
+/// The graph of an index over the first rows.
+pub(crate) struct ResidentGraph {
+    pub(super) graph: Graph,
+    /// The vectors scaled to length 1, when they are not so already and the metric is cosine.
+    pub(super) normalised: Option<Vec<f32>>,
+}
+
+impl std::fmt::Debug for ResidentGraph {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "ResidentGraph(rows={})", self.graph.len())
+    }
+}
+
+/// Counts the searches of a table.
+#[derive(Debug, Default)]
+pub(crate) struct Heat(AtomicUsize);
+
+impl Heat {
+    /// As after many searches.
+    pub(crate) fn raise(&self) {
+        self.0.fetch_max(HOT_SEARCHES, Ordering::Relaxed);
+    }
+
+    /// Whether there were enough, with these.
+    fn add(&self, searches: usize) -> bool {
+        self.0.fetch_add(searches, Ordering::Relaxed) + searches > HOT_SEARCHES
+    }
+}
+
+impl Table {
+    /// The resident rows of this version with `columns`; `None` when the table is not searched often enough, does not fit into memory, or has moved on
+    /// to a later version.
+    ///
+    /// # Errors
+    /// [`Error::Storage`].
+    pub(crate) async fn resident(&self, columns: &[&str], num_searches: usize) -> Result<Option<Resident>> {
+        if !self.state.heat.add(num_searches) {
+            return Ok(None);
+        }
+        let lock = Arc::clone(&self.state.resident);
+        let read = Arc::clone(&lock).read_owned().await;
+        if read.version > Some(self.version()) {
+            return Ok(None);
+        }
+        if read.has(self, columns) {
+            return Ok(Some(read));
+        }
+        drop(read);
+        let mut write = lock.write_owned().await;
+        if write.version > Some(self.version()) || !self.fits_into_memory() {
+            return Ok(None);
+        }
+        write.follow(self).await?;
+        write.load(self, columns).await?;
+        Ok(Some(write.downgrade()))
+    }
+
+    fn fits_into_memory(&self) -> bool {
+        let files = self.dataset.fragments().iter().flat_map(|fragment| &fragment.files);
+        let bytes: u64 = files.map(|file| file.file_size_bytes.get().map_or(0, u64::from)).sum();
+        let bytes = usize::try_from(bytes.saturating_mul(GROWTH)).unwrap_or(usize::MAX);
+        self.schema_state.storage.budget().make_room(&self.state, bytes)
+    }
+
+    /// As [`Self::resident`], with the words of a text column.
+    pub(crate) async fn resident_words(&self, index: &TextIndex, columns: &[&str]) -> Result<Option<Resident>> {
+        let Some(resident) = self.resident(columns, 1).await? else { return Ok(None) };
+        if resident.has_words(index) {
+            return Ok(Some(resident));
+        }
+        drop(resident);
+        let mut write = Arc::clone(&self.state.resident).write_owned().await;
+        if !write.has(self, columns) {
+            return Ok(None);
+        }
+        let table = self.clone();
+        let index = index.clone();
+        // Splitting texts is work for a thread that may take its time.
+        let read = tokio::task::spawn_blocking(move || write.load_words(&table, &index).map(|()| write.downgrade())).await;
+        match read {
+            Ok(read) => read.map(Some),
+            Err(error) => Err(Error::NotReady(format!("the words of table \"{}\" could not be read: {error}", self.name()))),
+        }
+    }
+}
+
+impl ResidentTable {
+    fn has(&self, table: &Table, columns: &[&str]) -> bool {
+        let is_loaded = |name: &&str| self.column(table, name).is_some_and(|column| column.num_segments() == self.segments.len());
+        self.version == Some(table.version()) && columns.iter().all(is_loaded)
+    }
+
+    fn has_words(&self, index: &TextIndex) -> bool {
+        self.words.get(&index.name).is_some_and(|words| words.num_rows() == self.num_rows)
+    }
+
+    fn column(&self, table: &Table, name: &str) -> Option<&ResidentColumn> {
+        self.columns.get(&table.dataset.schema().field(name)?.id)
+    }
+
+    pub(crate) fn vectors(&self, table: &Table, name: &str) -> Option<&Vectors> {
+        match self.column(table, name)? {
+            ResidentColumn::Vectors(vectors) => Some(vectors),
+            ResidentColumn::Values(_) => None,
+        }
+    }
+
+    /// Brings new fragments and deletions in.
+    async fn follow(&mut self, table: &Table) -> Result<()> {
+        if self.version == Some(table.version()) {
+            return Ok(());
+        }
+        let live = self.live_rows(table).await?;
+        let num_dead = self.num_rows - live.as_ref().map_or(self.num_rows, Bits::count);
+        if self.segments.len() >= SEGMENTS_MAX || (num_dead > DEAD_ROWS_MIN && num_dead * 2 > self.num_rows) {
+            *self = Self::default();
+        }
+        let mut new: Vec<Fragment> = Vec::new();
+        for fragment in table.dataset.fragments().iter() {
+            if !self.fragments.iter().any(|known| known.is(fragment)) {
+                new.push(fragment.clone());
+            }
+        }
+        new.sort_by_key(|fragment| fragment.id);
+        let (first_fragment, first_row) = (self.fragments.len(), self.num_rows);
+        for fragment in &new {
+            let num_rows = fragment.physical_rows.ok_or_else(|| Error::Damaged {
+                table: table.name().to_owned(),
+                reason: format!("fragment {} does not say how many rows it has", fragment.id),
+            })?;
+            let files = fragment.files.iter().map(|file| file.path.clone()).collect();
+            self.fragments.push(ResidentFragment { id: fragment.id, files, first_row: self.num_rows, num_rows });
+            self.num_rows += num_rows;
+        }
+        if !new.is_empty() {
+            let segment = Segment { rows: first_row..self.num_rows, fragments: first_fragment..self.fragments.len() };
+            self.segments.push(segment);
+        }
+        self.live = self.live_rows(table).await?;
+        let all = self.live.clone().unwrap_or_else(|| Bits::all(self.num_rows));
+        self.words.values_mut().for_each(|words| words.set_live(&all));
+        self.version = Some(table.version());
+        Ok(())
+    }
+
+    /// The rows of a version; `None`: all.
+    async fn live_rows(&self, table: &Table) -> Result<Option<Bits>> {
+        let mut live = Bits::all(self.num_rows);
+        for known in &self.fragments {
+            let rows = known.first_row..known.first_row + known.num_rows;
+            match table.dataset.get_fragment(known.id as usize).filter(|fragment| known.is(fragment.metadata())) {
+                None => rows.for_each(|row| live.remove(row)),
+                Some(fragment) => {
+                    let deleted = fragment.get_deletion_vector().await.map_err(|source| Error::storage(table.name(), source))?;
+                    let deleted = deleted.iter().flat_map(|deleted| deleted.iter());
+                    deleted.for_each(|place| live.remove(known.first_row + place as usize));
+                }
+            }
+        }
+        Ok(if live.count() == self.num_rows { None } else { Some(live) })
+    }
+
+    /// Reads the columns that are not there yet.
+    async fn load(&mut self, table: &Table, columns: &[&str]) -> Result<()> {
+        let schema = table.dataset.schema();
+        for segment in 0..self.segments.len() {
+            let mut missing: Vec<(&str, i32)> = Vec::new();
+            for name in columns {
+                let field = schema
+                    .field(name)
+                    .ok_or_else(|| Error::Damaged { table: table.name().to_owned(), reason: format!("column \"{name}\" is not stored") })?;
+                let column = self.columns.entry(field.id).or_insert_with(|| ResidentColumn::new(&field.data_type()));
+                if column.num_segments() == segment && !missing.iter().any(|(_, id)| *id == field.id) {
+                    missing.push((name, field.id));
+                }
+            }
+            let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
+            for ((_, id), array) in missing.iter().zip(self.read_segment(table, segment, &names).await?) {
+                if let Some(column) = self.columns.get_mut(id) {
+                    column.push_segment(array);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Every row of a segment, deleted ones too: their places must stay taken.
+    async fn read_segment(&self, table: &Table, segment: usize, columns: &[&str]) -> Result<Vec<ArrayRef>> {
+        if columns.is_empty() {
+            return Ok(Vec::new());
+        }
+        let failed = |source| Error::storage(table.name(), source);
+        let segment = &self.segments[segment];
+        let mut fragments = Vec::with_capacity(segment.fragments.len());
+        for known in &self.fragments[segment.fragments.clone()] {
+            // One that is gone has no rows of this version, but its places are taken: everything is read anew.
+            match table.dataset.get_fragment(known.id as usize) {
+                Some(fragment) => fragments.push(fragment.metadata().clone()),
+                None => return Err(Error::NotReady(format!("table \"{}\" has changed while it was read", table.name()))),
+            }
+        }
+        let mut scanner = table.dataset.scan();
+        scanner.with_fragments(fragments).scan_in_order(true).with_row_id().include_deleted_rows();
+        scanner.project(columns).map_err(failed)?;
+        let batches: Vec<RecordBatch> = scanner.try_into_stream().await.map_err(failed)?.try_collect().await.map_err(failed)?;
+        let num_rows: usize = batches.iter().map(RecordBatch::num_rows).sum();
+        if num_rows != segment.rows.len() {
+            let reason = format!("{num_rows} rows were read where {} are stored", segment.rows.len());
+            return Err(Error::Damaged { table: table.name().to_owned(), reason });
+        }
+        let mut arrays = Vec::with_capacity(columns.len());
+        for name in columns {
+            let parts: Vec<&dyn arrow::array::Array> =
+                batches.iter().filter_map(|batch| batch.column_by_name(name)).map(AsRef::as_ref).collect();
+            arrays.push(concat(&parts)?);
+        }
+        Ok(arrays)
+    }
+
+    fn load_words(&mut self, table: &Table, index: &TextIndex) -> Result<()> {
+        let mut words = match self.words.remove(&index.name) {
+            Some(words) => words,
+            None => Words::new(table.name(), &index.params)?,
+        };
+        let id = table.dataset.schema().field(&index.column).map(|field| field.id);
+        if let Some(ResidentColumn::Values(arrays)) = id.and_then(|id| self.columns.get(&id)) {
+            for (segment, array) in self.segments.iter().zip(arrays) {
+                if segment.rows.start >= words.num_rows() {
+                    words.push_segment(array);
+                }
+            }
+        }
+        words.set_live(&self.live.clone().unwrap_or_else(|| Bits::all(self.num_rows)));
+        self.words.insert(index.name.clone(), words);
+        Ok(())
+    }
+
+    /// The live rows for which `filter` is true.
+    pub(crate) fn matching(&self, table: &Table, filter: &Expr) -> Result<Bits> {
+        let names: Vec<String> = filter.column_refs().into_iter().map(|column| column.name.clone()).collect();
+        let fields: Vec<Field> = names.iter().filter_map(|name| table.definition().schema.field_with_name(name).ok().cloned()).collect();
+        let schema = Arc::new(Schema::new(fields));
+        let filter = unqualified(filter)?;
+        let predicate = create_physical_expr(&filter, &DFSchema::try_from(schema.as_ref().clone())?, &ExecutionProps::new())?;
+        let mut matching = Bits::none(self.num_rows);
+        for (number, segment) in self.segments.iter().enumerate() {
+            let mut arrays = Vec::with_capacity(names.len());
+            for name in &names {
+                match self.column(table, name) {
+                    Some(ResidentColumn::Values(segments)) => arrays.push(Arc::clone(&segments[number])),
+                    _ => return Err(Error::NotSupported(format!("a filter on column \"{name}\" is not supported"))),
+                }
+            }
+            let options = RecordBatchOptions::new().with_row_count(Some(segment.rows.len()));
+            let batch = RecordBatch::try_new_with_options(Arc::clone(&schema), arrays, &options)?;
+            let mask = predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
+            matching.insert_mask(segment.rows.start, mask.as_boolean());
+        }
+        if let Some(live) = &self.live {
+            matching.intersect(live);
+        }
+        Ok(matching)
+    }
+
+    /// The nearest rows of each query, best first.
+    ///
+    /// `index`: of the graph to walk, with the rows that it looks at; absent: every vector is read.
+    pub(crate) fn nearest(&self, search: &VectorSearch, queries: &[Vec<f32>], index: Option<(&str, usize)>) -> Result<Vec<Vec<Hit>>> {
+        let table = &search.table;
+        let Some(vectors) = self.vectors(table, &search.column) else {
+            return Err(Error::NotReady(format!("the vectors of table \"{}\" are not in memory", table.name())));
+        };
+        let mut accepted = match &search.filter {
+            Some(filter) => self.matching(table, filter)?,
+            None => self.live.clone().unwrap_or_else(|| Bits::all(self.num_rows)),
+        };
+        accepted.intersect(&vectors.present);
+        let accepts_all = accepted.count() == self.num_rows;
+        let among = Search { vectors, metric: search.metric, k: search.k, accepted: &accepted, accepts_all };
+        let graph = index.and_then(|(name, ef)| Some((self.graphs.get(name)?.as_ref()?, ef)));
+        let found = match graph {
+            Some((ResidentGraph { graph, normalised }, ef)) => {
+                queries.iter().map(|query| among.by_graph(graph, normalised.as_deref(), query, ef)).collect()
+            }
+            None => among.exact(&queries.iter().map(Vec::as_slice).collect::<Vec<_>>()),
+        };
+        found.into_iter().map(|found| self.ranked(table, found, search.k)).collect()
+    }
+
+    /// The best rows by words, best first.
+    pub(crate) fn best_texts(&self, table: &Table, index: &TextIndex, query: &str, k: usize, filter: Option<&Expr>) -> Result<Vec<Hit>> {
+        let Some(words) = self.words.get(&index.name) else {
+            return Err(Error::NotReady(format!("the words of table \"{}\" are not in memory", table.name())));
+        };
+        let accepted = filter.map(|filter| self.matching(table, filter)).transpose()?;
+        let found = words.search(query, k, accepted.as_ref());
+        let found = found.into_iter().map(|(score, row)| Found { distance: -f64::from(score), row: row as usize });
+        self.ranked(table, found.collect(), k)
+    }
+
+    /// Orders rows of one distance by primary key, and keeps k.
+    fn ranked(&self, table: &Table, found: Vec<Found>, k: usize) -> Result<Vec<Hit>> {
+        let rows: Vec<usize> = found.iter().map(|found| found.row).collect();
+        let key: Vec<&str> = table.definition().primary_key.iter().map(String::as_str).collect();
+        let keys = KeyRows::new(table, &self.take(table, &key, &rows)?)?;
+        let hit =
+            |(position, found): (usize, &Found)| Hit { distance: found.distance, key: keys.key(position), row_id: self.address(found.row) };
+        let mut hits: Vec<Hit> = found.iter().enumerate().map(hit).collect();
+        hits.sort();
+        hits.truncate(k);
+        Ok(hits)
+    }
+
+    /// Columns of rows, by number.
+    fn take(&self, table: &Table, columns: &[&str], rows: &[usize]) -> Result<RecordBatch> {
+        let places: Vec<(usize, usize)> = rows.iter().map(|row| self.place(*row)).collect();
+        let mut fields = Vec::with_capacity(columns.len());
+        let mut arrays = Vec::with_capacity(columns.len());
+        for name in columns {
+            let Some(column) = self.column(table, name) else {
+                return Err(Error::NotReady(format!("column \"{name}\" is not in memory")));
+            };
+            fields.push(table.definition().schema.field_with_name(name)?.clone());
+            arrays.push(column.take(&places, rows)?);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
+        Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), arrays, &options)?)
+    }
+
+    /// All columns of the table of the rows at `addresses`; `None` when one of the columns is not in memory.
+    pub(crate) fn take_addresses(&self, table: &Table, addresses: &[u64]) -> Result<Option<Vec<ArrayRef>>> {
+        let names: Vec<&str> = table.definition().schema.fields().iter().map(|field| field.name().as_str()).collect();
+        if !self.has(table, &names) {
+            return Ok(None);
+        }
+        let Some(rows) = addresses.iter().map(|address| self.row(*address)).collect::<Option<Vec<usize>>>() else { return Ok(None) };
+        Ok(Some(self.take(table, &names, &rows)?.columns().to_vec()))
+    }
+
+    pub(crate) fn num_rows(&self) -> usize {
+        self.num_rows
+    }
+
+    pub(crate) fn has_graph(&self, index: &str) -> bool {
+        matches!(self.graphs.get(index), Some(Some(_)))
+    }
+
+    /// Whether it was looked for in vain.
+    pub(super) fn lacks_graph(&self, index: &str) -> bool {
+        matches!(self.graphs.get(index), Some(None))
+    }
+
+    pub(super) fn insert_graph(&mut self, index: String, graph: ResidentGraph) {
+        self.graphs.insert(index, Some(graph));
+    }
+
+    pub(super) fn note_no_graph(&mut self, index: String) {
+        self.graphs.insert(index, None);
+    }
+
+    pub(super) fn remove_graph(&mut self, index: &str) {
+        self.graphs.remove(index);
+    }
+
+    pub(super) fn fragments_json(&self) -> serde_json::Value {
+        let one = |fragment: &ResidentFragment| serde_json::json!([fragment.id, fragment.num_rows, fragment.files]);
+        self.fragments.iter().map(one).collect()
+    }
+
+    /// Whether the first fragments are these, as [`Self::fragments_json`] has written them.
+    pub(super) fn starts_with(&self, fragments: &serde_json::Value) -> bool {
+        let Some(fragments) = fragments.as_array() else { return false };
+        fragments.len() <= self.fragments.len()
+            && fragments.iter().zip(&self.fragments).all(|(stored, known)| {
+                let files = stored[2].as_array().map(Vec::as_slice).unwrap_or_default();
+                let is_known = |file: &serde_json::Value| file.as_str().is_some_and(|file| known.files.iter().any(|known| known == file));
+                stored[0] == known.id && stored[1] == known.num_rows && files.iter().all(is_known)
+            })
+    }
+
+    /// Segment of a row, and its place in it.
+    fn place(&self, row: usize) -> (usize, usize) {
+        let segment = self.segments.partition_point(|segment| segment.rows.end <= row);
+        (segment, row - self.segments[segment].rows.start)
+    }
+
+    fn address(&self, row: usize) -> u64 {
+        let fragment = &self.fragments[self.fragments.partition_point(|fragment| fragment.first_row + fragment.num_rows <= row)];
+        fragment.id << 32 | (row - fragment.first_row) as u64
+    }
+
+    fn row(&self, address: u64) -> Option<usize> {
+        let id = address >> 32;
+        let fragment = self.fragments.iter().rev().find(|fragment| fragment.id == id)?;
+        let place = usize::try_from(address & u64::from(u32::MAX)).ok()?;
+        (place < fragment.num_rows).then_some(fragment.first_row + place)
+    }
+}
+
+/// A table in memory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableInMemory {
+    pub version: u64,
+    /// Deleted ones too.
+    pub num_rows: usize,
+    pub bytes: usize,
+}
+
+impl Table {
+    /// What is in memory of this table; `None`: nothing.
+    pub async fn in_memory(&self) -> Option<TableInMemory> {
+        let resident = self.state.resident.read().await;
+        let columns: usize = resident.columns.values().map(ResidentColumn::memory_bytes).sum();
+        let words: usize = resident.words.values().map(Words::memory_bytes).sum();
+        let graphs: usize = resident.graphs.values().flatten().map(|graph| graph.graph.memory_bytes()).sum();
+        resident.version.map(|version| TableInMemory { version, num_rows: resident.num_rows, bytes: columns + words + graphs })
+    }
+}
+
+/// The filter over bare columns.
+fn unqualified(filter: &Expr) -> Result<Expr> {
+    let bare = filter.clone().transform_up(|inner| match inner {
+        Expr::Column(column) => Ok(Transformed::yes(Expr::Column(Column::from_name(column.name)))),
+        other => Ok(Transformed::no(other)),
+    });
+    Ok(bare?.data)
+}
+
+impl ResidentFragment {
+    /// Whether `fragment` holds the same rows: its files are those that were read, perhaps with columns added.
+    fn is(&self, fragment: &Fragment) -> bool {
+        self.id == fragment.id && self.files.iter().all(|file| fragment.files.iter().any(|stored| stored.path == *file))
+    }
+}
