@@ -101,7 +101,7 @@ impl Retrieval {
         Arc::new(Schema::new(fields))
     }
 
-    /// The best `k` rows for each query, best first, ties by primary key: [`Self::schema`]'s columns, and the number of the query of each row.
+    /// The best `k` rows for each query, best first, ties by primary key (by row where two lists are fused): [`Self::schema`]'s columns, and the number of the query of each row.
     pub async fn search(&self, queries: &Queries, k: usize) -> Result<(RecordBatch, UInt32Array)> {
         if queries.is_empty() {
             return Ok((RecordBatch::new_empty(self.schema()), UInt32Array::from_iter_values([])));
