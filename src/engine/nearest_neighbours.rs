@@ -4,6 +4,7 @@
 //! the distances with pgvector's values, and sorts k rows. Where the shape does not fit, the plan stays as it is: right, and slower. EXPLAIN shows which.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::Float32Type;
@@ -19,8 +20,15 @@ use rolloutdb_udfs::vector::parse_vector;
 /// For more rows than this a sort of all is no slower.
 const ROWS_MAX: usize = 100_000;
 
+/// `hnsw.ef_search` of pgvector: rows that a walk through a graph keeps, with pgvector's default.
+pub const EF_SEARCH: usize = 40;
+pub const EF_SEARCH_MAX: usize = 1_000;
+
 #[derive(Debug)]
-pub struct NearestNeighbours;
+pub struct NearestNeighbours {
+    /// The session's setting.
+    pub ef_search: Arc<AtomicUsize>,
+}
 
 impl OptimizerRule for NearestNeighbours {
     fn name(&self) -> &str {
@@ -33,7 +41,7 @@ impl OptimizerRule for NearestNeighbours {
 
     fn rewrite(&self, plan: LogicalPlan, _: &dyn OptimizerConfig) -> Result<Transformed<LogicalPlan>> {
         match plan {
-            LogicalPlan::Sort(sort) => match nearest_scan(&sort) {
+            LogicalPlan::Sort(sort) => match nearest_scan(&sort, self.ef_search.load(Ordering::Relaxed)) {
                 Some(scan) => Ok(Transformed::yes(LogicalPlan::Sort(with_scan(sort, scan)?))),
                 None => Ok(Transformed::no(LogicalPlan::Sort(sort))),
             },
@@ -43,7 +51,7 @@ impl OptimizerRule for NearestNeighbours {
 }
 
 /// The scan to read instead, for a sort by one distance with a limit over projections of one table.
-fn nearest_scan(sort: &Sort) -> Option<TableScan> {
+fn nearest_scan(sort: &Sort, ef_search: usize) -> Option<TableScan> {
     let k = sort.fetch.filter(|k| (1..=ROWS_MAX).contains(k))?;
     let (first, others) = sort.expr.split_first()?;
     let (scan, key) = at_scan(&sort.input, first.expr.clone())?;
@@ -55,7 +63,7 @@ fn nearest_scan(sort: &Sort) -> Option<TableScan> {
     if scan.fetch.is_some() || (first.nulls_first && field.is_nullable()) || !are_ties_by_key(sort, others, table) {
         return None;
     }
-    let nearest = NearestRows::new(table, &distance.column, distance.query, k, distance.metric);
+    let nearest = NearestRows::new(table, &distance.column, distance.query, k, distance.metric, ef_search);
     Some(TableScan { source: provider_as_source(Arc::new(nearest)), ..scan })
 }
 

@@ -1,7 +1,7 @@
 //! One client's session: its settings, its notices, and statements from text to rows.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::{DataType, SchemaRef};
@@ -17,7 +17,7 @@ use super::apply::extract::ExtractModelCalls;
 use super::apply::lateral::ResolveLateral;
 use super::correlated::DistinctSubqueryColumns;
 use super::database::Database;
-use super::nearest_neighbours::NearestNeighbours;
+use super::nearest_neighbours::{EF_SEARCH, NearestNeighbours};
 use super::planning::RolloutQueryPlanner;
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
@@ -39,6 +39,8 @@ struct Inner {
     context: SessionContext,
     notices: Notices,
     settings: Mutex<BTreeMap<String, String>>,
+    /// `hnsw.ef_search`, which a planner rule reads.
+    ef_search: Arc<AtomicUsize>,
     transaction: Mutex<TransactionStatus>,
     /// Whether a statement has written since BEGIN.
     has_written: AtomicBool,
@@ -98,12 +100,13 @@ impl Session {
             vec![Arc::new(ResolveLateral), Arc::new(ThreeValuedIn), Arc::new(DistinctSubqueryColumns)];
         analyzer_rules.extend(Analyzer::new().rules);
         analyzer_rules.push(Arc::new(ExtractModelCalls));
+        let ef_search = Arc::new(AtomicUsize::new(EF_SEARCH));
         let mut state = SessionStateBuilder::new()
             .with_config(default_config())
             .with_runtime_env(Arc::clone(&database.shared.runtime_env))
             .with_default_features()
             .with_analyzer_rules(analyzer_rules)
-            .with_optimizer_rule(Arc::new(NearestNeighbours))
+            .with_optimizer_rule(Arc::new(NearestNeighbours { ef_search: Arc::clone(&ef_search) }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::VectorTypePlanner))
             .build();
@@ -115,6 +118,7 @@ impl Session {
             context,
             notices: Notices::default(),
             settings: Mutex::default(),
+            ef_search,
             transaction: Mutex::new(TransactionStatus::Idle),
             has_written: AtomicBool::new(false),
         };
@@ -205,6 +209,7 @@ impl Session {
     pub(super) fn clear_settings(&self) {
         *self.inner.context.state_ref().write().config_mut().options_mut() = default_config().options().as_ref().clone();
         self.inner.settings.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.set_ef_search(EF_SEARCH);
     }
 
     pub(super) fn set_transaction_status(&self, status: TransactionStatus) {
@@ -222,6 +227,10 @@ impl Session {
 
     pub(super) fn notices(&self) -> &Notices {
         &self.inner.notices
+    }
+
+    pub(super) fn set_ef_search(&self, value: usize) {
+        self.inner.ef_search.store(value, Ordering::Relaxed);
     }
 
     pub(super) fn setting(&self, name: &str) -> Option<String> {

@@ -2,7 +2,7 @@
 //!
 //! DataFusion turns such an IN into a mark that is true or false. In SQL it is NULL where nothing is equal and there is a NULL on either side, so that its
 //! NOT is not true; with the mark, `DELETE ... WHERE a OR NOT (x IN (SELECT y ...))` removes rows that it must not. Directly among the conjuncts of a WHERE
-//! DataFusion is right, and an IN that only passes AND and OR need not tell NULL from false.
+//! DataFusion is right (but refuses a NOT IN that names columns of the outer query), and an IN that only passes AND and OR need not tell NULL from false.
 
 use std::sync::Arc;
 
@@ -48,14 +48,20 @@ fn has_in_subquery(expression: &Expr) -> Result<bool> {
 
 fn conjunct_of_filter(conjunct: Expr, schema: &DFSchema) -> Result<Expr> {
     match conjunct {
-        direct @ Expr::InSubquery(_) => Ok(direct),
+        Expr::InSubquery(in_subquery) => direct(in_subquery, schema),
         Expr::Not(inner) => match *inner {
-            Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
-                Ok(Expr::InSubquery(InSubquery { expr, subquery, negated: !negated }))
-            }
+            Expr::InSubquery(InSubquery { expr, subquery, negated }) => direct(InSubquery { expr, subquery, negated: !negated }, schema),
             other => under_not(Expr::Not(Box::new(other)), schema),
         },
         other => under_and_or(other, schema),
+    }
+}
+
+/// DataFusion plans these itself, but for a NOT IN whose subquery names columns of the outer query.
+fn direct(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
+    match in_subquery.negated && !in_subquery.subquery.outer_ref_columns.is_empty() {
+        true => three_valued(in_subquery, schema),
+        false => Ok(Expr::InSubquery(in_subquery)),
     }
 }
 

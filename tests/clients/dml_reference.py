@@ -1,7 +1,8 @@
-"""Random INSERT, UPDATE, DELETE, MERGE and TRUNCATE compared with SQLite, through psycopg 3: `dml_reference.py HOST PORT [--statements N] [--seed S]`.
+"""Random INSERT, UPDATE, DELETE, MERGE and TRUNCATE compared with SQLite: `dml_reference.py HOST PORT [--statements N] [--seed S]`.
 
-After every statement all tables hold the same rows as the reference, the counts and the rows of RETURNING are the same, and what fails there fails here,
-with its SQLSTATE and nothing written. Where something differs, the smallest statements found that still do are printed and the exit status is 1.
+After every statement all tables hold the same rows as the reference, the counts and the rows of RETURNING are the same, and what
+fails there fails here, with its SQLSTATE and nothing written. Where something differs, the smallest statements found that still do
+are printed and the exit status is 1. Errors listed in `KNOWN_REFUSALS` are only counted, unless --strict is given.
 
 The reference is SQL's own definition: SELECTs in SQLite, over the tables as they were, find the rows and their new values; all are written; then the
 constraints are checked. SQLite's UPDATE would check keys row by row and read rows that it has just written, and it has no MERGE.
@@ -43,7 +44,7 @@ KNOWN_REFUSALS = {
     "field nullability at index": "DISTINCT with IS TRUE",
     "declared as non-nullable but contains null": "a scalar subquery without rows",
 }
-NOT_NULL, UNIQUE, TWICE, DIVISION_BY_ZERO, UNSUPPORTED, LOST = "23502", "23505", "21000", "22012", "0A000", "connection lost"
+NOT_NULL, UNIQUE, TWICE, DIVISION_BY_ZERO, UNSUPPORTED = "23502", "23505", "21000", "22012", "0A000"
 
 
 class Table:
@@ -203,6 +204,10 @@ def with_constants(value, change):
 # The reference.
 
 
+class ServerGone(Exception):
+    """The connection was lost."""
+
+
 class Undecided(Exception):
     """The standard does not say what this statement does, or the reference cannot tell."""
 
@@ -306,6 +311,10 @@ def returning_text(write, returning):
     return "" if returning is None else " RETURNING " + ", ".join(write(item) for item, _ in returning)
 
 
+def default(table, column):
+    return literal(table.defaults.get(column))
+
+
 def named(table, alias):
     return table if alias == table else f"{table} AS {alias}"
 
@@ -360,9 +369,8 @@ class Insert:
     def rows(self, reference, table):
         columns = self.columns or list(table.columns)
         if isinstance(self.source, list):
-            defaults = [[table.defaults.get(column) if value == DEFAULT else value for column, value in zip(columns, row)] for row in self.source]
-            found = [reference.query("SELECT " + ", ".join(literal(v) if not isinstance(v, (Tree, Constant)) else sqlite_text(v) for v in row))[0]
-                     for row in defaults]
+            defaults = [[default(table, column) if value == DEFAULT else value for column, value in zip(columns, row)] for row in self.source]
+            found = [reference.query(f"SELECT {sqlite_text.list(row)}")[0] for row in defaults]
         else:
             found = reference.query(sqlite_text(self.source))
         unnamed = {column: table.defaults.get(column) for column in table.columns if column not in columns}
@@ -420,7 +428,7 @@ class Update:
     def run(self, reference):
         table = BY_NAME[self.table]
         columns = [column for column, _ in self.assignments]
-        values = [literal(table.defaults.get(column)) if value == DEFAULT else sqlite_text(value) for column, value in self.assignments]
+        values = [default(table, column) if value == DEFAULT else sqlite_text(value) for column, value in self.assignments]
         others = "" if self.others is None else ", " + sqlite_text(self.others)
         rows = f" FROM {self.table} AS {self.alias}{others} WHERE " + ("true" if self.where is None else sqlite_text(self.where))
         found = reference.query(f"SELECT {self.alias}.rowid, {', '.join(values)}{rows}")
@@ -808,7 +816,8 @@ class Generator:
         link_kind = self.pick("integer", "text")
         outside = self.column(link_kind, scopes, may_be_plain=False)
         parts = [self.column(kind, [inner])] if "{}" in function else []
-        return tree("query", f"SELECT {function} AS v FROM {table.name} AS {alias} WHERE {{}} = {{}}", *parts, self.column(link_kind, [inner]), outside)
+        template = f"SELECT {function} AS v FROM {table.name} AS {alias} WHERE {{}} = {{}}"
+        return tree("query", template, *parts, self.column(link_kind, [inner]), outside)
 
     def by_key(self, kind, scopes):
         table = self.random.choice([table for table in TABLES if table.key])
@@ -837,7 +846,7 @@ class Generator:
                 return self.insert_values(table, self.random.randrange(4, 9))
         table = self.random.choice(TABLES)
         if self.recent and self.chance(6):
-            return with_constants(self.random.choice(self.recent), lambda constant: dataclasses.replace(constant, value=self.constant(constant.kind).value))
+            return with_constants(self.random.choice(self.recent), self.other_constant)
         statement = self.pick(
             (26, lambda: self.insert_values(table, self.random.randrange(1, 5))),
             (9, lambda: self.insert_query(table)),
@@ -854,6 +863,9 @@ class Generator:
         self.recent = [*self.recent[-8:], statement]
         return statement
 
+    def other_constant(self, constant):
+        return dataclasses.replace(constant, value=self.constant(constant.kind).value)
+
     def target(self, table):
         return self.pick(table.name, "t")
 
@@ -865,7 +877,8 @@ class Generator:
         # PostgreSQL could mean a column of FROM or USING; the second relation here has none.
         scopes = [[(alias, table)] if may_be_plain else [(alias, table), (alias, table)]]
         kinds = [self.random.choice(list(table.columns.values())) for _ in range(self.random.randrange(1, 4))]
-        return [(tree("item", f"{{}} AS r{number}", self.without_subquery(lambda: self.value(kind, scopes, 2))), kind) for number, kind in enumerate(kinds)]
+        values = [self.without_subquery(lambda: self.value(kind, scopes, 2)) for kind in kinds]
+        return [(tree("item", f"{{}} AS r{number}", value), kind) for number, (value, kind) in enumerate(zip(values, kinds))]
 
     def without_subquery(self, make):
         return next(found for found in iter(make, None) if "SELECT" not in Writer()(found))
@@ -1046,9 +1059,7 @@ class Generator:
         scopes = [[(alias, table)]]
         source, relation, on = self.unique_source(scopes)
         if self.chance(60):  # The other way round: each row of the source meets one of the target.
-            on = tree("key", " AND ".join("{}" for _ in table.key) or "{}", *[
-                tree("boolean", f"{alias}.{column} = {{}}", self.column(table.columns[column], [[relation]], may_be_plain=False)) for column in table.key or ["n"]
-            ])
+            on = self.key_equals(alias, table, [[relation]]) if table.key else tree("key", f"{alias}.n = {{}}", self.column("integer", [[relation]], False))
         both = [[(alias, table), relation]]
         clauses = []
         for _ in range(self.random.randrange(1, 4)):
@@ -1116,7 +1127,9 @@ class Server:
                 rows = cursor.fetchall()
                 return Outcome(cursor.rowcount, rows)
         except psycopg.Error as error:
-            return Outcome(errors={error.sqlstate or LOST}, message=str(error))
+            if self.connection.closed:
+                raise ServerGone(str(error)) from error
+            return Outcome(errors={error.sqlstate}, message=str(error))
 
     def contents(self, table):
         return self.reader.execute(f"SELECT * FROM {table.name}").fetchall()
@@ -1209,7 +1222,7 @@ class Run:
 
     def refusal(self, found, expected):
         """Why this error is let pass."""
-        if found.errors <= {*expected.errors, NOT_NULL, UNIQUE, TWICE, DIVISION_BY_ZERO, LOST}:
+        if found.errors <= {*expected.errors, NOT_NULL, UNIQUE, TWICE, DIVISION_BY_ZERO}:
             return None
         if UNSUPPORTED in found.errors:
             return f"{UNSUPPORTED} {found.message[:90]}"
@@ -1236,7 +1249,9 @@ def outcomes_differ(expected, found):
     if expected.rows is None or found.rows is None:
         return None if expected.rows is found.rows else Difference("no rows", f"expected the rows {expected.rows}, got {found.rows}")
     rows = in_order([tuple(float(value) if isinstance(value, decimal.Decimal) else value for value in row) for row in found.rows])
-    return None if expected.rows == rows else Difference("rows", f"expected the rows\n{lines(expected.rows, rows)}\ngot\n{lines(rows, expected.rows)}")
+    if expected.rows == rows:
+        return None
+    return Difference("rows", f"expected the rows\n{lines(expected.rows, rows)}\ngot\n{lines(rows, expected.rows)}")
 
 
 def lines(rows, others):
@@ -1299,8 +1314,8 @@ def shrink(server, contents, history, last, kind):
         if variant:
             last, progress = variant, True
             continue
-        fewer_rows = ({**contents, name: rows[:at] + rows[at + size :]}
-                      for name, rows in contents.items() for size in (len(rows), 8, 4, 2, 1) if 0 < size <= len(rows) for at in range(0, len(rows), size))
+        fewer_rows = ({**contents, name: rows[:at] + rows[at + size :]} for name, rows in contents.items()
+                      for size in (len(rows), 8, 4, 2, 1) if 0 < size <= len(rows) for at in range(0, len(rows), size))
         if fewer := smaller(fewer_rows, lambda fewer: differs(fewer, [*steps, last])):
             contents, progress = fewer, True
             continue
@@ -1347,7 +1362,8 @@ def main():
     try:
         sys.exit(compare(server, arguments))
     finally:
-        server.drop_tables()
+        if not server.connection.closed:
+            server.drop_tables()
 
 
 def compare(server, arguments):
@@ -1369,6 +1385,9 @@ def compare(server, arguments):
             except Undecided:
                 tally["undecided"] += 1
                 continue
+            except ServerGone as error:
+                print("\n".join(map(str, [*history, step])), error, sep="\n")
+                return 1
             done += 1
             if difference:
                 report(server, seed, contents, history, step, difference)

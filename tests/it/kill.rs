@@ -1,5 +1,7 @@
 //! What lasts when the process is killed in the middle of a statement (SIGKILL), seen by the next one that opens the directory.
 
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -99,4 +101,104 @@ async fn a_killed_write_has_written_nothing() -> Result<()> {
     run(&session, "INSERT INTO kept VALUES (4)").await?;
     assert_eq!(count(&session, "SELECT count(*) FROM kept").await?, 4);
     Ok(())
+}
+
+/// Kills of [`acknowledged_statements_survive_kills`]; `KILLS=n` makes other numbers of them.
+const KILLS: usize = 12;
+
+/// The statements of the process that is killed, one after the other, and what each makes of `id` to `n`.
+fn statement(number: i64) -> String {
+    match number % 7 {
+        0 | 3 => format!("INSERT INTO t VALUES ({number}, 0), ({}, 1)", -number),
+        1 => "UPDATE t SET n = n + 1 WHERE id % 2 = 0".to_owned(),
+        2 => format!("DELETE FROM t WHERE id = {}", number - 9),
+        4 => format!("INSERT INTO t VALUES ({number}, 0), ({}, 5) ON CONFLICT (id) DO UPDATE SET n = t.n + 10", number - 4),
+        5 if number % 2 == 0 => "OPTIMIZE t".to_owned(),
+        5 => "CREATE INDEX IF NOT EXISTS t_n ON t USING btree (n)".to_owned(),
+        _ => "DROP INDEX IF EXISTS t_n".to_owned(),
+    }
+}
+
+fn apply(number: i64, rows: &mut BTreeMap<i64, i64>) {
+    match number % 7 {
+        0 | 3 => rows.extend([(number, 0), (-number, 1)]),
+        1 => rows.iter_mut().filter(|(id, _)| *id % 2 == 0).for_each(|(_, n)| *n += 1),
+        2 => drop(rows.remove(&(number - 9))),
+        4 => {
+            rows.insert(number, 0);
+            rows.entry(number - 4).and_modify(|n| *n += 10).or_insert(5);
+        }
+        _ => {}
+    }
+}
+
+/// Every acknowledged statement is there once, and the one in flight is there whole or not at all, after each of many kills.
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_statements_survive_kills() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    {
+        let database = Database::open(data.path()).await?;
+        run(&database.session(), "CREATE TABLE t (id bigint PRIMARY KEY, n bigint)").await?;
+    }
+    let kills = std::env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    let (mut next, mut rows) = (1, BTreeMap::new());
+    let mut in_flight = 0;
+    for kill in 0..kills as u64 {
+        let statements: Vec<String> = (next..next + 400).map(statement).collect();
+        let binary = std::env::var("CARGO_BIN_EXE_rolloutdb").unwrap_or_else(|_| env!("CARGO_BIN_EXE_rolloutdb").to_owned());
+        let arguments = ["sql", "--data", data.path().to_str().expect("a temporary path is UTF-8"), "-c", &statements.join("; ")];
+        let mut child =
+            Command::new(binary).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
+        let output = BufReader::new(child.stdout.take().expect("its output is piped"));
+        // Other moments after the start for each kill, the same ones in every run of the test.
+        let moment = Duration::from_millis(60 + kill * 7919 % 900);
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(moment);
+            child.kill().expect("the process runs or has ended");
+            child.wait().expect("the process is gone");
+        });
+        // A line for each statement that was acknowledged.
+        let acknowledged = output.lines().map_while(std::result::Result::ok).filter(|line| !line.trim().is_empty()).count() as i64;
+        killer.join().expect("the killer does not panic");
+        for number in next..next + acknowledged {
+            apply(number, &mut rows);
+        }
+        next += acknowledged;
+
+        let database = Database::open(data.path()).await?;
+        let found = stored(&database.session()).await?;
+        if found != rows {
+            apply(next, &mut rows);
+            next += 1;
+            in_flight += 1;
+        }
+        assert_eq!(found, rows, "kill {kill}, after {acknowledged} statements up to number {next}");
+        assert_eq!(
+            count(&database.session(), "SELECT count(*) FROM t WHERE n = 1").await?,
+            rows.values().filter(|n| **n == 1).count() as i64
+        );
+        // Where an index was dropped or made but not acknowledged, the next process meets either.
+        run(&database.session(), "DROP INDEX IF EXISTS t_n").await?;
+    }
+    let _ = std::io::Write::write_fmt(
+        &mut std::io::stderr(),
+        format_args!(
+            "{kills} kills, {} statements acknowledged, {in_flight} more were committed when the kill came\n",
+            next - 1 - in_flight
+        ),
+    );
+    assert!(next > kills as i64, "the processes were killed before they got to work");
+    Ok(())
+}
+
+async fn stored(session: &Session) -> Result<BTreeMap<i64, i64>> {
+    let batches: Vec<_> = session.sql("SELECT id, n FROM t").await?.try_collect().await?;
+    let mut rows = BTreeMap::new();
+    for batch in &batches {
+        let (ids, n) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<Int64Type>());
+        for row in 0..batch.num_rows() {
+            assert!(rows.insert(ids.value(row), n.value(row)).is_none(), "two rows with the key {}", ids.value(row));
+        }
+    }
+    Ok(rows)
 }

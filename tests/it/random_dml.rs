@@ -1,4 +1,4 @@
-//! Random INSERT, UPDATE and DELETE statements against a plain model of the table: after each, both hold the same rows.
+//! Random INSERT, UPDATE, DELETE and MERGE statements against a plain model of the table: after each, both hold the same rows.
 //!
 //! `RANDOM_DML=n RANDOM_DML_SEED=s` runs n other statements.
 
@@ -111,7 +111,7 @@ fn matching(model: &Model, condition: &Condition) -> Vec<i64> {
 fn statement(random: &mut Random, model: &Model) -> (String, Option<(Model, usize)>) {
     let mut after = model.clone();
     let number = random.below(IDS) as i64;
-    match random.below(6) {
+    match random.below(10) {
         0 | 1 => {
             let word = WORDS[random.below(3) as usize];
             let rows: Vec<i64> = (0..=random.below(3) as i64).map(|offset| number + offset).collect();
@@ -145,6 +145,56 @@ fn statement(random: &mut Random, model: &Model) -> (String, Option<(Model, usiz
                 *after.get_mut(id).expect("it matched") = (largest, None);
             }
             (format!("UPDATE t SET b = NULL, a = (SELECT max(s.id) FROM t s) WHERE {}", condition.sql), Some((after, changed.len())))
+        }
+        5 => {
+            let rows: Vec<i64> = (0..4).map(|offset| (number + offset * offset) % IDS as i64).collect();
+            let values: Vec<String> = rows.iter().map(|id| format!("({id}, {number}, 'kept')")).collect();
+            let before = after.len();
+            for id in rows {
+                after.entry(id).or_insert((Some(number), Some("kept".to_owned())));
+            }
+            let count = after.len() - before;
+            (format!("INSERT INTO t VALUES {} ON CONFLICT DO NOTHING", values.join(", ")), Some((after, count)))
+        }
+        6 => {
+            let mut count = 0;
+            for id in number..number + 4 {
+                match after.get_mut(&id) {
+                    None => {
+                        after.insert(id, (Some(id), None));
+                        count += 1;
+                    }
+                    Some(row) if row.0.is_some_and(|a| a > 10) => {
+                        *row = (row.0.map(|a| a + id), Some("changed".to_owned()));
+                        count += 1;
+                    }
+                    Some(_) => {}
+                }
+            }
+            let sql = format!(
+                "INSERT INTO t (id, a) SELECT value, value AS a FROM generate_series({number}, {}) AS g(value)
+                 ON CONFLICT (id) DO UPDATE SET a = t.a + excluded.id, b = 'changed' WHERE a > 10",
+                number + 3
+            );
+            (sql, Some((after, count)))
+        }
+        7 | 8 => {
+            let condition = condition(random, 1);
+            let matched: Vec<i64> = matching(model, &condition).into_iter().filter(|id| *id < number).collect();
+            let other: Vec<i64> = model.keys().copied().filter(|id| *id < number && !matched.contains(id)).collect();
+            after.retain(|id, _| !matched.contains(id));
+            for id in &other {
+                after.get_mut(id).expect("it is there").1 = Some("merged".to_owned());
+            }
+            let new: Vec<i64> = (0..number).filter(|id| !model.contains_key(id) && id % 5 == 0).collect();
+            after.extend(new.iter().map(|id| (*id, (None, None))));
+            let sql = format!(
+                "MERGE INTO t USING (SELECT value AS id FROM generate_series(-1, {number}) AS g(value) WHERE value < {number}) AS s ON s.id = t.id
+                 WHEN MATCHED AND {} THEN DELETE WHEN MATCHED THEN UPDATE SET b = 'merged'
+                 WHEN NOT MATCHED AND s.id % 5 = 0 THEN INSERT (id) VALUES (s.id)",
+                condition.sql
+            );
+            (sql, Some((after, matched.len() + other.len() + new.len())))
         }
         _ => {
             let condition = condition(random, 1);

@@ -30,12 +30,14 @@ pub struct NearestRows {
     query: Vec<f32>,
     k: usize,
     metric: Metric,
+    ef_search: usize,
 }
 
 impl NearestRows {
+    /// `ef_search`: rows that a walk through an hnsw graph in memory keeps; at least k.
     #[must_use]
-    pub fn new(table: &Table, column: &str, query: Vec<f32>, k: usize, metric: Metric) -> Self {
-        Self { table: table.clone(), column: column.to_owned(), query, k, metric }
+    pub fn new(table: &Table, column: &str, query: Vec<f32>, k: usize, metric: Metric, ef_search: usize) -> Self {
+        Self { table: table.clone(), column: column.to_owned(), query, k, metric, ef_search }
     }
 
     /// How the rows are found, for EXPLAIN.
@@ -72,6 +74,7 @@ impl TableProvider for NearestRows {
             k: self.k,
             metric: self.metric,
             filter: conjunction(filters.to_vec()),
+            ef_search: self.ef_search,
         };
         let all_columns = || (0..TableProvider::schema(&self.table).fields().len()).collect();
         let properties = PlanProperties::new(
@@ -131,7 +134,7 @@ impl fmt::Debug for NearestRowsExec {
 
 impl DisplayAs for NearestRowsExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
-        let VectorSearch { table, column, k, metric, filter } = &self.search;
+        let VectorSearch { table, column, k, metric, filter, .. } = &self.search;
         let name = format!("{}.{}@{}", table.schema_name(), table.name(), table.version());
         write!(f, "NearestRowsExec: {name}, k={k}, {column} by {}, {}", metric.name(), self.way)?;
         match filter {

@@ -47,7 +47,14 @@ impl Table {
         exact: bool,
         filter: Option<Expr>,
     ) -> Result<RecordBatch> {
-        let search = VectorSearch { table: self.clone(), column: column.to_owned(), k, metric, filter };
+        let search = VectorSearch {
+            table: self.clone(),
+            column: column.to_owned(),
+            k,
+            metric,
+            filter,
+            ef_search: EF_SEARCH.max(k.saturating_mul(2)),
+        };
         let hits = search.find(queries, exact).await?;
         self.vector_result(&hits).await
     }
@@ -102,6 +109,7 @@ pub(crate) struct VectorSearch {
     pub(crate) k: usize,
     pub(crate) metric: Metric,
     pub(crate) filter: Option<Expr>,
+    pub(crate) ef_search: usize,
 }
 
 impl VectorSearch {
@@ -141,7 +149,7 @@ impl VectorSearch {
         let is_short = products < PRODUCTS_AT_ONCE || (is_walk && self.filter.is_none() && queries.len() == 1);
         let (search, queries) = (self.clone(), queries.to_vec());
         let work = move || {
-            let graph = index.as_ref().map(|index| (index.name.as_str(), EF_SEARCH.max(search.k.saturating_mul(2))));
+            let graph = index.as_ref().map(|index| (index.name.as_str(), search.ef_search.max(search.k)));
             resident.nearest(&search, &queries, graph)
         };
         if is_short {

@@ -263,11 +263,12 @@ fn work() -> impl Strategy<Value = Statement> {
 }
 
 fn statement() -> impl Strategy<Value = Statement> {
-    let plain = prop_oneof![definition(), work(), change(), upkeep(), query().prop_map(Statement::Query)].boxed();
+    // EXPLAIN before ANALYZE would read as EXPLAIN ANALYZE.
+    let plain = prop_oneof![definition(), work(), change(), query().prop_map(Statement::Query)].boxed();
     let explained = (any::<bool>(), any::<bool>(), proptest::option::of("[a-z]{1,5}"), plain.clone()).prop_map(
         |(analyze, verbose, format, statement)| Statement::Explain(Explain { analyze, verbose, format, statement: Box::new(statement) }),
     );
-    prop_oneof![4 => plain, 1 => explained]
+    prop_oneof![6 => plain, 1 => upkeep(), 1 => explained]
 }
 
 proptest! {

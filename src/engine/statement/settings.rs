@@ -10,6 +10,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use rolloutdb_sql::{CreateExtension, OptionValue, Reset, Set, Show};
 
 use super::{arrow, done, rows};
+use crate::engine::nearest_neighbours::{EF_SEARCH, EF_SEARCH_MAX};
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
 
@@ -23,6 +24,7 @@ const CLIENT_SETTINGS: &[(&str, &str)] = &[
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_read_only", "off"),
     ("extra_float_digits", "1"),
+    (EF_SEARCH_SETTING, "40"),
     ("idle_in_transaction_session_timeout", "0"),
     ("integer_datetimes", "on"),
     ("intervalstyle", "postgres"),
@@ -38,6 +40,9 @@ const CLIENT_SETTINGS: &[(&str, &str)] = &[
     ("transaction_isolation", "read committed"),
     ("transaction_read_only", "off"),
 ];
+
+/// Of pgvector.
+const EF_SEARCH_SETTING: &str = "hnsw.ef_search";
 
 /// Settings that would change what statements do, which they do not yet, with the values that change nothing.
 const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
@@ -72,8 +77,20 @@ pub fn set(session: &Session, set: &Set) -> Result<Response> {
     if let Some((_, allowed)) = WITHOUT_EFFECT.iter().find(|(known, allowed)| *known == name && !allowed.contains(&value.as_str())) {
         return Err(Error::NotSupported(format!("{name} = {value} is not supported yet: it would have no effect; it is {}", allowed[0])));
     }
+    if name == EF_SEARCH_SETTING {
+        session.set_ef_search(ef_search(&value)?);
+    }
     session.set_setting(name, Some(value));
     Ok(done("SET"))
+}
+
+fn ef_search(value: &str) -> Result<usize> {
+    let parsed = value.parse().ok().filter(|value| (1..=EF_SEARCH_MAX).contains(value));
+    parsed.ok_or_else(|| Error::InvalidParameter {
+        name: EF_SEARCH_SETTING.to_owned(),
+        found: value.to_owned(),
+        expected: format!("a number from 1 to {EF_SEARCH_MAX}"),
+    })
 }
 
 fn unknown_or_invalid(name: &str, value: &str, error: &datafusion::error::DataFusionError) -> Error {
@@ -108,6 +125,9 @@ pub fn reset(session: &Session, reset: &Reset) -> Result<Response> {
         session.clear_settings();
     } else {
         default_of(&reset.variable)?;
+        if reset.variable == EF_SEARCH_SETTING {
+            session.set_ef_search(EF_SEARCH);
+        }
         session.set_setting(&reset.variable, None);
     }
     Ok(done("RESET"))
