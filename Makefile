@@ -1,6 +1,6 @@
 # `make demo` runs the main job, `make test` passes all tests; both install what is missing or say what to install.
 
-.PHONY: demo test check models retrieval clients setup
+.PHONY: demo test check models retrieval clients bench setup
 
 demo: setup
 	cargo run --bin rolloutdb -- demo
@@ -25,6 +25,10 @@ retrieval: setup
 # The Python packages that users have, against the server and the files that the database writes.
 clients: setup
 	.ci/clients
+
+# Timed comparisons with FAISS, NumPy, LanceDB, bm25s and DuckDB; tens of minutes on a machine that does nothing else.
+bench: setup
+	benches/run
 
 setup:
 	@.ci/setup

@@ -1059,7 +1059,8 @@ class Generator:
         scopes = [[(alias, table)]]
         source, relation, on = self.unique_source(scopes)
         if self.chance(60):  # The other way round: each row of the source meets one of the target.
-            on = self.key_equals(alias, table, [[relation]]) if table.key else tree("key", f"{alias}.n = {{}}", self.column("integer", [[relation]], False))
+            loose = tree("key", f"{alias}.n = {{}}", self.column("integer", [[relation]], may_be_plain=False))
+            on = self.key_equals(alias, table, [[relation]]) if table.key else loose
         both = [[(alias, table), relation]]
         clauses = []
         for _ in range(self.random.randrange(1, 4)):

@@ -202,6 +202,23 @@ async fn a_parameter_without_a_type_is_text() {
 }
 
 #[tokio::test]
+async fn parameters_of_on_conflict_and_returning_count() {
+    let server = TestServer::start().await;
+    let client = server.connect().await;
+    client.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY, n bigint, w text)").await.unwrap();
+    let upsert = "INSERT INTO t VALUES ($1, $2, 'new') ON CONFLICT (id) DO UPDATE SET n = t.n + $3, w = $4 RETURNING n, n + $5::bigint";
+    let upsert = client.prepare(upsert).await.unwrap();
+    for (n, sum) in [(7_i64, 107_i64), (17, 117)] {
+        let row = client.query_one(&upsert, &[&1_i64, &7_i64, &10_i64, &"old", &100_i64]).await.unwrap();
+        assert_eq!((row.get::<_, i64>(0), row.get::<_, i64>(1)), (n, sum));
+    }
+    let update = client.prepare("UPDATE t SET n = $1 WHERE id = $2 RETURNING n - $3::bigint").await.unwrap();
+    let row = client.query_one(&update, &[&50_i64, &1_i64, &8_i64]).await.unwrap();
+    assert_eq!(row.get::<_, i64>(0), 42);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn parameters_that_cannot_be_read_are_named() {
     let server = TestServer::start().await;
     let client = server.connect().await;

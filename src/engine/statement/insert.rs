@@ -23,15 +23,19 @@ use crate::error::{Error, Result};
 pub async fn execute(session: &Session, insert: &Insert, parameters: &[ScalarValue]) -> Result<Response> {
     let (schema, name) = table_name(&insert.target.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
-    match &insert.on_conflict {
-        None => insert_all(session, insert, &table, parameters).await,
-        Some(OnConflict { columns, action: ConflictAction::Nothing }) => {
-            upsert::insert_or_skip(session, insert, &table, columns, parameters).await
+    match (&insert.on_conflict, do_update(insert)) {
+        (None, _) => insert_all(session, insert, &table, parameters).await,
+        (Some(_), Some(update)) => upsert::insert_or_update(session, insert, &table, &update, parameters).await,
+        (Some(conflict), None) => upsert::insert_or_skip(session, insert, &table, &conflict.columns, parameters).await,
+    }
+}
+
+fn do_update(insert: &Insert) -> Option<DoUpdate<'_>> {
+    match insert.on_conflict.as_ref()? {
+        OnConflict { columns, action: ConflictAction::Update { assignments, condition } } => {
+            Some(DoUpdate { columns, assignments, condition: condition.as_deref() })
         }
-        Some(OnConflict { columns, action: ConflictAction::Update { assignments, condition } }) => {
-            let update = DoUpdate { columns, assignments, condition: condition.as_deref() };
-            upsert::insert_or_update(session, insert, &table, &update, parameters).await
-        }
+        OnConflict { action: ConflictAction::Nothing, .. } => None,
     }
 }
 
@@ -75,10 +79,16 @@ pub async fn describe(session: &Session, insert: &Insert) -> Result<Description>
     let targets = target_columns(&table, &insert.columns.iter().map(|ident| ident.value.clone()).collect::<Vec<_>>())?;
     let planned = plan_query(session, &typed_placeholders(&insert.source, &table, &targets)?, &[]).await?;
     let mut description = query::description(&planned);
-    description.columns = match insert.returning.as_slice() {
-        [] => Arc::new(Schema::empty()),
-        items => query::description(&returning::plan(session, items, &insert.target.name(), &table).await?).columns,
-    };
+    description.columns = Arc::new(Schema::empty());
+    if let Some(update) = do_update(insert) {
+        let planned = update.plan(session, insert, &table, &[]).await?;
+        description.parameters = query::joined_parameters(description.parameters, query::description(&planned).parameters);
+    }
+    if !insert.returning.is_empty() {
+        let returned = query::description(&returning::plan(session, &insert.returning, &insert.target.name(), &table).await?);
+        description.columns = returned.columns;
+        description.parameters = query::joined_parameters(description.parameters, returned.parameters);
+    }
     for (number, data_type) in placeholder_types(&insert.source, &table, &targets) {
         if description.parameters.len() < number {
             description.parameters.resize(number, None);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::Query;
 use rolloutdb_sql::Statement;
@@ -34,6 +35,15 @@ pub fn description(planned: &Planned) -> Description {
         columns: std::sync::Arc::new(planned.plan.schema().as_arrow().clone()),
         parameters: (1..=num_parameters).map(|number| types.get(&number).cloned().flatten()).collect(),
     }
+}
+
+/// The parameters of two parts of one statement.
+pub fn joined_parameters(mut left: Vec<Option<DataType>>, right: Vec<Option<DataType>>) -> Vec<Option<DataType>> {
+    left.resize(left.len().max(right.len()), None);
+    for (known, other) in left.iter_mut().zip(right) {
+        *known = known.take().or(other);
+    }
+    left
 }
 
 pub async fn show(session: &Session, statement: &Statement) -> Result<Response> {

@@ -85,11 +85,13 @@ impl ChangeOf<'_> {
     }
 
     pub async fn describe(&self, session: &Session, table: &Table, planned: &Planned) -> Result<Description> {
-        let columns = match self.returning {
-            [] => Arc::new(Schema::empty()),
-            items => query::description(&returning::plan(session, items, &self.alias, table).await?).columns,
+        let description = query::description(planned);
+        let returned = match self.returning {
+            [] => Description { columns: Arc::new(Schema::empty()), parameters: vec![] },
+            items => query::description(&returning::plan(session, items, &self.alias, table).await?),
         };
-        Ok(Description { columns, ..query::description(planned) })
+        let parameters = query::joined_parameters(description.parameters, returned.parameters);
+        Ok(Description { columns: returned.columns, parameters })
     }
 }
 
