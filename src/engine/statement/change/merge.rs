@@ -38,9 +38,7 @@ fn change_of(merge: &Merge) -> ChangeOf<'_> {
 async fn plan(session: &Session, merge: &Merge, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {
     let numbers_rows = table.definition().identity.iter().next();
     if let (Some((column, _)), true) = (numbers_rows, merge.clauses.iter().any(|clause| matches!(clause.action, MergeAction::Insert(..)))) {
-        return Err(unsupported(&format!(
-            "MERGE ... INSERT into a table that numbers its column \"{column}\"; INSERT ... ON CONFLICT is, and MERGE so"
-        )));
+        return Err(unsupported(&format!("MERGE with INSERT into a table that numbers its column \"{column}\"")));
     }
     let query = query(merge, table)?;
     let rows = plan_rewrite(session, query, parameters, table.with_addresses(), None).await?;
