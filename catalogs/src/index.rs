@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::array::{Array, FixedSizeListArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Field};
 use lance::Dataset;
 use lance::index::DatasetIndexExt;
 use lance::index::vector::VectorIndexParams;
@@ -374,9 +376,19 @@ fn graph_of(index: &IndexDefinition) -> Result<GraphIndex> {
     })
 }
 
-/// Whether a column holds vectors: fixed-size lists of 32-bit floats.
+/// Whether a column holds vectors: fixed-size lists of floats in single or half precision.
 pub(crate) fn is_vector(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::FixedSizeList(item, _) if item.data_type() == &DataType::Float32)
+    matches!(data_type, DataType::FixedSizeList(item, _) if matches!(item.data_type(), DataType::Float32 | DataType::Float16))
+}
+
+/// Vectors in single precision, in which all distances are computed.
+pub(crate) fn in_single_precision(vectors: &FixedSizeListArray) -> Result<FixedSizeListArray> {
+    if vectors.value_type() == DataType::Float32 {
+        return Ok(vectors.clone());
+    }
+    let item = Arc::new(Field::new_list_field(DataType::Float32, true));
+    let values = cast(vectors.values(), &DataType::Float32)?;
+    Ok(FixedSizeListArray::try_new(item, vectors.value_length(), values, vectors.nulls().cloned())?)
 }
 
 /// Distinct names of the indexes of a dataset, without those that Lance keeps for itself.

@@ -5,7 +5,7 @@
 
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Column, ScalarValue};
-use datafusion::logical_expr::expr::{Between, BinaryExpr, InList, Like};
+use datafusion::logical_expr::expr::{Between, BinaryExpr, InList, Like, Placeholder};
 use datafusion::logical_expr::{Expr, Operator};
 
 /// Whether Lance answers `filter` over a table of `schema` exactly.
@@ -31,11 +31,13 @@ fn is_comparison(operator: Operator) -> bool {
     matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq)
 }
 
-/// Whether `column` is a column and all `values` are constants of its very type, so that no cast comes in between.
+/// Whether `column` is a column and all `values` are constants or parameters of its very type, so that no cast comes in between.
 fn compares<'a>(column: &Expr, values: impl IntoIterator<Item = &'a Expr>, schema: &SchemaRef) -> bool {
     let Some(data_type) = column_type(column, schema).filter(|data_type| is_plain(data_type)) else { return false };
     values.into_iter().all(|value| match value {
         Expr::Literal(value, _) => &value.data_type() == data_type && means_the_same(value),
+        // A statement with a NULL for a parameter is planned anew; zeros of floats need to be seen.
+        Expr::Placeholder(Placeholder { field: Some(field), .. }) => field.data_type() == data_type && !data_type.is_floating(),
         _ => false,
     })
 }

@@ -16,9 +16,15 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::TryStreamExt;
 
-/// A schema without metadata of its own or of its fields.
+/// The metadata of a field that says what its values are, and goes with them through a query.
+const LOGICAL_TYPE: &str = "rolloutdb.type";
+
+/// A schema without metadata of its own, and of its fields only what concerns their values.
 pub(crate) fn without_metadata(schema: &Schema) -> SchemaRef {
-    let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_metadata([].into()));
+    let fields = schema.fields().iter().map(|field| {
+        let logical_type = field.metadata().get(LOGICAL_TYPE).map(|name| (LOGICAL_TYPE.to_owned(), name.clone()));
+        field.as_ref().clone().with_metadata(logical_type.into_iter().collect())
+    });
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 

@@ -1,9 +1,11 @@
 //! What all statements share about a schema and about one table.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, SystemTime};
 
 use datafusion::catalog::TableProvider;
 use lance::Dataset;
@@ -15,6 +17,9 @@ use crate::names::nearest;
 use crate::resident::{Heat, ResidentTable};
 use crate::storage::Storage;
 use crate::{Error, Result, View};
+
+/// Lance's folder of manifests.
+const VERSIONS: &str = "_versions";
 
 /// The tables of one schema.
 #[derive(Debug)]
@@ -89,12 +94,22 @@ impl SchemaState {
     }
 }
 
+/// The newest version of a table, as far as it is known.
+#[derive(Default)]
+struct Latest {
+    dataset: Option<Arc<Dataset>>,
+    /// When the folder of versions had last changed as it was looked through: while it has not changed since, there is no later version.
+    unchanged_since: Option<SystemTime>,
+}
+
+/// The clock of a file system ticks every few milliseconds: a change within the same tick as another is not seen.
+const CLOCK_TICK: Duration = Duration::from_millis(100);
+
 /// One table: where it is, its newest known version, and the right to write it.
-#[derive(Debug)]
 pub(crate) struct TableState {
     pub(crate) name: String,
     pub(crate) directory: PathBuf,
-    latest: Mutex<Option<Arc<Dataset>>>,
+    latest: Mutex<Latest>,
     /// Held during a write: writes of one table queue here instead of conflicting at the commit.
     pub(crate) writer: Mutex<StoredKeys>,
     dropped: AtomicBool,
@@ -103,6 +118,12 @@ pub(crate) struct TableState {
     pub(crate) heat: Heat,
     /// Of the columns that the table numbers; read when first needed.
     pub(crate) counters: std::sync::Mutex<Option<Counters>>,
+}
+
+impl fmt::Debug for TableState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TableState({})", self.directory.display())
+    }
 }
 
 impl TableState {
@@ -119,15 +140,21 @@ impl TableState {
         }
     }
 
-    /// The newest version. Another program may write to the dataset too, so the version is checked every time.
+    /// The newest version. Another program may write to the dataset too, so that the folder of versions is looked at every time.
     pub(crate) async fn snapshot(&self, storage: &Storage) -> Result<Arc<Dataset>> {
         let mut latest = self.latest.lock().await;
         self.check_exists()?;
-        let dataset = match latest.as_ref() {
+        let now = SystemTime::now();
+        let changed = std::fs::metadata(self.directory.join(VERSIONS)).and_then(|folder| folder.modified()).ok();
+        if let Some(known) = latest.dataset.as_ref().filter(|_| changed.is_some() && latest.unchanged_since == changed) {
+            return Ok(known.clone());
+        }
+        let dataset = match latest.dataset.as_ref() {
             None => Arc::new(storage.open_dataset(&self.name, &self.directory).await?),
             Some(known) => self.refresh(known).await?,
         };
-        *latest = Some(dataset.clone());
+        let is_settled = |changed: &SystemTime| now.duration_since(*changed).is_ok_and(|age| age > CLOCK_TICK);
+        *latest = Latest { dataset: Some(dataset.clone()), unchanged_since: changed.filter(is_settled) };
         Ok(dataset)
     }
 
@@ -143,7 +170,7 @@ impl TableState {
 
     /// Publishes the version that a write of ours made.
     pub(crate) async fn publish(&self, dataset: Arc<Dataset>) {
-        *self.latest.lock().await = Some(dataset);
+        *self.latest.lock().await = Latest { dataset: Some(dataset), unchanged_since: None };
     }
 
     /// Gives the memory of its rows back; false while they are being searched.

@@ -1,5 +1,6 @@
 //! One version of one table, as a statement sees it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -23,7 +24,7 @@ use crate::{Error, Result, TableDefinition};
 
 /// A table at one version: reads of one statement see the same rows whatever others write. Writes go to the newest
 /// version. Cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Table {
     pub(crate) schema_state: Arc<SchemaState>,
     pub(crate) state: Arc<TableState>,
@@ -33,6 +34,13 @@ pub struct Table {
     provider: Arc<LanceTableProvider>,
     /// As queries see it.
     query_schema: SchemaRef,
+}
+
+/// Plans are printed with their tables, whose rows may be in memory.
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Table({}.{}@{})", self.schema_state.name, self.state.name, self.dataset.version().version)
+    }
 }
 
 impl Table {
@@ -62,6 +70,15 @@ impl Table {
     /// [`Error::UnknownTable`] when it was dropped, [`Error::Storage`].
     pub async fn latest(&self) -> Result<Self> {
         Self::open(&self.schema_state, &self.state).await
+    }
+
+    /// Whether a statement that begins now would read this version under this name.
+    ///
+    /// # Errors
+    /// [`Error::Storage`].
+    pub async fn is_latest(&self) -> Result<bool> {
+        let is_known = self.schema_state.find(self.name()).is_ok_and(|state| Arc::ptr_eq(&state, &self.state));
+        Ok(is_known && self.state.snapshot(&self.schema_state.storage).await?.version().version == self.version())
     }
 
     #[must_use]

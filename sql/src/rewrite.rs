@@ -9,7 +9,7 @@ use crate::ast::{
 use crate::depth::{DEPTH_MAX, balance};
 use crate::error::{Error, Result};
 
-/// Changes every cast of a string or parameter to `vector` into a call of `vector_in` (Arrow cannot cast text to a vector),
+/// Changes every cast to a type of ours into a call of the function that reads it (`'[1,2]'::vector` into `vector_in('[1,2]')`),
 /// balances long chains of AND and OR, and refuses queries that write and expressions that are too deep.
 pub(crate) fn rewrite(node: &mut impl VisitMut) -> Result<()> {
     match node.visit(&mut Rewriter { depth: 0 }) {
@@ -74,7 +74,7 @@ impl VisitorMut for Rewriter {
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         self.depth -= 1;
-        if let Some(call) = vector_in_call(expr) {
+        if let Some(call) = input_call(expr) {
             *expr = call;
         }
         ControlFlow::Continue(())
@@ -103,21 +103,36 @@ fn writing_body(body: &SetExpr) -> Option<&'static str> {
     }
 }
 
-/// `vector_in('[1,2]')` for `'[1,2]'::vector`, `vector_in($1, 384)` for `CAST($1 AS vector(384))`; `None` for anything else.
+/// The call that a cast to a type of ours means, since Arrow has no such cast: `vector_in('[1,2]')` for `'[1,2]'::vector`, `vector_in($1, 384)`
+/// for `CAST($1 AS vector(384))`, `json_in(x)` for `x::json`. `None` for any other cast.
 ///
-/// Casts of columns, arrays and NULL stay casts: these Arrow can do.
-fn vector_in_call(expr: &Expr) -> Option<Expr> {
+/// Casts of columns, arrays and NULL to `vector` stay casts: these Arrow can do.
+fn input_call(expr: &Expr) -> Option<Expr> {
     let Expr::Cast { kind: CastKind::Cast | CastKind::DoubleColon, expr: inner, data_type, .. } = expr else { return None };
-    let dimension = vector_dimension(data_type)?;
-    let text = text_or_parameter(inner)?;
-    let dimension = dimension.map(|dimension| Expr::value(Value::Number(dimension, false)));
-    Some(call("vector_in", std::iter::once(text.clone()).chain(dimension)))
+    let function = match data_type {
+        DataType::JSON => "json_in",
+        DataType::JSONB => "jsonb_in",
+        DataType::Uuid => "uuid_in",
+        // Arrow would take the characters of `'\x01'` for bytes; a parameter comes as bytes.
+        DataType::Bytea if text_or_parameter(inner).is_some_and(|operand| !is_parameter(operand)) => "bytea_in",
+        _ => return vector_input_call(inner, data_type),
+    };
+    Some(call(function, std::iter::once(inner.as_ref().clone())))
 }
 
-/// `Some(Some("384"))` for `vector(384)`, `Some(None)` for `vector`, `None` for another type.
-fn vector_dimension(data_type: &DataType) -> Option<Option<String>> {
+fn vector_input_call(inner: &Expr, data_type: &DataType) -> Option<Expr> {
+    let (function, argument, dimension) = match vector_dimension(data_type, "vector") {
+        Some(dimension) => ("vector_in", text_or_parameter(inner)?, dimension),
+        None => ("halfvec_in", inner, vector_dimension(data_type, "halfvec")?),
+    };
+    let dimension = dimension.map(|dimension| Expr::value(Value::Number(dimension, false)));
+    Some(call(function, std::iter::once(argument.clone()).chain(dimension)))
+}
+
+/// `Some(Some("384"))` for `vector(384)`, `Some(None)` for `vector`, `None` for a type of another name.
+fn vector_dimension(data_type: &DataType, name_of_type: &str) -> Option<Option<String>> {
     let DataType::Custom(name, modifiers) = data_type else { return None };
-    let is_vector = name.0.last()?.as_ident()?.value.eq_ignore_ascii_case("vector");
+    let is_vector = name.0.last()?.as_ident()?.value.eq_ignore_ascii_case(name_of_type);
     match modifiers.as_slice() {
         [] if is_vector => Some(None),
         [dimension] if is_vector && dimension.parse::<u32>().is_ok() => Some(Some(dimension.clone())),
@@ -136,6 +151,10 @@ fn text_or_parameter(expr: &Expr) -> Option<&Expr> {
         },
         _ => None,
     }
+}
+
+fn is_parameter(expr: &Expr) -> bool {
+    matches!(expr, Expr::Value(value) if matches!(value.value, Value::Placeholder(_)))
 }
 
 fn call(function: &str, arguments: impl Iterator<Item = Expr>) -> Expr {

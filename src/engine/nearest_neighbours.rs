@@ -7,14 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arrow::array::{Array, AsArray};
-use arrow::datatypes::Float32Type;
+use arrow::datatypes::{DataType, Float32Type};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::Result;
+use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, Sort, SortExpr, TableScan};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
-use rolloutdb_catalogs::{Metric, NearestRows, Table};
+use rolloutdb_catalogs::{Metric, NearestRows, QueryVector, Table};
 use rolloutdb_udfs::vector::parse_vector;
 
 /// For more rows than this a sort of all is no slower.
@@ -121,7 +122,7 @@ fn with_scan(sort: Sort, scan: TableScan) -> Result<Sort> {
 /// A distance from a column of vectors to a constant.
 struct Distance {
     column: String,
-    query: Vec<f32>,
+    query: QueryVector,
     metric: Metric,
 }
 
@@ -155,7 +156,16 @@ impl Distance {
             [Expr::Column(column), query] | [query, Expr::Column(column)] => (column, query),
             _ => return None,
         };
-        Some(Self { column: column.name.clone(), query: constant_vector(query)?, metric })
+        Some(Self { column: column.name.clone(), query: query_vector(query)?, metric })
+    }
+}
+
+fn query_vector(expression: &Expr) -> Option<QueryVector> {
+    match expression {
+        Expr::Placeholder(Placeholder { id, field: Some(field) }) if matches!(field.data_type(), DataType::FixedSizeList(..)) => {
+            Some(QueryVector::Parameter(id.clone()))
+        }
+        constant => constant_vector(constant).map(QueryVector::Constant),
     }
 }
 

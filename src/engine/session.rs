@@ -1,7 +1,7 @@
 //! One client's session: its settings, its notices, and statements from text to rows.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::{DataType, SchemaRef};
@@ -10,7 +10,8 @@ use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{SessionConfig, SessionContext};
-use futures::TryStreamExt;
+use futures::future::BoxFuture;
+use futures::{FutureExt, TryStreamExt};
 use rolloutdb_sql::Statement;
 
 use super::apply::extract::ExtractModelCalls;
@@ -19,6 +20,7 @@ use super::correlated::DistinctSubqueryColumns;
 use super::database::Database;
 use super::nearest_neighbours::{EF_SEARCH, NearestNeighbours};
 use super::planning::RolloutQueryPlanner;
+use super::prepared::PreparedStatement;
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
 use super::three_valued_in::ThreeValuedIn;
@@ -39,6 +41,8 @@ struct Inner {
     context: SessionContext,
     notices: Notices,
     settings: Mutex<BTreeMap<String, String>>,
+    /// Counts changes of settings: plans that are kept were made for one of them.
+    settings_epoch: AtomicU64,
     /// `hnsw.ef_search`, which a planner rule reads.
     ef_search: Arc<AtomicUsize>,
     transaction: Mutex<TransactionStatus>,
@@ -108,7 +112,7 @@ impl Session {
             .with_analyzer_rules(analyzer_rules)
             .with_optimizer_rule(Arc::new(NearestNeighbours { ef_search: Arc::clone(&ef_search) }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
-            .with_type_planner(Arc::new(rolloutdb_udfs::vector::VectorTypePlanner))
+            .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
         let context = SessionContext::new_with_state(state);
@@ -118,6 +122,7 @@ impl Session {
             context,
             notices: Notices::default(),
             settings: Mutex::default(),
+            settings_epoch: AtomicU64::new(0),
             ef_search,
             transaction: Mutex::new(TransactionStatus::Idle),
             has_written: AtomicBool::new(false),
@@ -156,12 +161,37 @@ impl Session {
 
     /// Runs one statement with values for its `$1 ...`.
     pub async fn execute(&self, statement: &Statement, parameters: Vec<ScalarValue>) -> Result<Response> {
+        self.execute_with(statement, statement::execute(self, statement, &parameters).boxed()).await
+    }
+
+    /// A statement that runs often: what its runs have in common is done once.
+    ///
+    /// # Errors
+    /// As [`Self::describe`].
+    pub async fn prepare(&self, statement: Statement) -> Result<PreparedStatement> {
+        let description = self.describe(&statement).await?;
+        Ok(PreparedStatement::new(statement, description))
+    }
+
+    /// As [`Self::execute`].
+    pub async fn execute_prepared(&self, prepared: &PreparedStatement, parameters: Vec<ScalarValue>) -> Result<Response> {
+        let statement = &prepared.statement;
+        let run = async {
+            match prepared.run(self, &parameters).await? {
+                Some(stream) => Ok(Response::Rows { stream, tag: statement.tag().to_owned() }),
+                None => statement::execute(self, statement, &parameters).await,
+            }
+        };
+        self.execute_with(statement, run.boxed()).await
+    }
+
+    /// `run` is boxed: the futures of all statements within each other are more than the compiler lays out.
+    async fn execute_with(&self, statement: &Statement, run: BoxFuture<'_, Result<Response>>) -> Result<Response> {
         if self.transaction_status() == TransactionStatus::Failed && !matches!(statement, Statement::Rollback | Statement::Commit) {
             return Err(Error::TransactionAborted);
         }
         let unfinished = Unfinished { session: self, statement };
-        // Boxed: the futures of all statements within each other are more than the compiler lays out.
-        let result = Box::pin(statement::execute(self, statement, &parameters)).await.map(|response| self.watched(response));
+        let result = run.await.map(|response| self.watched(response));
         std::mem::forget(unfinished);
         if statement::writes(statement) && (result.is_ok() || statement::commits_in_parts(statement)) {
             self.inner.has_written.store(true, Ordering::Relaxed);
@@ -231,6 +261,15 @@ impl Session {
 
     pub(super) fn set_ef_search(&self, value: usize) {
         self.inner.ef_search.store(value, Ordering::Relaxed);
+    }
+
+    pub(super) fn settings_epoch(&self) -> u64 {
+        self.inner.settings_epoch.load(Ordering::Acquire)
+    }
+
+    /// Called when a setting has changed.
+    pub(super) fn settings_changed(&self) {
+        self.inner.settings_epoch.fetch_add(1, Ordering::Release);
     }
 
     pub(super) fn setting(&self, name: &str) -> Option<String> {

@@ -1,12 +1,11 @@
 //! Types between SQL text and Arrow, where DataFusion's own coercions are wrong or missing.
 
-use std::sync::Arc;
-
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::DFSchema;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr, ExprSchemable, cast, lit};
+use rolloutdb_udfs::TextType;
 
 use crate::error::{Error, Result};
 
@@ -25,10 +24,16 @@ pub fn sql_type_name(data_type: &DataType) -> String {
         DataType::Timestamp(_, None) => "timestamp".to_owned(),
         DataType::Timestamp(_, Some(_)) => "timestamptz".to_owned(),
         DataType::Decimal128(precision, scale) => format!("numeric({precision},{scale})"),
+        DataType::FixedSizeList(item, width) if *item.data_type() == DataType::Float16 => format!("halfvec({width})"),
         DataType::FixedSizeList(_, width) => format!("vector({width})"),
         DataType::List(item) => format!("{}[]", sql_type_name(item.data_type())),
         other => other.to_string(),
     }
+}
+
+/// The same of a field, which also says whether its text is `json`, `jsonb` or `uuid`.
+pub fn sql_type_of(field: &Field) -> String {
+    TextType::of(field).map_or_else(|| sql_type_name(field.data_type()), |text_type| text_type.name().to_owned())
 }
 
 /// `value` as a value of the column, as an assignment in PostgreSQL: text becomes a vector, numbers become each other; nothing becomes a list
@@ -37,25 +42,46 @@ pub fn sql_type_name(data_type: &DataType) -> String {
 /// # Errors
 /// [`Error::WrongType`] naming the column.
 pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Field) -> Result<Expr> {
-    let found = value.get_type(schema)?;
+    let (_, found_field) = value.to_field(schema)?;
+    let found = found_field.data_type().clone();
     let target = column.data_type();
+    if let Some(text_type) = TextType::of(column) {
+        return match &found {
+            DataType::Null => Ok(cast(value, target.clone())),
+            _ if TextType::of(&found_field) == Some(text_type) => Ok(value),
+            found if is_text(found) => call(state, text_type.input_function(), vec![value]),
+            found => Err(wrong(column, found)),
+        };
+    }
     match (&found, target) {
         (found, target) if found == target => Ok(value),
         (DataType::Null, _) => Ok(cast(value, target.clone())),
-        (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, DataType::FixedSizeList(_, width)) => {
-            let function = state.scalar_functions().get("vector_in").cloned();
-            let function = function.ok_or_else(|| Error::Internal("vector_in is not registered".to_owned()))?;
-            Ok(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::clone(&function), vec![value, lit(i64::from(*width))])))
+        (found, DataType::FixedSizeList(item, width)) if *item.data_type() == DataType::Float16 && (is_text(found) || is_list(found)) => {
+            call(state, "halfvec_in", vec![value, lit(i64::from(*width))])
         }
+        (found, DataType::FixedSizeList(_, width)) if is_text(found) => call(state, "vector_in", vec![value, lit(i64::from(*width))]),
+        // Arrow would take the characters for the bytes.
+        (found, DataType::Binary) if is_text(found) => call(state, "bytea_in", vec![value]),
         (DataType::FixedSizeList(_, found_width), DataType::FixedSizeList(_, width)) if found_width != width => Err(wrong(column, &found)),
         (found, DataType::List(_) | DataType::FixedSizeList(..)) if !is_list(found) => Err(wrong(column, found)),
         (found, target) if is_list(found) && !is_list(target) => Err(wrong(column, found)),
-        (DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View, target) if target.is_numeric() || *target == DataType::Boolean => {
+        (found, target) if is_text(found) && (target.is_numeric() || *target == DataType::Boolean) => {
             // A quoted constant takes the column's type, as in PostgreSQL; a text column does not.
-            if matches!(value, Expr::Literal(..)) { Ok(cast(value, target.clone())) } else { Err(wrong(column, &found)) }
+            if matches!(value, Expr::Literal(..)) { Ok(cast(value, target.clone())) } else { Err(wrong(column, found)) }
         }
         _ => Ok(cast(value, target.clone())),
     }
+}
+
+/// A call of one of our functions that read text.
+fn call(state: &SessionState, function: &str, arguments: Vec<Expr>) -> Result<Expr> {
+    let function =
+        state.scalar_functions().get(function).cloned().ok_or_else(|| Error::Internal(format!("{function} is not registered")))?;
+    Ok(Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments)))
+}
+
+fn is_text(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
 fn is_list(data_type: &DataType) -> bool {
@@ -63,9 +89,5 @@ fn is_list(data_type: &DataType) -> bool {
 }
 
 fn wrong(column: &Field, found: &DataType) -> Error {
-    Error::WrongType {
-        what: format!("value for column {}", column.name()),
-        found: sql_type_name(found),
-        expected: sql_type_name(column.data_type()),
-    }
+    Error::WrongType { what: format!("value for column {}", column.name()), found: sql_type_name(found), expected: sql_type_of(column) }
 }

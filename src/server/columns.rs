@@ -14,6 +14,7 @@ use datafusion::arrow::error::ArrowError;
 use pgwire::api::Type;
 use pgwire::api::results::{DataRowEncoder, FieldFormat, FieldInfo};
 use pgwire::error::PgWireResult;
+use rolloutdb_udfs::TextType;
 
 use super::response::client_error;
 use super::{json, numeric, vector};
@@ -42,7 +43,10 @@ enum Conversion {
 impl WireColumn {
     pub(super) fn new(field: &Field, format: FieldFormat) -> Self {
         let plain = plain_type(field.data_type());
-        let (pg_type, conversion) = presentation(&plain);
+        let (pg_type, conversion) = match TextType::of(field) {
+            Some(text_type) => (text_wire_type(text_type), Conversion::Cast(DataType::Utf8)),
+            None => presentation(&plain),
+        };
         let size = type_size(&pg_type);
         let field = FieldInfo::new(field.name().clone(), None, None, pg_type, format).with_type_size(size);
         Self { field, plain, conversion }
@@ -102,7 +106,23 @@ impl PreparedColumn {
                 let text = instant_text(self.values.as_primitive::<TimestampMicrosecondType>(), row, zone.is_some());
                 self.encode_raw(text.unwrap_or_else(|| "infinity".to_string()).as_bytes(), encoder)
             }
+            DataType::Utf8 if matches!(*self.field.datatype(), Type::JSON | Type::JSONB | Type::UUID) => {
+                self.encode_text_type(self.values.as_string::<i32>().value(row), encoder)
+            }
             _ => encode_value(encoder, &self.values, row, &self.arrow_field, &self.field),
+        }
+    }
+
+    /// The binary form of jsonb has a version before its text, that of a uuid is its sixteen bytes.
+    fn encode_text_type(&self, text: &str, encoder: &mut DataRowEncoder) -> PgWireResult<()> {
+        match (self.field.format(), self.field.datatype()) {
+            (FieldFormat::Binary, &Type::JSONB) => self.encode_raw(&[&[1], text.as_bytes()].concat(), encoder),
+            (FieldFormat::Binary, &Type::UUID) => {
+                let hexadecimal = text.replace('-', "");
+                let bytes = rolloutdb_udfs::parse_bytea(&format!("\\x{hexadecimal}"));
+                self.encode_raw(&bytes.map_err(|error| client_error("22P02", error.to_string()))?, encoder)
+            }
+            _ => self.encode_raw(text.as_bytes(), encoder),
         }
     }
 
@@ -144,6 +164,14 @@ pub(super) fn plain_type(data_type: &DataType) -> DataType {
         }
         DataType::List(element) => DataType::List(with_type(element, plain_type(element.data_type()))),
         other => other.clone(),
+    }
+}
+
+fn text_wire_type(text_type: TextType) -> Type {
+    match text_type {
+        TextType::Json => Type::JSON,
+        TextType::Jsonb => Type::JSONB,
+        TextType::Uuid => Type::UUID,
     }
 }
 
@@ -221,7 +249,7 @@ fn type_size(pg_type: &Type) -> i16 {
         Type::INT2 => 2,
         Type::INT4 | Type::FLOAT4 | Type::DATE => 4,
         Type::INT8 | Type::FLOAT8 | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ => 8,
-        Type::INTERVAL => 16,
+        Type::INTERVAL | Type::UUID => 16,
         _ => -1,
     }
 }

@@ -23,33 +23,35 @@ use pgwire::messages::extendedquery::{
     TARGET_TYPE_BYTE_STATEMENT,
 };
 use pgwire::messages::response::{CommandComplete, EmptyQueryResponse, TransactionStatus as WireStatus};
-use rolloutdb_sql::Statement;
 
 use super::columns::WireColumn;
 use super::connection::Connection;
-use super::deallocate::Deallocation;
 use super::parameters::{decode, parameter_type};
 use super::response::{client_error, wire_error};
 use super::rows::{WireRows, completion_tag, wire_columns};
 use super::running::{Outbox, Running, Sent};
 use super::simple::parse;
-use crate::engine::{Description, Response, Session};
+use crate::engine::{PreparedStatement, Response, Session};
 
-/// A statement after `Parse`.
-pub(super) struct Prepared {
-    /// `None`: a text without a statement.
-    statement: Option<Statement>,
-    description: Description,
-}
+/// A statement after `Parse`; `None`: a text without a statement.
+pub(super) struct Prepared(Option<PreparedStatement>);
 
 impl Prepared {
+    fn columns(&self) -> SchemaRef {
+        self.0.as_ref().map_or_else(|| Arc::new(Schema::empty()), |prepared| Arc::clone(&prepared.description().columns))
+    }
+
+    fn parameters(&self) -> &[Option<DataType>] {
+        self.0.as_ref().map_or(&[], |prepared| &prepared.description().parameters)
+    }
+
     fn returns_rows(&self) -> bool {
-        !self.description.columns.fields().is_empty()
+        !self.columns().fields().is_empty()
     }
 
     /// Whether a column's type depends on the type of a parameter, as in `SELECT $1`.
     fn has_untyped_columns(&self) -> bool {
-        self.description.columns.fields().iter().any(|field| *field.data_type() == DataType::Null)
+        self.columns().fields().iter().any(|field| *field.data_type() == DataType::Null)
     }
 }
 
@@ -97,7 +99,7 @@ impl ExtendedQueryHandler for Connection {
         {
             return Err(client_error("42P03", format!("portal \"{portal}\" already exists")));
         }
-        check_counts(&message, &statement.statement.description).inspect_err(|_| self.session.fail_transaction())?;
+        check_counts(&message, &statement.statement).inspect_err(|_| self.session.fail_transaction())?;
         client.portal_store().put_portal(Arc::new(Portal::try_new(&message, statement)?));
         client.put(PgWireBackendMessage::BindComplete(BindComplete::new())).await
     }
@@ -169,7 +171,7 @@ impl ExtendedQueryHandler for Connection {
     {
         let prepared = &target.statement;
         let declared = |index: usize| target.parameter_types.get(index).and_then(Option::as_ref);
-        let inferred = prepared.description.parameters.iter().enumerate();
+        let inferred = prepared.parameters().iter().enumerate();
         let parameters = inferred.map(|(index, inferred)| parameter_type(declared(index), inferred.as_ref())).collect();
         Ok(DescribeStatementResponse::new(parameters, described_fields(prepared, &Format::UnifiedText)))
     }
@@ -211,14 +213,14 @@ enum Started {
 impl Connection {
     async fn run_portal(&self, client: &mut impl Outbox, portal: &Portal<Arc<Prepared>>, max_rows: usize) -> PgWireResult<()> {
         let mut running = self.running(client).await;
-        let Some(statement) = &portal.statement.statement.statement else {
+        let Some(statement) = &portal.statement.statement.0 else {
             return running.client.put(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new())).await;
         };
         // Taken out of the portal, so that an error or an interruption leaves it finished and the stream dropped.
         let before = std::mem::replace(&mut *portal.state.lock().await, PortalExecutionState::Finished);
         let started = match before {
             PortalExecutionState::Initial => {
-                let described = portal.statement.statement.returns_rows().then_some(&portal.statement.statement.description.columns);
+                let described = portal.statement.statement.returns_rows().then_some(&statement.description().columns);
                 self.start(&mut running, statement, portal, described).await?
             }
             PortalExecutionState::Suspended(rows) => Started::Rows(rows),
@@ -245,7 +247,7 @@ impl Connection {
     /// Only a query can have such columns, so nothing is changed if `Execute` never comes.
     async fn start_for_description(&self, client: &mut impl Outbox, portal: &Portal<Arc<Prepared>>) -> PgWireResult<Vec<FieldInfo>> {
         let mut running = self.running(client).await;
-        let Some(statement) = &portal.statement.statement.statement else { return Ok(Vec::new()) };
+        let Some(statement) = &portal.statement.statement.0 else { return Ok(Vec::new()) };
         match self.start(&mut running, statement, portal, None).await? {
             Started::Done(_) => Ok(Vec::new()),
             Started::Rows(rows) => {
@@ -259,11 +261,13 @@ impl Connection {
     async fn start<O: Outbox>(
         &self,
         running: &mut Running<'_, O>,
-        statement: &Statement,
+        prepared: &PreparedStatement,
         portal: &Portal<Arc<Prepared>>,
         described: Option<&SchemaRef>,
     ) -> PgWireResult<Started> {
-        let response = self.execute(running, statement, bound_parameters(portal)?).await?;
+        let parameters = bound_parameters(portal)?;
+        let statement = prepared.statement();
+        let response = self.execute(running, statement, self.session.execute_prepared(prepared, parameters)).await?;
         Ok(match response {
             Response::Done { tag } => Started::Done(tag),
             Response::Rows { stream, tag } => {
@@ -277,17 +281,17 @@ impl Connection {
 }
 
 fn bound_parameters(portal: &Portal<Arc<Prepared>>) -> PgWireResult<Vec<ScalarValue>> {
-    let inferred = &portal.statement.statement.description.parameters;
+    let inferred = portal.statement.statement.parameters();
     decode(&portal.parameters, &portal.parameter_format, &portal.statement.parameter_types, inferred)
 }
 
 fn described_fields(prepared: &Prepared, format: &Format) -> Vec<FieldInfo> {
-    wire_columns(&prepared.description.columns, format).iter().map(WireColumn::field).cloned().collect()
+    wire_columns(&prepared.columns(), format).iter().map(WireColumn::field).cloned().collect()
 }
 
 /// `Bind` must give every parameter, and format codes for none, all or each: the protocol library indexes them unchecked.
-fn check_counts(message: &Bind, description: &Description) -> PgWireResult<()> {
-    let (found, expected) = (message.parameters.len(), description.parameters.len());
+fn check_counts(message: &Bind, prepared: &Prepared) -> PgWireResult<()> {
+    let (found, expected) = (message.parameters.len(), prepared.parameters().len());
     if found != expected {
         return Err(client_error("08P01", format!("bind message supplies {found} parameters, but the statement has {expected}")));
     }
@@ -295,7 +299,7 @@ fn check_counts(message: &Bind, description: &Description) -> PgWireResult<()> {
     if !fits(&message.parameter_format_codes, expected) {
         return Err(client_error("08P01", format!("bind message has the wrong number of parameter formats for {expected} parameters")));
     }
-    let columns = description.columns.fields().len();
+    let columns = prepared.columns().fields().len();
     if !fits(&message.result_column_format_codes, columns) {
         return Err(client_error("08P01", format!("bind message has the wrong number of result formats for {columns} columns")));
     }
@@ -309,10 +313,6 @@ fn unknown(kind: &str, name: &str, code: &str) -> PgWireError {
 /// The unnamed statement and portal have a name inside the protocol library only.
 fn shown(name: &str) -> &str {
     if name == DEFAULT_NAME { "" } else { name }
-}
-
-fn without_rows() -> Description {
-    Description { columns: Arc::new(Schema::empty()), parameters: Vec::new() }
 }
 
 /// Turns the text of `Parse` into a statement that knows its columns and parameters.
@@ -331,18 +331,14 @@ impl QueryParser for Preparer {
             return Err(client_error("42601", "cannot insert multiple commands into a prepared statement".to_string()));
         }
         let Some(statement) = statements.pop() else {
-            return Ok(Arc::new(Prepared { statement: None, description: without_rows() }));
+            return Ok(Arc::new(Prepared(None)));
         };
-        let description = match Deallocation::of(&statement) {
-            Some(_) => without_rows(),
-            None => self.0.describe(&statement).await.map_err(wire_error)?,
-        };
-        Ok(Arc::new(Prepared { statement: Some(statement), description }))
+        Ok(Arc::new(Prepared(Some(self.0.prepare(statement).await.map_err(wire_error)?))))
     }
 
     /// Not used: [`ExtendedQueryHandler::do_describe_statement`] knows the declared types too.
     fn get_parameter_types(&self, prepared: &Self::Statement) -> PgWireResult<Vec<Type>> {
-        Ok(prepared.description.parameters.iter().map(|inferred| parameter_type(None, inferred.as_ref())).collect())
+        Ok(prepared.parameters().iter().map(|inferred| parameter_type(None, inferred.as_ref())).collect())
     }
 
     fn get_result_schema(&self, prepared: &Self::Statement, format: Option<&Format>) -> PgWireResult<Vec<FieldInfo>> {

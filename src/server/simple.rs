@@ -3,7 +3,6 @@
 use std::fmt::Debug;
 
 use async_trait::async_trait;
-use datafusion::common::ScalarValue;
 use futures::Sink;
 use pgwire::api::portal::Format;
 use pgwire::api::query::{SimpleQueryHandler, send_ready_for_query};
@@ -24,6 +23,7 @@ use super::response::{parse_error, wire_error};
 use super::rows::{WireRows, completion_tag};
 use super::running::{Outbox, Running, Sent};
 use crate::engine::{Response, Session};
+use crate::error::Result;
 
 #[async_trait]
 impl SimpleQueryHandler for Connection {
@@ -72,7 +72,7 @@ impl Connection {
     }
 
     async fn run_statement<O: Outbox>(&self, running: &mut Running<'_, O>, statement: &Statement) -> PgWireResult<()> {
-        let response = self.execute(running, statement, Vec::new()).await?;
+        let response = self.execute(running, statement, self.session.execute(statement, Vec::new())).await?;
         let tag = match response {
             Response::Done { tag } => tag,
             Response::Rows { stream, tag } => {
@@ -88,17 +88,17 @@ impl Connection {
         running.client.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag))).await
     }
 
-    /// Runs a statement in the session; what concerns prepared statements is done here.
+    /// Waits for the session to run a statement; what concerns prepared statements is done here.
     pub(super) async fn execute<O: Outbox>(
         &self,
         running: &mut Running<'_, O>,
         statement: &Statement,
-        parameters: Vec<ScalarValue>,
+        run: impl Future<Output = Result<Response>> + Send,
     ) -> PgWireResult<Response> {
         if let Some(deallocation) = Deallocation::of(statement) {
             return Ok(Response::Done { tag: self.prepared.release(&deallocation)?.to_string() });
         }
-        let response = running.wait(self.session.execute(statement, parameters)).await?.map_err(wire_error)?;
+        let response = running.wait(run).await?.map_err(wire_error)?;
         if matches!(statement, Statement::Discard) {
             self.prepared.release(&Deallocation::All)?;
         }

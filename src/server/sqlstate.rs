@@ -82,9 +82,11 @@ fn sql_state(error: &rolloutdb_sql::Error) -> &'static str {
 fn udf_state(error: &rolloutdb_udfs::Error) -> &'static str {
     use rolloutdb_udfs::Error;
     match error {
-        Error::Argument { .. } | Error::UnknownArgument { .. } | Error::NotConstant { .. } | Error::VectorType { .. } => "22023",
+        Error::Argument { .. } | Error::UnknownArgument { .. } | Error::NotConstant { .. } => "22023",
+        Error::VectorType { .. } | Error::JsonKind { .. } => "22023",
         Error::ArgumentType { .. } | Error::Dimensions { .. } | Error::Width { .. } => "42804",
-        Error::VectorText { .. } => "22P02",
+        Error::VectorText { .. } | Error::JsonText { .. } | Error::UuidText { .. } | Error::ByteaText { .. } => "22P02",
+        Error::HalfRange { .. } => "22003",
         Error::NullElement { .. } => "22004",
         Error::NoOperator { .. } | Error::ArgumentCount { .. } => "42883",
         Error::ModelResult { .. } => "XX000",
@@ -211,10 +213,12 @@ fn arrow_state(error: &ArrowError) -> &'static str {
     match error {
         ArrowError::DivideByZero => "22012",
         ArrowError::CastError(text) => cast_state(text),
+        ArrowError::ParseError(text) if text.contains("timestamp") => "22007",
         ArrowError::ParseError(_) | ArrowError::JsonError(_) | ArrowError::CsvError(_) => "22P02",
         ArrowError::ArithmeticOverflow(_) => "22003",
         ArrowError::MemoryError(_) => "53200",
         ArrowError::NotYetImplemented(_) => "0A000",
+        ArrowError::InvalidArgumentError(text) if text.contains("to store in a Decimal") => "22003",
         ArrowError::InvalidArgumentError(_) => "42804",
         ArrowError::IoError(_, error) => io_state(error),
         ArrowError::ParquetError(_) => "XX001",
@@ -227,6 +231,8 @@ fn cast_state(text: &str) -> &'static str {
     let text = text.to_ascii_lowercase();
     if text.contains("overflow") || text.contains("can't cast value") {
         "22003"
+    } else if text.contains("cannot cast string") && (text.contains("to value of date") || text.contains("to value of time")) {
+        "22007"
     } else if text.contains("cannot cast string") || text.contains("parse") {
         "22P02"
     } else {

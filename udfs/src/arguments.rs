@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, ListArray, StringArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::cast::{as_float64_array, as_int64_array, as_list_array, as_string_array};
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
@@ -18,6 +18,7 @@ use crate::function::{Interface, is_text};
 pub(crate) struct Arguments<'a> {
     pub interface: &'static Interface,
     values: &'a [ColumnarValue],
+    fields: &'a [FieldRef],
     return_type: &'a DataType,
     num_rows: usize,
 }
@@ -38,7 +39,7 @@ pub(crate) enum TextsColumn {
 
 impl<'a> Arguments<'a> {
     pub fn new(interface: &'static Interface, args: &'a ScalarFunctionArgs, num_rows: usize) -> Self {
-        Self { interface, values: &args.args, return_type: args.return_type(), num_rows }
+        Self { interface, values: &args.args, fields: &args.arg_fields, return_type: args.return_type(), num_rows }
     }
 
     pub fn num_rows(&self) -> usize {
@@ -48,6 +49,16 @@ impl<'a> Arguments<'a> {
     /// The type that was promised when the statement was planned.
     pub fn return_type(&self) -> &DataType {
         self.return_type
+    }
+
+    /// How many arguments the call gives.
+    pub fn count(&self) -> usize {
+        self.values.len()
+    }
+
+    /// What is known of argument `index` beside its values.
+    pub fn field(&self, index: usize) -> FieldRef {
+        Arc::clone(&self.fields[index])
     }
 
     /// Whether the call gives the optional argument `index`.

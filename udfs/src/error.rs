@@ -38,6 +38,26 @@ pub enum Error {
     #[error("invalid input for type vector: \"{text}\": {reason}; expected numbers in brackets, for example [1,2,3]")]
     VectorText { text: String, reason: String },
 
+    /// A number beyond half precision (22003).
+    #[error("\"{found}\" is out of range for type halfvec, whose elements reach from -65504 to 65504")]
+    HalfRange { found: String },
+
+    /// Text that is not JSON (22P02).
+    #[error("invalid input syntax for type json: \"{text}\": {reason}")]
+    JsonText { text: String, reason: String },
+
+    /// JSON of another kind than is needed (22023).
+    #[error("cannot take the parts of a JSON {found}; expected an {expected}")]
+    JsonKind { expected: &'static str, found: &'static str },
+
+    /// Text that is not a UUID (22P02).
+    #[error("invalid input syntax for type uuid: \"{text}\": {reason}")]
+    UuidText { text: String, reason: String },
+
+    /// Text that is not bytes in PostgreSQL's forms (22P02).
+    #[error("invalid input syntax for type bytea: \"{text}\"; expected \\x and an even number of hexadecimal digits")]
+    ByteaText { text: String },
+
     /// A vector with a NULL among its elements (22004).
     #[error("a vector must not contain NULL, found one at position {position} of {width}")]
     NullElement { position: usize, width: usize },
@@ -46,9 +66,9 @@ pub enum Error {
     #[error("operator does not exist: {left} {operator} {right}; {hint}")]
     NoOperator { operator: &'static str, left: String, right: String, hint: &'static str },
 
-    /// The type `vector` without a usable width (22023).
-    #[error("vector needs one width from 1 to {max}, for example vector(384); found {found}")]
-    VectorType { found: String, max: usize },
+    /// The type `vector` or `halfvec` without a usable width (22023).
+    #[error("{name} needs one width from 1 to {max}, for example {name}(384); found {found}")]
+    VectorType { name: &'static str, found: String, max: usize },
 
     /// A model runtime that broke its own contract: our bug (XX000).
     #[error("{function}: the model returned {found}, expected {expected}; please report it")]

@@ -18,6 +18,7 @@ use datafusion::scalar::ScalarValue;
 
 use crate::Error;
 use crate::arguments::Arguments;
+use crate::text_type::TextType;
 
 /// What an argument may be, in the user's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +31,10 @@ pub(crate) enum Kind {
     Number,
     /// A vector or list of numbers, or pgvector's text form.
     Vector,
+    TextOrInteger,
+    Any,
+    /// All arguments from here on, of any type.
+    Rest,
 }
 
 #[derive(Debug)]
@@ -59,6 +64,10 @@ pub(crate) enum Returns {
     Always(DataType),
     /// From the arguments' types, and their values where those are literals.
     Computed(fn(&[DataType], &[Option<&ScalarValue>]) -> Result<DataType>),
+    /// Text of this type.
+    Text(TextType),
+    /// `jsonb` if the first argument is, else `json`.
+    Part,
 }
 
 /// A pure function: its interface, the type of its result and the kernel that computes a column of `Arguments::num_rows`.
@@ -78,6 +87,8 @@ impl Kind {
             Self::Integer => found.is_integer(),
             Self::Number => found.is_numeric(),
             Self::Vector => is_text(found) || is_vector(found),
+            Self::TextOrInteger => is_text(found) || found.is_integer(),
+            Self::Any | Self::Rest => true,
         }
     }
 
@@ -88,6 +99,8 @@ impl Kind {
             Self::Integer => "an integer",
             Self::Number => "a number",
             Self::Vector => "a vector or a list of numbers",
+            Self::TextOrInteger => "text or an integer",
+            Self::Any | Self::Rest => "any value",
         }
     }
 }
@@ -110,6 +123,7 @@ pub(crate) fn type_name(data_type: &DataType) -> String {
     match data_type {
         text if is_text(text) => "text".to_owned(),
         DataType::FixedSizeList(item, width) if item.data_type() == &DataType::Float32 => format!("vector({width})"),
+        DataType::FixedSizeList(item, width) if item.data_type() == &DataType::Float16 => format!("halfvec({width})"),
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
             format!("{}[]", type_name(item.data_type()))
         }
@@ -145,7 +159,9 @@ impl Interface {
     /// [`Error::ArgumentCount`] for too few or too many arguments, [`Error::ArgumentType`] for the first one that its
     /// parameter does not accept.
     pub fn check(&self, found: &[DataType]) -> Result<()> {
-        if !(self.required..=self.parameters.len()).contains(&found.len()) {
+        let is_variadic = self.parameters.last().is_some_and(|last| last.kind == Kind::Rest);
+        let most = if is_variadic { usize::MAX } else { self.parameters.len() };
+        if !(self.required..=most).contains(&found.len()) {
             return Err(Error::ArgumentCount { found: found.len(), syntax: self.syntax() }.into());
         }
         let wrong = self.parameters.iter().zip(found).find(|(parameter, found)| !parameter.kind.accepts(found));
@@ -181,10 +197,23 @@ impl Interface {
     }
 }
 
+impl Returns {
+    fn data_type(&self, arguments: &[DataType], literals: &[Option<&ScalarValue>]) -> Result<DataType> {
+        match self {
+            Self::Always(data_type) => Ok(data_type.clone()),
+            Self::Computed(compute) => compute(arguments, literals),
+            Self::Text(_) | Self::Part => Ok(DataType::Utf8),
+        }
+    }
+}
+
 impl Function {
     pub fn udf(&'static self) -> ScalarUDF {
         let signature = self.interface.signature(Volatility::Immutable);
-        ScalarUDF::new_from_impl(Registered { function: self, signature, documentation: self.interface.documentation() })
+        // Here json and jsonb are read alike, so each function has both of PostgreSQL's names.
+        let alias = self.interface.name.strip_prefix("json_").filter(|rest| *rest != "in").map(|rest| format!("jsonb_{rest}"));
+        let documentation = self.interface.documentation();
+        ScalarUDF::new_from_impl(Registered { function: self, signature, aliases: alias.into_iter().collect(), documentation })
     }
 }
 
@@ -193,6 +222,7 @@ impl Function {
 struct Registered {
     function: &'static Function,
     signature: Signature,
+    aliases: Vec<String>,
     documentation: Documentation,
 }
 
@@ -219,22 +249,30 @@ impl ScalarUDFImpl for Registered {
         &self.signature
     }
 
+    fn aliases(&self) -> &[String] {
+        &self.aliases
+    }
+
     fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
         self.function.interface.check(arg_types)?;
-        match &self.function.returns {
-            Returns::Always(data_type) => Ok(data_type.clone()),
-            Returns::Computed(compute) => compute(arg_types, &vec![None; arg_types.len()]),
-        }
+        self.function.returns.data_type(arg_types, &vec![None; arg_types.len()])
     }
 
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let types: Vec<_> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
         self.function.interface.check(&types)?;
-        let data_type = match &self.function.returns {
-            Returns::Always(data_type) => data_type.clone(),
-            Returns::Computed(compute) => compute(&types, args.scalar_arguments)?,
+        let text_type = match self.function.returns {
+            Returns::Text(text_type) => Some(text_type),
+            Returns::Part if args.arg_fields.first().and_then(|field| TextType::of(field)) == Some(TextType::Jsonb) => {
+                Some(TextType::Jsonb)
+            }
+            Returns::Part => Some(TextType::Json),
+            Returns::Always(_) | Returns::Computed(_) => None,
         };
-        Ok(Arc::new(Field::new(self.name(), data_type, true)))
+        Ok(Arc::new(match text_type {
+            Some(text_type) => text_type.field(self.name(), true),
+            None => Field::new(self.name(), self.function.returns.data_type(&types, args.scalar_arguments)?, true),
+        }))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {

@@ -1,37 +1,46 @@
 //! RolloutDB's functions: Arrow columns in, one Arrow column out.
 //!
 //! [`metrics`] scores answers and retrieved passages, [`vector`] is pgvector's distances and its text form, [`search`] has
-//! the scores of tree search, [`model`] calls a language model through the small trait [`model::ModelRuntime`].
+//! the scores of tree search, [`json`] reads JSON, [`model`] calls a language model through the small trait [`model::ModelRuntime`].
 //! The metrics and scores are plain Rust functions too, because rewards are computed by the same code as evaluations.
 //!
 //! A function is data (`function::Function`: name, parameters, description, example) and a kernel; its reference entry in
 //! `docs/sql.md` and the checks of its arguments come from the same data. No files, no SQL text and no models in here.
 
 mod arguments;
+mod bytea_in;
 mod error;
 mod function;
 pub mod hopworld;
+pub mod json;
 pub mod metrics;
 pub mod model;
 mod named_arguments;
 pub mod search;
 #[cfg(test)]
 mod tests;
+mod text_type;
+mod uuid_in;
 pub mod vector;
 
 use std::sync::Arc;
 
 use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
 
+pub use bytea_in::parse_bytea;
 pub use error::Error;
 pub use named_arguments::complete_named_arguments;
+pub use text_type::TextType;
 
 use model::ModelRuntime;
 
+/// In the order of the manual.
+const FUNCTIONS: &[&[&function::Function]] =
+    &[metrics::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS, json::FUNCTIONS, &[&uuid_in::FUNCTION, &bytea_in::FUNCTION]];
+
 /// The functions that need nothing but their arguments.
 pub fn scalar_functions() -> Vec<ScalarUDF> {
-    let groups = [metrics::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS];
-    groups.into_iter().flatten().map(|function| function.udf()).collect()
+    FUNCTIONS.iter().flat_map(|group| group.iter()).map(|function| function.udf()).collect()
 }
 
 /// The aggregates over metrics.
@@ -48,7 +57,7 @@ pub fn model_functions(runtime: Arc<dyn ModelRuntime>) -> Vec<ScalarUDF> {
 ///
 /// `ScalarUDF::documentation` would lack the model functions: DataFusion's wrapper round an asynchronous function drops it.
 pub fn documentation() -> Vec<(String, Documentation)> {
-    let scalars = [metrics::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS].into_iter().flatten().map(|function| &function.interface);
+    let scalars = FUNCTIONS.iter().flat_map(|group| group.iter()).map(|function| &function.interface);
     let models = [&model::embed::INTERFACE, &model::generate::INTERFACE];
     let aggregates = aggregate_functions();
     scalars

@@ -15,7 +15,7 @@ use datafusion::sql::sqlparser::{ast, dialect::PostgreSqlDialect, parser::Parser
 use expect_test::{Expect, expect};
 
 use crate::model::{EmbedKind, GenerateOptions, ModelRuntime};
-use crate::vector::{VectorOperatorPlanner, VectorTypePlanner, vector_literal};
+use crate::vector::{ColumnTypePlanner, VectorOperatorPlanner, vector_literal};
 use crate::{Error, aggregate_functions, complete_named_arguments, documentation, model_functions, scalar_functions};
 
 /// Embeds as (length, number of vowels), turned for queries; generates the prompt in reverse with its options. Notes each call.
@@ -63,7 +63,7 @@ impl ModelRuntime for Letters {
 
 fn session(runtime: Arc<dyn ModelRuntime>) -> SessionContext {
     let config = SessionConfig::new().with_target_partitions(1).set_str("datafusion.sql_parser.dialect", "PostgreSQL");
-    let state = SessionStateBuilder::new_with_default_features().with_config(config).with_type_planner(Arc::new(VectorTypePlanner));
+    let state = SessionStateBuilder::new_with_default_features().with_config(config).with_type_planner(Arc::new(ColumnTypePlanner));
     let mut state = state.build();
     state.register_expr_planner(Arc::new(VectorOperatorPlanner)).expect("a session takes planners");
     let context = SessionContext::new_with_state(state);
@@ -309,15 +309,17 @@ async fn vector_operators() {
 }
 
 #[tokio::test]
-async fn a_parameter_beside_an_operator_is_text() {
+async fn a_parameter_beside_an_operator_is_a_vector_or_its_text() {
     let context = session(Arc::new(Letters::default()));
     let plan = context.state().create_logical_plan("SELECT vector_in('[3,4]') <-> $1").await.expect("planned");
     let types = plan.get_parameter_types().expect("typed");
-    assert_eq!(types.get("$1"), Some(&Some(arrow::datatypes::DataType::Utf8)));
+    assert_eq!(types.get("$1"), Some(&Some(crate::vector::vector_type(2))));
     let frame = context.execute_logical_plan(plan).await.expect("a frame");
     let frame = frame.with_param_values(vec![ScalarValue::from("[0,0]")]).expect("bound");
     let batches = frame.collect().await.expect("rows");
     assert_eq!(array_value_to_string(batches[0].column(0), 0).expect("a number"), "5.0");
+    let plan = context.state().create_logical_plan("SELECT ARRAY[3.0, 4.0] <-> $1").await.expect("planned");
+    assert_eq!(plan.get_parameter_types().expect("typed").get("$1"), Some(&Some(arrow::datatypes::DataType::Utf8)));
 }
 
 #[tokio::test]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, UInt64Array};
 use arrow::buffer::NullBuffer;
-use arrow::compute::{interleave, take};
+use arrow::compute::{cast, interleave, take};
 use arrow::datatypes::{DataType, Field, Float32Type};
 
 use super::Bits;
 use super::simd::dot;
 use crate::Result;
-use crate::index::is_vector;
+use crate::index::{in_single_precision, is_vector};
 
 #[derive(Debug)]
 pub(crate) enum Column {
@@ -25,7 +25,7 @@ pub(crate) struct Vectors {
     pub(crate) width: usize,
     item: Arc<Field>,
     num_segments: usize,
-    /// `[rows, width]`; zeros where there is no vector.
+    /// `[rows, width]` in single precision; zeros where there is no vector.
     pub(crate) matrix: Vec<f32>,
     /// Euclidean length of each row.
     pub(crate) norms: Vec<f64>,
@@ -55,11 +55,12 @@ impl Column {
         }
     }
 
-    pub(crate) fn push_segment(&mut self, array: ArrayRef) {
+    pub(crate) fn push_segment(&mut self, array: ArrayRef) -> Result<()> {
         match self {
-            Self::Vectors(vectors) => vectors.push_segment(array.as_fixed_size_list()),
+            Self::Vectors(vectors) => vectors.push_segment(&in_single_precision(array.as_fixed_size_list())?),
             Self::Values(arrays) => arrays.push(array),
         }
+        Ok(())
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
@@ -115,7 +116,7 @@ impl Vectors {
         rows.iter().for_each(|row| values.extend_from_slice(self.vector(*row)));
         let valid: NullBuffer = rows.iter().map(|row| self.present.contains(*row)).collect();
         let width = i32::try_from(self.width).unwrap_or(i32::MAX);
-        let values = Arc::new(Float32Array::from(values));
+        let values = cast(&Float32Array::from(values), self.item.data_type())?;
         Ok(Arc::new(FixedSizeListArray::try_new(Arc::clone(&self.item), width, values, Some(valid))?))
     }
 }

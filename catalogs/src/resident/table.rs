@@ -280,7 +280,7 @@ impl ResidentTable {
             let names: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
             for ((_, id), array) in missing.iter().zip(self.read_segment(table, segment, &names).await?) {
                 if let Some(column) = self.columns.get_mut(id) {
-                    column.push_segment(array);
+                    column.push_segment(array)?;
                 }
             }
         }

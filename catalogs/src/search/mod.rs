@@ -5,4 +5,4 @@ mod scan;
 mod text;
 pub(crate) mod vector;
 
-pub use scan::NearestRows;
+pub use scan::{NearestRows, QueryVector};

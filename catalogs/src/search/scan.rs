@@ -3,11 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
-use arrow::datatypes::SchemaRef;
+use arrow::array::{Array, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::datatypes::{Float32Type, SchemaRef};
 use async_trait::async_trait;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::error::Result as DataFusionResult;
+use datafusion::common::ScalarValue;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
@@ -16,9 +17,11 @@ use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
+use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::vector::VectorSearch;
+use crate::parameters::{Parameters, has_placeholder};
 use crate::{IndexKind, Metric, Result, Table};
 
 /// The `k` rows of a table that are nearest to a vector, and are let through by the filters of the scan; all rows that these let through, if fewer have
@@ -27,17 +30,60 @@ use crate::{IndexKind, Metric, Result, Table};
 pub struct NearestRows {
     table: Table,
     column: String,
-    query: Vec<f32>,
+    query: QueryVector,
     k: usize,
     metric: Metric,
     ef_search: usize,
+    /// Where the values of placeholders come from, in the query and in the filters.
+    parameters: Parameters,
+}
+
+/// The vector that is searched for.
+#[derive(Debug, Clone)]
+pub enum QueryVector {
+    Constant(Vec<f32>),
+    /// The value of a placeholder, a vector.
+    Parameter(String),
+}
+
+impl QueryVector {
+    /// `None`: a NULL, to which no row has a distance.
+    fn value(&self, parameters: &Parameters) -> DataFusionResult<Option<Vec<f32>>> {
+        match self {
+            Self::Constant(vector) => Ok(Some(vector.clone())),
+            Self::Parameter(id) => match parameters.get(id) {
+                Some(ScalarValue::FixedSizeList(list)) if list.is_null(0) => Ok(None),
+                Some(ScalarValue::FixedSizeList(list)) => {
+                    let numbers = list.value(0);
+                    let numbers = numbers.as_primitive_opt::<Float32Type>().filter(|numbers| numbers.null_count() == 0);
+                    let numbers =
+                        numbers.ok_or_else(|| DataFusionError::Internal(format!("parameter {id} has elements without a number")))?;
+                    Ok(Some(numbers.values().to_vec()))
+                }
+                other => datafusion::common::internal_err!("parameter {id} is {other:?}, not a vector"),
+            },
+        }
+    }
 }
 
 impl NearestRows {
     /// `ef_search`: rows that a walk through an hnsw graph in memory keeps; at least k.
     #[must_use]
-    pub fn new(table: &Table, column: &str, query: Vec<f32>, k: usize, metric: Metric, ef_search: usize) -> Self {
-        Self { table: table.clone(), column: column.to_owned(), query, k, metric, ef_search }
+    pub fn new(table: &Table, column: &str, query: QueryVector, k: usize, metric: Metric, ef_search: usize) -> Self {
+        let parameters = Parameters::default();
+        Self { table: table.clone(), column: column.to_owned(), query, k, metric, ef_search, parameters }
+    }
+
+    /// The same rows, with placeholders that have these values when the plan runs.
+    #[must_use]
+    pub fn with_parameters(&self, parameters: &Parameters) -> Self {
+        let Self { table, column, query, k, metric, ef_search, .. } = self;
+        Self { parameters: parameters.clone(), ..Self::new(table, column, query.clone(), *k, *metric, *ef_search) }
+    }
+
+    #[must_use]
+    pub fn table(&self) -> &Table {
+        &self.table
     }
 
     /// How the rows are found, for EXPLAIN.
@@ -67,18 +113,27 @@ impl TableProvider for NearestRows {
         filters: &[Expr],
         _limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let all_rows = self.table.scan(state, projection, filters, None).await?;
+        let filter = conjunction(filters.to_vec());
+        // Lance plans no placeholders: the plan of all rows is made when their values are there.
+        let all_rows = match filter.as_ref().is_some_and(has_placeholder) {
+            true => None,
+            false => Some(self.table.scan(state, projection, filters, None).await?),
+        };
+        let schema = match projection {
+            Some(projection) => Arc::new(TableProvider::schema(&self.table).project(projection)?),
+            None => TableProvider::schema(&self.table),
+        };
         let search = VectorSearch {
             table: self.table.clone(),
             column: self.column.clone(),
             k: self.k,
             metric: self.metric,
-            filter: conjunction(filters.to_vec()),
+            filter,
             ef_search: self.ef_search,
         };
         let all_columns = || (0..TableProvider::schema(&self.table).fields().len()).collect();
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(all_rows.schema()),
+            EquivalenceProperties::new(schema),
             Partitioning::UnknownPartitioning(1),
             EmissionType::Final,
             Boundedness::Bounded,
@@ -87,8 +142,9 @@ impl TableProvider for NearestRows {
             search,
             query: self.query.clone(),
             way: self.way().await?,
+            parameters: self.parameters.clone(),
             projection: projection.cloned().unwrap_or_else(all_columns),
-            all_rows: Arc::new(CoalescePartitionsExec::new(all_rows)),
+            all_rows,
             properties: Arc::new(properties),
         }))
     }
@@ -100,11 +156,12 @@ impl TableProvider for NearestRows {
 
 struct NearestRowsExec {
     search: VectorSearch,
-    query: Vec<f32>,
+    query: QueryVector,
+    parameters: Parameters,
     way: String,
     projection: Vec<usize>,
-    /// Read when too few rows have a vector.
-    all_rows: Arc<dyn ExecutionPlan>,
+    /// Read when too few rows have a vector; `None`: planned then.
+    all_rows: Option<Arc<dyn ExecutionPlan>>,
     properties: Arc<PlanProperties>,
 }
 
@@ -164,13 +221,26 @@ impl ExecutionPlan for NearestRowsExec {
 
     fn execute(&self, _partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let schema = self.schema();
-        let found = Self::rows(self.search.clone(), self.query.clone(), self.projection.clone(), Arc::clone(&schema));
-        let all_rows = Arc::clone(&self.all_rows);
+        let mut search = self.search.clone();
+        search.filter = search.filter.map(|filter| self.parameters.bind(filter)).transpose()?;
+        let query = self.query.value(&self.parameters)?;
+        let (projection, all_rows, row_schema) = (self.projection.clone(), self.all_rows.clone(), Arc::clone(&schema));
         let rows = stream::once(async move {
-            match found.await? {
-                Some(rows) => Ok(stream::once(std::future::ready(Ok(rows))).boxed()),
-                None => Ok::<_, datafusion::error::DataFusionError>(all_rows.execute(0, context)?.boxed()),
+            let found = match query {
+                Some(query) => Self::rows(search.clone(), query, projection.clone(), row_schema).await?,
+                None => None,
+            };
+            if let Some(rows) = found {
+                return Ok(stream::once(std::future::ready(Ok(rows))).boxed());
             }
+            let all_rows = match all_rows {
+                Some(plan) => plan,
+                None => {
+                    let filters: Vec<Expr> = search.filter.into_iter().collect();
+                    search.table.scan(&SessionContext::new().state(), Some(&projection), &filters, None).await?
+                }
+            };
+            Ok::<_, DataFusionError>(CoalescePartitionsExec::new(all_rows).execute(0, context)?.boxed())
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows.try_flatten())))
     }

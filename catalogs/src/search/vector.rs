@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, Float64Array, Int32Array, RecordBatch};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float32Type, UInt64Type};
 use datafusion::logical_expr::Expr;
 use futures::TryStreamExt;
@@ -10,7 +11,7 @@ use lance::dataset::ProjectionRequest;
 use lance::dataset::scanner::Scanner;
 
 use super::ranking::{Hit, KeyRows, ROW_ID, TopHits, row_id_column};
-use crate::index::is_vector;
+use crate::index::{in_single_precision, is_vector};
 use crate::resident::Measure;
 use crate::{Error, IndexKind, Metric, Result, Table};
 
@@ -205,8 +206,8 @@ impl VectorSearch {
         let failed = |source| Error::storage(self.table.name(), source);
         let num_proposals = self.k.saturating_mul(PROPOSALS_PER_HIT).max(PROPOSALS_MIN);
         let mut scanner = self.scanner(&[])?;
-        let query = Float32Array::from(query.to_vec());
-        scanner.prefilter(true).nearest(&self.column, &query, num_proposals).map_err(failed)?;
+        let query = self.in_column_type(query)?;
+        scanner.prefilter(true).nearest(&self.column, query.as_ref(), num_proposals).map_err(failed)?;
         scanner.nprobes(NUM_PROBES).distance_metric(self.metric.lance_type()).ef(num_proposals).disable_scoring_autoprojection();
         let rows = scanner.try_into_batch().await.map_err(failed)?;
         let row_ids = rows.column_by_name(ROW_ID).map(|column| column.as_primitive::<UInt64Type>().values().to_vec());
@@ -214,6 +215,16 @@ impl VectorSearch {
         row_ids.sort_unstable();
         row_ids.dedup();
         Ok(row_ids)
+    }
+
+    /// Lance compares a query with vectors of its own precision only.
+    fn in_column_type(&self, query: &[f32]) -> Result<ArrayRef> {
+        let schema = &self.table.definition().schema;
+        let item = match schema.field_with_name(&self.column)?.data_type() {
+            DataType::FixedSizeList(item, _) => item.data_type().clone(),
+            other => other.clone(),
+        };
+        Ok(cast(&Float32Array::from(query.to_vec()), &item)?)
     }
 
     /// The needed columns of `row_ids`, with the row ids beside them.
@@ -248,7 +259,7 @@ impl VectorSearch {
 
     /// Offers the rows of `batch` to each query's top; rows without a vector match no query.
     fn rank(&self, batch: &RecordBatch, measures: &[Measure<'_>], tops: &mut [TopHits]) -> Result<()> {
-        let vectors = batch.column(batch.schema().index_of(&self.column)?).as_fixed_size_list();
+        let vectors = &in_single_precision(batch.column(batch.schema().index_of(&self.column)?).as_fixed_size_list())?;
         let row_ids = batch.column(batch.schema().index_of(ROW_ID)?).as_primitive::<UInt64Type>().values();
         let keys = KeyRows::new(&self.table, batch)?;
         for (measure, top) in measures.iter().zip(tops) {

@@ -1,10 +1,12 @@
 //! What an [`Apply`](super::Apply) node calls.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use rolloutdb_catalogs::Table;
 
 use crate::error::Result;
 
@@ -25,6 +27,11 @@ pub trait ApplyFunction: Debug + Send + Sync {
     /// Whether each input row gives exactly one output row, in order; a LIMIT may then be pushed below.
     fn is_row_preserving(&self) -> bool {
         false
+    }
+
+    /// The tables whose versions, with the arguments, decide what a call gives; `None` if something else has a part in it.
+    fn tables(&self) -> Option<Vec<Arc<Table>>> {
+        None
     }
 
     /// How many input rows to hand over at once: enough to fill a model's batch, few enough that results stream.

@@ -13,7 +13,7 @@ use datafusion::logical_expr::{Expr, Extension, LogicalPlan, UserDefinedLogicalN
 use super::ApplyFunction;
 
 /// `input` joined row by row with what `function(arguments)` gives for the row. Output: the input's columns, then the function's.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Apply {
     pub input: LogicalPlan,
     pub function: Arc<dyn ApplyFunction>,
@@ -66,6 +66,13 @@ impl Apply {
 
     fn identity(&self) -> (&str, &[Expr], &[String], bool) {
         (self.function.name(), &self.arguments, &self.column_names, self.is_outer)
+    }
+}
+
+/// DataFusion prints each node of every plan that it makes, whether or not anyone reads it.
+impl fmt::Debug for Apply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Apply({})", self.call_text())
     }
 }
 

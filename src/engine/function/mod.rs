@@ -3,6 +3,7 @@
 mod answer;
 mod hopworld;
 mod identity;
+mod json_parts;
 mod json_texts;
 mod search;
 mod step_prompt;
@@ -11,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::execution::{FunctionRegistry, SessionState};
+use datafusion::logical_expr::planner::ExprPlanner;
 use rolloutdb_catalogs::Catalog;
 
 use super::AgentRegistry;
@@ -28,6 +30,7 @@ pub fn table_functions(
 ) -> HashMap<&'static str, Arc<dyn TableFunction>> {
     let mut functions: Vec<Arc<dyn TableFunction>> = search::functions(models);
     functions.extend(hopworld::functions());
+    functions.extend(json_parts::functions());
     functions.extend(answer::functions(catalog, models, agents));
     functions.into_iter().map(|function| (function.name(), function)).collect()
 }
@@ -41,10 +44,16 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
     for function in scalar {
         state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
     }
+    if let Some(uuid) = state.scalar_functions().get("uuid").cloned() {
+        let alias = uuid.as_ref().clone().with_aliases(["gen_random_uuid"]);
+        state.register_udf(Arc::new(alias)).expect("registering a function never fails in a session state");
+    }
     for function in rolloutdb_udfs::aggregate_functions() {
         state.register_udaf(Arc::new(function)).expect("registering an aggregate never fails in a session state");
     }
-    state
-        .register_expr_planner(Arc::new(rolloutdb_udfs::vector::VectorOperatorPlanner))
-        .expect("registering an expression planner never fails in a session state");
+    let planners: [Arc<dyn ExprPlanner>; 2] =
+        [Arc::new(rolloutdb_udfs::vector::VectorOperatorPlanner), Arc::new(rolloutdb_udfs::json::JsonOperatorPlanner)];
+    for planner in planners {
+        state.register_expr_planner(planner).expect("registering an expression planner never fails in a session state");
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
 use arrow::datatypes::{DataType, Float32Type, SchemaRef};
 use async_trait::async_trait;
+use rolloutdb_catalogs::Table;
 
 use crate::engine::apply::planner::{Arguments, Parameter, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
@@ -94,6 +95,10 @@ impl ApplyFunction for SearchCall {
 
     fn schema(&self) -> SchemaRef {
         self.retrieval.schema()
+    }
+
+    fn tables(&self) -> Option<Vec<Arc<Table>>> {
+        Some(vec![Arc::clone(self.retrieval.table())])
     }
 
     fn batch_rows(&self) -> usize {

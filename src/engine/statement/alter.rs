@@ -11,7 +11,7 @@ use rolloutdb_sql::{AlterAction, AlterTable, ColumnDefinition};
 
 use super::change::assignment::{columns_of, expression};
 use super::change::{column_of, quoted, select_from_target, selected};
-use super::table::{check_expression, column_type, with_expressions};
+use super::table::{check_expression, column_field, with_expressions};
 use super::{done, table_name};
 use crate::engine::planning::plan_rewrite;
 use crate::engine::progress::Progress;
@@ -122,8 +122,7 @@ async fn add_column(session: &Session, table: &Table, column: &ColumnDefinition,
                 .to_owned(),
         ));
     }
-    let data_type = column_type(session, &column.name, &column.data_type).await?;
-    let field = Field::new(name, data_type, !column.not_null);
+    let field = column_field(session, column).await?;
     let stored = TableDefinition::new(&Schema::new(vec![field]))?.schema.field(0).clone();
     let mut changed = definition.clone();
     let fields: Vec<Field> = definition.schema.fields().iter().map(|field| field.as_ref().clone()).chain([stored.clone()]).collect();

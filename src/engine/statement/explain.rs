@@ -11,11 +11,20 @@ use rolloutdb_sql::{Explain, Statement};
 
 use super::{arrow, drain, rows};
 use crate::engine::planning::plan_query;
-use crate::engine::session::{Response, Session};
+use crate::engine::session::{Description, Response, Session};
 use crate::error::{Error, Result};
 
 pub fn schema() -> SchemaRef {
     Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)]))
+}
+
+/// The parameters are those of the statement that is explained.
+pub async fn describe(session: &Session, explain: &Explain) -> Result<Description> {
+    let parameters = match explain.statement.as_ref() {
+        Statement::Query(query) => super::query::describe(session, query).await?.parameters,
+        _ => vec![],
+    };
+    Ok(Description { columns: schema(), parameters })
 }
 
 pub async fn execute(session: &Session, explain: &Explain, parameters: &[ScalarValue]) -> Result<Response> {

@@ -92,7 +92,7 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
         Statement::Update(update) => change::update::describe(session, update).await,
         Statement::Delete(delete) => change::delete::describe(session, delete).await,
         Statement::Merge(merge) => change::merge::describe(session, merge).await,
-        Statement::Explain(_) => Ok(rows_description(explain::schema())),
+        Statement::Explain(explain) => explain::describe(session, explain).await,
         Statement::DescribeModel(_) => Ok(rows_description(model::description_schema())),
         Statement::DescribeAgent(_) => Ok(rows_description(agent::description_schema())),
         Statement::DescribeTable(_) => Ok(rows_description(table::description_schema())),

@@ -61,6 +61,7 @@ const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
 const READ_ONLY: &[&str] = &["integer_datetimes", "max_identifier_length", "server_encoding", "server_version"];
 
 pub fn set(session: &Session, set: &Set) -> Result<Response> {
+    session.settings_changed();
     let value = set.values.iter().map(text).collect::<Vec<_>>().join(", ");
     let name = set.variable.as_str();
     if name.starts_with("datafusion.") {
@@ -121,6 +122,7 @@ fn unknown_setting(name: &str) -> Error {
 }
 
 pub fn reset(session: &Session, reset: &Reset) -> Result<Response> {
+    session.settings_changed();
     if reset.variable == "all" {
         session.clear_settings();
     } else {
@@ -134,6 +136,7 @@ pub fn reset(session: &Session, reset: &Reset) -> Result<Response> {
 }
 
 pub fn discard(session: &Session) -> Result<Response> {
+    session.settings_changed();
     session.clear_settings();
     Ok(done("DISCARD ALL"))
 }

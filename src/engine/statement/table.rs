@@ -6,7 +6,7 @@ use arrow::array::{BooleanArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::TableType;
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr as SqlExpr, Ident};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident};
 use rolloutdb_catalogs::TableDefinition;
 use rolloutdb_sql::{ColumnDefinition, CreateTable, DescribeTable, DropTable, Identity, Statement};
 
@@ -14,7 +14,7 @@ use super::{arrow, done, rows, table_name};
 use crate::engine::planning::plan_query;
 use crate::engine::progress::Progress;
 use crate::engine::session::{CATALOG_NAME, Response, Session};
-use crate::engine::typing::sql_type_name;
+use crate::engine::typing::sql_type_of;
 use crate::error::{Error, Result};
 
 pub async fn create(session: &Session, create: &CreateTable, parameters: &[ScalarValue]) -> Result<Response> {
@@ -75,7 +75,7 @@ pub async fn describe(session: &Session, describe: &DescribeTable) -> Result<Res
         description_schema(),
         vec![
             Arc::new(StringArray::from_iter_values(fields.iter().map(|field| field.name()))),
-            Arc::new(StringArray::from_iter_values(fields.iter().map(|field| sql_type_name(field.data_type())))),
+            Arc::new(StringArray::from_iter_values(fields.iter().map(|field| sql_type_of(field)))),
             Arc::new(fields.iter().map(|field| Some(field.is_nullable())).collect::<BooleanArray>()),
             Arc::new(fields.iter().map(|field| Some(is_key(field.name()))).collect::<BooleanArray>()),
             Arc::new(fields.iter().map(|field| default(field.name())).collect::<StringArray>()),
@@ -107,8 +107,7 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
 async fn definition(session: &Session, create: &CreateTable) -> Result<TableDefinition> {
     let mut fields = Vec::with_capacity(create.columns.len());
     for column in &create.columns {
-        let data_type = column_type(session, &column.name, &column.data_type).await?;
-        fields.push(Field::new(&column.name.value, data_type, !column.not_null));
+        fields.push(column_field(session, column).await?);
     }
     let mut definition = TableDefinition::new(&Schema::new(fields))?;
     let key: Vec<&str> = key_columns(create).iter().map(|ident| ident.value.as_str()).collect();
@@ -151,7 +150,7 @@ pub async fn with_expressions(session: &Session, definition: TableDefinition, co
                 .fields()
                 .iter()
                 .filter(|field| field.name() != &column.name.value)
-                .map(|field| format!("CAST(NULL AS {}) AS \"{}\"", super::super::typing::sql_type_name(field.data_type()), field.name()))
+                .map(|field| format!("CAST(NULL AS {}) AS \"{}\"", sql_type_of(field), field.name()))
                 .collect();
             check_expression(session, &format!(" FROM (SELECT {}) AS t", columns.join(", ")), expression).await?;
             Ok(definition.with_generated(&column.name.value, &expression.to_string())?)
@@ -171,15 +170,17 @@ async fn plan_text(session: &Session, sql: &str) -> Result<crate::engine::planni
     }
 }
 
-/// The Arrow type of a column's SQL type, as the planner reads it in a cast.
-pub async fn column_type(session: &Session, name: &Ident, sql_type: &SqlType) -> Result<arrow::datatypes::DataType> {
+/// The field of a new column: its SQL type as the planner reads it in a cast.
+pub async fn column_field(session: &Session, column: &ColumnDefinition) -> Result<Field> {
+    let (name, sql_type) = (&column.name, &column.data_type);
     let planned = plan_text(session, &format!("SELECT CAST(NULL AS {sql_type})")).await.map_err(|error| match error {
         Error::DataFusion(inner) => {
             Error::NotSupported(format!("type {sql_type} of column {name} is not supported: {}", inner.strip_backtrace()))
         }
         other => other,
     })?;
-    Ok(planned.plan.schema().field(0).data_type().clone())
+    let typed = planned.plan.schema().field(0).as_ref().clone();
+    Ok(typed.with_name(&name.value).with_nullable(!column.not_null))
 }
 
 pub async fn drop(session: &Session, drop: &DropTable) -> Result<Response> {

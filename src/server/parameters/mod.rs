@@ -78,6 +78,16 @@ impl Target<'_> {
     fn read(&self, bytes: Option<&[u8]>, format: FieldFormat) -> Result<ScalarValue, Unreadable> {
         let Some(bytes) = bytes else { return self.null() };
         let value = match format {
+            FieldFormat::Binary if is_text(self.pg_type) && self.is_vector() && vector_numbers(bytes).is_some() => {
+                ScalarValue::List(ScalarValue::new_list_nullable(
+                    &vector_numbers(bytes)
+                        .unwrap_or_default()
+                        .into_iter()
+                        .map(|number| ScalarValue::Float32(Some(number)))
+                        .collect::<Vec<_>>(),
+                    &DataType::Float32,
+                ))
+            }
             // Text types look the same in both forms.
             FieldFormat::Binary if !is_text(self.pg_type) => binary::read(bytes, self.pg_type)?,
             _ => self.read_text(std::str::from_utf8(bytes).map_err(|_| Unreadable::Syntax)?)?,
@@ -91,6 +101,10 @@ impl Target<'_> {
             Some(inferred) if self.declared.is_none() || is_text(self.pg_type) => text::read(text, inferred),
             _ => text::read_declared(text, self.pg_type),
         }
+    }
+
+    fn is_vector(&self) -> bool {
+        matches!(self.inferred, Some(DataType::FixedSizeList(element, _)) if element.data_type().is_floating())
     }
 
     fn null(&self) -> Result<ScalarValue, Unreadable> {
@@ -119,6 +133,14 @@ impl Target<'_> {
 fn lossless_cast(value: &ScalarValue, data_type: &DataType) -> Option<ScalarValue> {
     let converted = value.cast_to(data_type).ok()?;
     (converted.cast_to(&value.data_type()).ok()? == *value).then_some(converted)
+}
+
+/// The numbers of pgvector's binary form: the width, two bytes of zero, and each number as single precision. `None` if it is not that, but text.
+fn vector_numbers(bytes: &[u8]) -> Option<Vec<f32>> {
+    let ([high, low, 0, 0], numbers) = bytes.split_first_chunk()? else { return None };
+    let (numbers, rest) = numbers.as_chunks::<4>();
+    let is_whole = rest.is_empty() && numbers.len() == usize::from(u16::from_be_bytes([*high, *low]));
+    is_whole.then(|| numbers.iter().map(|number| f32::from_be_bytes(*number)).collect())
 }
 
 /// A vector parameter. The numbers are cast on if the column holds other floats than `f32`.

@@ -16,7 +16,7 @@ pub(super) fn read(text: &str, data_type: &DataType) -> Result<ScalarValue, Unre
     Ok(match data_type {
         DataType::Boolean => ScalarValue::Boolean(Some(boolean(trimmed).ok_or(Unreadable::Syntax)?)),
         DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
-            ScalarValue::Binary(Some(bytea(text).ok_or(Unreadable::Syntax)?))
+            ScalarValue::Binary(Some(rolloutdb_udfs::parse_bytea(text).map_err(|_| Unreadable::Syntax)?))
         }
         DataType::List(element) => {
             let elements = array_elements(trimmed)?;
@@ -68,44 +68,6 @@ fn boolean(text: &str) -> Option<bool> {
         "t" | "true" | "y" | "yes" | "on" | "1" => Some(true),
         "f" | "false" | "n" | "no" | "off" | "0" => Some(false),
         _ => None,
-    }
-}
-
-/// `\x` and hexadecimal digits, or the older form with `\\` and octal `\nnn`.
-fn bytea(text: &str) -> Option<Vec<u8>> {
-    match text.strip_prefix("\\x") {
-        Some(hex) => hexadecimal(hex.as_bytes()),
-        None => escaped(text.as_bytes()),
-    }
-}
-
-fn hexadecimal(digits: &[u8]) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    if !digits.len().is_multiple_of(2) {
-        return None;
-    }
-    digits.chunks_exact(2).map(|pair| u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()).collect()
-}
-
-fn escaped(mut rest: &[u8]) -> Option<Vec<u8>> {
-    let mut bytes = Vec::with_capacity(rest.len());
-    loop {
-        match rest {
-            [] => return Some(bytes),
-            [b'\\', b'\\', tail @ ..] => {
-                bytes.push(b'\\');
-                rest = tail;
-            }
-            [b'\\', a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..] => {
-                bytes.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
-                rest = tail;
-            }
-            [b'\\', ..] => return None,
-            [byte, tail @ ..] => {
-                bytes.push(*byte);
-                rest = tail;
-            }
-        }
     }
 }
 
@@ -191,15 +153,6 @@ mod tests {
         assert_eq!(numeric(&"9".repeat(39)), Err(Unreadable::Unsupported));
         for damaged in ["", "-", ".", "1.2.3", "--1", "twelve"] {
             assert_eq!(numeric(damaged), Err(Unreadable::Syntax), "{damaged}");
-        }
-    }
-
-    #[test]
-    fn bytea_has_two_forms() {
-        assert_eq!(bytea("\\x00fF"), Some(vec![0, 255]));
-        assert_eq!(bytea(r"a\\b\001"), Some(vec![b'a', b'\\', b'b', 1]));
-        for damaged in ["\\x0", "\\xzz", r"a\b", "\\"] {
-            assert_eq!(bytea(damaged), None, "{damaged}");
         }
     }
 

@@ -1,10 +1,11 @@
-//! Vectors: the type `vector(n)` with pgvector's text form, its distances, and its operators `<->`, `<=>`, `<#>`.
+//! Vectors: the types `vector(n)` and `halfvec(n)` with pgvector's text form, its distances, and its operators `<->`, `<=>`, `<#>`.
 //!
-//! A vector is a `FixedSizeList<Float32, n>`. The functions also take lists of any numbers and text such as `[1,2,3]`,
+//! A vector is a `FixedSizeList<Float32, n>`, a halfvec one of `Float16`. The functions also take lists of any numbers and text such as `[1,2,3]`,
 //! and compute in single precision like pgvector; distances come back as double precision.
 
 mod column;
 mod cosine_distance;
+mod halfvec_in;
 mod inner_product;
 mod kernel;
 mod l1_distance;
@@ -20,10 +21,11 @@ mod vector_type;
 
 pub use operator::VectorOperatorPlanner;
 pub use text::parse_vector;
-pub use vector_type::{DIMENSIONS_MAX, VectorTypePlanner, vector_literal, vector_type};
+pub use vector_type::{ColumnTypePlanner, DIMENSIONS_MAX, halfvec_type, vector_literal, vector_type};
 
 pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
     &vector_in::FUNCTION,
+    &halfvec_in::FUNCTION,
     &l2_distance::FUNCTION,
     &cosine_distance::FUNCTION,
     &inner_product::FUNCTION,

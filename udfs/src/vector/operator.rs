@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 use crate::Error;
 use crate::function::{Function, is_text, is_vector, type_name};
 
+use super::vector_type::item_field;
 use super::{cosine_distance, l2_distance, negative_inner_product, parse_vector, vector_literal};
 
 /// Turns `a <-> b`, `a <=> b` and `a <#> b` into `l2_distance`, `cosine_distance` and `negative_inner_product`.
@@ -37,7 +38,7 @@ impl ExprPlanner for VectorOperatorPlanner {
             };
             return Err(Error::NoOperator { operator, left: type_name(&left), right: type_name(&right), hint }.into());
         }
-        let arguments = vec![vector_operand(expr.left)?, vector_operand(expr.right)?];
+        let arguments = vec![vector_operand(expr.left, &right)?, vector_operand(expr.right, &left)?];
         let call = ScalarFunction::new_udf(Arc::new(function.udf()), arguments);
         Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
     }
@@ -59,15 +60,20 @@ fn may_be_vector(data_type: &DataType) -> bool {
     is_vector(data_type) || is_text(data_type) || data_type.is_null()
 }
 
-fn vector_operand(operand: Expr) -> Result<Expr> {
+/// `other`: the type of the other operand.
+fn vector_operand(operand: Expr, other: &DataType) -> Result<Expr> {
     Ok(match operand {
         Expr::Literal(value, metadata) => match value.try_as_str().flatten() {
             Some(text) => Expr::Literal(vector_literal(&parse_vector(text)?), None),
             None => Expr::Literal(value, metadata),
         },
-        // Clients send vectors as text.
+        // A vector of the other's width; where that is not known, its text.
         Expr::Placeholder(Placeholder { id, field: None }) => {
-            let field = arrow::datatypes::Field::new(&id, DataType::Utf8, true);
+            let data_type = match other {
+                DataType::FixedSizeList(_, width) => DataType::FixedSizeList(item_field(), *width),
+                _ => DataType::Utf8,
+            };
+            let field = arrow::datatypes::Field::new(&id, data_type, true);
             Expr::Placeholder(Placeholder::new_with_field(id, Some(Arc::new(field))))
         }
         other => other,

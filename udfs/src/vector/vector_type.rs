@@ -1,9 +1,9 @@
-//! `vector(n)` as a column type: its Arrow type, its literals, and the planner that reads it from SQL.
+//! `vector(n)` and `halfvec(n)` as column types: their Arrow types, their literals, and the planner that reads them from SQL.
 
 use std::sync::Arc;
 
 use arrow::array::{FixedSizeListArray, Float32Array};
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{DataType, Field, FieldRef, TimeUnit};
 use datafusion::error::Result;
 use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::scalar::ScalarValue;
@@ -20,6 +20,12 @@ pub fn vector_type(n: usize) -> DataType {
     DataType::FixedSizeList(item_field(), n)
 }
 
+/// Arrow type of `halfvec(n)`: `FixedSizeList<Float16, n>` with the nullable child field `item`. `n` in 1..=[`DIMENSIONS_MAX`].
+pub fn halfvec_type(n: usize) -> DataType {
+    let n = i32::try_from(n).expect("a width is at most DIMENSIONS_MAX");
+    DataType::FixedSizeList(Arc::new(Field::new_list_field(DataType::Float16, true)), n)
+}
+
 /// A vector as a literal of type `vector(values.len())`.
 pub fn vector_literal(values: &[f32]) -> ScalarValue {
     let width = i32::try_from(values.len()).expect("a width is at most DIMENSIONS_MAX");
@@ -31,21 +37,35 @@ pub(super) fn item_field() -> FieldRef {
     Arc::new(Field::new_list_field(DataType::Float32, true))
 }
 
-/// Reads the SQL type `vector(n)`; every other type is left to DataFusion.
+/// Reads the SQL types that DataFusion does not have, or reads otherwise than PostgreSQL; every other type is left to it.
 #[derive(Debug, Default)]
-pub struct VectorTypePlanner;
+pub struct ColumnTypePlanner;
 
-impl TypePlanner for VectorTypePlanner {
+impl TypePlanner for ColumnTypePlanner {
     /// # Errors
     /// [`Error::VectorType`] for `vector` without a width (an Arrow column has one) or with one out of range.
     fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
-        let ast::DataType::Custom(name, modifiers) = sql_type else { return Ok(None) };
-        if !name.to_string().eq_ignore_ascii_case("vector") {
-            return Ok(None);
-        }
-        let width = width(modifiers).ok_or_else(|| Error::VectorType { found: sql_type.to_string(), max: DIMENSIONS_MAX })?;
-        Ok(Some(Arc::new(Field::new("", vector_type(width), true))))
+        let data_type = match sql_type {
+            ast::DataType::Custom(name, modifiers) => match name.to_string().to_lowercase().as_str() {
+                "vector" => vector_type(checked_width("vector", modifiers, sql_type)?),
+                "halfvec" => halfvec_type(checked_width("halfvec", modifiers, sql_type)?),
+                _ => return Ok(None),
+            },
+            // DataFusion counts nanoseconds, which end in the year 2262, and knows no zone unless it is set.
+            ast::DataType::Timestamp(None | Some(6), zone) => DataType::Timestamp(TimeUnit::Microsecond, utc(zone)),
+            _ => return Ok(None),
+        };
+        Ok(Some(Arc::new(Field::new("", data_type, true))))
     }
+}
+
+/// An instant is kept in UTC, as in PostgreSQL.
+fn utc(zone: &ast::TimezoneInfo) -> Option<Arc<str>> {
+    matches!(zone, ast::TimezoneInfo::Tz | ast::TimezoneInfo::WithTimeZone).then(|| "+00:00".into())
+}
+
+fn checked_width(name: &'static str, modifiers: &[String], sql_type: &ast::DataType) -> Result<usize, Error> {
+    width(modifiers).ok_or_else(|| Error::VectorType { name, found: sql_type.to_string(), max: DIMENSIONS_MAX })
 }
 
 fn width(modifiers: &[String]) -> Option<usize> {
@@ -61,15 +81,15 @@ mod tests {
 
     fn plan(sql: &str) -> Result<Option<FieldRef>> {
         let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).expect("tokens").parse_data_type().expect("a type");
-        VectorTypePlanner.plan_type_field(&parsed)
+        ColumnTypePlanner.plan_type_field(&parsed)
     }
 
     #[test]
     fn reads_vector_types_only() {
         assert_eq!(plan("vector(3)").unwrap().expect("planned").data_type(), &vector_type(3));
         assert_eq!(plan("VECTOR(16000)").unwrap().expect("planned").data_type(), &vector_type(16_000));
+        assert_eq!(plan("halfvec(3)").unwrap().expect("planned").data_type(), &halfvec_type(3));
         assert!(plan("text").unwrap().is_none());
-        assert!(plan("halfvec(3)").unwrap().is_none());
     }
 
     #[test]

@@ -3,14 +3,15 @@
 use arrow::datatypes::{DataType, Field};
 use datafusion::common::Column;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, SelectItem, SetExpr, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, SelectItem, SetExpr, UnaryOperator, Value, Visit, Visitor};
 use rolloutdb_catalogs::{Identity, Table, TableDefinition};
 use rolloutdb_sql::{Assignment, Statement, is_default};
+use rolloutdb_udfs::TextType;
 
 use super::super::insert::{cast_text, placeholder};
 use super::{column_of, selected};
 use crate::engine::planning::Planned;
-use crate::engine::typing::assign;
+use crate::engine::typing::{assign, sql_type_name, sql_type_of};
 use crate::error::{Error, Result};
 
 /// The assigned columns, and the generated ones that depend on them.
@@ -66,8 +67,32 @@ pub fn new_value(definition: &TableDefinition, field: &Field, value: &SqlExpr) -
     if is_default(value) {
         return expression(definition.defaults.get(field.name()).map_or("NULL", String::as_str));
     }
-    let typed = placeholder(value).and_then(|name| cast_text(&name, field.data_type()));
-    Ok(typed.unwrap_or_else(|| value.clone()))
+    if let Some(typed) = placeholder(value).and_then(|name| cast_text(&name, field.data_type())) {
+        return Ok(typed);
+    }
+    match as_read(field, value) {
+        Some(text) => expression(&format!("CAST({text} AS {})", sql_type_of(field))),
+        None => Ok(value.clone()),
+    }
+}
+
+/// The text of a value that its column's type reads, so that all rows of a VALUES have that type: whatever goes into json or a uuid, quoted
+/// constants for vectors and bytes, and the digits of a number, of which a double would keep sixteen.
+fn as_read(field: &Field, value: &SqlExpr) -> Option<String> {
+    let (is_quoted, is_number) = match value {
+        SqlExpr::Value(constant) => (matches!(constant.value, Value::SingleQuotedString(_)), matches!(constant.value, Value::Number(..))),
+        SqlExpr::UnaryOp { op: UnaryOperator::Minus, expr } => {
+            (false, matches!(expr.as_ref(), SqlExpr::Value(constant) if matches!(constant.value, Value::Number(..))))
+        }
+        _ => (false, false),
+    };
+    match field.data_type() {
+        _ if TextType::of(field).is_some() => Some(value.to_string()),
+        DataType::FixedSizeList(..) | DataType::Binary => is_quoted.then(|| value.to_string()),
+        DataType::Decimal128(..) if is_number => Some(format!("'{}'", value.to_string().replace(' ', ""))),
+        DataType::Decimal128(..) => is_quoted.then(|| value.to_string()),
+        _ => None,
+    }
 }
 
 /// The generated columns that are computed from a column for which `is_new` is true.
@@ -157,7 +182,7 @@ pub fn typed(value: SqlExpr, data_type: &DataType) -> Result<SqlExpr> {
     if !is_constant {
         return Ok(value);
     }
-    let type_name = crate::engine::typing::sql_type_name(data_type);
+    let type_name = sql_type_name(data_type);
     match expression(&format!("CAST(NULL AS {type_name})"))? {
         SqlExpr::Cast { kind, data_type, array, format, .. } => {
             let cast = SqlExpr::Cast { kind, expr: Box::new(value), data_type, array, format };

@@ -1,0 +1,59 @@
+//! PostgreSQL's JSON operators in SQL: `->`, `->>`, `#>`, `#>>`, `?`, and `@>` where it has JSON on its left.
+
+use std::sync::Arc;
+
+use arrow::datatypes::DataType;
+use datafusion::common::DFSchema;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
+use datafusion::logical_expr::{Expr, ExprSchemable};
+use datafusion::scalar::ScalarValue;
+use datafusion::sql::sqlparser::ast::BinaryOperator;
+
+use super::{json_contains, json_exists, json_extract_path, json_extract_path_text, json_get, json_get_text};
+use crate::function::{Function, is_text};
+use crate::text_type::TextType;
+
+/// Turns the operators into calls of the functions of this module.
+#[derive(Debug, Default)]
+pub struct JsonOperatorPlanner;
+
+impl ExprPlanner for JsonOperatorPlanner {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        let Some(function) = function(&expr, schema)? else { return Ok(PlannerResult::Original(expr)) };
+        let takes_path = matches!(expr.op, BinaryOperator::HashArrow | BinaryOperator::HashLongArrow);
+        let right = if takes_path { path(expr.right) } else { expr.right };
+        let call = ScalarFunction::new_udf(Arc::new(function.udf()), vec![expr.left, right]);
+        Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
+    }
+}
+
+fn function(expr: &RawBinaryExpr, schema: &DFSchema) -> Result<Option<&'static Function>> {
+    Ok(match &expr.op {
+        BinaryOperator::Arrow => Some(&json_get::FUNCTION),
+        BinaryOperator::LongArrow => Some(&json_get_text::FUNCTION),
+        BinaryOperator::HashArrow => Some(&json_extract_path::FUNCTION),
+        BinaryOperator::HashLongArrow => Some(&json_extract_path_text::FUNCTION),
+        BinaryOperator::Question => Some(&json_exists::FUNCTION),
+        // Of arrays, `@>` is DataFusion's.
+        BinaryOperator::AtArrow => {
+            let (_, left) = expr.left.to_field(schema)?;
+            let is_json = matches!(TextType::of(&left), Some(TextType::Json | TextType::Jsonb));
+            (is_json && is_text(&expr.right.get_type(schema)?)).then_some(&json_contains::FUNCTION)
+        }
+        _ => None,
+    })
+}
+
+/// PostgreSQL's text form of a path, `'{a,1}'`, is read here; every other operand is what it is.
+fn path(operand: Expr) -> Expr {
+    let Expr::Literal(value, _) = &operand else { return operand };
+    match value.try_as_str().flatten().and_then(|text| text.strip_prefix('{')?.strip_suffix('}')) {
+        Some(steps) => {
+            let steps: Vec<_> = steps.split(',').map(|step| step.trim().trim_matches('"').into()).collect();
+            Expr::Literal(ScalarValue::List(ScalarValue::new_list_nullable(&steps, &DataType::Utf8)), None)
+        }
+        None => operand,
+    }
+}

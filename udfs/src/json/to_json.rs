@@ -1,0 +1,58 @@
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, StringBuilder};
+use arrow::datatypes::{Field, FieldRef};
+use arrow::json::writer::{EncoderOptions, make_encoder};
+use datafusion::error::Result;
+
+use super::document::Document;
+use super::normal_form::quoted;
+use crate::function::{Function, Interface, Kind, Parameter, Returns};
+use crate::text_type::TextType;
+
+pub(crate) static FUNCTION: Function = Function {
+    interface: Interface {
+        name: "to_json",
+        section: super::SECTION,
+        description: "A value as JSON: arrays as arrays, rows as objects, json as it is, text as a string. NULL for NULL.",
+        parameters: &[Parameter { name: "value", kind: Kind::Any, description: "Any value." }],
+        required: 1,
+        example: ("SELECT to_json(ARRAY['x', NULL])", r#"["x",null]"#),
+    },
+    returns: Returns::Text(TextType::Json),
+    kernel: |arguments| {
+        let column = arguments.column(0)?;
+        let texts = json_texts(column.array(), &arguments.field(0))?;
+        let mut json = StringBuilder::new();
+        for row in 0..arguments.num_rows() {
+            json.append_option(texts[if column.is_constant() { 0 } else { row }].as_deref());
+        }
+        Ok(Arc::new(json.finish()) as ArrayRef)
+    },
+};
+
+/// The JSON text of each value; `None` for NULL.
+pub(super) fn json_texts(values: &ArrayRef, field: &FieldRef) -> Result<Vec<Option<String>>> {
+    let is_json = matches!(TextType::of(field), Some(TextType::Json | TextType::Jsonb));
+    let plain: FieldRef = Arc::new(Field::new("value", values.data_type().clone(), true));
+    let options = EncoderOptions::default().with_explicit_nulls(true);
+    let mut encoder = make_encoder(&plain, values.as_ref(), &options)?;
+    let mut buffer = Vec::new();
+    (0..values.len())
+        .map(|row| {
+            if values.is_null(row) {
+                return Ok(None);
+            }
+            buffer.clear();
+            encoder.encode(row, &mut buffer);
+            let text = String::from_utf8_lossy(&buffer).into_owned();
+            // A json value was written as a string that holds it.
+            Ok(Some(if is_json { Document::parse(&text)?.string() } else { text }))
+        })
+        .collect()
+}
+
+/// A key, which is a string whatever it was.
+pub(super) fn key_text(json: &str) -> Result<String> {
+    Ok(if json.starts_with('"') { json.to_owned() } else { quoted(json) })
+}

@@ -1,0 +1,31 @@
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, StringArray};
+use uuid::Uuid;
+
+use crate::Error;
+use crate::function::{Function, Interface, Kind, Parameter, Returns};
+use crate::text_type::TextType;
+
+pub(crate) static FUNCTION: Function = Function {
+    interface: Interface {
+        name: "uuid_in",
+        section: "Text",
+        description: "Reads a UUID in any of its usual forms, in capitals, braces or without hyphens; `text::uuid` does the same.",
+        parameters: &[Parameter { name: "text", kind: Kind::Text, description: "32 hexadecimal digits." }],
+        required: 1,
+        example: ("SELECT uuid_in('{F47AC10B-58CC-4372-A567-0E02B2C3D479}')", "f47ac10b-58cc-4372-a567-0e02b2c3d479"),
+    },
+    returns: Returns::Text(TextType::Uuid),
+    kernel: |arguments| {
+        let texts = arguments.text(0)?;
+        let uuids = (0..arguments.num_rows()).map(|row| texts.get(row).map(normalize).transpose());
+        Ok(Arc::new(uuids.collect::<Result<StringArray, Error>>()?) as ArrayRef)
+    },
+};
+
+fn normalize(text: &str) -> Result<String, Error> {
+    let uuid = Uuid::try_parse(text.trim())
+        .map_err(|error| Error::UuidText { text: text.chars().take(60).collect(), reason: error.to_string() })?;
+    Ok(uuid.hyphenated().to_string())
+}
