@@ -1,6 +1,7 @@
 //! The functions that need the engine: table functions over tables, agents and HopWorld. Pure functions are in `rolloutdb_udfs`.
 
 mod answer;
+mod files;
 mod hopworld;
 mod identity;
 mod json_texts;
@@ -28,6 +29,7 @@ pub fn table_functions(
 ) -> HashMap<&'static str, Arc<dyn TableFunction>> {
     let mut functions: Vec<Arc<dyn TableFunction>> = search::functions(models);
     functions.extend(hopworld::functions());
+    functions.extend(files::functions());
     functions.extend(answer::functions(catalog, models, agents));
     functions.into_iter().map(|function| (function.name(), function)).collect()
 }
