@@ -1,13 +1,14 @@
 //! RolloutDB's functions: Arrow columns in, one Arrow column out.
 //!
 //! [`metrics`] scores answers and retrieved passages, [`vector`] is pgvector's distances and its text form, [`search`] has
-//! the scores of tree search, [`model`] calls a language model through the small trait [`model::ModelRuntime`].
+//! the scores of tree search, [`chunk`] cuts texts into passages, [`model`] calls a language model through the small trait [`model::ModelRuntime`].
 //! The metrics and scores are plain Rust functions too, because rewards are computed by the same code as evaluations.
 //!
 //! A function is data (`function::Function`: name, parameters, description, example) and a kernel; its reference entry in
 //! `docs/sql.md` and the checks of its arguments come from the same data. No files, no SQL text and no models in here.
 
 mod arguments;
+pub mod chunk;
 mod error;
 mod function;
 pub mod hopworld;
