@@ -5,7 +5,7 @@
 //! of their texts; two different keys collide with a probability below 1e-24 at a million rows.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 
 use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
@@ -25,8 +25,28 @@ const KEPT_KEYS_MAX: usize = 4_000_000;
 pub(crate) struct StoredKeys {
     /// The version that `hashes` describes; `None` when it does not.
     version: Option<u64>,
-    hashes: HashSet<u128>,
+    hashes: Hashes,
     hasher: KeyHasher,
+}
+
+/// Of keys. They are hashes already: a set that hashed them again would spend half of its time on that.
+type Hashes = HashSet<u128, BuildHasherDefault<HighHalf>>;
+
+#[derive(Debug, Default, Clone, Copy)]
+struct HighHalf(u64);
+
+impl Hasher for HighHalf {
+    fn write_u128(&mut self, hash: u128) {
+        self.0 = (hash >> 64) as u64;
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only 128-bit numbers are hashed, through write_u128");
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
 }
 
 #[derive(Debug, Default, Clone)]
@@ -48,7 +68,7 @@ pub(crate) struct KeyCheck {
     table: String,
     constraints: Vec<UniqueColumns>,
     stored: StoredKeys,
-    new: HashSet<u128>,
+    new: Hashes,
 }
 
 /// A primary key or a UNIQUE constraint.
@@ -89,7 +109,7 @@ impl KeyCheck {
         if constraints.is_empty() {
             return Ok(None);
         }
-        let mut check = Self { table: table.to_owned(), constraints, stored: kept, new: HashSet::new() };
+        let mut check = Self { table: table.to_owned(), constraints, stored: kept, new: Hashes::default() };
         if let Some(dataset) = dataset {
             check.load(dataset, keep_all).await?;
         }
@@ -135,7 +155,7 @@ impl KeyCheck {
     /// The rows of a batch whose keys are free, by the constraints on `columns` (empty: by all). The others are left for [`Self::check`].
     pub(crate) fn free_rows(&self, batch: &RecordBatch, columns: &[String]) -> Result<BooleanArray> {
         let mut free = vec![true; batch.num_rows()];
-        let mut own = HashSet::new();
+        let mut own = Hashes::default();
         for number in 0..self.constraints.len() {
             if !columns.is_empty() && !self.constraints[number].is_on(columns) {
                 continue;

@@ -65,6 +65,16 @@ impl Options {
         Ok(Self(entries))
     }
 
+    /// These and one more.
+    ///
+    /// # Errors
+    /// [`Error::Option`] if there is one of that name.
+    pub(crate) fn with(self, name: &str, value: OptionValue) -> Result<Self> {
+        let mut entries = self.0;
+        entries.push((name.to_owned(), value));
+        Self::new(entries)
+    }
+
     /// Reads `WITH (name = value, ...)`, or nothing.
     pub(crate) fn parse_with(parser: &mut Parser) -> Result<Self> {
         if !parser.eat("WITH") {

@@ -53,7 +53,7 @@ impl Database {
         let models = Runtime::new(Arc::clone(&registry));
         let runtime_env =
             RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(memory_budget()))).build_arc().map_err(Error::from)?;
-        let functions = Arc::new(function::table_functions(&catalog, &models, &agents));
+        let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents));
         let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
         let shared = Shared { catalog, registry, models, agents, functions, runtime_env, rollout_targets, tasks };
         system::install(&shared).await?;

@@ -92,7 +92,12 @@ async fn plan_over(
     versions::open(session, &mut statement, &mut named).await?;
     let tables = open_table_arguments(session, &statement).await?;
     let functions = Arc::clone(&session.database().shared.functions);
-    state.register_relation_planner(Arc::new(TableFunctionPlanner { functions, tables, named: named.clone() }))?;
+    state.register_relation_planner(Arc::new(TableFunctionPlanner {
+        functions,
+        tables,
+        named: named.clone(),
+        notices: session.notices().clone(),
+    }))?;
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement, &named).await?;
     let mut plan = typed_placeholders(state.statement_to_plan(statement).await?)?;

@@ -1,5 +1,6 @@
 //! Notices to the client, and the progress of long statements as notices.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,12 @@ pub(super) type NoticeSink = Arc<dyn Fn(Notice) + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Notices {
     sink: Arc<RwLock<Option<NoticeSink>>>,
+}
+
+impl fmt::Debug for Notices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Notices")
+    }
 }
 
 impl Notices {

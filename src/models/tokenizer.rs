@@ -1,5 +1,6 @@
 //! Text to token ids and back, incremental decoding, and training of a byte-level BPE vocabulary.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -94,6 +95,21 @@ impl Tokenizer {
     /// As [`Self::encode`].
     pub fn encode_with_special_tokens(&self, text: &str) -> Result<Vec<u32>> {
         self.encode_as(text, true)
+    }
+
+    /// Where each token of a text stands in it, in bytes, ascending and at characters' bounds. A token that is a part of a character has all of it.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn token_ranges(&self, text: &str) -> Result<Vec<Range<usize>>> {
+        let encoding = self.inner.encode(text, false).map_err(|error| Error::Internal(format!("encoding a text: {error}")))?;
+        let mut last = 0..0;
+        let ranges = encoding.get_offsets().iter().map(|(start, end)| {
+            // A normaliser may have put characters in another order.
+            last = text.floor_char_boundary(*start).max(last.start)..text.ceil_char_boundary(*end).max(last.end);
+            last.clone()
+        });
+        Ok(ranges.collect())
     }
 
     fn encode_as(&self, text: &str, special: bool) -> Result<Vec<u32>> {

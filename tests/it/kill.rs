@@ -202,3 +202,30 @@ async fn stored(session: &Session) -> Result<BTreeMap<i64, i64>> {
     }
     Ok(rows)
 }
+
+/// Files beside the targets of COPY TO that are not complete.
+fn unfinished(directory: &Path) -> Vec<String> {
+    let names = std::fs::read_dir(directory).expect("the folder is readable").flatten();
+    names.map(|entry| entry.file_name().to_string_lossy().into_owned()).filter(|name| name.ends_with(".unfinished")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_copy_to_leaves_no_target_and_the_next_one_tidies_up() -> Result<()> {
+    let (data, files) = (tempfile::tempdir().expect("a temporary directory"), tempfile::tempdir().expect("a temporary directory"));
+    let target = files.path().join("out.csv");
+    let copy = |count: usize| format!("COPY (SELECT value AS id FROM generate_series(1, {count})) TO '{}'", target.display());
+    kill_when(spawn(data.path(), &copy(500_000_000)), "COPY TO", || !unfinished(files.path()).is_empty());
+    assert!(!target.exists(), "a killed COPY TO made its target");
+    // Another target's, and one that a running COPY TO writes, are not this one's business.
+    let other = std::fs::File::create(files.path().join(".out.csv.gz.Xyz123.unfinished")).expect("a file is made");
+    let running = std::fs::File::create(files.path().join(".out.csv.Abc123.unfinished")).expect("a file is made");
+    running.lock().expect("a new file has no lock");
+    let database = Database::open(data.path()).await?;
+    run(&database.session(), &copy(3)).await?;
+    let mut left = unfinished(files.path());
+    left.sort();
+    assert_eq!(left, [".out.csv.Abc123.unfinished", ".out.csv.gz.Xyz123.unfinished"]);
+    assert_eq!(std::fs::read_to_string(&target).expect("the target is there"), "id\n1\n2\n3\n");
+    drop((other, running));
+    Ok(())
+}

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 mod architecture;
+mod bounded_memory;
 mod kill;
 mod manual;
 mod random_dml;

@@ -29,7 +29,7 @@ fn examples(page: &str) -> Vec<String> {
 
 /// File names of the examples are relative; here they are below `directory`.
 fn in_directory(sql: &str, directory: &Path) -> String {
-    let is_file = |text: &str| [".jsonl", ".csv", ".parquet"].iter().any(|ending| text.ends_with(ending));
+    let is_file = |text: &str| [".jsonl", ".json", ".csv", ".parquet", ".arrow"].iter().any(|ending| text.ends_with(ending));
     let parts = sql.split('\'').map(|part| if is_file(part) { directory.join(part).display().to_string() } else { part.to_owned() });
     parts.collect::<Vec<_>>().join("'")
 }
@@ -47,6 +47,11 @@ async fn run(session: &Session, sql: &str) -> Result<usize> {
 /// Runs a page in one fresh database, and gives the number of statements.
 async fn run_page(page: &str) -> usize {
     let (data, files) = (tempfile::tempdir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    // Small files in the form of the published ones.
+    for entry in std::fs::read_dir(project().join("tests/fixtures/files")).expect("the fixtures are there") {
+        let entry = entry.expect("the fixtures are readable");
+        std::fs::copy(entry.path(), files.path().join(entry.file_name())).expect("a fixture is copied");
+    }
     let database = Database::open(data.path()).await.expect("a fresh database opens");
     let session = database.session();
     let mut count = 0;
@@ -60,6 +65,12 @@ async fn run_page(page: &str) -> usize {
 async fn every_example_of_the_manual_runs() {
     let count = run_page(MANUAL).await;
     assert!(count >= 50, "only {count} statements in {MANUAL}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_example_about_files_runs() {
+    let count = run_page("docs/files.md").await;
+    assert!(count >= 15, "only {count} statements in docs/files.md");
 }
 
 #[tokio::test(flavor = "multi_thread")]

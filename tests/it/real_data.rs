@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::Float64Type;
+use arrow::datatypes::{Float64Type, Int64Type};
 use futures::TryStreamExt;
 use rolloutdb::{Database, Result, Session};
 
@@ -106,6 +106,40 @@ async fn retrieval_finds_what_the_references_find() -> Result<()> {
             print_row(dataset, "hybrid_search", hybrid);
             let worse = text[2].min(vector[2]);
             assert!(hybrid[2] >= worse, "{dataset}: the fusion finds {:.1}, less than each of its parts ({worse:.1})", hybrid[2]);
+        }
+    }
+    Ok(())
+}
+
+/// Pieces of the sets in the form in which they are published: (file, rows, a condition that one of the rows meets).
+const SAMPLES: &[(&str, usize, &str)] = &[
+    ("search_r1_corpus.jsonl", 10, "id = '4' AND contents LIKE '\"Pavia Cathedral\"%'"),
+    ("flashrag_nq_test.jsonl", 17, "golden_answers = ARRAY['Olivia', 'MFSK']"),
+    ("original_hotpotqa.jsonl", 2, "answer = '1522' AND context LIKE '[[\"Lorton station (VRE)\", [\"Lorton station is%'"),
+    ("original_2wikimultihopqa.jsonl", 2, "answer = 'Hythe' AND evidences LIKE '[[\"The Hi-Jackers\", \"director\",%'"),
+    ("original_musique.jsonl", 2, "answer = 'Keturah' AND answerable AND answer_aliases = ARRAY[]::text[] AND paragraphs LIKE '[{\"idx\": 0,%'"),
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn published_sets_are_tables_as_they_are() -> Result<()> {
+    let Some(data) = data() else {
+        tell("skipped: no folder ../shared/data beside the project");
+        return Ok(());
+    };
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let database = Database::open(directory.path().join("data")).await?;
+    let session = database.session();
+    for (name, expected, condition) in SAMPLES {
+        let lines = data.join("samples").join(name);
+        // The originals of HotpotQA and 2Wiki are one array.
+        let text = std::fs::read_to_string(&lines).expect("the sample is readable");
+        let array = directory.path().join(name);
+        std::fs::write(&array, format!("[{}]", text.trim().replace('\n', ",\n"))).expect("the array is written");
+        for path in [&lines, &array] {
+            let sql = format!("SELECT count(*), count(*) FILTER (WHERE {condition}) FROM read_jsonl('{}')", path.display());
+            let counts = rows(&session, &sql).await?;
+            let count = |column| counts[0].column(column).as_primitive::<Int64Type>().value(0);
+            assert_eq!((count(0), count(1)), (*expected as i64, 1), "{}", path.display());
         }
     }
     Ok(())

@@ -1,7 +1,8 @@
 //! RolloutDB's functions: Arrow columns in, one Arrow column out.
 //!
 //! [`metrics`] scores answers and retrieved passages, [`vector`] is pgvector's distances and its text form, [`search`] has
-//! the scores of tree search, [`json`] reads JSON, [`model`] calls a language model through the small trait [`model::ModelRuntime`].
+//! the scores of tree search, [`json`] reads JSON, [`chunk`] cuts texts into passages, [`model`] calls a language model through the small trait
+//! [`model::ModelRuntime`].
 //! The metrics and scores are plain Rust functions too, because rewards are computed by the same code as evaluations.
 //!
 //! A function is data (`function::Function`: name, parameters, description, example) and a kernel; its reference entry in
@@ -9,6 +10,7 @@
 
 mod arguments;
 mod bytea_in;
+pub mod chunk;
 mod error;
 mod function;
 pub mod hopworld;

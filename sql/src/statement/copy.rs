@@ -6,10 +6,10 @@ use super::Statement;
 use crate::ast::{Ident, ObjectName, Query};
 use crate::error::{Error, Result};
 use crate::name::{Columns, Qualified, Text, parse_optional_columns};
-use crate::options::Options;
+use crate::options::{OptionValue, Options};
 use crate::parser::Parser;
 
-/// `COPY t [(a, b)] FROM 'file' [[WITH] (FORMAT jsonl, ...)]`
+/// `COPY t [(a, b)] FROM 'file' [[WITH] (FORMAT jsonl, ...)] [ON ERROR SKIP | STOP]`; the last is the option `on_error`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CopyFrom {
     pub table: ObjectName,
@@ -47,7 +47,7 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Statement> {
     if parser.eat("TO") {
         parse_to(parser, CopySource::Table(table, columns))
     } else if parser.eat("FROM") {
-        let (path, options) = parse_file(parser)?;
+        let (path, options) = parse_file(parser, true)?;
         Ok(Statement::CopyFrom(CopyFrom { table, columns, path, options }))
     } else {
         Err(parser.expected("FROM or TO"))
@@ -55,11 +55,11 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Statement> {
 }
 
 fn parse_to(parser: &mut Parser, source: CopySource) -> Result<Statement> {
-    let (path, options) = parse_file(parser)?;
+    let (path, options) = parse_file(parser, false)?;
     Ok(Statement::CopyTo(CopyTo { source, path, options }))
 }
 
-fn parse_file(parser: &mut Parser) -> Result<(String, Options)> {
+fn parse_file(parser: &mut Parser, takes_on_error: bool) -> Result<(String, Options)> {
     if let Some(end @ ("STDIN" | "STDOUT" | "PROGRAM")) = parser.peek_word(0).as_deref() {
         return Err(Error::not_supported_but(format!("COPY with {end}"), "name a file in quotes"));
     }
@@ -67,7 +67,12 @@ fn parse_file(parser: &mut Parser) -> Result<(String, Options)> {
     if parser.is_at("STORED AS") {
         return Err(Error::not_supported_but("COPY ... STORED AS", "write (FORMAT parquet)"));
     }
-    let options = Options::parse_copy(parser)?;
+    let mut options = Options::parse_copy(parser)?;
+    if takes_on_error && parser.eat("ON ERROR") {
+        let action = ["SKIP", "IGNORE", "STOP"].into_iter().find(|action| parser.eat(action));
+        let action = action.ok_or_else(|| parser.expected("SKIP, IGNORE or STOP"))?;
+        options = options.with("on_error", OptionValue::Text(action.to_lowercase()))?;
+    }
     if parser.is_at("WHERE") {
         return Err(Error::not_supported_but("COPY ... WHERE", "delete the rows afterwards, or copy the result of a query"));
     }

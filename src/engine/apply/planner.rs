@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::{DFSchema, ScalarValue, TableReference};
 use datafusion::datasource::provider_as_source;
@@ -21,7 +21,9 @@ use datafusion::sql::sqlparser::ast::{
 };
 use rolloutdb_catalogs::Table;
 
+use super::column_list::column_list;
 use super::{Apply, ApplyFunction};
+use crate::engine::progress::Notices;
 use crate::engine::session::{CATALOG_NAME, DEFAULT_SCHEMA};
 use crate::error::{Error, Result};
 
@@ -32,8 +34,16 @@ pub trait TableFunction: Debug + Send + Sync {
     /// In positional order.
     fn parameters(&self) -> &'static [Parameter];
 
-    /// Checks the constant arguments and gives the function to apply. The [`ParameterKind::Value`] arguments become its call arguments, in order.
-    fn bind(&self, arguments: &Arguments) -> Result<Arc<dyn ApplyFunction>>;
+    /// Checks the constant arguments and gives what the call stands for.
+    fn bind(&self, arguments: &Arguments) -> Result<Bound>;
+}
+
+/// What a call in FROM stands for.
+pub enum Bound {
+    /// A function to apply to each row. The [`ParameterKind::Value`] arguments become its call arguments, in order.
+    Apply(Arc<dyn ApplyFunction>),
+    /// A table, which is scanned as any other. All arguments are constants.
+    Table(Arc<dyn TableProvider>),
 }
 
 #[derive(Debug)]
@@ -53,6 +63,8 @@ pub enum ParameterKind {
     TextOrVector,
     /// A constant.
     Constant(DataType),
+    /// A constant text of names and types, as in CREATE TABLE: `'id text, year integer'`.
+    Columns,
 }
 
 impl Parameter {
@@ -68,6 +80,9 @@ impl Parameter {
     pub const fn constant(name: &'static str, data_type: DataType) -> Self {
         Self { name, kind: ParameterKind::Constant(data_type), is_required: false }
     }
+    pub const fn columns(name: &'static str) -> Self {
+        Self { name, kind: ParameterKind::Columns, is_required: false }
+    }
     pub const fn required_constant(name: &'static str, data_type: DataType) -> Self {
         Self { name, kind: ParameterKind::Constant(data_type), is_required: true }
     }
@@ -78,10 +93,22 @@ impl Parameter {
 pub struct Arguments {
     function: &'static str,
     constants: BTreeMap<&'static str, ScalarValue>,
+    columns: BTreeMap<&'static str, SchemaRef>,
     tables: BTreeMap<&'static str, Arc<Table>>,
+    notices: Notices,
 }
 
 impl Arguments {
+    /// Where the function may tell the client something.
+    pub fn notices(&self) -> &Notices {
+        &self.notices
+    }
+
+    /// A [`ParameterKind::Columns`] argument, all nullable.
+    pub fn columns(&self, name: &str) -> Option<&SchemaRef> {
+        self.columns.get(name)
+    }
+
     pub fn table(&self, name: &str) -> Result<&Arc<Table>> {
         self.tables.get(name).ok_or_else(|| Error::Internal(format!("{}() has no table argument {name}", self.function)))
     }
@@ -144,6 +171,7 @@ pub struct TableFunctionPlanner {
     pub tables: HashMap<String, Arc<Table>>,
     /// Tables of this statement alone, by the names that its query has for them.
     pub named: HashMap<String, Arc<dyn TableProvider>>,
+    pub notices: Notices,
 }
 
 /// The name and arguments of a call of one of `functions`, if `relation` is one.
@@ -277,10 +305,14 @@ impl RelationPlanner for TableFunctionPlanner {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
         let (bound, values) = self.bind_arguments(function.as_ref(), arguments, context)?;
-        let applied = function.bind(&bound)?;
-        let column_names = applied.schema().fields().iter().map(|field| field.name().clone()).collect();
-        let one_row = LogicalPlanBuilder::empty(true).build()?;
-        let plan = Apply::try_new(one_row, applied, values, None, column_names, false)?.into_plan();
+        let plan = match function.bind(&bound)? {
+            Bound::Table(table) => LogicalPlanBuilder::scan(function.name(), provider_as_source(table), None)?.build()?,
+            Bound::Apply(applied) => {
+                let column_names = applied.schema().fields().iter().map(|field| field.name().clone()).collect();
+                let one_row = LogicalPlanBuilder::empty(true).build()?;
+                Apply::try_new(one_row, applied, values, None, column_names, false)?.into_plan()
+            }
+        };
         let alias = match &relation {
             TableFactor::Table { alias, .. } | TableFactor::Function { alias, .. } => alias.clone(),
             _ => None,
@@ -302,7 +334,7 @@ impl TableFunctionPlanner {
         arguments: &[FunctionArg],
         context: &mut dyn RelationPlannerContext,
     ) -> DataFusionResult<(Arguments, Vec<Expr>)> {
-        let mut bound = Arguments { function: function.name(), ..Arguments::default() };
+        let mut bound = Arguments { function: function.name(), notices: self.notices.clone(), ..Arguments::default() };
         let mut values = HashMap::new();
         for (parameter, argument) in assign(function.name(), function.parameters(), arguments)? {
             match &parameter.kind {
@@ -326,6 +358,12 @@ impl TableFunctionPlanner {
                 ParameterKind::Constant(data_type) => {
                     let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;
                     bound.constants.insert(parameter.name, constant(function, parameter, value, data_type)?);
+                }
+                ParameterKind::Columns => {
+                    let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;
+                    let text = constant(function, parameter, value, &DataType::Utf8)?;
+                    let columns = column_list(text.try_as_str().flatten().unwrap_or_default(), context)?;
+                    bound.columns.insert(parameter.name, columns);
                 }
             }
         }

@@ -1,192 +1,321 @@
-//! JSON Lines: one object a line.
+//! JSON Lines, one object a line; and files that are one JSON array of objects, as the original sets of HotpotQA and 2WikiMultihopQA.
 //!
-//! A text column takes a string as it is and any other value as its JSON text, so that FlashRAG's `metadata` objects load into `text`.
+//! [`Blocks`] cuts a file into pieces of whole records, one piece in memory at a time; [`rows`] takes a piece apart, on any thread.
 
+use std::collections::HashMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::sync::Arc;
+use std::io::Read;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
-use arrow::array::{
-    ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, Float64Array, Int64Array, ListArray, RecordBatch, RecordBatchOptions,
-    StringArray,
-};
-use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, FieldRef, SchemaRef};
-use serde_json::Value;
+use memchr::memchr;
 
-use super::{BATCH_ROWS, bad_input};
+use super::json::{is_blank, members, unquoted};
+use super::rows::{BadLine, Columns, OnError, Rows};
+use super::{BLOCK_BYTES, RECORD_BYTES_MAX, bad_input, without_byte_order_mark};
 use crate::error::Result;
 
-pub fn read(path: &Path, file: File, schema: &SchemaRef, emit: &mut dyn FnMut(RecordBatch) -> bool) -> Result<()> {
-    let mut reader = BufReader::with_capacity(1 << 20, file);
-    let mut rows = Rows { path, schema, objects: Vec::with_capacity(BATCH_ROWS), lines: Vec::with_capacity(BATCH_ROWS) };
-    let mut text = String::new();
-    for line in 1.. {
-        text.clear();
-        let num_bytes = reader.read_line(&mut text).map_err(|error| bad_input(path, Some(line), error))?;
-        if num_bytes == 0 {
-            break;
+/// Whole records of a file.
+pub struct Block {
+    text: Vec<u8>,
+    records: Vec<Record>,
+    /// Lines that were left out before the records were known.
+    bad: Vec<BadLine>,
+}
+
+#[derive(Debug)]
+pub struct Record {
+    /// In which it begins, from 1.
+    pub line: usize,
+    pub bytes: Range<usize>,
+}
+
+/// A file as blocks.
+pub struct Blocks {
+    path: PathBuf,
+    file: File,
+    on_error: OnError,
+    text: Vec<u8>,
+    cutter: Cutter,
+    is_at_end: bool,
+}
+
+impl Blocks {
+    pub fn new(path: &Path, file: File, on_error: OnError) -> Result<Self> {
+        let mut blocks = Self { path: path.to_owned(), file, on_error, text: Vec::new(), cutter: Cutter::lines(), is_at_end: false };
+        blocks.fill()?;
+        without_byte_order_mark(&mut blocks.text);
+        if blocks.text.iter().find(|byte| !is_blank(**byte)) == Some(&b'[') {
+            blocks.cutter = Cutter::array();
         }
-        if text.trim().is_empty() {
-            continue;
-        }
-        match serde_json::from_str::<Value>(&text) {
-            Ok(value @ Value::Object(_)) => rows.push(value, line),
-            Ok(other) => return Err(bad_input(path, Some(line), format!("expected a JSON object, found {}", kind(&other)))),
-            Err(error) => return Err(bad_input(path, Some(line), error)),
-        }
-        if rows.objects.len() == BATCH_ROWS && !emit(rows.take()?) {
-            return Ok(());
+        Ok(blocks)
+    }
+
+    /// The next records; `None` at the end.
+    ///
+    /// # Errors
+    /// The file cannot be read, a record is longer than [`RECORD_BYTES_MAX`], an array has no end.
+    pub fn next(&mut self) -> Result<Option<Block>> {
+        let mut bad = Vec::new();
+        loop {
+            let records = self
+                .cutter
+                .cut(&self.text, self.is_at_end)
+                .map_err(|problem: BadLine| bad_input(&self.path, Some(problem.line), problem.reason))?;
+            if !records.is_empty() || self.is_at_end {
+                let rest = self.text.split_off(self.cutter.take_consumed());
+                let text = std::mem::replace(&mut self.text, rest);
+                let is_last = records.is_empty() && bad.is_empty();
+                return Ok((!is_last).then_some(Block { text, records, bad }));
+            }
+            if self.text.len() > RECORD_BYTES_MAX {
+                bad.extend(self.drop_record()?);
+            }
+            self.fill()?;
         }
     }
-    if !rows.objects.is_empty() {
-        emit(rows.take()?);
+
+    fn fill(&mut self) -> Result<()> {
+        self.text.reserve(BLOCK_BYTES);
+        let num_read = Read::by_ref(&mut self.file).take(BLOCK_BYTES as u64).read_to_end(&mut self.text);
+        self.is_at_end = num_read.map_err(|error| bad_input(&self.path, None, error))? == 0;
+        Ok(())
+    }
+
+    /// Leaves out the line that fills the memory; the rest of it is dropped as it comes.
+    fn drop_record(&mut self) -> Result<Option<BadLine>> {
+        let reason = format!("longer than {} MiB, which no passage is", RECORD_BYTES_MAX >> 20);
+        match &mut self.cutter {
+            Cutter::Lines { line, start, position, is_dropping } if self.on_error == OnError::Skip => {
+                self.text.clear();
+                (*start, *position) = (0, 0);
+                let was_dropping = std::mem::replace(is_dropping, true);
+                Ok((!was_dropping).then_some(BadLine { line: *line, reason }))
+            }
+            cutter => Err(bad_input(&self.path, Some(cutter.line()), reason)),
+        }
+    }
+}
+
+/// Finds where records end. Keeps its place in the text, so that a record that comes in many pieces is looked at once.
+pub enum Cutter {
+    Lines {
+        line: usize,
+        start: usize,
+        position: usize,
+        /// Until the end of the line.
+        is_dropping: bool,
+    },
+    Array(ArrayCutter),
+}
+
+impl Cutter {
+    pub fn lines() -> Self {
+        Self::Lines { line: 1, start: 0, position: 0, is_dropping: false }
+    }
+
+    pub fn array() -> Self {
+        Self::Array(ArrayCutter::default())
+    }
+
+    /// The records that end in `text` after those of earlier calls.
+    ///
+    /// # Errors
+    /// What is wrong with the array round the records.
+    pub fn cut(&mut self, text: &[u8], is_at_end: bool) -> Result<Vec<Record>, BadLine> {
+        match self {
+            Self::Array(cutter) => cutter.cut(text, is_at_end),
+            Self::Lines { line, start, position, is_dropping } => {
+                let mut records = Vec::new();
+                let mut push = |line, bytes: Range<usize>, is_dropping: bool| {
+                    if !is_dropping && !text[bytes.clone()].iter().all(|byte| is_blank(*byte)) {
+                        records.push(Record { line, bytes });
+                    }
+                };
+                while let Some(length) = memchr(b'\n', &text[*position..]) {
+                    push(*line, *start..*position + length, std::mem::take(is_dropping));
+                    *line += 1;
+                    *position += length + 1;
+                    *start = *position;
+                }
+                *position = text.len();
+                if is_at_end {
+                    push(*line, *start..text.len(), *is_dropping);
+                    *start = text.len();
+                }
+                Ok(records)
+            }
+        }
+    }
+
+    /// The number of bytes before the first record that is not whole. They are gone from the text that [`Self::cut`] sees next.
+    pub fn take_consumed(&mut self) -> usize {
+        let (start, position) = match self {
+            Self::Lines { start, position, .. } => (start, position),
+            Self::Array(ArrayCutter { start, position, .. }) => (start, position),
+        };
+        *position -= *start;
+        std::mem::take(start)
+    }
+
+    fn line(&self) -> usize {
+        match self {
+            Self::Lines { line, .. } | Self::Array(ArrayCutter { line, .. }) => *line,
+        }
+    }
+}
+
+/// The elements of one array: what stands between its brackets and the commas outside of all others.
+#[derive(Default)]
+pub struct ArrayCutter {
+    /// Line breaks before `position`.
+    num_breaks: usize,
+    /// Where the element begins, from 1; before its first byte, where the array begins.
+    line: usize,
+    start: usize,
+    position: usize,
+    has_element: bool,
+    depth: usize,
+    is_string: bool,
+    state: ArrayState,
+}
+
+#[derive(Default, PartialEq)]
+enum ArrayState {
+    #[default]
+    BeforeArray,
+    First,
+    Later,
+    AfterArray,
+}
+
+impl ArrayCutter {
+    fn cut(&mut self, text: &[u8], is_at_end: bool) -> Result<Vec<Record>, BadLine> {
+        let mut records = Vec::new();
+        while let Some(byte) = text.get(self.position).copied() {
+            if self.is_string && byte == b'\\' && self.position + 1 == text.len() && !is_at_end {
+                // The escaped byte decides nothing, but it has to be there to be passed over.
+                break;
+            }
+            self.step(byte, &mut records).map_err(|reason| BadLine { line: self.num_breaks + 1, reason })?;
+        }
+        if is_at_end && self.state != ArrayState::AfterArray {
+            let reason =
+                "the array that the file begins with is not closed: the file is not whole, or it is JSON Lines of arrays".to_owned();
+            return Err(BadLine { line: self.num_breaks + 1, reason });
+        }
+        Ok(records)
+    }
+
+    fn step(&mut self, byte: u8, records: &mut Vec<Record>) -> Result<(), String> {
+        self.num_breaks += usize::from(byte == b'\n');
+        let at = self.position;
+        self.position += 1;
+        if self.is_string {
+            match byte {
+                b'\\' => self.position += 1,
+                b'"' => self.is_string = false,
+                _ => {}
+            }
+            return Ok(());
+        }
+        let is_outside = self.depth == 0;
+        match byte {
+            byte if is_blank(byte) => return Ok(()),
+            b'[' if self.state == ArrayState::BeforeArray => {
+                self.state = ArrayState::First;
+                self.start = self.position;
+                return Ok(());
+            }
+            _ if self.state == ArrayState::AfterArray => return Err("expected nothing after the array".to_owned()),
+            b',' if is_outside => return self.end_element(at, ArrayState::Later, records),
+            b']' if is_outside && !self.has_element && self.state == ArrayState::First => self.state = ArrayState::AfterArray,
+            b']' if is_outside => return self.end_element(at, ArrayState::AfterArray, records),
+            b'}' if is_outside => return Err("found } without its {".to_owned()),
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' => self.depth -= 1,
+            b'"' => self.is_string = true,
+            _ => {}
+        }
+        if !self.has_element && self.state != ArrayState::AfterArray {
+            self.has_element = true;
+            self.line = self.num_breaks + 1;
+        }
+        Ok(())
+    }
+
+    fn end_element(&mut self, at: usize, next: ArrayState, records: &mut Vec<Record>) -> Result<(), String> {
+        if !std::mem::take(&mut self.has_element) {
+            return Err("expected a JSON object between the commas".to_owned());
+        }
+        records.push(Record { line: self.line, bytes: self.start..at });
+        self.start = self.position;
+        self.state = next;
+        Ok(())
+    }
+}
+
+/// Which keys to read, and where their values go.
+pub struct Keys {
+    /// `None`: known, but not wanted.
+    positions: HashMap<String, Option<usize>>,
+    num_wanted: usize,
+    is_closed: bool,
+}
+
+impl Keys {
+    pub fn new(columns: &Columns, projection: &[usize]) -> Self {
+        let position = |index| projection.iter().position(|wanted| *wanted == index);
+        let positions = columns.names().enumerate().map(|(index, name)| (name.to_owned(), position(index))).collect();
+        Self { positions, num_wanted: projection.len(), is_closed: columns.sampled_rows.is_some() }
+    }
+}
+
+/// The values of the wanted keys of each record, as JSON texts.
+pub fn rows<'a>(block: &'a Block, keys: &Keys, columns: &Columns, on_error: OnError) -> Rows<'a> {
+    let mut rows = Rows::new(keys.num_wanted, on_error, block.bad.clone());
+    let mut values = vec![None; keys.num_wanted];
+    for record in &block.records {
+        let read = read(&block.text[record.bytes.clone()], keys, columns, &mut values);
+        if !rows.push(record.line, read.map(|()| values.as_slice())) {
+            break;
+        }
+    }
+    rows
+}
+
+fn read<'a>(record: &'a [u8], keys: &Keys, columns: &Columns, values: &mut [Option<&'a str>]) -> Result<(), String> {
+    values.fill(None);
+    members(utf8(record)?, |key, value| {
+        let name = unquoted(key)?;
+        match keys.positions.get(name.as_ref()) {
+            // As in most readers, the last of two equal keys counts.
+            Some(Some(position)) => values[*position] = Some(value).filter(|value| *value != "null"),
+            None if keys.is_closed => return Err(format!("key {key} is none of the columns{}", columns.hint())),
+            Some(None) | None => {}
+        }
+        Ok(())
+    })
+}
+
+/// Calls `each` with every record's line and text until it says that it has enough.
+///
+/// # Errors
+/// Of [`Blocks`]; of `each`, at its line.
+pub fn for_each_record(blocks: &mut Blocks, mut each: impl FnMut(&str) -> Result<bool, String>) -> Result<()> {
+    while let Some(block) = blocks.next()? {
+        for record in &block.records {
+            match utf8(&block.text[record.bytes.clone()]).and_then(&mut each) {
+                Ok(true) => {}
+                Ok(false) => return Ok(()),
+                Err(_) if blocks.on_error == OnError::Skip => {}
+                Err(reason) => return Err(bad_input(&blocks.path, Some(record.line), reason)),
+            }
+        }
     }
     Ok(())
 }
 
-struct Rows<'a> {
-    path: &'a Path,
-    schema: &'a SchemaRef,
-    objects: Vec<Value>,
-    lines: Vec<usize>,
-}
-
-impl Rows<'_> {
-    fn push(&mut self, object: Value, line: usize) {
-        self.objects.push(object);
-        self.lines.push(line);
-    }
-
-    fn take(&mut self) -> Result<RecordBatch> {
-        let objects = std::mem::take(&mut self.objects);
-        let lines = std::mem::take(&mut self.lines);
-        let mut columns = Vec::with_capacity(self.schema.fields().len());
-        for field in self.schema.fields() {
-            let values: Vec<Option<&Value>> =
-                objects.iter().map(|object| object.get(field.name()).filter(|value| !value.is_null())).collect();
-            let column = column(&values, field.data_type()).map_err(|problem| {
-                let line = lines.get(problem.row).copied();
-                bad_input(self.path, line, format!("column {}: {}", field.name(), problem.reason))
-            })?;
-            columns.push(column);
-        }
-        let options = RecordBatchOptions::new().with_row_count(Some(objects.len()));
-        RecordBatch::try_new_with_options(Arc::clone(self.schema), columns, &options)
-            .map_err(|error| bad_input(self.path, lines.first().copied(), format!("in the {} lines from here: {error}", lines.len())))
-    }
-}
-
-/// What is wrong with the value in a row of the batch.
-pub(super) struct Problem {
-    pub row: usize,
-    pub reason: String,
-}
-
-pub(super) fn column(values: &[Option<&Value>], data_type: &DataType) -> Result<ArrayRef, Problem> {
-    match data_type {
-        DataType::Utf8 => Ok(Arc::new(values.iter().map(|value| value.map(text)).collect::<StringArray>())),
-        DataType::Boolean => scalars::<_, BooleanArray>(values, data_type, Value::as_bool),
-        DataType::Int64 => scalars::<_, Int64Array>(values, data_type, Value::as_i64),
-        DataType::Float64 => scalars::<_, Float64Array>(values, data_type, Value::as_f64),
-        DataType::Float32 => scalars::<_, Float32Array>(values, data_type, |value| value.as_f64().map(|value| value as f32)),
-        DataType::List(item) => list(values, item),
-        DataType::FixedSizeList(item, width) => fixed_size_list(values, item, *width),
-        other => through_text(values, other),
-    }
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
-fn scalars<T, A>(values: &[Option<&Value>], data_type: &DataType, read: impl Fn(&Value) -> Option<T>) -> Result<ArrayRef, Problem>
-where
-    A: FromIterator<Option<T>> + arrow::array::Array + 'static,
-{
-    let mut scalars = Vec::with_capacity(values.len());
-    for (row, value) in values.iter().enumerate() {
-        scalars.push(match value {
-            None => None,
-            Some(value) => Some(read(value).ok_or_else(|| Problem { row, reason: format!("expected {data_type}, found {value}") })?),
-        });
-    }
-    Ok(Arc::new(A::from_iter(scalars)))
-}
-
-fn list(values: &[Option<&Value>], item: &FieldRef) -> Result<ArrayRef, Problem> {
-    let (items, owners, lengths, nulls) = flatten(values, |_| Ok(()))?;
-    let items = column(&items, item.data_type()).map_err(|problem| Problem { row: owners[problem.row], reason: problem.reason })?;
-    let array = ListArray::try_new(Arc::clone(item), OffsetBuffer::from_lengths(lengths), items, Some(nulls));
-    array.map(|array| Arc::new(array) as ArrayRef).map_err(|error| Problem { row: 0, reason: error.to_string() })
-}
-
-fn fixed_size_list(values: &[Option<&Value>], item: &FieldRef, width: i32) -> Result<ArrayRef, Problem> {
-    let null_item = Value::Null;
-    let (items, owners, _, nulls) = flatten(values, |found| {
-        if found == width as usize { Ok(()) } else { Err(format!("expected a vector of width {width}, found width {found}")) }
-    })?;
-    // A NULL row still takes `width` places in the child.
-    let mut padded: Vec<Option<&Value>> = Vec::with_capacity(values.len() * width as usize);
-    let mut rest = items.into_iter();
-    for value in values {
-        match value {
-            Some(_) => padded.extend(rest.by_ref().take(width as usize)),
-            None => padded.extend(std::iter::repeat_n(Some(&null_item).filter(|value| !value.is_null()), width as usize)),
-        }
-    }
-    let row_of = |index: usize| if owners.is_empty() { 0 } else { index / width.max(1) as usize };
-    let child = column(&padded, item.data_type()).map_err(|problem| Problem { row: row_of(problem.row), reason: problem.reason })?;
-    let array = FixedSizeListArray::try_new(Arc::clone(item), width, child, Some(nulls));
-    array.map(|array| Arc::new(array) as ArrayRef).map_err(|error| Problem { row: 0, reason: error.to_string() })
-}
-
-type Flattened<'a> = (Vec<Option<&'a Value>>, Vec<usize>, Vec<usize>, NullBuffer);
-
-/// The items of all lists, for each item its row, the lists' lengths, and which rows are not NULL.
-fn flatten<'a>(values: &[Option<&'a Value>], check: impl Fn(usize) -> Result<(), String>) -> Result<Flattened<'a>, Problem> {
-    let (mut items, mut owners, mut lengths) = (Vec::new(), Vec::new(), Vec::with_capacity(values.len()));
-    for (row, value) in values.iter().enumerate() {
-        match value {
-            None => lengths.push(0),
-            Some(Value::Array(array)) => {
-                check(array.len()).map_err(|reason| Problem { row, reason })?;
-                items.extend(array.iter().map(|item| Some(item).filter(|item| !item.is_null())));
-                owners.extend(std::iter::repeat_n(row, array.len()));
-                lengths.push(array.len());
-            }
-            Some(other) => return Err(Problem { row, reason: format!("expected an array, found {}", kind(other)) }),
-        }
-    }
-    let nulls = NullBuffer::from_iter(values.iter().map(Option::is_some));
-    Ok((items, owners, lengths, nulls))
-}
-
-/// Types that JSON does not have (dates, small integers, numerics) are read from the value's text by Arrow's cast.
-fn through_text(values: &[Option<&Value>], data_type: &DataType) -> Result<ArrayRef, Problem> {
-    let strict = CastOptions { safe: false, ..CastOptions::default() };
-    let texts: StringArray = values.iter().map(|value| value.map(text)).collect();
-    if let Ok(array) = cast_with_options(&texts, data_type, &strict) {
-        return Ok(array);
-    }
-    let wrong = |row: &usize| cast_with_options(&texts.slice(*row, 1), data_type, &strict).is_err();
-    let row = (0..values.len()).find(wrong).unwrap_or(0);
-    let found = values[row].map(ToString::to_string).unwrap_or_default();
-    Err(Problem { row, reason: format!("expected {data_type}, found {found}") })
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
-    }
+fn utf8(record: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(record).map_err(|error| format!("not UTF-8 at byte {}", error.valid_up_to() + 1))
 }

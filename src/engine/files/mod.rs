@@ -1,53 +1,56 @@
-//! Files in and out: `COPY t FROM 'file'` reads a stream of batches in the table's types, `COPY (query) TO 'file'` writes one.
+//! Files in and out: tables of a query (`read_jsonl('file')`, `COPY t FROM 'file'`), and `COPY (query) TO 'file'`.
 //!
-//! A bad line names file and line. A file appears under its name only when it is complete.
+//! Text files are read by [`scan`]: [`jsonl`] and [`csv`] cut them into blocks of whole records and take these apart, [`infer`] finds the columns. A bad
+//! line names file and line, or is left out and counted. DataFusion reads the other formats ([`columnar`]). A file is written under another name
+//! until it is complete ([`write`]).
 
+mod columnar;
 mod csv;
+mod infer;
+mod json;
+mod json_column;
 mod jsonl;
-mod parquet;
+mod paths;
+mod rows;
+mod scan;
+mod table;
+#[cfg(test)]
+mod tests;
 mod write;
 
-use std::path::{Path, PathBuf};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
 
-use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
-use datafusion::error::DataFusionError;
-use datafusion::execution::SendableRecordBatchStream;
-use datafusion::physical_plan::stream::RecordBatchReceiverStreamBuilder;
+use datafusion::catalog::TableProvider;
 
+pub use columnar::ColumnarFormat;
+pub use csv::delimiter;
+pub use infer::{SAMPLE_ROWS, sample_rows};
+pub use rows::OnError;
+pub use scan::TextFormat;
 pub use write::{nested_as_text, write};
 
+use self::rows::Columns;
+use self::scan::TextFiles;
+use self::table::TextTable;
+use super::progress::Notices;
 use crate::error::{Error, Result};
 
-/// Rows per batch read.
-const BATCH_ROWS: usize = 4096;
+/// Read at once; batches have the rows of about as many bytes.
+const BLOCK_BYTES: usize = 1 << 20;
+/// The longest line, record or element of an array.
+const RECORD_BYTES_MAX: usize = 64 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    Jsonl,
-    Csv,
-    Parquet,
-}
-
-impl Format {
-    /// The format named, or the one of the file's extension.
-    pub fn resolve(named: Option<&str>, path: &Path) -> Result<Self> {
-        let extension = path.extension().and_then(|extension| extension.to_str()).map(str::to_lowercase);
-        match named.map(str::to_lowercase).as_deref().or(extension.as_deref()) {
-            Some("jsonl" | "json" | "ndjson") => Ok(Self::Jsonl),
-            Some("csv") => Ok(Self::Csv),
-            Some("parquet") => Ok(Self::Parquet),
-            other => Err(Error::InvalidParameter {
-                name: "FORMAT".to_owned(),
-                found: other.map_or("nothing".to_owned(), |format| format!("'{format}'")),
-                expected: "jsonl, csv or parquet".to_owned(),
-            }),
-        }
-    }
+    Text(TextFormat),
+    Columnar(ColumnarFormat),
 }
 
 /// How a CSV file is laid out.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CsvOptions {
     pub has_header: bool,
     pub delimiter: u8,
@@ -59,28 +62,74 @@ impl Default for CsvOptions {
     }
 }
 
-/// Reads a file as batches of `schema`, columns by name (CSV without header: by position). Columns that the file lacks are NULL.
+/// Where the columns of text files come from.
+#[derive(Debug, Clone)]
+pub enum ColumnSource {
+    /// Names and types are given.
+    Given(SchemaRef),
+    /// They are those of the first rows of each file.
+    Sample(usize),
+}
+
+impl Format {
+    /// The format named, or the one of the file's extension.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] if it is none.
+    pub fn resolve(named: Option<&str>, path: &str, csv: CsvOptions) -> Result<Self> {
+        let extension = Path::new(path).extension().and_then(|extension| extension.to_str()).map(str::to_lowercase);
+        match named.map(str::to_lowercase).as_deref().or(extension.as_deref()) {
+            Some("jsonl" | "json" | "ndjson") => Ok(Self::Text(TextFormat::Jsonl)),
+            Some("csv") => Ok(Self::Text(TextFormat::Csv(csv))),
+            Some("parquet") => Ok(Self::Columnar(ColumnarFormat::Parquet)),
+            Some("arrow" | "feather") => Ok(Self::Columnar(ColumnarFormat::Arrow)),
+            other => Err(Error::InvalidParameter {
+                name: "FORMAT".to_owned(),
+                found: other.map_or("nothing".to_owned(), |format| format!("'{format}'")),
+                expected: "jsonl, csv, parquet or arrow".to_owned(),
+            }),
+        }
+    }
+}
+
+/// Text files as a table.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be opened, through the stream [`Error::BadInput`] with the line that is wrong.
-pub fn read(path: &Path, format: Format, csv: CsvOptions, schema: SchemaRef) -> Result<SendableRecordBatchStream> {
-    let file = std::fs::File::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
-    let mut builder = RecordBatchReceiverStreamBuilder::new(schema.clone(), 2);
-    let sender = builder.tx();
-    let path = PathBuf::from(path);
-    builder.spawn_blocking(move || {
-        // A closed channel means that the statement ended: reading on would serve nobody.
-        let mut emit = |batch: RecordBatch| sender.blocking_send(Ok(batch)).is_ok();
-        let result = match format {
-            Format::Jsonl => jsonl::read(&path, file, &schema, &mut emit),
-            Format::Csv => csv::read(&path, file, csv, &schema, &mut emit),
-            Format::Parquet => parquet::read(&path, file, &schema, &mut emit),
-        };
-        result.map_err(DataFusionError::from)
-    });
-    Ok(builder.build())
+/// [`Error::Io`] if there is no such file; [`Error::BadInput`] if its columns cannot be found out. Bad lines are errors of the scan.
+pub fn text_table(
+    name: &str,
+    format: TextFormat,
+    columns: ColumnSource,
+    on_error: OnError,
+    notices: &Notices,
+) -> Result<Arc<dyn TableProvider>> {
+    let paths = paths::expand(name)?;
+    let columns = match columns {
+        ColumnSource::Given(schema) => Columns { schema, sampled_rows: None },
+        ColumnSource::Sample(rows) => infer::columns(&paths, format, rows, on_error)?,
+    };
+    Ok(Arc::new(TextTable::new(TextFiles { paths, format, columns, on_error }, notices)))
+}
+
+/// Parquet or Arrow files as a table.
+///
+/// # Errors
+/// [`Error::Io`] if there is no such file, [`Error::BadInput`] if it is of another format.
+pub fn columnar_table(name: &str, format: ColumnarFormat) -> Result<Arc<dyn TableProvider>> {
+    columnar::table(&paths::expand(name)?, format)
+}
+
+fn open(path: &Path) -> Result<File> {
+    File::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })
 }
 
 fn bad_input(path: &Path, line: Option<usize>, reason: impl ToString) -> Error {
     Error::BadInput { path: path.to_owned(), line, reason: reason.to_string() }
+}
+
+/// Some editors begin a file of UTF-8 with one.
+fn without_byte_order_mark(text: &mut Vec<u8>) {
+    if text.starts_with("\u{feff}".as_bytes()) {
+        text.drain(..'\u{feff}'.len_utf8());
+    }
 }

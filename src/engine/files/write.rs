@@ -6,6 +6,7 @@ use std::path::Path;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::ipc::writer::FileWriter;
 use arrow::json::writer::LineDelimited;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
@@ -16,20 +17,22 @@ use parquet::file::properties::WriterProperties;
 use std::sync::Arc;
 use tempfile::NamedTempFile;
 
-use super::{CsvOptions, Format};
+use super::{ColumnarFormat, Format, TextFormat};
 use crate::error::{Error, Result};
+
+/// The end of the name of a file that is being written: `.films.jsonl.Xa81bC.unfinished`.
+const UNFINISHED: &str = ".unfinished";
 
 /// Writes the stream and gives the number of rows.
 ///
 /// # Errors
 /// [`Error::Io`] if the directory does not exist or the disk is full; an error of the stream. Then no file is left.
-pub async fn write(path: &Path, format: Format, csv: CsvOptions, mut rows: SendableRecordBatchStream) -> Result<u64> {
+pub async fn write(path: &Path, format: Format, mut rows: SendableRecordBatchStream) -> Result<u64> {
     let io_error = |source: std::io::Error| Error::Io { path: path.to_owned(), source };
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let file = NamedTempFile::new_in(directory).map_err(io_error)?;
+    let file = unfinished(path).map_err(io_error)?;
     let schema = rows.schema();
     let handle = file.reopen().map_err(io_error)?;
-    let mut writer = Writer::new(format, csv, BufWriter::new(handle), schema)?;
+    let mut writer = Writer::new(format, BufWriter::new(handle), schema)?;
     let mut num_rows = 0;
     while let Some(batch) = rows.next().await {
         let batch = batch?;
@@ -42,24 +45,46 @@ pub async fn write(path: &Path, format: Format, csv: CsvOptions, mut rows: Senda
     Ok(num_rows)
 }
 
+/// A new file beside `path`, locked until it is closed. Those that a killed process left of the same target, which nobody holds a lock on, are removed.
+fn unfinished(path: &Path) -> std::io::Result<NamedTempFile> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let prefix = format!(".{}.", path.file_name().unwrap_or_default().to_string_lossy());
+    for entry in std::fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_one = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(UNFINISHED)).is_some_and(|random| !random.contains('.'));
+        if is_one && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
+            // What cannot be removed stays: it is in nobody's way.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+    let file = tempfile::Builder::new().prefix(&prefix).suffix(UNFINISHED).tempfile_in(directory)?;
+    file.as_file().lock()?;
+    Ok(file)
+}
+
 enum Writer {
     Jsonl(arrow::json::Writer<BufWriter<File>, LineDelimited>),
     Csv(Box<arrow::csv::Writer<BufWriter<File>>>),
     Parquet(Box<ArrowWriter<BufWriter<File>>>),
+    Arrow(Box<FileWriter<BufWriter<File>>>),
 }
 
 impl Writer {
-    fn new(format: Format, csv: CsvOptions, file: BufWriter<File>, schema: SchemaRef) -> Result<Self> {
+    fn new(format: Format, file: BufWriter<File>, schema: SchemaRef) -> Result<Self> {
         Ok(match format {
             // Every line has every key: a NULL that is left out looks like a column that is not there.
-            Format::Jsonl => Self::Jsonl(arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(file)),
-            Format::Csv => {
+            Format::Text(TextFormat::Jsonl) => Self::Jsonl(arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(file)),
+            Format::Text(TextFormat::Csv(csv)) => {
                 Self::Csv(Box::new(arrow::csv::WriterBuilder::new().with_header(csv.has_header).with_delimiter(csv.delimiter).build(file)))
             }
-            Format::Parquet => {
+            Format::Columnar(ColumnarFormat::Parquet) => {
                 let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
                 let writer = ArrowWriter::try_new(file, schema, Some(properties)).map_err(DataFusionError::from)?;
                 Self::Parquet(Box::new(writer))
+            }
+            Format::Columnar(ColumnarFormat::Arrow) => {
+                Self::Arrow(Box::new(FileWriter::try_new(file, &schema).map_err(DataFusionError::from)?))
             }
         })
     }
@@ -69,6 +94,7 @@ impl Writer {
             Self::Jsonl(writer) => writer.write(batch).map_err(DataFusionError::from)?,
             Self::Csv(writer) => writer.write(&nested_as_text(batch)?).map_err(DataFusionError::from)?,
             Self::Parquet(writer) => writer.write(batch).map_err(DataFusionError::from)?,
+            Self::Arrow(writer) => writer.write(batch).map_err(DataFusionError::from)?,
         }
         Ok(())
     }
@@ -83,6 +109,7 @@ impl Writer {
             Self::Parquet(writer) => {
                 writer.close().map_err(DataFusionError::from)?;
             }
+            Self::Arrow(mut writer) => writer.finish().map_err(DataFusionError::from)?,
         }
         Ok(())
     }

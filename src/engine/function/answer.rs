@@ -13,7 +13,7 @@ use rolloutdb_catalogs::Catalog;
 use tokio::sync::OnceCell;
 
 use crate::agent::{self, Agent, AgentOptions, Trajectory};
-use crate::engine::apply::planner::{Arguments, Parameter, TableFunction};
+use crate::engine::apply::planner::{Arguments, Bound, Parameter, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::engine::{AgentRegistry, binding};
 use crate::error::{Error, Result};
@@ -70,13 +70,13 @@ impl TableFunction for AnswerFunction {
         PARAMETERS
     }
 
-    fn bind(&self, arguments: &Arguments) -> Result<Arc<dyn ApplyFunction>> {
+    fn bind(&self, arguments: &Arguments) -> Result<Bound> {
         let agent = arguments.text("agent").unwrap_or_default().to_owned();
         let mut options = self.agents.get(&agent)?.options;
         for (name, value) in arguments.constants().filter(|(name, _)| *name != "agent") {
             options.set(name, &to_value(value)?)?;
         }
-        Ok(Arc::new(AnswerCall {
+        Ok(Bound::Apply(Arc::new(AnswerCall {
             name: self.name,
             output: self.output,
             agent,
@@ -84,7 +84,7 @@ impl TableFunction for AnswerFunction {
             catalog: Arc::clone(&self.catalog),
             models: Arc::clone(&self.models),
             bound: OnceCell::new(),
-        }))
+        })))
     }
 }
 

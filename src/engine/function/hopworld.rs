@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
 use rolloutdb_udfs::hopworld::{self, DemonstrationsOptions, QuestionMix, QuestionsOptions, WorldOptions};
 
-use crate::engine::apply::planner::{Arguments, Parameter, TableFunction};
+use crate::engine::apply::planner::{Arguments, Bound, Parameter, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::error::{Error, Result};
 
@@ -94,7 +94,7 @@ impl TableFunction for Passages {
         PASSAGES_PARAMETERS
     }
 
-    fn bind(&self, arguments: &Arguments) -> Result<Arc<dyn ApplyFunction>> {
+    fn bind(&self, arguments: &Arguments) -> Result<Bound> {
         let options = world(arguments)?;
         options.validate().map_err(invalid)?;
         generator(self.name(), hopworld::passages_schema(), options, hopworld::passages)
@@ -113,7 +113,7 @@ impl TableFunction for Questions {
         QUESTIONS_PARAMETERS
     }
 
-    fn bind(&self, arguments: &Arguments) -> Result<Arc<dyn ApplyFunction>> {
+    fn bind(&self, arguments: &Arguments) -> Result<Bound> {
         let default = QuestionsOptions::default();
         let options = QuestionsOptions {
             world: world(arguments)?,
@@ -138,7 +138,7 @@ impl TableFunction for Demonstrations {
         DEMONSTRATIONS_PARAMETERS
     }
 
-    fn bind(&self, arguments: &Arguments) -> Result<Arc<dyn ApplyFunction>> {
+    fn bind(&self, arguments: &Arguments) -> Result<Bound> {
         let default = DemonstrationsOptions::default();
         let count = |name, default: usize| arguments.integer(name, default as i64, 0).map(|value| value as usize);
         let rate = |name, default: f64| arguments.float(name).unwrap_or(default);
@@ -169,16 +169,11 @@ impl TableFunction for Demonstrations {
 
 type Generate<Options> = fn(&Options) -> hopworld::Result<RecordBatch>;
 
-fn generator<Options>(
-    name: &'static str,
-    schema: SchemaRef,
-    options: Options,
-    generate: Generate<Options>,
-) -> Result<Arc<dyn ApplyFunction>>
+fn generator<Options>(name: &'static str, schema: SchemaRef, options: Options, generate: Generate<Options>) -> Result<Bound>
 where
     Options: Clone + std::fmt::Debug + Send + Sync + 'static,
 {
-    Ok(Arc::new(Generator { name, schema, options, generate }))
+    Ok(Bound::Apply(Arc::new(Generator { name, schema, options, generate })))
 }
 
 #[derive(Debug)]

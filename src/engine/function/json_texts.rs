@@ -1,6 +1,7 @@
-//! `json_texts(json, key)`: the array of strings under a key of a JSON object, as text[].
+//! `json_texts(json, key)`: the array of strings under a key of a JSON object, or in a place of a JSON array, as text[].
 //!
-//! Published question sets keep their supporting ids and titles inside a `metadata` object; this makes them comparable with what a search found.
+//! Published question sets keep their supporting ids and titles inside a `metadata` object; this makes them comparable with what a search found. And
+//! HotpotQA's passages are pairs of a title and an array of sentences.
 
 use std::sync::Arc;
 
@@ -32,7 +33,7 @@ impl ScalarUDFImpl for JsonTexts {
         Ok(DataType::List(Arc::new(Field::new("item", DataType::Utf8, true))))
     }
 
-    /// NULL where the text is no JSON object, has no such key, or the value there is no array; items that are no strings as their JSON text.
+    /// NULL where the text is no JSON object or array, has no such key or place (from 0), or the value there is no array; items that are no strings as their JSON text.
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         let arrays = args.args.iter().map(|value| value.clone().into_array(args.number_rows)).collect::<Result<Vec<_>>>()?;
         let (texts, keys) = (arrays[0].as_string::<i32>(), arrays[1].as_string::<i32>());
@@ -49,7 +50,11 @@ impl ScalarUDFImpl for JsonTexts {
 }
 
 fn items(text: &str, key: &str) -> Option<Vec<String>> {
-    let object: Value = serde_json::from_str(text).ok()?;
-    let items = object.get(key)?.as_array()?;
+    let value: Value = serde_json::from_str(text).ok()?;
+    let part = match &value {
+        Value::Array(items) => items.get(key.parse::<usize>().ok()?)?,
+        other => other.get(key)?,
+    };
+    let items = part.as_array()?;
     Some(items.iter().map(|item| item.as_str().map_or_else(|| item.to_string(), str::to_owned)).collect())
 }

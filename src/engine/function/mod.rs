@@ -1,6 +1,8 @@
 //! The functions that need the engine: table functions over tables, agents and HopWorld. Pure functions are in `rolloutdb_udfs`.
 
 mod answer;
+mod chunk;
+mod files;
 mod hopworld;
 mod identity;
 mod json_parts;
@@ -18,19 +20,22 @@ use rolloutdb_catalogs::Catalog;
 use super::AgentRegistry;
 use super::apply::planner::TableFunction;
 use super::database::Shared;
-use crate::models::Runtime;
+use crate::models::{Registry, Runtime};
 
 pub use identity::identity_numbers;
 
 /// Every table function by name.
 pub fn table_functions(
     catalog: &Arc<Catalog>,
+    registry: &Arc<Registry>,
     models: &Arc<Runtime>,
     agents: &AgentRegistry,
 ) -> HashMap<&'static str, Arc<dyn TableFunction>> {
     let mut functions: Vec<Arc<dyn TableFunction>> = search::functions(models);
     functions.extend(hopworld::functions());
     functions.extend(json_parts::functions());
+    functions.extend(files::functions());
+    functions.extend(chunk::functions(registry));
     functions.extend(answer::functions(catalog, models, agents));
     functions.into_iter().map(|function| (function.name(), function)).collect()
 }

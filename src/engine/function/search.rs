@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, Float32Type, SchemaRef};
 use async_trait::async_trait;
 use rolloutdb_catalogs::Table;
 
-use crate::engine::apply::planner::{Arguments, Parameter, TableFunction};
+use crate::engine::apply::planner::{Arguments, Bound, Parameter, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::engine::retrieval::{Queries, Retrieval, RetrievalOptions, RetrieverKind};
 use crate::error::{Error, Result};
@@ -62,7 +62,7 @@ impl TableFunction for Search {
         self.parameters
     }
 
-    fn bind(&self, arguments: &Arguments) -> Result<Arc<dyn ApplyFunction>> {
+    fn bind(&self, arguments: &Arguments) -> Result<Bound> {
         let options = RetrievalOptions {
             column: arguments.text("column"),
             model: arguments.text("model"),
@@ -72,7 +72,7 @@ impl TableFunction for Search {
         let k = arguments.integer_within("k", DEFAULT_K, 1..=K_MAX)? as usize;
         let table = Arc::clone(arguments.table("corpus")?);
         let retrieval = Retrieval::new(table, self.kind, Arc::clone(&self.models), &options)?;
-        Ok(Arc::new(SearchCall { name: self.name, retrieval, k }))
+        Ok(Bound::Apply(Arc::new(SearchCall { name: self.name, retrieval, k })))
     }
 }
 

@@ -1,40 +1,45 @@
 //! COPY t FROM 'file', COPY t|(query) TO 'file'.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use datafusion::catalog::streaming::StreamingTable;
-use datafusion::common::ScalarValue;
+use arrow::datatypes::{Schema, SchemaRef};
+use datafusion::common::{Column, ScalarValue};
 use datafusion::datasource::provider_as_source;
-use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::logical_expr::LogicalPlanBuilder;
-use datafusion::physical_plan::streaming::PartitionStream;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use rolloutdb_sql::{CopyFrom, CopySource, CopyTo, Options, Statement};
 
 use super::insert::{complete_rows, refresh_indexes, target_columns};
-use super::{done, empty_rows, table_name};
-use crate::engine::files::{self, CsvOptions, Format};
+use super::{done, table_name};
+use crate::engine::files::{self, ColumnSource, CsvOptions, Format, OnError};
 use crate::engine::options;
 use crate::engine::planning::{Planned, plan_query};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
 
-const OPTIONS: &[&str] = &["format", "header", "delimiter"];
+const TO_OPTIONS: &[&str] = &["format", "header", "delimiter"];
+const FROM_OPTIONS: &[&str] = &["format", "header", "delimiter", "on_error"];
 
 pub async fn copy_from(session: &Session, copy: &CopyFrom) -> Result<Response> {
-    let (format, csv) = layout(&copy.options, Path::new(&copy.path))?;
+    options::check_known("COPY", &copy.options, FROM_OPTIONS)?;
+    let format = format(&copy.options, &copy.path)?;
+    let on_error = on_error(&copy.options, format)?;
     let (schema, name) = table_name(&copy.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
     let columns: Vec<String> = copy.columns.iter().map(|ident| ident.value.clone()).collect();
     let targets = target_columns(&table, &columns)?;
-    let file_schema = Arc::new(table.definition().schema.project(&targets).map_err(super::arrow)?);
     // A missing value is the table's business (NOT NULL), not the file's.
-    let fields: Vec<_> = file_schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true)).collect();
-    let file_schema = Arc::new(arrow::datatypes::Schema::new(fields));
-    let rows = files::read(Path::new(&copy.path), format, csv, Arc::clone(&file_schema))?;
-    let scan = StreamingTable::try_new(file_schema, vec![Arc::new(OneShot::new(rows))])?;
-    let plan = LogicalPlanBuilder::scan("file", provider_as_source(Arc::new(scan)), None)?.build()?;
+    let fields = targets.iter().map(|index| table.definition().schema.field(*index).clone().with_nullable(true));
+    let target_schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let provider = match format {
+        Format::Text(format) => {
+            files::text_table(&copy.path, format, ColumnSource::Given(Arc::clone(&target_schema)), on_error, session.notices())?
+        }
+        Format::Columnar(format) => files::columnar_table(&copy.path, format)?,
+    };
+    let scan = LogicalPlanBuilder::scan("file", provider_as_source(provider), None)?.build()?;
+    let plan = by_name(scan, &target_schema, &copy.path)?;
     let source = Planned { plan, state: session.context().state() };
     let planned = complete_rows(source, &table, &targets)?;
     let progress = Progress::new(session.notices(), format!("COPY {name}"), "rows", None);
@@ -43,9 +48,26 @@ pub async fn copy_from(session: &Session, copy: &CopyFrom) -> Result<Response> {
     Ok(done(format!("COPY {count}")))
 }
 
+/// The columns of the file that the table has, in the table's order; NULL for those that the file lacks.
+fn by_name(file: LogicalPlan, targets: &SchemaRef, path: &str) -> Result<LogicalPlan> {
+    let has = |name: &str| file.schema().fields().iter().any(|field| field.name() == name);
+    if !targets.fields().iter().any(|field| has(field.name())) {
+        let names: Vec<&str> = targets.fields().iter().map(|field| field.name().as_str()).collect();
+        let known: Vec<&str> = file.schema().fields().iter().map(|field| field.name().as_str()).collect();
+        let reason = format!("its columns ({}) are none of {}", known.join(", "), names.join(", "));
+        return Err(Error::BadInput { path: PathBuf::from(path), line: None, reason });
+    }
+    let column = |name: &String| match has(name) {
+        true => Expr::Column(Column::from_name(name)),
+        false => lit(ScalarValue::Null).alias(name),
+    };
+    let columns: Vec<Expr> = targets.fields().iter().map(|field| column(field.name())).collect();
+    Ok(LogicalPlanBuilder::new(file).project(columns)?.build()?)
+}
+
 pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue]) -> Result<Response> {
-    let path = PathBuf::from(&copy.path);
-    let (format, csv) = layout(&copy.options, &path)?;
+    options::check_known("COPY", &copy.options, TO_OPTIONS)?;
+    let format = format(&copy.options, &copy.path)?;
     let query = match &copy.source {
         CopySource::Query(query) => query.clone(),
         CopySource::Table(table, columns) => {
@@ -58,52 +80,25 @@ pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue
         }
     };
     let rows = plan_query(session, &query, parameters).await?.stream().await?;
-    let progress = Progress::new(session.notices(), format!("COPY TO {}", path.display()), "rows", None);
-    let count = files::write(&path, format, csv, progress.watch(rows)).await?;
+    let progress = Progress::new(session.notices(), format!("COPY TO {}", copy.path), "rows", None);
+    let count = files::write(Path::new(&copy.path), format, progress.watch(rows)).await?;
     Ok(done(format!("COPY {count}")))
 }
 
-fn layout(given: &Options, path: &Path) -> Result<(Format, CsvOptions)> {
-    options::check_known("COPY", given, OPTIONS)?;
-    let format = Format::resolve(options::text(given, "format")?, path)?;
+fn format(given: &Options, path: &str) -> Result<Format> {
     let mut csv = CsvOptions { has_header: options::boolean(given, "header", true)?, ..CsvOptions::default() };
     if let Some(delimiter) = options::text(given, "delimiter")? {
-        let [byte] = delimiter.as_bytes() else {
-            return Err(Error::InvalidParameter {
-                name: "DELIMITER".to_owned(),
-                found: format!("'{delimiter}'"),
-                expected: "one single-byte character".to_owned(),
-            });
-        };
-        csv.delimiter = *byte;
+        csv.delimiter = files::delimiter(delimiter)?;
     }
-    Ok((format, csv))
+    Format::resolve(options::text(given, "format")?, path, csv)
 }
 
-/// A stream as a table that is scanned once.
-struct OneShot {
-    schema: arrow::datatypes::SchemaRef,
-    stream: Mutex<Option<SendableRecordBatchStream>>,
-}
-
-impl OneShot {
-    fn new(stream: SendableRecordBatchStream) -> Self {
-        Self { schema: stream.schema(), stream: Mutex::new(Some(stream)) }
-    }
-}
-
-impl std::fmt::Debug for OneShot {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OneShot")
-    }
-}
-
-impl PartitionStream for OneShot {
-    fn schema(&self) -> &arrow::datatypes::SchemaRef {
-        &self.schema
-    }
-
-    fn execute(&self, _: Arc<TaskContext>) -> SendableRecordBatchStream {
-        self.stream.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_else(empty_rows)
+fn on_error(given: &Options, format: Format) -> Result<OnError> {
+    let text = options::text(given, "on_error")?;
+    match format {
+        Format::Columnar(_) if text.is_some() => Err(Error::NotSupported(
+            "ON_ERROR is for lines of jsonl and csv files; a damaged file of another format cannot be read at all".to_owned(),
+        )),
+        _ => OnError::from_option(text),
     }
 }
