@@ -77,7 +77,7 @@ struct Reader {
 
 enum OpenFile {
     Jsonl(jsonl::Blocks, Arc<jsonl::Keys>),
-    Csv(csv::Blocks, Arc<csv::Fields>),
+    Csv(Box<csv::Blocks>, Arc<csv::Fields>),
 }
 
 impl Reader {
@@ -101,7 +101,7 @@ impl Reader {
                 TextFormat::Csv(options) => {
                     let blocks = csv::Blocks::new(path, file, options)?;
                     let fields = csv::Fields::new(path, blocks.header(), columns, &self.projection)?;
-                    OpenFile::Csv(blocks, Arc::new(fields))
+                    OpenFile::Csv(Box::new(blocks), Arc::new(fields))
                 }
             });
             self.next_file += 1;
