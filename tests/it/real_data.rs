@@ -117,7 +117,11 @@ const SAMPLES: &[(&str, usize, &str)] = &[
     ("flashrag_nq_test.jsonl", 17, "golden_answers = ARRAY['Olivia', 'MFSK']"),
     ("original_hotpotqa.jsonl", 2, "answer = '1522' AND context LIKE '[[\"Lorton station (VRE)\", [\"Lorton station is%'"),
     ("original_2wikimultihopqa.jsonl", 2, "answer = 'Hythe' AND evidences LIKE '[[\"The Hi-Jackers\", \"director\",%'"),
-    ("original_musique.jsonl", 2, "answer = 'Keturah' AND answerable AND answer_aliases = ARRAY[]::text[] AND paragraphs LIKE '[{\"idx\": 0,%'"),
+    (
+        "original_musique.jsonl",
+        2,
+        "answer = 'Keturah' AND answerable AND answer_aliases = ARRAY[]::text[] AND paragraphs LIKE '[{\"idx\": 0,%'",
+    ),
 ];
 
 #[tokio::test(flavor = "multi_thread")]

@@ -125,7 +125,7 @@ impl Block {
     fn decode(self, files: &TextFiles, schema: &SchemaRef) -> Result<(PathBuf, Decoded)> {
         let TextFiles { columns, on_error, .. } = files;
         let decoded = match &self.records {
-            Records::Jsonl(block, keys) => jsonl::rows(block, keys, columns, *on_error).decode(columns, schema, json_column::read),
+            Records::Jsonl(block, keys) => jsonl::rows(block, keys, columns, *on_error).decode(columns, schema, json_column::read_field),
             Records::Csv(block, fields) => csv::rows(block, fields, *on_error).decode(columns, schema, csv::read_column),
         };
         let path = &files.paths[self.file];

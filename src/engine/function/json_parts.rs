@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use datafusion::error::DataFusionError;
 use rolloutdb_udfs::{TextType, json};
 
-use crate::engine::apply::planner::{Arguments, Parameter, TableFunction};
+use crate::engine::apply::planner::{Arguments, Bound, Parameter, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::error::Result;
 
@@ -59,8 +59,8 @@ impl TableFunction for JsonParts {
         PARAMETERS
     }
 
-    fn bind(&self, _: &Arguments) -> Result<Arc<dyn ApplyFunction>> {
-        Ok(Arc::new(*self))
+    fn bind(&self, _: &Arguments) -> Result<Bound> {
+        Ok(Bound::Apply(Arc::new(*self)))
     }
 }
 
