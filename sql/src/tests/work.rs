@@ -118,6 +118,8 @@ fn copy() {
         COPY | COPY proguide TO 'rag.parquet'
         COPY | COPY (SELECT 1 AS x) TO 'x.csv' (format 'csv', header true)"#]],
     );
+    check("COPY t FROM 'x' (FORMAT csv) ON ERROR SKIP", expect!["COPY | COPY t FROM 'x' (format 'csv', on_error 'skip')"]);
+    check("COPY t FROM 'x' (ON_ERROR ignore) ON ERROR STOP", expect![[r#"option "on_error" is given twice"#]]);
     check("COPY t (a) TO $$it's$$", expect!["COPY | COPY t (a) TO 'it''s'"]);
     check("COPY t FROM STDIN", expect!["COPY with STDIN is not supported yet; name a file in quotes"]);
     check(

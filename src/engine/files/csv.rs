@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use arrow::array::{Array, ArrayRef, StringArray};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 use csv_core::ReadRecordResult;
 use memchr::memchr_iter;
 
@@ -250,7 +250,8 @@ pub fn for_each_record(blocks: &mut Blocks, on_error: OnError, mut each: impl Fn
 ///
 /// # Errors
 /// The first field that is not of the type.
-pub fn read_column(fields: &[Option<&str>], data_type: &DataType) -> Result<ArrayRef, Problem> {
+pub fn read_column(fields: &[Option<&str>], field: &Field) -> Result<ArrayRef, Problem> {
+    let data_type = field.data_type();
     if matches!(data_type, DataType::List(_) | DataType::FixedSizeList(..)) {
         let is_broken = |field: &Option<&str>| field.is_some_and(|field| !is_valid(field));
         return match fields.iter().position(is_broken) {

@@ -9,16 +9,25 @@ use arrow::array::{
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, FieldRef};
+use arrow::datatypes::{DataType, Field, FieldRef};
+use rolloutdb_udfs::TextType;
 
 use super::json::{elements, shortened, unquoted};
 use super::rows::Problem;
 use crate::engine::typing::sql_type_name;
 
-/// A column of JSON values, each of them valid; `None` is NULL.
+/// A column of JSON values, each of them valid; `None` is NULL. One of type `json` has them as they were written, strings with their quotes.
 ///
 /// # Errors
 /// The first value that is not of the type.
+pub fn read_field(values: &[Option<&str>], field: &Field) -> Result<ArrayRef, Problem> {
+    match TextType::of(field) {
+        Some(TextType::Json) => Ok(Arc::new(values.iter().copied().collect::<StringArray>())),
+        _ => read(values, field.data_type()),
+    }
+}
+
+/// The same by the Arrow type.
 pub fn read(values: &[Option<&str>], data_type: &DataType) -> Result<ArrayRef, Problem> {
     match data_type {
         DataType::Utf8 => Ok(Arc::new(texts(values)?)),

@@ -18,11 +18,12 @@ mod table;
 mod tests;
 mod write;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::catalog::TableProvider;
 
 pub use columnar::ColumnarFormat;
@@ -105,6 +106,11 @@ pub fn text_table(
 ) -> Result<Arc<dyn TableProvider>> {
     let paths = paths::expand(name)?;
     let columns = match columns {
+        // A field of CSV is a text; whether it is JSON, a cast or an assignment finds out.
+        ColumnSource::Given(schema) if matches!(format, TextFormat::Csv(_)) => {
+            let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_metadata(HashMap::new()));
+            Columns { schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())), sampled_rows: None }
+        }
         ColumnSource::Given(schema) => Columns { schema, sampled_rows: None },
         ColumnSource::Sample(rows) => infer::columns(&paths, format, rows, on_error)?,
     };

@@ -1,7 +1,7 @@
 //! Rows of text on their way to columns, and what becomes of a line that does not fit.
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{Field, SchemaRef};
 
 use super::infer::SAMPLE_FILES;
 use crate::error::{Error, Result};
@@ -48,7 +48,7 @@ pub struct Problem {
 }
 
 /// Makes a column of values: JSON texts, or fields of CSV. `None` is NULL.
-pub type ReadColumn = fn(&[Option<&str>], &DataType) -> Result<ArrayRef, Problem>;
+pub type ReadColumn = fn(&[Option<&str>], &Field) -> Result<ArrayRef, Problem>;
 
 /// The columns to read.
 #[derive(Debug, Clone)]
@@ -131,7 +131,7 @@ impl<'a> Rows<'a> {
         let mut arrays = Vec::with_capacity(self.columns.len());
         let mut first: Option<BadLine> = None;
         for (field, values) in projection.fields().iter().zip(&self.columns) {
-            match read(values, field.data_type()) {
+            match read(values, field) {
                 Ok(array) => arrays.push(array),
                 Err(Problem { row, reason }) => {
                     let reason = format!("column {}: {reason}{}", field.name(), columns.hint());

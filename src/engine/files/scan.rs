@@ -77,7 +77,7 @@ struct Reader {
 
 enum OpenFile {
     Jsonl(jsonl::Blocks, Arc<jsonl::Keys>),
-    Csv(csv::Blocks, Arc<csv::Fields>),
+    Csv(Box<csv::Blocks>, Arc<csv::Fields>),
 }
 
 impl Reader {
@@ -101,7 +101,7 @@ impl Reader {
                 TextFormat::Csv(options) => {
                     let blocks = csv::Blocks::new(path, file, options)?;
                     let fields = csv::Fields::new(path, blocks.header(), columns, &self.projection)?;
-                    OpenFile::Csv(blocks, Arc::new(fields))
+                    OpenFile::Csv(Box::new(blocks), Arc::new(fields))
                 }
             });
             self.next_file += 1;
@@ -125,7 +125,7 @@ impl Block {
     fn decode(self, files: &TextFiles, schema: &SchemaRef) -> Result<(PathBuf, Decoded)> {
         let TextFiles { columns, on_error, .. } = files;
         let decoded = match &self.records {
-            Records::Jsonl(block, keys) => jsonl::rows(block, keys, columns, *on_error).decode(columns, schema, json_column::read),
+            Records::Jsonl(block, keys) => jsonl::rows(block, keys, columns, *on_error).decode(columns, schema, json_column::read_field),
             Records::Csv(block, fields) => csv::rows(block, fields, *on_error).decode(columns, schema, csv::read_column),
         };
         let path = &files.paths[self.file];

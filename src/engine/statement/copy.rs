@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::datasource::provider_as_source;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use rolloutdb_sql::{CopyFrom, CopySource, CopyTo, Options, Statement};
+use rolloutdb_udfs::TextType;
 
 use super::insert::{complete_rows, refresh_indexes, target_columns};
 use super::{done, table_name};
@@ -30,7 +31,7 @@ pub async fn copy_from(session: &Session, copy: &CopyFrom) -> Result<Response> {
     let columns: Vec<String> = copy.columns.iter().map(|ident| ident.value.clone()).collect();
     let targets = target_columns(&table, &columns)?;
     // A missing value is the table's business (NOT NULL), not the file's.
-    let fields = targets.iter().map(|index| table.definition().schema.field(*index).clone().with_nullable(true));
+    let fields = targets.iter().map(|index| file_field(table.definition().schema.field(*index)));
     let target_schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let provider = match format {
         Format::Text(format) => {
@@ -46,6 +47,19 @@ pub async fn copy_from(session: &Session, copy: &CopyFrom) -> Result<Response> {
     let count = table.append(progress.watch(planned.stream().await?)).await?;
     refresh_indexes(session, &table).await;
     Ok(done(format!("COPY {count}")))
+}
+
+/// What a text file has for a column: types that are checked by a function come as text (or a list), and an assignment calls it.
+fn file_field(column: &Field) -> Field {
+    let plain = |data_type| Field::new(column.name(), data_type, true);
+    match (TextType::of(column), column.data_type()) {
+        (Some(TextType::Json | TextType::Jsonb), _) => TextType::Json.field(column.name(), true),
+        (Some(TextType::Uuid), _) | (None, DataType::Binary) => plain(DataType::Utf8),
+        (None, DataType::FixedSizeList(item, _)) if *item.data_type() == DataType::Float16 => {
+            plain(DataType::new_list(DataType::Float32, true))
+        }
+        (None, data_type) => plain(data_type.clone()),
+    }
 }
 
 /// The columns of the file that the table has, in the table's order; NULL for those that the file lacks.
