@@ -28,6 +28,8 @@ const INDEX_CONFIG: &str = "rollout.index.";
 /// An HNSW graph per this many rows; below it one graph, whose search needs no choice of partitions.
 const HNSW_PARTITION_ROWS: u64 = 500_000;
 const INDEX_PARTITIONS_MAX: u64 = 65_536;
+/// How a bm25 index cuts texts into words.
+const TOKENIZERS: [&str; 5] = ["simple", "whitespace", "raw", "ngram", "icu"];
 
 /// The access method after USING.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,8 +39,8 @@ pub enum IndexKind {
     Hnsw,
     /// Approximate neighbours by partitions of whole vectors (Lance IVF_FLAT). Option `lists`.
     IvfFlat,
-    /// Full text by BM25 (Lance inverted index). Options `stem`, `remove_stop_words`, `lower_case`, `ascii_folding`,
-    /// `with_position`, `language`, `max_token_length`.
+    /// Full text by BM25 (Lance inverted index). Options `tokenizer`, `min_ngram_length`, `max_ngram_length`, `language`, `stem`, `remove_stop_words`,
+    /// `lower_case`, `ascii_folding`, `max_token_length`, `with_position`.
     Bm25,
     /// Ordered values of a scalar column.
     BTree,
@@ -113,7 +115,18 @@ impl IndexKind {
         match self {
             Self::Hnsw => &["m", "ef_construction"],
             Self::IvfFlat => &["lists"],
-            Self::Bm25 => &["stem", "remove_stop_words", "lower_case", "ascii_folding", "with_position", "language", "max_token_length"],
+            Self::Bm25 => &[
+                "tokenizer",
+                "min_ngram_length",
+                "max_ngram_length",
+                "stem",
+                "remove_stop_words",
+                "lower_case",
+                "ascii_folding",
+                "with_position",
+                "language",
+                "max_token_length",
+            ],
             Self::BTree | Self::Bitmap => &[],
         }
     }
@@ -444,20 +457,35 @@ fn partitions(wanted: u64) -> usize {
     usize::try_from(wanted.clamp(1, INDEX_PARTITIONS_MAX)).unwrap_or(1)
 }
 
-/// English, lower case, accents folded, stemmed, without stop words, unless the options say otherwise.
+/// Words by white space and punctuation, English, lower case, accents folded, stemmed, without stop words, unless the options say otherwise. Parts of
+/// words (`ngram`) are neither stemmed nor left out.
 fn text_params(index: &IndexDefinition) -> Result<InvertedIndexParams> {
+    let tokenizer = index.options.get("tokenizer").map_or("simple", String::as_str);
+    if !TOKENIZERS.contains(&tokenizer) {
+        return Err(invalid("tokenizer", tokenizer, &format!("one of {}", TOKENIZERS.join(", "))));
+    }
+    let is_ngram = tokenizer == "ngram";
     let flag = |name: &str, default: bool| flag(index, name).map(|value| value.unwrap_or(default));
-    let params = InvertedIndexParams::default()
-        .stem(flag("stem", true)?)
-        .remove_stop_words(flag("remove_stop_words", true)?)
+    let mut params = InvertedIndexParams::default()
+        .base_tokenizer(tokenizer.to_owned())
+        .stem(flag("stem", !is_ngram)?)
+        .remove_stop_words(flag("remove_stop_words", !is_ngram)?)
         .lower_case(flag("lower_case", true)?)
         .ascii_folding(flag("ascii_folding", true)?)
         .with_position(flag("with_position", false)?)
         .max_token_length(Some(number(index, "max_token_length", 1, 1_000)?.unwrap_or(40)));
-    match index.options.get("language") {
-        None => Ok(params),
-        Some(language) => params.language(language).map_err(|_| invalid("language", language, "a language such as English or German")),
+    if is_ngram && flag("with_position", false)? {
+        return Err(invalid("with_position", "true", "false: parts of words have no positions"));
     }
+    if let Some(language) = index.options.get("language") {
+        params = params.language(language).map_err(|_| invalid("language", language, "a language such as English or German"))?;
+    }
+    let least = number(index, "min_ngram_length", 1, 100)?.unwrap_or(3) as u32;
+    let most = number(index, "max_ngram_length", 1, 100)?.unwrap_or(least as usize) as u32;
+    if most < least {
+        return Err(invalid("max_ngram_length", &most.to_string(), &format!("{least} or more, as min_ngram_length")));
+    }
+    Ok(params.ngram_min_length(least).ngram_max_length(most))
 }
 
 fn check_options(index: &IndexDefinition) -> Result<()> {

@@ -46,6 +46,6 @@ pub use maintenance::{Removed, TableVersion};
 pub use parameters::Parameters;
 pub use resident::TableInMemory;
 pub use schema::RolloutSchema;
-pub use search::{NearestRows, QueryVector};
+pub use search::{Clause, Edits, NearestRows, Occur, Operator, QueryVector, TextQuery};
 pub use table::Table;
 pub use view::View;

@@ -49,3 +49,13 @@ pub fn parse(text: &str) -> Result<Vec<Statement>> {
         }
     }
 }
+
+/// Parses a text that is one expression, such as `year > 1990 AND language = 'en'`.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_expression(text: &str) -> Result<ast::Expr> {
+    let mut parser = parser::Parser::new(text)?;
+    let expression = parser.ast(sqlparser::parser::Parser::parse_expr)?;
+    if parser.at_end_of_text() { Ok(expression) } else { Err(parser.expected("the end of the expression")) }
+}

@@ -25,6 +25,7 @@ mod options;
 mod planning;
 mod prepared;
 mod progress;
+mod reranking;
 mod retrieval;
 mod retrieval_columns;
 mod session;

@@ -1,24 +1,30 @@
 //! Retrieval over one table snapshot: vector search, full text, or both fused. Search functions and agents use the same one.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, Int32Array, Int64Array, RecordBatch, StringArray, UInt32Array};
-use arrow::compute::{cast, concat_batches};
+use arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, UInt32Array};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float32Type, Int32Type, Schema, SchemaRef};
 use datafusion::error::DataFusionError;
-use rolloutdb_catalogs::Table;
+use datafusion::logical_expr::Expr;
+use rolloutdb_catalogs::{Edits, Operator, Table, TextQuery};
 use rolloutdb_udfs::model::{EmbedKind, ModelRuntime};
 
-use super::fusion::fuse;
-use super::retrieval_columns::{VectorColumn, searched_columns};
+use super::fusion::{Fusion, fuse, fused_fields};
+use super::reranking::Reranking;
+use super::retrieval_columns::{VectorColumn, reranked_column, searched_columns};
 use crate::error::{Error, Result};
-use crate::models::Runtime;
+use crate::models::{Runtime, Task};
 
-/// Each list gives at least this many candidates to the fusion.
-const FUSION_CANDIDATES: usize = 100;
+/// Rows that each list of a hybrid search gives to the fusion, and that a model ranks anew, unless the caller says otherwise; never fewer than k.
+const CANDIDATES: usize = 100;
+/// The constant of the paper on reciprocal rank fusion.
+const RRF_CONSTANT: f64 = 60.0;
 
 pub const QUERY_INDEX: &str = "query_index";
+const RANK: &str = "rank";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RetrieverKind {
@@ -27,12 +33,34 @@ pub enum RetrieverKind {
     Hybrid,
 }
 
-impl RetrieverKind {
-    /// The column that ranks the results.
-    pub fn score_column(self) -> &'static str {
-        match self {
-            Self::Vector => "distance",
-            Self::Text | Self::Hybrid => "score",
+/// How a text becomes a query for words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TextMode {
+    #[default]
+    Words,
+    Phrase,
+    Boolean,
+    Fuzzy,
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TextOptions {
+    pub mode: TextMode,
+    pub operator: Operator,
+    /// Of phrases: other words between each two.
+    pub slop: u32,
+    /// Of fuzzy words.
+    pub edits: Edits,
+}
+
+impl TextOptions {
+    fn query(self, text: &str) -> TextQuery {
+        let (words, operator) = (text.to_owned(), self.operator);
+        match self.mode {
+            TextMode::Words => TextQuery::Words { words, operator },
+            TextMode::Phrase => TextQuery::Phrase { words, slop: self.slop },
+            TextMode::Boolean => TextQuery::boolean(text, operator),
+            TextMode::Fuzzy => TextQuery::Fuzzy { words, operator, edits: self.edits },
         }
     }
 }
@@ -60,6 +88,11 @@ pub struct Retrieval {
     kind: RetrieverKind,
     vector: Option<VectorColumn>,
     text_column: Option<String>,
+    text: TextOptions,
+    filter: Option<Expr>,
+    fusion: Fusion,
+    candidates: usize,
+    reranking: Option<Reranking>,
     models: Arc<Runtime>,
 }
 
@@ -71,34 +104,85 @@ pub struct RetrievalOptions<'a> {
     pub metric: Option<&'a str>,
     /// Default true: search every row, which is right. False: use the index when there is one.
     pub exact: Option<bool>,
+    pub text: TextOptions,
+    /// A condition that rows have to meet before the best are taken.
+    pub filter: Option<&'a Expr>,
+    pub fusion: Option<Fusion>,
+    /// Rows that each list of a hybrid search gives to the fusion, and those that a model ranks anew.
+    pub candidates: Option<usize>,
+    /// The model that ranks the best rows anew.
+    pub rerank: Option<&'a str>,
+    /// What that model reads of a row.
+    pub rerank_column: Option<&'a str>,
 }
 
 impl Retrieval {
     /// Finds the columns to search.
     ///
     /// # Errors
-    /// [`Error::NotReady`] if the table has no column of the kind, [`Error::InvalidParameter`] if it has several or the metric is unknown.
+    /// [`Error::NotReady`] if the table has no column of the kind, [`Error::InvalidParameter`] if it has several or the metric is unknown,
+    /// [`Error::NotSupported`] if it has a column with the name of one that the search adds.
     pub fn new(table: Arc<Table>, kind: RetrieverKind, models: Arc<Runtime>, options: &RetrievalOptions) -> Result<Self> {
         let (vector, text_column) = searched_columns(&table, kind, options)?;
-        Ok(Self { table, kind, vector, text_column, models })
+        let reranking = match options.rerank {
+            None => None,
+            Some(model) => {
+                models.find(model, Task::Rerank)?;
+                let column = reranked_column(&table, text_column.as_deref(), vector.as_ref(), options.rerank_column)?;
+                Some(Reranking { model: model.to_owned(), column })
+            }
+        };
+        let retrieval = Self {
+            table,
+            kind,
+            vector,
+            text_column,
+            text: options.text,
+            filter: options.filter.cloned(),
+            fusion: options.fusion.unwrap_or(Fusion::ReciprocalRank { constant: RRF_CONSTANT }),
+            candidates: options.candidates.unwrap_or(CANDIDATES),
+            reranking,
+            models,
+        };
+        retrieval.check_names()?;
+        Ok(retrieval)
+    }
+
+    fn check_names(&self) -> Result<()> {
+        let schema = &self.table.definition().schema;
+        match self.added_fields().iter().find(|field| schema.index_of(field.name()).is_ok()) {
+            None => Ok(()),
+            Some(field) => {
+                let (table, name) = (self.table.name(), field.name());
+                Err(Error::NotSupported(format!("table \"{table}\" has a column \"{name}\", which a search adds: it can not be searched")))
+            }
+        }
     }
 
     pub fn table(&self) -> &Arc<Table> {
         &self.table
     }
 
-    /// The table's columns, the score column, and `rank`: 1 for the best row of its query.
+    pub fn is_reranked(&self) -> bool {
+        self.reranking.is_some()
+    }
+
+    /// The table's columns and those that the search adds, `rank` last: 1 for the best row of its query.
     pub fn schema(&self) -> SchemaRef {
-        let mut fields: Vec<_> = self.scored_schema().fields().iter().cloned().collect();
-        fields.push(Arc::new(Field::new("rank", DataType::Int64, false)));
+        let mut fields: Vec<_> = self.table.definition().schema.fields().iter().cloned().collect();
+        fields.extend(self.added_fields().into_iter().map(Arc::new));
         Arc::new(Schema::new(fields))
     }
 
-    fn scored_schema(&self) -> SchemaRef {
-        let table_schema = &self.table.definition().schema;
-        let mut fields: Vec<_> = table_schema.fields().iter().cloned().collect();
-        fields.push(Arc::new(Field::new(self.kind.score_column(), DataType::Float64, false)));
-        Arc::new(Schema::new(fields))
+    fn added_fields(&self) -> Vec<Field> {
+        let mut fields = match self.kind {
+            RetrieverKind::Vector => vec![Field::new("distance", DataType::Float64, false)],
+            RetrieverKind::Text => vec![Field::new("score", DataType::Float64, false)],
+            RetrieverKind::Hybrid => fused_fields(),
+        };
+        fields.extend(self.reranking.as_ref().map(|_| Reranking::field()));
+        fields.push(Field::new(RANK, DataType::Int64, false));
+        fields
     }
 
     /// The best `k` rows for each query, best first, ties by primary key (by row where two lists are fused): [`Self::schema`]'s columns, and the number of the query of each row.
@@ -106,19 +190,24 @@ impl Retrieval {
         if queries.is_empty() {
             return Ok((RecordBatch::new_empty(self.schema()), UInt32Array::from_iter_values([])));
         }
-        let found = match (self.kind, queries) {
-            (RetrieverKind::Vector, _) => self.search_vectors(queries, k).await?,
-            (RetrieverKind::Text, Queries::Texts(texts)) => self.search_text(texts, k).await?,
-            (RetrieverKind::Hybrid, Queries::Texts(texts)) => self.search_both(queries, texts, k).await?,
-            (_, Queries::Vectors(_)) => {
-                return Err(Error::InvalidParameter {
-                    name: "query".to_owned(),
-                    found: "a vector".to_owned(),
-                    expected: "a text, which is searched for by its words".to_owned(),
-                });
-            }
+        let num_candidates = if self.reranking.is_some() { k.max(self.candidates) } else { k };
+        let found = self.first_ranking(queries, num_candidates).await?;
+        let found = match (&self.reranking, queries) {
+            (None, _) => found,
+            (Some(reranking), Queries::Texts(texts)) => reranking.rank(&found, texts, k, self.models.as_ref()).await?,
+            (Some(_), Queries::Vectors(_)) => return Err(not_a_text("a text, which the model of rerank => reads")),
         };
         self.split_query_index(found)
+    }
+
+    /// The best `k` rows for each query, before a model ranks them anew.
+    async fn first_ranking(&self, queries: &Queries, k: usize) -> Result<RecordBatch> {
+        match (self.kind, queries) {
+            (RetrieverKind::Vector, _) => self.search_vectors(queries, k).await,
+            (RetrieverKind::Text, Queries::Texts(texts)) => self.search_text(texts, k).await,
+            (RetrieverKind::Hybrid, Queries::Texts(texts)) => self.search_both(queries, texts, k).await,
+            (_, Queries::Vectors(_)) => Err(not_a_text("a text, which is searched for by its words")),
+        }
     }
 
     async fn search_vectors(&self, queries: &Queries, k: usize) -> Result<RecordBatch> {
@@ -128,7 +217,7 @@ impl Retrieval {
             (Queries::Texts(texts), Some(model)) => self.embed(model, texts).await?.into(),
             (Queries::Texts(texts), None) => texts.iter().map(|text| parse_vector(text, &column.name)).collect::<Result<_>>()?,
         };
-        Ok(self.table.vector_search(&column.name, &vectors, k, column.metric, column.is_exact, None).await?)
+        Ok(self.table.vector_search(&column.name, &vectors, k, column.metric, column.is_exact, self.filter.clone()).await?)
     }
 
     async fn embed(&self, model: &str, queries: &[String]) -> Result<Vec<Vec<f32>>> {
@@ -141,37 +230,48 @@ impl Retrieval {
 
     async fn search_text(&self, queries: &[String], k: usize) -> Result<RecordBatch> {
         let column = self.text_column.as_ref().ok_or_else(|| Error::Internal("text search without a text column".to_owned()))?;
-        let searches = queries.iter().map(|query| self.table.text_search(column, query, k, None));
-        let mut found = Vec::with_capacity(queries.len());
-        for (index, batch) in futures::future::try_join_all(searches).await?.into_iter().enumerate() {
-            found.push(with_query_index(&batch, index as i32)?);
-        }
-        Ok(concat_batches(&found[0].schema(), &found).map_err(DataFusionError::from)?)
+        let queries: Vec<TextQuery> = queries.iter().map(|query| self.text.query(query)).collect();
+        Ok(self.table.text_search(column, &queries, k, self.filter.as_ref()).await?)
     }
 
     async fn search_both(&self, queries: &Queries, texts: &[String], k: usize) -> Result<RecordBatch> {
-        let depth = k.max(FUSION_CANDIDATES);
+        let depth = k.max(self.candidates);
         let (vectors, texts) = futures::try_join!(self.search_vectors(queries, depth), self.search_text(texts, depth))?;
-        fuse(&[vectors, texts], k, &self.scored_schema())
+        fuse(&[vectors, texts], self.fusion, k, &self.table.definition().schema)
     }
 
     fn split_query_index(&self, found: RecordBatch) -> Result<(RecordBatch, UInt32Array)> {
         let index = column(&found, QUERY_INDEX)?.as_primitive::<Int32Type>();
         let input_rows = UInt32Array::from_iter_values(index.values().iter().map(|value| *value as u32));
-        let scored = self.scored_schema();
-        let mut columns = scored
-            .fields()
-            .iter()
-            .map(|field| Ok(cast(column(&found, field.name())?, field.data_type()).map_err(DataFusionError::from)?))
-            .collect::<Result<Vec<ArrayRef>>>()?;
-        columns.push(Arc::new(ranks(&input_rows)));
-        Ok((RecordBatch::try_new(self.schema(), columns).map_err(DataFusionError::from)?, input_rows))
+        let ranks: ArrayRef = Arc::new(ranks(&input_rows));
+        let schema = self.schema();
+        let value = |field: &Arc<Field>| -> Result<ArrayRef> {
+            match field.name().as_str() {
+                RANK => Ok(Arc::clone(&ranks)),
+                name => Ok(cast(column(&found, name)?, field.data_type()).map_err(DataFusionError::from)?),
+            }
+        };
+        let columns = schema.fields().iter().map(value).collect::<Result<Vec<ArrayRef>>>()?;
+        Ok((RecordBatch::try_new(schema, columns).map_err(DataFusionError::from)?, input_rows))
     }
+}
+
+fn not_a_text(expected: &str) -> Error {
+    Error::InvalidParameter { name: "query".to_owned(), found: "a vector".to_owned(), expected: expected.to_owned() }
 }
 
 /// A column that every search gives.
 pub fn column<'a>(found: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef> {
     found.column_by_name(name).ok_or_else(|| Error::Internal(format!("a search gave no column {name}")))
+}
+
+/// The rows of each query, which stand together.
+pub fn groups(queries: &[i32]) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
+    queries.chunk_by(|a, b| a == b).map(move |group| {
+        start += group.len();
+        start - group.len()..start
+    })
 }
 
 /// Rows of one query stand together, best first: their ranks from 1.
@@ -183,14 +283,6 @@ fn ranks(query_rows: &UInt32Array) -> Int64Array {
         rank
     };
     query_rows.values().iter().map(next).collect()
-}
-
-fn with_query_index(batch: &RecordBatch, index: i32) -> Result<RecordBatch> {
-    let mut fields: Vec<_> = batch.schema().fields().iter().cloned().collect();
-    fields.push(Arc::new(Field::new(QUERY_INDEX, DataType::Int32, false)));
-    let mut columns = batch.columns().to_vec();
-    columns.push(Arc::new(Int32Array::from(vec![index; batch.num_rows()])));
-    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(DataFusionError::from)?)
 }
 
 /// `[1, 2, 3]` as a vector, for columns without an embedding model.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field};
 use rolloutdb_catalogs::{Metric, Table};
-use rolloutdb_sql::sqlparser::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments, SelectItem, SetExpr, Value};
+use rolloutdb_sql::ast::{Expr, FunctionArg, FunctionArgExpr, FunctionArguments};
 
 use super::retrieval::{RetrievalOptions, RetrieverKind};
 use crate::error::{Error, Result};
@@ -38,6 +38,20 @@ pub fn searched_columns(table: &Table, kind: RetrieverKind, options: &RetrievalO
         RetrieverKind::Text => (None, Some(text()?)),
         RetrieverKind::Hybrid => (Some(vector()?), Some(text()?)),
     })
+}
+
+/// The text that a reranking model reads of a row: the one asked for, the one searched, the one that the vectors are made of, or the only one it can be.
+///
+/// # Errors
+/// As [`searched_columns`].
+pub fn reranked_column(table: &Table, text: Option<&str>, vector: Option<&VectorColumn>, named: Option<&str>) -> Result<String> {
+    let candidates = text_candidates(table);
+    let source = vector.and_then(|vector| embedded_column(table.definition().generated.get(&vector.name)?));
+    let source = source.filter(|source| candidates.contains(&source.as_str()));
+    match named.or(text).or(source.as_deref()) {
+        Some(name) => choose(table, "text", &candidates, Some(name)),
+        None => text_column(table, &candidates, None),
+    }
 }
 
 fn vector_candidates(table: &Table) -> Vec<&str> {
@@ -114,19 +128,29 @@ fn missing(table: &Table, kind: &str, name: &str, known: &[&str]) -> Error {
 
 /// The model in a generated column's `embed('model', ...)`.
 fn embedding_model(expression: &str) -> Option<String> {
-    let statement = rolloutdb_sql::parse(&format!("SELECT {expression}")).ok()?.pop()?;
-    let rolloutdb_sql::Statement::Query(query) = statement else { return None };
-    let SetExpr::Select(select) = *query.body else { return None };
-    let SelectItem::UnnamedExpr(Expr::Function(function)) = select.projection.first()? else { return None };
-    if !function.name.to_string().eq_ignore_ascii_case("embed") {
-        return None;
-    }
-    let FunctionArguments::List(arguments) = &function.args else { return None };
-    match arguments.args.first()? {
-        FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value))) => match &value.value {
-            Value::SingleQuotedString(model) => Some(model.clone()),
-            _ => None,
-        },
+    match embedding_arguments(expression)?.into_iter().next()? {
+        Expr::Value(value) => value.value.into_string(),
         _ => None,
     }
+}
+
+/// The column in a generated column's `embed('model', column)`.
+fn embedded_column(expression: &str) -> Option<String> {
+    match embedding_arguments(expression)?.into_iter().nth(1)? {
+        Expr::Identifier(name) if name.quote_style.is_none() => Some(name.value.to_lowercase()),
+        Expr::Identifier(name) => Some(name.value),
+        _ => None,
+    }
+}
+
+/// The arguments of a call of `embed`.
+fn embedding_arguments(expression: &str) -> Option<Vec<Expr>> {
+    let Expr::Function(function) = rolloutdb_sql::parse_expression(expression).ok()? else { return None };
+    let FunctionArguments::List(arguments) = function.args else { return None };
+    let is_embed = function.name.to_string().eq_ignore_ascii_case("embed");
+    let value = |argument: FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value),
+        _ => None,
+    };
+    if is_embed { arguments.args.into_iter().map(value).collect() } else { None }
 }

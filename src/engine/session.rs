@@ -15,6 +15,7 @@ use futures::{FutureExt, TryStreamExt};
 use rolloutdb_sql::Statement;
 
 use super::apply::extract::ExtractModelCalls;
+use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
 use super::correlated::DistinctSubqueryColumns;
 use super::database::Database;
@@ -110,6 +111,7 @@ impl Session {
             .with_runtime_env(Arc::clone(&database.shared.runtime_env))
             .with_default_features()
             .with_analyzer_rules(analyzer_rules)
+            .with_optimizer_rule(Arc::new(FewerModelCalls))
             .with_optimizer_rule(Arc::new(NearestNeighbours { ef_search: Arc::clone(&ef_search) }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))

@@ -8,6 +8,7 @@ use super::config::{CONFIG_FILE, DecoderConfig, EncoderConfig, first_architectur
 use super::embedder::EmbedderSettings;
 use super::encoder::tensor_prefix;
 use super::registry::Task;
+use super::reranker::{Activation, head_shapes, is_classifier};
 use super::tokenizer::{TOKENIZER_FILE, Tokenizer};
 use super::weights::{check_shapes, read_shapes};
 use crate::error::{Error, Result};
@@ -33,7 +34,7 @@ pub fn inspect(directory: &Path) -> Result<Checkpoint> {
         Some("qwen2") => inspect_decoder(directory, &config),
         Some("bert" | "roberta" | "xlm-roberta") => inspect_encoder(directory, &config),
         Some(other) => {
-            let known = "qwen2 (task generate), bert, roberta and xlm-roberta (task embed)";
+            let known = "qwen2 (task generate), bert, roberta and xlm-roberta (task embed, or rerank for a sequence classifier)";
             Err(Error::NotSupported(format!("models of type \"{other}\" are not supported; supported: {known}")))
         }
         None => Err(Error::Damaged { path, reason: "the field \"model_type\" is missing".to_owned() }),
@@ -54,10 +55,18 @@ fn inspect_encoder(directory: &Path, value: &Value) -> Result<Checkpoint> {
     let found = read_shapes(directory)?;
     let prefix = tensor_prefix(&found);
     let expected: Vec<_> = config.tensor_shapes().into_iter().map(|(name, shape)| (format!("{prefix}{name}"), shape)).collect();
+    let is_reranker = is_classifier(&config.architecture);
+    let head = if is_reranker { head_shapes(&config, &found)? } else { Vec::new() };
+    let expected = [expected, head].concat();
     check_shapes(directory, &found, &expected)?;
     check_tokenizer(directory, config.vocab_size)?;
-    EmbedderSettings::load(directory)?;
-    Ok(Checkpoint { task: Task::Embed, architecture: config.architecture, parameter_count: count(&expected) })
+    if is_reranker {
+        Activation::load(directory)?;
+    } else {
+        EmbedderSettings::load(directory)?;
+    }
+    let task = if is_reranker { Task::Rerank } else { Task::Embed };
+    Ok(Checkpoint { task, architecture: config.architecture, parameter_count: count(&expected) })
 }
 
 fn check_tokenizer(directory: &Path, vocab_size: usize) -> Result<()> {

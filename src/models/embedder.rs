@@ -173,7 +173,7 @@ impl Embedder {
         let encoded = tokio::task::spawn_blocking(encode).await.map_err(|error| Error::Internal(error.to_string()))??;
         let dim = self.dim();
         let mut vectors = vec![0.0; encoded.len() * dim];
-        for batch in batches(&encoded) {
+        for batch in batches(encoded.iter().map(Vec::len)) {
             let (model, tokens) = (Arc::clone(&self.model), batch.iter().map(|index| encoded[*index].clone()).collect::<Vec<_>>());
             let rows = self.owner.run(move || model.embed_tokens(&tokens)).await?;
             for (index, row) in batch.into_iter().zip(rows.chunks_exact(dim)) {
@@ -184,18 +184,18 @@ impl Embedder {
     }
 }
 
-/// Indices of texts of similar lengths, at most [`BATCH_TOKENS`] tokens together (one text may be longer).
-fn batches(texts: &[Vec<u32>]) -> Vec<Vec<usize>> {
-    let mut order: Vec<usize> = (0..texts.len()).collect();
-    order.sort_by_key(|index| texts[*index].len());
+/// Indices of texts of similar lengths, at most [`BATCH_TOKENS`] tokens together (one text may be longer). `lengths`: tokens of each text.
+pub(super) fn batches(lengths: impl Iterator<Item = usize>) -> Vec<Vec<usize>> {
+    let mut order: Vec<(usize, usize)> = lengths.enumerate().map(|(index, length)| (length, index)).collect();
+    order.sort_unstable();
     let mut batches: Vec<Vec<usize>> = Vec::new();
     let mut tokens = usize::MAX;
-    for index in order {
-        tokens = tokens.saturating_add(texts[index].len());
+    for (length, index) in order {
+        tokens = tokens.saturating_add(length);
         match batches.last_mut().filter(|_| tokens <= BATCH_TOKENS) {
             Some(batch) => batch.push(index),
             None => {
-                tokens = texts[index].len();
+                tokens = length;
                 batches.push(vec![index]);
             }
         }
@@ -247,7 +247,7 @@ fn read_pooling(path: &Path) -> Result<Pooling> {
 }
 
 /// The limit that the model was trained with, else the tokenizer's own.
-fn max_tokens(directory: &Path) -> Result<Option<usize>> {
+pub(super) fn max_tokens(directory: &Path) -> Result<Option<usize>> {
     for (file, field) in [("sentence_bert_config.json", "max_seq_length"), (TOKENIZER_CONFIG_FILE, "model_max_length")] {
         let config = read_optional(&directory.join(file))?;
         // transformers writes 1e30 for "no limit", which is not a whole number of 64 bits.

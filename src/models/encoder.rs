@@ -23,7 +23,7 @@ const QUERY_ROWS: usize = 48;
 pub struct Encoder {
     config: EncoderConfig,
     words: Vec<f32>,
-    /// Position embeddings, from the first position on, plus the embedding of segment 0.
+    /// For each segment the position embeddings, from the first position on, plus the embedding of the segment.
     positions: Vec<f32>,
     norm: Norm,
     layers: Vec<Layer>,
@@ -60,20 +60,32 @@ impl Encoder {
     /// # Errors
     /// [`Error::Io`], [`Error::Damaged`], [`Error::NotSupported`] (not of the BERT family).
     pub fn load(directory: &Path) -> Result<Self> {
+        Ok(Self::load_with_rest(directory)?.0)
+    }
+
+    /// As [`Self::load`], with the tensors that are not the encoder's.
+    pub(super) fn load_with_rest(directory: &Path) -> Result<(Self, Source)> {
         let config = EncoderConfig::load(directory)?;
         let prefix = tensor_prefix(&super::weights::read_shapes(directory)?);
         let mut source = Source { weights: Weights::load(directory, &Device::Cpu)?, prefix };
         let (hidden, types) = (config.hidden_size, config.type_vocab_size);
         let words = source.values("embeddings.word_embeddings.weight", &[config.vocab_size, hidden])?;
         let all_positions = source.values("embeddings.position_embeddings.weight", &[config.max_position_embeddings, hidden])?;
-        let mut positions = all_positions[config.position_offset * hidden..].to_vec();
-        if types > 0 {
-            let segments = source.values("embeddings.token_type_embeddings.weight", &[types, hidden])?;
-            positions.chunks_exact_mut(hidden).for_each(|row| row.iter_mut().zip(&segments).for_each(|(x, segment)| *x += segment));
+        let in_no_segment = &all_positions[config.position_offset * hidden..];
+        let mut positions = Vec::with_capacity(in_no_segment.len() * types.max(1));
+        match types {
+            0 => positions.extend_from_slice(in_no_segment),
+            _ => {
+                let segments = source.values("embeddings.token_type_embeddings.weight", &[types, hidden])?;
+                for segment in segments.chunks_exact(hidden) {
+                    let rows = in_no_segment.chunks_exact(hidden);
+                    positions.extend(rows.flat_map(|row| row.iter().zip(segment).map(|(x, segment)| x + segment)));
+                }
+            }
         }
         let norm = source.norm("embeddings.LayerNorm", hidden)?;
         let layers = (0..config.num_hidden_layers).map(|index| Layer::load(&mut source, index, &config)).collect::<Result<_>>()?;
-        Ok(Self { config, words, positions, norm, layers })
+        Ok((Self { config, words, positions, norm, layers }, source))
     }
 
     /// The shape of the model.
@@ -93,21 +105,31 @@ impl Encoder {
     /// # Errors
     /// [`Error::Internal`] if an id or a length is out of range, which the tokenizer and the truncation prevent.
     pub fn hidden(&self, tokens: &[u32], lengths: &[usize]) -> Result<Vec<f32>> {
+        self.hidden_in_segments(tokens, &vec![0; tokens.len()], lengths)
+    }
+
+    /// As [`Self::hidden`], where each token is in a segment, 0 for those of a single text.
+    ///
+    /// # Errors
+    /// As [`Self::hidden`].
+    pub fn hidden_in_segments(&self, tokens: &[u32], segments: &[u32], lengths: &[usize]) -> Result<Vec<f32>> {
         let fits = lengths.iter().all(|length| *length <= self.max_tokens()) && lengths.iter().sum::<usize>() == tokens.len();
-        if !fits || tokens.iter().any(|id| *id as usize >= self.config.vocab_size) {
-            return Err(Error::Internal("the encoder got token ids or lengths out of range".to_owned()));
+        let has_segments = segments.len() == tokens.len() && segments.iter().all(|id| (*id as usize) < self.config.type_vocab_size.max(1));
+        if !fits || !has_segments || tokens.iter().any(|id| *id as usize >= self.config.vocab_size) {
+            return Err(Error::Internal("the encoder got token ids, segments or lengths out of range".to_owned()));
         }
-        let mut x = self.embed(tokens, lengths);
+        let mut x = self.embed(tokens, segments, lengths);
         for layer in &self.layers {
             layer.forward(&mut x, lengths, &self.config);
         }
         Ok(x)
     }
 
-    fn embed(&self, tokens: &[u32], lengths: &[usize]) -> Vec<f32> {
+    fn embed(&self, tokens: &[u32], segments: &[u32], lengths: &[usize]) -> Vec<f32> {
         let hidden = self.config.hidden_size;
         let mut x = vec![0.0; tokens.len() * hidden];
         let positions = lengths.iter().flat_map(|length| 0..*length);
+        let positions = positions.zip(segments).map(|(position, segment)| *segment as usize * self.max_tokens() + position);
         for ((token, position), row) in tokens.iter().zip(positions).zip(x.chunks_exact_mut(hidden)) {
             row.copy_from_slice(&self.words[*token as usize * hidden..][..hidden]);
             let position = &self.positions[position * hidden..][..hidden];
@@ -212,15 +234,20 @@ fn attend_text(query_key_value: &[f32], out: &mut [f32], config: &EncoderConfig)
     }
 }
 
-/// The tensors of a checkpoint as vectors, by their names without the prefix.
-struct Source {
+/// The tensors of a checkpoint as vectors; the encoder's by their names without the prefix.
+pub(super) struct Source {
     weights: Weights,
     prefix: &'static str,
 }
 
 impl Source {
     fn values(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-        let tensor: Tensor = self.weights.take(&format!("{}{name}", self.prefix), shape)?;
+        self.values_of(&format!("{}{name}", self.prefix), shape)
+    }
+
+    /// By the whole name.
+    pub(super) fn values_of(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        let tensor: Tensor = self.weights.take(name, shape)?;
         Ok(tensor.flatten_all()?.to_vec1::<f32>()?)
     }
 

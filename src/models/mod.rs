@@ -1,7 +1,9 @@
-//! The models: a Qwen2-architecture policy and a BERT-family embedder in candle, their tokenizers, versions on disk, and the
+//! The models: a Qwen2-architecture policy, BERT-family embedders and cross-encoders in candle, their tokenizers, versions on disk, and the
 //! thread that runs them in batches. Knows nothing of SQL and tables.
 
 mod builtin;
+mod cache;
+mod calls;
 pub mod checkpoint;
 pub mod config;
 pub mod decoder;
@@ -15,6 +17,7 @@ pub mod panels;
 mod prefix_cache;
 pub mod random;
 pub mod registry;
+pub mod reranker;
 pub mod runtime;
 mod sampling;
 mod scheduler;
@@ -26,10 +29,12 @@ pub mod weights;
 
 pub use rolloutdb_kernels::{kernel, ops, simd};
 
+pub use calls::CallCounts;
 pub use config::{DecoderConfig, EncoderConfig};
 pub use decoder::Decoder;
 pub use embedder::Embedder;
 pub use generation::{Completion, Finish, GenerateRequest};
 pub use registry::{CreateModel, ModelInfo, Registry, StagedModel, Task};
+pub use reranker::Reranker;
 pub use runtime::{Policy, Runtime};
 pub use tokenizer::Tokenizer;

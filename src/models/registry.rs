@@ -33,6 +33,8 @@ pub enum Task {
     Generate,
     /// An encoder that turns text into vectors.
     Embed,
+    /// An encoder that reads a query and a passage and says how well they fit.
+    Rerank,
 }
 
 /// One version of a model.
@@ -95,6 +97,7 @@ impl fmt::Display for Task {
         f.write_str(match self {
             Self::Generate => "generate",
             Self::Embed => "embed",
+            Self::Rerank => "rerank",
         })
     }
 }
@@ -106,7 +109,8 @@ impl FromStr for Task {
         match text {
             "generate" => Ok(Self::Generate),
             "embed" => Ok(Self::Embed),
-            other => Err(invalid("task", other, "generate or embed")),
+            "rerank" => Ok(Self::Rerank),
+            other => Err(invalid("task", other, "generate, embed or rerank")),
         }
     }
 }

@@ -1,9 +1,9 @@
-//! Models by name: loads each version once, hands out handles, and answers the functions `embed` and `generate`.
+//! Models by name: loads each version once, hands out handles, and answers the functions `embed`, `generate` and `rerank`, each input once.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use arrow::array::{Array, FixedSizeListArray, Float32Array, StringArray};
+use arrow::array::{Array, FixedSizeListArray, Float32Array, Float64Array, StringArray};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::{DataType, Field};
 use async_trait::async_trait;
@@ -12,12 +12,15 @@ use futures::future::try_join_all;
 use rolloutdb_udfs::model::{EmbedKind, GenerateOptions, ModelRuntime};
 use tokio::sync::{OnceCell, oneshot};
 
+use super::cache::{Cache, Question};
+use super::calls;
 use super::config::EncoderConfig;
 use super::embedder::{Embedder, LoadedEmbedder};
 use super::generation::{Completion, GenerateRequest};
 use super::owner::{LoadedPolicy, Owner};
 use super::packed::PackedDecoder;
 use super::registry::{ModelInfo, Registry, Task};
+use super::reranker::{LoadedReranker, Reranker};
 use super::scheduler::Job;
 use super::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
@@ -31,6 +34,10 @@ pub struct Runtime {
     registry: Arc<Registry>,
     policies: Loaded<LoadedPolicy>,
     embedders: Loaded<LoadedEmbedder>,
+    rerankers: Loaded<LoadedReranker>,
+    embeddings: Cache<Arc<[f32]>>,
+    completions: Cache<Arc<str>>,
+    scores: Cache<f32>,
 }
 
 /// A handle to a policy; cheap to clone. The model stays in memory as long as a handle lives.
@@ -44,7 +51,15 @@ pub struct Policy {
 impl Runtime {
     /// A runtime over the models of a registry.
     pub fn new(registry: Arc<Registry>) -> Arc<Self> {
-        Arc::new(Self { registry, policies: Loaded::default(), embedders: Loaded::default() })
+        Arc::new(Self {
+            registry,
+            policies: Loaded::default(),
+            embedders: Loaded::default(),
+            rerankers: Loaded::default(),
+            embeddings: Cache::default(),
+            completions: Cache::default(),
+            scores: Cache::default(),
+        })
     }
 
     /// A policy, `name` (its newest version) or `name@version`.
@@ -71,7 +86,23 @@ impl Runtime {
         Ok(Embedder::new(info, model, owner))
     }
 
-    fn find(&self, reference: &str, task: Task) -> Result<ModelInfo> {
+    /// A cross-encoder, `name` (its newest version) or `name@version`.
+    ///
+    /// # Errors
+    /// [`Error::UnknownObject`], [`Error::WrongType`] if it is none, [`Error::Io`], [`Error::Damaged`].
+    pub async fn reranker(&self, reference: &str) -> Result<Reranker> {
+        let info = Arc::new(self.find(reference, Task::Rerank)?);
+        let owner = Owner::get()?;
+        let load = |info: Arc<ModelInfo>| LoadedReranker::load(&info.directory);
+        let model = self.rerankers.get(&info, &owner, load).await?;
+        Ok(Reranker::new(info, model, owner))
+    }
+
+    /// The model of this name, if it is for this task.
+    ///
+    /// # Errors
+    /// [`Error::UnknownObject`], [`Error::WrongType`].
+    pub fn find(&self, reference: &str, task: Task) -> Result<ModelInfo> {
         let info = self.registry.get(reference)?;
         if info.task == task {
             return Ok(info);
@@ -169,23 +200,63 @@ impl ModelRuntime for Runtime {
     async fn embed(&self, model: &str, texts: &StringArray, kind: EmbedKind) -> DataFusionResult<FixedSizeListArray> {
         let embedder = self.embedder(model).await?;
         let present: Vec<String> = texts.iter().flatten().map(str::to_owned).collect();
-        let vectors = match kind {
-            EmbedKind::Query => embedder.embed_queries(present).await?,
-            EmbedKind::Passage => embedder.embed_passages(present).await?,
+        let questions = Question::all(embedder.info(), present.iter().map(|text| format!("{kind:?} {text}")));
+        let (embedder, present) = (&embedder, &present);
+        let embed = |missing: Vec<usize>| async move {
+            let missing = missing.into_iter().map(|index| present[index].clone()).collect();
+            let vectors = match kind {
+                EmbedKind::Query => embedder.embed_queries(missing).await?,
+                EmbedKind::Passage => embedder.embed_passages(missing).await?,
+            };
+            Ok::<Vec<Arc<[f32]>>, Error>(vectors.chunks_exact(embedder.dim()).map(Arc::from).collect())
         };
-        spread(&vectors, embedder.dim(), texts.nulls(), texts.len())
+        let vectors = answers(&self.embeddings, questions, |vector| size_of_val(&vector[..]), embed).await?;
+        spread(&vectors.concat(), embedder.dim(), texts.nulls(), texts.len())
     }
 
     async fn generate(&self, model: &str, prompts: &StringArray, options: GenerateOptions) -> DataFusionResult<StringArray> {
         let policy = self.policy(model).await?;
-        let rows = prompts.iter().map(|prompt| generate_row(&policy, prompt, &options));
-        let texts: Vec<Option<String>> = try_join_all(rows).await?;
-        Ok(StringArray::from(texts))
+        let present: Vec<&str> = prompts.iter().flatten().collect();
+        // The options are part of what is asked; the prompt stands last, so that no prompt reads as options.
+        let questions = Question::all(policy.info(), present.iter().map(|prompt| format!("{options:?} {prompt}")));
+        let generate =
+            |missing: Vec<usize>| try_join_all(missing.into_iter().map(|index| generate_text(&policy, present[index], &options)));
+        let mut texts = answers(&self.completions, questions, |text| text.len(), generate).await?.into_iter();
+        Ok(prompts.iter().map(|prompt| prompt.and_then(|_| texts.next())).collect())
+    }
+
+    async fn rerank(&self, model: &str, queries: &StringArray, passages: &StringArray) -> DataFusionResult<Float64Array> {
+        let reranker = self.reranker(model).await?;
+        let pairs: Vec<(&str, &str)> = queries.iter().flatten().zip(passages.iter().flatten()).collect();
+        let questions = Question::all(reranker.info(), pairs.iter().map(|(query, passage)| format!("{} {query} {passage}", query.len())));
+        let score = |missing: Vec<usize>| {
+            reranker.score(missing.into_iter().map(|index| (pairs[index].0.to_owned(), pairs[index].1.to_owned())).collect())
+        };
+        let scores = answers(&self.scores, questions, |_| 0, score).await?;
+        Ok(scores.into_iter().map(|score| Some(f64::from(score))).collect())
     }
 }
 
-async fn generate_row(policy: &Policy, prompt: Option<&str>, options: &GenerateOptions) -> Result<Option<String>> {
-    let Some(prompt) = prompt else { return Ok(None) };
+/// One answer per question: those that are kept, and for the others what `ask` says of their indices, which is kept then.
+async fn answers<T: Clone, F: Future<Output = Result<Vec<T>>>>(
+    cache: &Cache<T>,
+    questions: Vec<Question>,
+    bytes: fn(&T) -> usize,
+    ask: impl FnOnce(Vec<usize>) -> F,
+) -> Result<Vec<T>> {
+    let known = cache.get(&questions, bytes);
+    let missing: Vec<usize> = known.iter().enumerate().filter(|(_, answer)| answer.is_none()).map(|(index, _)| index).collect();
+    calls::count(missing.len(), known.len() - missing.len());
+    let asked = if missing.is_empty() { Vec::new() } else { ask(missing.clone()).await? };
+    if asked.len() != missing.len() {
+        return Err(Error::Internal(format!("a model gave {} answers to {} questions", asked.len(), missing.len())));
+    }
+    cache.put(missing.iter().map(|index| questions[*index].clone()).zip(asked.iter().cloned()), bytes);
+    let mut asked = asked.into_iter();
+    Ok(known.into_iter().filter_map(|answer| answer.or_else(|| asked.next())).collect())
+}
+
+async fn generate_text(policy: &Policy, prompt: &str, options: &GenerateOptions) -> Result<Arc<str>> {
     let request = GenerateRequest {
         prompt: policy.tokenizer().encode(prompt)?,
         max_new_tokens: options.max_tokens,
@@ -194,7 +265,7 @@ async fn generate_row(policy: &Policy, prompt: Option<&str>, options: &GenerateO
         seed: options.seed,
         stop: options.stop.clone(),
     };
-    Ok(Some(policy.generate(request).await?.text))
+    Ok(policy.generate(request).await?.text.into())
 }
 
 /// The vectors of the rows that are not null, with zeros under the nulls.

@@ -112,6 +112,17 @@ impl Tokenizer {
         Ok(ranges.collect())
     }
 
+    /// The ids of two texts with the special tokens of the model between and round them, and the segment of each, as an encoder reads a pair. A limit cuts
+    /// the longer of the two first.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_pair(&self, first: &str, second: &str) -> Result<(Vec<u32>, Vec<u32>)> {
+        let encoding = self.inner.encode_fast((first, second), true);
+        let encoding = encoding.map_err(|error| Error::Internal(format!("encoding a pair of texts: {error}")))?;
+        Ok((encoding.get_ids().to_vec(), encoding.get_type_ids().to_vec()))
+    }
+
     fn encode_as(&self, text: &str, special: bool) -> Result<Vec<u32>> {
         let encoding = self.inner.encode_fast(text, special).map_err(|error| Error::Internal(format!("encoding a text: {error}")))?;
         Ok(encoding.get_ids().to_vec())

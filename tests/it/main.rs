@@ -6,6 +6,7 @@ mod architecture;
 mod bounded_memory;
 mod kill;
 mod manual;
+mod model_calls;
 mod random_dml;
 mod real_data;
 mod resume;

@@ -50,9 +50,9 @@ pub fn aggregate_functions() -> Vec<AggregateUDF> {
     vec![metrics::ci95::function()]
 }
 
-/// `embed` and `generate`, which answer through `runtime`.
+/// `embed`, `generate` and `rerank`, which answer through `runtime`.
 pub fn model_functions(runtime: Arc<dyn ModelRuntime>) -> Vec<ScalarUDF> {
-    vec![model::embed::function(Arc::clone(&runtime)), model::generate::function(runtime)]
+    vec![model::embed::function(Arc::clone(&runtime)), model::generate::function(Arc::clone(&runtime)), model::rerank::function(runtime)]
 }
 
 /// Name and reference entry of every function of this crate, in the order of the manual.
@@ -60,7 +60,7 @@ pub fn model_functions(runtime: Arc<dyn ModelRuntime>) -> Vec<ScalarUDF> {
 /// `ScalarUDF::documentation` would lack the model functions: DataFusion's wrapper round an asynchronous function drops it.
 pub fn documentation() -> Vec<(String, Documentation)> {
     let scalars = FUNCTIONS.iter().flat_map(|group| group.iter()).map(|function| &function.interface);
-    let models = [&model::embed::INTERFACE, &model::generate::INTERFACE];
+    let models = [&model::embed::INTERFACE, &model::generate::INTERFACE, &model::rerank::INTERFACE];
     let aggregates = aggregate_functions();
     scalars
         .chain(models)

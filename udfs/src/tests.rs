@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use arrow::array::{Array, FixedSizeListArray, StringArray};
+use arrow::array::{Array, FixedSizeListArray, Float64Array, StringArray};
 use arrow::util::display::array_value_to_string;
 use async_trait::async_trait;
 use datafusion::common::exec_err;
@@ -59,6 +59,17 @@ impl ModelRuntime for Letters {
         let complete = |text| format!("{} t={temperature} p={top_p} s={seed} {stop:?}", reverse(text));
         Ok(prompts.iter().map(|text| text.map(complete)).collect())
     }
+
+    async fn rerank(&self, _model: &str, queries: &StringArray, passages: &StringArray) -> Result<Float64Array> {
+        let pairs: Vec<_> = queries.iter().flatten().zip(passages.iter().flatten()).collect();
+        self.note(format!("rerank {pairs:?}"));
+        Ok(pairs.into_iter().map(|(query, passage)| Some(shared_words(query, passage))).collect())
+    }
+}
+
+/// Words that a query and a passage share.
+fn shared_words(query: &str, passage: &str) -> f64 {
+    query.split(' ').filter(|word| passage.split(' ').any(|other| other == *word)).count() as f64
 }
 
 fn session(runtime: Arc<dyn ModelRuntime>) -> SessionContext {
@@ -389,6 +400,24 @@ async fn generate_once_per_prompt_and_options() {
         generate seed 1 ["jaws", "emma"]
         generate seed 2 ["jaws"]"#]]
     .assert_eq(&runtime.calls().join("\n"));
+}
+
+#[tokio::test]
+async fn rerank_once_per_distinct_pair() {
+    let runtime = Arc::new(Letters::default());
+    let context = session(Arc::clone(&runtime) as _);
+    let sql = "SELECT rerank('letters', q, p) FROM (VALUES ('a b', 'b a'), ('a b', 'c'), (NULL, 'c'), ('a b', 'b a'), ('a', NULL)) u(q, p)";
+    expect![[r#"
+        2.0
+        0.0
+        NULL
+        2.0
+        NULL"#]]
+    .assert_eq(&show(rows(&context, sql).await));
+    expect![[r#"rerank [("a b", "b a"), ("a b", "c")]"#]].assert_eq(&runtime.calls().join("\n"));
+    check("SELECT rerank('letters', passage => 'a', query => 'a')", expect!["1.0"]).await;
+    check("SELECT rerank('letters', NULL, 'a')", expect!["NULL"]).await;
+    check("SELECT rerank('letters', 'a')", expect!["error: wrong number of arguments: rerank(model, query, passage) was given 2"]).await;
 }
 
 #[tokio::test]

@@ -38,12 +38,15 @@ impl Bits {
         self.words[row / 64] &= !(1 << (row % 64));
     }
 
+    pub(crate) fn insert(&mut self, row: usize) {
+        self.words[row / 64] |= 1 << (row % 64);
+    }
+
     /// Adds the rows, counted from `first`, for which `mask` is true.
     pub(crate) fn insert_mask(&mut self, first: usize, mask: &BooleanArray) {
         for (position, is_in) in mask.iter().enumerate() {
             if is_in == Some(true) {
-                let row = first + position;
-                self.words[row / 64] |= 1 << (row % 64);
+                self.insert(first + position);
             }
         }
     }

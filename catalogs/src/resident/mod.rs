@@ -7,6 +7,7 @@ mod bits;
 mod columns;
 mod graph;
 mod graphs;
+mod misspelling;
 mod nearest;
 mod postings;
 mod simd;

@@ -27,8 +27,11 @@
 //! was deleted. It goes on counting deleted rows until the index is rebuilt; here only live documents count. (Its numbers in
 //! that case too are those of a search that has the live documents as `accept`, without [`Postings::set_live`].)
 //!
-//! What this leaves out: tokens at one position, such as synonyms, whose scores Lance adds to each other first; phrases; fuzzy
-//! terms. There is room for 2^32 documents.
+//! Terms that stand for one word of a query, such as its misspellings ([`Term::group`]), share the frequency of the most frequent one: a rare misspelling
+//! must not count more than the word itself (the idea of Lucene's `TopTermsBlendedFreqScoringRewrite`).
+//!
+//! What this leaves out: tokens at one position, such as synonyms, whose scores Lance adds to each other first; phrases. There is room for 2^32
+//! documents.
 
 use std::cell::Cell;
 use std::cmp::Reverse;
@@ -62,6 +65,22 @@ const PRUNED_TERMS_MAX: usize = 256;
 /// Walking through all scores of a segment is as fast as picking one in this many.
 const SCAN_GAIN: usize = 8;
 
+/// A term of a query.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Term<'a> {
+    pub(crate) text: &'a str,
+    /// Factor of what it adds to a score; 1 leaves the score alone.
+    pub(crate) boost: f32,
+    /// Terms of one group share one document frequency, the greatest of theirs.
+    pub(crate) group: Option<usize>,
+}
+
+impl<'a> From<&'a str> for Term<'a> {
+    fn from(text: &'a str) -> Self {
+        Self { text, boost: 1.0, group: None }
+    }
+}
+
 /// Collects documents in order for [`Postings`].
 #[derive(Debug)]
 pub(crate) struct PostingsBuilder {
@@ -80,9 +99,14 @@ impl PostingsBuilder {
         Self { segment_documents, full: Vec::new(), open: SegmentBuilder::default() }
     }
 
-    /// Adds the next document. One without tokens has a number too, but is never found nor counted.
-    pub(crate) fn push(&mut self, tokens: impl Iterator<Item: AsRef<str>>) {
-        self.open.push(tokens);
+    /// Adds a token to the document at hand.
+    pub(crate) fn push_token(&mut self, token: &str) {
+        self.open.push_token(token);
+    }
+
+    /// Ends the document at hand. One without tokens has a number too, but is never found nor counted.
+    pub(crate) fn end_document(&mut self) {
+        self.open.end_document();
         if self.open.lengths.len() >= self.segment_documents || self.open.is_full() {
             self.full.push(Arc::new(std::mem::take(&mut self.open).seal()));
         }
@@ -156,15 +180,15 @@ impl Postings {
     /// The `k` best live documents that hold at least one of `terms`: score and number, best first, equal ones by number.
     /// All documents that tie with the k-th are there, so there can be more than `k`; fewer if fewer match.
     ///
-    /// `terms`: tokens in the order of the query; a repeated one counts each time, an unknown one never. `accept`: a bit per
+    /// `terms`: tokens in the order of the query; a repeated one counts each time, an unknown one never, and none has a boost above 1. `accept`: a bit per
     /// document as in [`Self::set_live`], but documents beyond the words are not accepted; it restricts the result and
     /// leaves the statistics alone.
-    pub(crate) fn search(&self, terms: &[&str], k: usize, accept: Option<&[u64]>) -> Vec<(f32, u32)> {
+    pub(crate) fn search(&self, terms: &[Term<'_>], k: usize, accept: Option<&[u64]>) -> Vec<(f32, u32)> {
         self.search_with(terms, k, accept, true)
     }
 
     /// `may_prune`: leave out what cannot be among the best. The result is the same bits either way.
-    fn search_with(&self, terms: &[&str], k: usize, accept: Option<&[u64]>, may_prune: bool) -> Vec<(f32, u32)> {
+    fn search_with(&self, terms: &[Term<'_>], k: usize, accept: Option<&[u64]>, may_prune: bool) -> Vec<(f32, u32)> {
         if k == 0 {
             return Vec::new();
         }
@@ -178,24 +202,37 @@ impl Postings {
         best.into_sorted()
     }
 
+    /// Calls `found` with every document, live or not, that holds at least one of `terms`; with some of them several times.
+    pub(crate) fn for_each_holder(&self, terms: &[Term<'_>], mut found: impl FnMut(usize)) {
+        for list in self.lists(terms) {
+            let first = self.parts[list.part].first;
+            list.postings.iter().for_each(|posting| found(first + document_of(*posting)));
+        }
+    }
+
+    /// Every term there is or was; one of several segments several times.
+    pub(crate) fn terms(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().flat_map(|part| part.segment.dictionary.terms())
+    }
+
     /// The lists of `terms`, ordered by part, then as the query is.
-    fn lists(&self, terms: &[&str]) -> Vec<List<'_>> {
-        let hashes: Vec<u32> = terms.iter().map(|term| hash(term)).collect();
+    fn lists(&self, terms: &[Term<'_>]) -> Vec<List<'_>> {
+        let hashes: Vec<u32> = terms.iter().map(|term| hash(term.text)).collect();
         let mut document_frequencies = vec![0; terms.len()];
         let mut lists = Vec::with_capacity(terms.len() * self.parts.len());
         for (number, part) in self.parts.iter().enumerate() {
             for (place, term) in terms.iter().enumerate() {
-                let Some(term) = part.segment.dictionary.find(term, hashes[place]) else { continue };
+                let Some(term) = part.segment.dictionary.find(term.text, hashes[place]) else { continue };
                 let postings = part.segment.postings(term);
                 document_frequencies[place] += part.num_live(term, postings);
                 lists.push(List { part: number, place, term, idf: 0.0, postings });
             }
         }
-        lists.retain_mut(|list| {
-            let document_frequency = document_frequencies[list.place];
-            list.idf = idf(document_frequency, self.num_counted);
-            document_frequency > 0
-        });
+        lists.retain(|list| document_frequencies[list.place] > 0);
+        share_frequencies(terms, &mut document_frequencies);
+        for list in &mut lists {
+            list.idf = terms[list.place].boost * idf(document_frequencies[list.place], self.num_counted);
+        }
         lists
     }
 
@@ -242,6 +279,20 @@ fn join_small(segments: &mut Vec<Arc<Segment>>, segment_documents: usize) {
     }
 }
 
+/// Gives the terms of each group the greatest frequency among them.
+fn share_frequencies(terms: &[Term<'_>], document_frequencies: &mut [usize]) {
+    let mut greatest: HashMap<usize, usize> = HashMap::new();
+    for (term, frequency) in terms.iter().zip(document_frequencies.iter()) {
+        if let Some(group) = term.group {
+            let greatest = greatest.entry(group).or_default();
+            *greatest = (*greatest).max(*frequency);
+        }
+    }
+    for (term, frequency) in terms.iter().zip(document_frequencies) {
+        *frequency = term.group.and_then(|group| greatest.get(&group).copied()).unwrap_or(*frequency);
+    }
+}
+
 /// Never negative.
 fn idf(document_frequency: usize, num_documents: usize) -> f32 {
     let (document_frequency, num_documents) = (document_frequency as f32, num_documents as f32);
@@ -262,6 +313,7 @@ struct List<'a> {
     place: usize,
     /// In the dictionary of the segment.
     term: u32,
+    /// With the boost of the term.
     idf: f32,
     postings: &'a [u32],
 }
@@ -762,6 +814,9 @@ struct SegmentBuilder {
     dictionary: Dictionary,
     /// Terms and postings, ordered by document.
     entries: Vec<(u32, u32)>,
+    /// Where those of the document at hand begin, and its tokens so far.
+    first_entry: usize,
+    length: u32,
     codes: HashMap<(u32, u32), u16>,
     pairs: Vec<(u32, u32)>,
     lengths: Vec<u32>,
@@ -774,23 +829,23 @@ impl SegmentBuilder {
         self.pairs.len() >= SEGMENT_CODES || self.entries.len().max(self.dictionary.text.len()) >= SEGMENT_OFFSETS
     }
 
-    fn push(&mut self, tokens: impl Iterator<Item: AsRef<str>>) {
-        let document = self.lengths.len() as u32;
-        let first = self.entries.len();
-        let mut length = 0;
-        for token in tokens {
-            let term = self.dictionary.insert(token.as_ref());
-            self.frequencies.resize(self.dictionary.len(), 0);
-            if self.frequencies[term as usize] == 0 {
-                self.entries.push((term, document << 16));
-            }
-            self.frequencies[term as usize] += 1;
-            length += 1;
+    fn push_token(&mut self, token: &str) {
+        let term = self.dictionary.insert(token);
+        self.frequencies.resize(self.dictionary.len(), 0);
+        if self.frequencies[term as usize] == 0 {
+            self.entries.push((term, (self.lengths.len() as u32) << 16));
         }
-        for at in first..self.entries.len() {
+        self.frequencies[term as usize] += 1;
+        self.length += 1;
+    }
+
+    fn end_document(&mut self) {
+        let length = std::mem::take(&mut self.length);
+        for at in self.first_entry..self.entries.len() {
             let frequency = std::mem::take(&mut self.frequencies[self.entries[at].0 as usize]);
             self.entries[at].1 |= self.code(frequency, length);
         }
+        self.first_entry = self.entries.len();
         self.lengths.push(length);
     }
 
@@ -974,9 +1029,16 @@ mod tests {
         words.iter().map(String::as_str).collect()
     }
 
+    fn of<'a>(terms: &[&'a str]) -> Vec<Term<'a>> {
+        terms.iter().copied().map(Term::from).collect()
+    }
+
     fn builder(documents: &[Vec<String>], segment_documents: usize) -> PostingsBuilder {
         let mut builder = PostingsBuilder::with_segments_of(segment_documents);
-        documents.iter().for_each(|document| builder.push(document.iter()));
+        documents.iter().for_each(|document| {
+            document.iter().for_each(|token| builder.push_token(token));
+            builder.end_document();
+        });
         builder
     }
 
@@ -1026,7 +1088,7 @@ mod tests {
             let filter = (one_in > 1).then(|| words(&accept));
             let expected = naive(documents, live, &terms, k, &accept);
             for may_prune in [true, false] {
-                let found = postings.search_with(&terms, k, filter.as_deref(), may_prune);
+                let found = postings.search_with(&of(&terms), k, filter.as_deref(), may_prune);
                 assert_same_bits(&found, &expected, &format!("{what}, {terms:?}, k {k}, one in {one_in}, may_prune {may_prune}"));
             }
         }
@@ -1075,8 +1137,8 @@ mod tests {
         let whole = builder(&documents, 100).finish();
         let first = builder(&documents[..100], 100).finish();
         let terms = ["word1", "word5", "word20"];
-        assert_same_bits(&postings.search(&terms, 10, None), &whole.search(&terms, 10, None), "all");
-        assert_same_bits(&earlier.search(&terms, 10, None), &first.search(&terms, 10, None), "the first hundred");
+        assert_same_bits(&postings.search(&of(&terms), 10, None), &whole.search(&of(&terms), 10, None), "all");
+        assert_same_bits(&earlier.search(&of(&terms), 10, None), &first.search(&of(&terms), 10, None), "the first hundred");
     }
 
     /// A rare word decides, and the list of the frequent one is left out of all segments but the first.
@@ -1089,10 +1151,10 @@ mod tests {
         }
         let postings = builder(&documents, 500).finish();
         let terms = ["frequent", "rare", "frequent"];
-        let lists = postings.lists(&terms);
+        let lists = postings.lists(&of(&terms));
         let part = &postings.parts[0];
         let search = PartSearch { part, lists: &lists[..3], accept: None, may_prune: true };
-        let hits = postings.search(&terms, 10, None);
+        let hits = postings.search(&of(&terms), 10, None);
         let optional = search.optional(f64::from(hits[9].0) / search.margin());
         assert_eq!(optional.iter().map(|bounded| bounded.list.place).collect::<Vec<_>>(), [0, 2]);
         let live = vec![true; documents.len()];
@@ -1104,9 +1166,9 @@ mod tests {
     fn ties_are_complete() {
         let documents: Vec<Vec<String>> = (0..1000).map(|number| vec!["same".to_owned(), format!("own{number}")]).collect();
         let postings = builder(&documents, 300).finish();
-        let found = postings.search(&["same"], 1, None);
+        let found = postings.search(&of(&["same"]), 1, None);
         assert_eq!(found.iter().map(|hit| hit.1).collect::<Vec<_>>(), (0..1000).collect::<Vec<_>>());
-        let found = postings.search(&["same", "own500"], 1, None);
+        let found = postings.search(&of(&["same", "own500"]), 1, None);
         assert_eq!(found.iter().map(|hit| hit.1).collect::<Vec<_>>(), [500]);
         assert!(postings.memory_bytes() > 1000 * 2 * 4);
     }
@@ -1116,13 +1178,30 @@ mod tests {
     #[test]
     fn extremes() {
         let mut postings = PostingsBuilder::new().finish();
-        assert_eq!(postings.search(&["word"], 10, None), []);
+        assert_eq!(postings.search(&of(&["word"]), 10, None), []);
         postings.append(builder(&[vec!["word".to_owned()], vec![]], 10));
         postings.set_live(&[0]);
-        assert_eq!(postings.search(&["word"], 10, None), []);
+        assert_eq!(postings.search(&of(&["word"]), 10, None), []);
         postings.set_live(&[]);
         postings.parts[0].weights = [0.0].into();
-        assert_eq!(postings.search(&["word"], 10, None), [(0.0, 0)]);
+        assert_eq!(postings.search(&of(&["word"]), 10, None), [(0.0, 0)]);
+    }
+
+    /// `tomx` counts as much as `tom`, times its boost; without a group it would count more, being rarer.
+    #[test]
+    fn a_group_shares_the_frequency_of_its_most_frequent_term() {
+        let texts = ["tom", "tom", "tomx", "other"];
+        let documents: Vec<Vec<String>> = texts.iter().map(|text| vec![(*text).to_owned()]).collect();
+        let postings = builder(&documents, 3).finish();
+        let term = |text, boost| Term { text, boost, group: Some(7) };
+        let found = postings.search(&[term("tom", 1.0), term("tomx", 0.5)], 10, None);
+        assert_eq!(found.iter().map(|hit| hit.1).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(found[2].0, found[0].0 * 0.5);
+        assert!(postings.search(&of(&["tom", "tomx"]), 10, None)[0].1 == 2);
+        let mut holders = Vec::new();
+        postings.for_each_holder(&of(&["tomx", "other", "none"]), |document| holders.push(document));
+        assert_eq!(holders, [2, 3]);
+        assert_eq!(postings.terms().collect::<Vec<_>>(), ["tom", "tomx", "other"]);
     }
 
     /// Computed in Python with f64: `idf * 2.2 * f / (f + 1.2 * (0.25 + 0.75 * length / average))`.
@@ -1130,7 +1209,7 @@ mod tests {
     fn a_known_score() {
         let texts = ["a b b c", "a c c", "b d", ""];
         let documents: Vec<Vec<String>> = texts.iter().map(|text| text.split_whitespace().map(str::to_owned).collect()).collect();
-        let found = builder(&documents, 10).finish().search(&["b", "d", "b"], 2, None);
+        let found = builder(&documents, 10).finish().search(&of(&["b", "d", "b"]), 2, None);
         assert_eq!(found.iter().map(|hit| hit.1).collect::<Vec<_>>(), [2, 0]);
         assert!((found[0].0 - 2.224_126_5).abs() < 1e-6 && (found[1].0 - 1.181_723_4).abs() < 1e-6, "{found:?}");
     }

@@ -5,14 +5,10 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use arrow::array::{ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::compute::concat;
-use arrow::datatypes::{Field, Schema};
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Column, DFSchema};
-use datafusion::execution::context::ExecutionProps;
+use arrow::datatypes::Schema;
 use datafusion::logical_expr::Expr;
-use datafusion::physical_expr::create_physical_expr;
 use futures::TryStreamExt;
 use lance_table::format::Fragment;
 use tokio::sync::OwnedRwLockReadGuard;
@@ -25,6 +21,7 @@ use super::words::Words;
 use crate::index::TextIndex;
 use crate::search::ranking::{Hit, KeyRows};
 use crate::search::vector::VectorSearch;
+use crate::search::{Condition, TextQuery};
 use crate::state::TableState;
 use crate::{Error, Result, Table};
 
@@ -124,6 +121,12 @@ impl Heat {
         self.0.fetch_max(HOT_SEARCHES, Ordering::Relaxed);
     }
 
+    /// As before the first search.
+    #[cfg(test)]
+    pub(crate) fn cool(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
     /// Whether there were enough, with these.
     fn add(&self, searches: usize) -> bool {
         self.0.fetch_add(searches, Ordering::Relaxed) + searches > HOT_SEARCHES
@@ -166,8 +169,8 @@ impl Table {
     }
 
     /// As [`Self::resident`], with the words of a text column.
-    pub(crate) async fn resident_words(&self, index: &TextIndex, columns: &[&str]) -> Result<Option<Resident>> {
-        let Some(resident) = self.resident(columns, 1).await? else { return Ok(None) };
+    pub(crate) async fn resident_words(&self, index: &TextIndex, columns: &[&str], num_searches: usize) -> Result<Option<Resident>> {
+        let Some(resident) = self.resident(columns, num_searches).await? else { return Ok(None) };
         if resident.has_words(index) {
             return Ok(Some(resident));
         }
@@ -185,6 +188,24 @@ impl Table {
             Err(error) => Err(Error::NotReady(format!("the words of table \"{}\" could not be read: {error}", self.name()))),
         }
     }
+
+    /// As [`ResidentTable::best_texts`], for a version that is not the one in memory: its rows are read for this call alone. `None`: there is no room.
+    pub(crate) async fn best_texts_of_version(
+        &self,
+        index: &TextIndex,
+        queries: &[TextQuery],
+        k: usize,
+        filter: Option<&Expr>,
+    ) -> Result<Option<Vec<Vec<Hit>>>> {
+        if !self.fits_into_memory() {
+            return Ok(None);
+        }
+        let mut rows = ResidentTable::default();
+        rows.follow(self).await?;
+        rows.load(self, &self.column_names()).await?;
+        rows.load_words(self, index)?;
+        rows.best_texts(self, index, queries, k, filter).map(Some)
+    }
 }
 
 impl ResidentTable {
@@ -194,7 +215,7 @@ impl ResidentTable {
     }
 
     fn has_words(&self, index: &TextIndex) -> bool {
-        self.words.get(&index.name).is_some_and(|words| words.num_rows() == self.num_rows)
+        self.words.get(&index.name).is_some_and(|words| words.num_rows() == self.num_rows && words.is_of(index))
     }
 
     fn column(&self, table: &Table, name: &str) -> Option<&ResidentColumn> {
@@ -321,9 +342,10 @@ impl ResidentTable {
     }
 
     fn load_words(&mut self, table: &Table, index: &TextIndex) -> Result<()> {
-        let mut words = match self.words.remove(&index.name) {
+        // An index of this name may have been made anew, with other options.
+        let mut words = match self.words.remove(&index.name).filter(|words| words.is_of(index)) {
             Some(words) => words,
-            None => Words::new(table.name(), &index.params)?,
+            None => Words::new(table.name(), index)?,
         };
         let id = table.dataset.schema().field(&index.column).map(|field| field.id);
         if let Some(ResidentColumn::Values(arrays)) = id.and_then(|id| self.columns.get(&id)) {
@@ -338,26 +360,19 @@ impl ResidentTable {
         Ok(())
     }
 
-    /// The live rows for which `filter` is true.
+    /// The live rows that meet `filter`.
     pub(crate) fn matching(&self, table: &Table, filter: &Expr) -> Result<Bits> {
-        let names: Vec<String> = filter.column_refs().into_iter().map(|column| column.name.clone()).collect();
-        let fields: Vec<Field> = names.iter().filter_map(|name| table.definition().schema.field_with_name(name).ok().cloned()).collect();
-        let schema = Arc::new(Schema::new(fields));
-        let filter = unqualified(filter)?;
-        let predicate = create_physical_expr(&filter, &DFSchema::try_from(schema.as_ref().clone())?, &ExecutionProps::new())?;
+        let condition = Condition::new(table, filter)?;
         let mut matching = Bits::none(self.num_rows);
         for (number, segment) in self.segments.iter().enumerate() {
-            let mut arrays = Vec::with_capacity(names.len());
-            for name in &names {
+            let mut arrays = Vec::with_capacity(condition.schema.fields().len());
+            for name in condition.column_names() {
                 match self.column(table, name) {
                     Some(ResidentColumn::Values(segments)) => arrays.push(Arc::clone(&segments[number])),
-                    _ => return Err(Error::NotSupported(format!("a filter on column \"{name}\" is not supported"))),
+                    _ => return Err(Error::NotReady(format!("column \"{name}\" is not in memory"))),
                 }
             }
-            let options = RecordBatchOptions::new().with_row_count(Some(segment.rows.len()));
-            let batch = RecordBatch::try_new_with_options(Arc::clone(&schema), arrays, &options)?;
-            let mask = predicate.evaluate(&batch)?.into_array(batch.num_rows())?;
-            matching.insert_mask(segment.rows.start, mask.as_boolean());
+            matching.insert_mask(segment.rows.start, &condition.evaluate(arrays, segment.rows.len())?);
         }
         if let Some(live) = &self.live {
             matching.intersect(live);
@@ -387,31 +402,49 @@ impl ResidentTable {
             }
             None => among.exact(&queries.iter().map(Vec::as_slice).collect::<Vec<_>>()),
         };
-        found.into_iter().map(|found| self.ranked(table, found, search.k)).collect()
+        self.ranked(table, &found, search.k)
     }
 
-    /// The best rows by words, best first.
-    pub(crate) fn best_texts(&self, table: &Table, index: &TextIndex, query: &str, k: usize, filter: Option<&Expr>) -> Result<Vec<Hit>> {
+    /// The best rows of each query by words, best first.
+    pub(crate) fn best_texts(
+        &self,
+        table: &Table,
+        index: &TextIndex,
+        queries: &[TextQuery],
+        k: usize,
+        filter: Option<&Expr>,
+    ) -> Result<Vec<Vec<Hit>>> {
         let Some(words) = self.words.get(&index.name) else {
             return Err(Error::NotReady(format!("the words of table \"{}\" are not in memory", table.name())));
         };
         let accepted = filter.map(|filter| self.matching(table, filter)).transpose()?;
-        let found = words.search(query, k, accepted.as_ref());
-        let found = found.into_iter().map(|(score, row)| Found { distance: -f64::from(score), row: row as usize });
-        self.ranked(table, found.collect(), k)
+        let found = words.search_all(queries, k, accepted.as_ref());
+        let hits = |found: Vec<(f32, u32)>| -> Vec<Found> {
+            found.into_iter().map(|(score, row)| Found { distance: -f64::from(score), row: row as usize }).collect()
+        };
+        self.ranked(table, &found.into_iter().map(hits).collect::<Vec<_>>(), k)
     }
 
-    /// Orders rows of one distance by primary key, and keeps k.
-    fn ranked(&self, table: &Table, found: Vec<Found>, k: usize) -> Result<Vec<Hit>> {
-        let rows: Vec<usize> = found.iter().map(|found| found.row).collect();
+    /// Orders rows of one distance by primary key, and keeps k of each query.
+    fn ranked(&self, table: &Table, found: &[Vec<Found>], k: usize) -> Result<Vec<Vec<Hit>>> {
+        let rows: Vec<usize> = found.iter().flatten().map(|found| found.row).collect();
+        if rows.is_empty() {
+            return Ok(vec![Vec::new(); found.len()]);
+        }
         let key: Vec<&str> = table.definition().primary_key.iter().map(String::as_str).collect();
         let keys = KeyRows::new(table, &self.take(table, &key, &rows)?)?;
-        let hit =
-            |(position, found): (usize, &Found)| Hit { distance: found.distance, key: keys.key(position), row_id: self.address(found.row) };
-        let mut hits: Vec<Hit> = found.iter().enumerate().map(hit).collect();
-        hits.sort();
-        hits.truncate(k);
-        Ok(hits)
+        let mut position = 0;
+        let mut hit = |found: &Found| {
+            position += 1;
+            Hit { distance: found.distance, key: keys.key(position - 1), row_id: self.address(found.row) }
+        };
+        let mut of_query = |found: &Vec<Found>| {
+            let mut hits: Vec<Hit> = found.iter().map(&mut hit).collect();
+            hits.sort_unstable();
+            hits.truncate(k);
+            hits
+        };
+        Ok(found.iter().map(&mut of_query).collect())
     }
 
     /// Columns of rows, by number.
@@ -518,15 +551,6 @@ impl Table {
         let graphs: usize = resident.graphs.values().flatten().map(|graph| graph.graph.memory_bytes()).sum();
         resident.version.map(|version| TableInMemory { version, num_rows: resident.num_rows, bytes: columns + words + graphs })
     }
-}
-
-/// The filter over bare columns.
-fn unqualified(filter: &Expr) -> Result<Expr> {
-    let bare = filter.clone().transform_up(|inner| match inner {
-        Expr::Column(column) => Ok(Transformed::yes(Expr::Column(Column::from_name(column.name)))),
-        other => Ok(Transformed::no(other)),
-    });
-    Ok(bare?.data)
 }
 
 impl ResidentFragment {

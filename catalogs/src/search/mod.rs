@@ -1,8 +1,13 @@
 //! Search in one version of a table: nearest vectors and best texts, with deterministic ties.
 
+mod loose_phrase;
 pub(crate) mod ranking;
+mod row_filter;
 mod scan;
 mod text;
+mod text_query;
 pub(crate) mod vector;
 
+pub(crate) use row_filter::Condition;
 pub use scan::{NearestRows, QueryVector};
+pub use text_query::{Clause, Edits, Occur, Operator, TextQuery};

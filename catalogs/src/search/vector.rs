@@ -11,6 +11,7 @@ use lance::dataset::ProjectionRequest;
 use lance::dataset::scanner::Scanner;
 
 use super::ranking::{Hit, KeyRows, ROW_ID, TopHits, row_id_column};
+use super::row_filter::RowFilter;
 use crate::index::{in_single_precision, is_vector};
 use crate::resident::Measure;
 use crate::{Error, IndexKind, Metric, Result, Table};
@@ -124,15 +125,19 @@ impl VectorSearch {
             return Ok(hits);
         }
         let kinds = [IndexKind::Hnsw, IndexKind::IvfFlat];
+        let filter = self.table.row_filter(self.filter.as_ref()).await?;
         match exact || !self.table.has_index(&self.column, &kinds, Some(self.metric)).await? {
-            true => self.exact(queries).await,
-            false => self.indexed(queries).await,
+            true => self.exact(queries, &filter).await,
+            false => self.indexed(queries, &filter).await,
         }
     }
 
     /// From memory, when the table is searched often. `None`: not there, or an index on disk is the better way.
     async fn resident(&self, queries: &[Vec<f32>], exact: bool) -> Result<Option<Vec<Vec<Hit>>>> {
         let table = &self.table;
+        if !table.is_answered_in_memory(self.filter.as_ref()) {
+            return Ok(None);
+        }
         let Some(mut resident) = table.resident(&table.column_names(), queries.len()).await? else { return Ok(None) };
         let index = if exact { None } else { table.graph_index(&self.column, self.metric).await? };
         let mut is_walk = false;
@@ -163,10 +168,10 @@ impl VectorSearch {
     }
 
     /// One pass over the vectors for all queries.
-    async fn exact(&self, queries: &[Vec<f32>]) -> Result<Vec<Vec<Hit>>> {
+    async fn exact(&self, queries: &[Vec<f32>], filter: &RowFilter) -> Result<Vec<Vec<Hit>>> {
         let measures: Vec<Measure<'_>> = queries.iter().map(|query| Measure::new(self.metric, query)).collect();
         let mut tops: Vec<TopHits> = queries.iter().map(|_| TopHits::new(self.k)).collect();
-        let mut scanner = self.scanner(&self.needed_columns())?;
+        let mut scanner = self.scanner(&self.needed_columns(), filter)?;
         scanner.scan_in_order(false);
         let failed = |source| Error::storage(self.table.name(), source);
         let mut batches = scanner.try_into_stream().await.map_err(failed)?;
@@ -183,10 +188,10 @@ impl VectorSearch {
 
     /// The index proposes, the vectors decide. Where it proposes fewer than k rows (few matches, a strict filter), the
     /// query is answered exactly.
-    async fn indexed(&self, queries: &[Vec<f32>]) -> Result<Vec<Vec<Hit>>> {
+    async fn indexed(&self, queries: &[Vec<f32>], filter: &RowFilter) -> Result<Vec<Vec<Hit>>> {
         let mut hits = Vec::with_capacity(queries.len());
         for query in queries {
-            let proposed = self.propose(query).await?;
+            let proposed = self.propose(query, filter).await?;
             let mut top = [TopHits::new(self.k)];
             if !proposed.is_empty() {
                 let rows = self.read_vectors(&proposed).await?;
@@ -195,17 +200,17 @@ impl VectorSearch {
             let [top] = top;
             let found = top.into_sorted();
             hits.push(match found.len() < self.k {
-                true => self.exact(std::slice::from_ref(query)).await?.remove(0),
+                true => self.exact(std::slice::from_ref(query), filter).await?.remove(0),
                 false => found,
             });
         }
         Ok(hits)
     }
 
-    async fn propose(&self, query: &[f32]) -> Result<Vec<u64>> {
+    async fn propose(&self, query: &[f32], filter: &RowFilter) -> Result<Vec<u64>> {
         let failed = |source| Error::storage(self.table.name(), source);
         let num_proposals = self.k.saturating_mul(PROPOSALS_PER_HIT).max(PROPOSALS_MIN);
-        let mut scanner = self.scanner(&[])?;
+        let mut scanner = self.scanner(&[], filter)?;
         let query = self.in_column_type(query)?;
         scanner.prefilter(true).nearest(&self.column, query.as_ref(), num_proposals).map_err(failed)?;
         scanner.nprobes(NUM_PROBES).distance_metric(self.metric.lance_type()).ef(num_proposals).disable_scoring_autoprojection();
@@ -247,13 +252,11 @@ impl VectorSearch {
         columns
     }
 
-    fn scanner(&self, columns: &[String]) -> Result<Scanner> {
+    fn scanner(&self, columns: &[String], filter: &RowFilter) -> Result<Scanner> {
         let mut scanner = self.table.dataset.scan();
         scanner.project(columns).map_err(|source| Error::storage(self.table.name(), source))?;
         scanner.with_row_id();
-        if let Some(filter) = &self.filter {
-            scanner.filter_expr(filter.clone());
-        }
+        filter.apply(&mut scanner);
         Ok(scanner)
     }
 

@@ -8,7 +8,7 @@ use datafusion::catalog::{CatalogProvider, SchemaProvider};
 use datafusion::datasource::empty::EmptyTable;
 use std::sync::Arc;
 
-use super::fixture::{Fixture, append, passages, passages_definition, texts, texts_definition};
+use super::fixture::{Fixture, append, by_words, passages, passages_definition, texts, texts_definition};
 use super::index::index;
 use crate::{Catalog, Error, IndexKind, TableDefinition, names, system};
 
@@ -253,6 +253,6 @@ async fn any_column_name_can_be_stored_filtered_and_searched() {
         assert_eq!(fixture.query(&query).await, [format!("moon {name}")]);
         table.create_index(&index(&format!("i{number}"), name, IndexKind::Bm25), false).await.unwrap();
         let table = table.latest().await.unwrap();
-        assert_eq!(table.text_search(name, "moon", 3, None).await.unwrap().num_rows(), 1, "{name}");
+        assert_eq!(by_words(&table, name, "moon", 3, None).await.unwrap().num_rows(), 1, "{name}");
     }
 }

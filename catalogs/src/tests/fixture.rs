@@ -6,12 +6,13 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, FixedSizeListArray, Float32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::logical_expr::Expr;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::stream;
 use tempfile::TempDir;
 
-use crate::{Catalog, Result, Table, TableDefinition};
+use crate::{Catalog, Operator, Result, Table, TableDefinition, TextQuery};
 
 pub(super) struct Fixture {
     pub(super) directory: TempDir,
@@ -98,6 +99,12 @@ pub(super) fn stream_of(batches: Vec<RecordBatch>) -> SendableRecordBatchStream 
 
 pub(super) async fn append(table: &Table, batch: RecordBatch) -> Result<u64> {
     table.append(stream_of(vec![batch])).await
+}
+
+/// The best texts for any of the words of one query.
+pub(super) async fn by_words(table: &Table, column: &str, query: &str, k: usize, filter: Option<Expr>) -> Result<RecordBatch> {
+    let query = TextQuery::Words { words: query.to_owned(), operator: Operator::Or };
+    table.text_search(column, &[query], k, filter.as_ref()).await
 }
 
 /// Rows as `value|value|...`.

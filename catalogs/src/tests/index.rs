@@ -1,6 +1,6 @@
 //! CREATE INDEX, DROP INDEX and what the catalog says about them.
 
-use super::fixture::{Fixture, Random, append, passages, passages_definition, texts, texts_definition};
+use super::fixture::{Fixture, Random, append, by_words, passages, passages_definition, texts, texts_definition};
 use crate::{Error, IndexDefinition, IndexInfo, IndexKind, Metric};
 
 pub(super) fn index(name: &str, column: &str, kind: IndexKind) -> IndexDefinition {
@@ -105,7 +105,7 @@ async fn every_kind_can_be_made_on_an_empty_and_on_a_tiny_table() {
         assert_eq!(table.indexes().await.unwrap().len(), 5);
         let found = table.vector_search("embedding", &[random.vector(4)], 10, Metric::Cosine, false, None).await;
         assert_eq!(found.unwrap().num_rows() as i64, rows + 2);
-        let found = table.text_search("id", "p101", 10, None).await.unwrap();
+        let found = by_words(&table, "id", "p101", 10, None).await.unwrap();
         assert_eq!(found.num_rows(), 1);
         assert_eq!(fixture.query("SELECT id FROM t WHERE number = 101").await, ["p101"]);
     }
@@ -130,6 +130,6 @@ async fn a_text_with_every_option() {
     }
     table.create_index(&definition, false).await.unwrap();
     let table = table.latest().await.unwrap();
-    assert_eq!(table.text_search("contents", "running", 10, None).await.unwrap().num_rows(), 1);
-    assert_eq!(table.text_search("contents", "the", 10, None).await.unwrap().num_rows(), 1);
+    assert_eq!(by_words(&table, "contents", "running", 10, None).await.unwrap().num_rows(), 1);
+    assert_eq!(by_words(&table, "contents", "the", 10, None).await.unwrap().num_rows(), 1);
 }

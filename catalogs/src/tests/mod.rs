@@ -5,6 +5,7 @@ mod fixture;
 mod index;
 mod pushdown;
 mod resident;
+mod text_modes;
 mod text_search;
 mod vector_search;
 mod write;

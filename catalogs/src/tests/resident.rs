@@ -6,7 +6,7 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::{Float64Type, Int64Type};
 use datafusion::logical_expr::{col, lit};
 
-use super::fixture::{Fixture, Random, append, passages, passages_definition, texts, texts_definition};
+use super::fixture::{Fixture, Random, append, by_words, passages, passages_definition, texts, texts_definition};
 use super::index::index;
 use crate::{IndexDefinition, IndexKind, Metric, Table};
 
@@ -198,11 +198,11 @@ async fn words_in_memory_score_as_the_index_on_disk() {
     let queries = ["comet", "moon sun", "rocket crater moon moon", "nothing", "", "the"];
     let mut on_disk = Vec::new();
     for query in queries {
-        on_disk.push(scored(&cold.text_search("contents", query, 7, None).await.unwrap()));
+        on_disk.push(scored(&by_words(&cold, "contents", query, 7, None).await.unwrap()));
     }
     let table = hot(&fixture).await;
     for (query, on_disk) in queries.iter().zip(&on_disk) {
-        let in_memory = scored(&table.text_search("contents", query, 7, None).await.unwrap());
+        let in_memory = scored(&by_words(&table, "contents", query, 7, None).await.unwrap());
         assert_eq!(in_memory.len(), on_disk.len(), "{query}");
         for (memory, disk) in in_memory.iter().zip(on_disk) {
             assert_eq!(memory.0, disk.0, "{query}");
@@ -214,13 +214,13 @@ async fn words_in_memory_score_as_the_index_on_disk() {
     table.delete_where(col("id").lt(lit("d150"))).await.unwrap();
     append(&table, texts(&[("e1", Some("comet comet zebra")), ("e2", None)])).await.unwrap();
     let table = hot(&fixture).await;
-    let zebra = scored(&table.text_search("contents", "zebra", 5, None).await.unwrap());
+    let zebra = scored(&by_words(&table, "contents", "zebra", 5, None).await.unwrap());
     let num_texts = (150..300).filter(|number| number % 50 != 9).count() as f64 + 1.0;
     let idf = (1.0 + (num_texts - 1.0 + 0.5) / 1.5).ln();
     assert_eq!(zebra.len(), 1);
     assert!(zebra[0].1 > idf * 0.9 && zebra[0].1 < idf * 2.2, "{zebra:?} {idf}");
     let filter = Some(col("id").gt(lit("e0")));
-    assert_eq!(scored(&table.text_search("contents", "comet", 5, filter).await.unwrap()).len(), 1);
-    let found = scored(&table.text_search("contents", "comet sun moon", 500, None).await.unwrap());
+    assert_eq!(scored(&by_words(&table, "contents", "comet", 5, filter).await.unwrap()).len(), 1);
+    let found = scored(&by_words(&table, "contents", "comet sun moon", 500, None).await.unwrap());
     assert!(found.iter().all(|(id, _)| id.as_str() >= "d150") && found.len() > 50);
 }

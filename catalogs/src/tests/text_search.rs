@@ -6,7 +6,7 @@ use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Float64Type;
 use datafusion::logical_expr::{col, lit};
 
-use super::fixture::{Fixture, Random, append, texts, texts_definition};
+use super::fixture::{Fixture, Random, append, by_words, texts, texts_definition};
 use super::index::index;
 use crate::{Error, IndexKind, Table};
 
@@ -69,7 +69,7 @@ async fn scores_are_bm25() {
     let table = indexed(&fixture, &rows(&corpus)).await;
     for query in ["dust", "moon comet", "lunar solar dust orbit"] {
         let expected = bm25(&corpus, query);
-        let found = found(&table.text_search("contents", query, 1000, None).await.unwrap());
+        let found = found(&by_words(&table, "contents", query, 1000, None).await.unwrap());
         assert_eq!(found.len(), expected.len(), "{query}");
         let expected: HashMap<String, f64> = expected.into_iter().collect();
         for (id, score) in &found {
@@ -85,9 +85,9 @@ async fn the_best_k_are_the_best_of_all() {
     let fixture = Fixture::new().await;
     let corpus = random_corpus(400);
     let table = indexed(&fixture, &rows(&corpus)).await;
-    let all = found(&table.text_search("contents", "moon sun", 1000, None).await.unwrap());
+    let all = found(&by_words(&table, "contents", "moon sun", 1000, None).await.unwrap());
     for k in [1, 5, 33, 200] {
-        let best = found(&table.text_search("contents", "moon sun", k, None).await.unwrap());
+        let best = found(&by_words(&table, "contents", "moon sun", k, None).await.unwrap());
         assert_eq!(best, all[..k], "k = {k}");
     }
 }
@@ -102,7 +102,7 @@ async fn equal_scores_are_ordered_by_primary_key() {
     }
     let same: Vec<(&str, Option<&str>)> = ids.iter().map(|id| (id.as_str(), Some("one moon"))).collect();
     let table = indexed(&fixture, &same).await;
-    let best = found(&table.text_search("contents", "moon", 3, None).await.unwrap());
+    let best = found(&by_words(&table, "contents", "moon", 3, None).await.unwrap());
     let best: Vec<&str> = best.iter().map(|(id, _)| id.as_str()).collect();
     assert_eq!(best, ["d000", "d001", "d002"]);
 }
@@ -122,7 +122,7 @@ async fn any_text_is_a_query() {
     )
     .await;
     let search = async |query: &str| {
-        let found = found(&table.text_search("contents", query, 10, None).await.unwrap());
+        let found = found(&by_words(&table, "contents", query, 10, None).await.unwrap());
         found.into_iter().map(|(id, _)| id).collect::<Vec<_>>()
     };
     for query in ["Jaws", "JAWS?", "who directed \"Jaws\"", "jaws' OR 1=1; --", "directs", "+spielberg -film", "{\"match\":{\"jaws\"}}"] {
@@ -143,10 +143,10 @@ async fn later_rows_are_found_and_optimize_makes_their_scores_the_same() {
     let table = indexed(&fixture, &rows(&corpus[..250])).await;
     append(&table, texts(&rows(&corpus[250..]))).await.unwrap();
     let expected = bm25(&corpus, "moon dust");
-    let before = found(&table.latest().await.unwrap().text_search("contents", "moon dust", 1000, None).await.unwrap());
+    let before = found(&by_words(&table.latest().await.unwrap(), "contents", "moon dust", 1000, None).await.unwrap());
     assert_eq!(before.len(), expected.len(), "late rows are found without a rebuild");
     table.optimize_indexes().await.unwrap();
-    let after = found(&table.latest().await.unwrap().text_search("contents", "moon dust", 1000, None).await.unwrap());
+    let after = found(&by_words(&table.latest().await.unwrap(), "contents", "moon dust", 1000, None).await.unwrap());
     let expected: HashMap<String, f64> = expected.into_iter().collect();
     let error = |found: &[(String, f64)]| found.iter().map(|(id, score)| (score / expected[id] - 1.0).abs()).fold(0.0_f64, f64::max);
     assert!(error(&after) < 1e-4, "{}", error(&after));
@@ -160,22 +160,22 @@ async fn a_filter_is_applied_before_the_best_are_taken() {
     let corpus = random_corpus(200);
     let table = indexed(&fixture, &rows(&corpus)).await;
     let filter = col("id").gt_eq(lit("d0195"));
-    let all = found(&table.text_search("contents", "moon", 1000, None).await.unwrap());
+    let all = found(&by_words(&table, "contents", "moon", 1000, None).await.unwrap());
     let expected: Vec<_> = all.into_iter().filter(|(id, _)| id.as_str() >= "d0195").take(3).collect();
     assert_eq!(expected.len(), 3);
-    assert_eq!(found(&table.text_search("contents", "moon", 3, Some(filter)).await.unwrap()), expected);
+    assert_eq!(found(&by_words(&table, "contents", "moon", 3, Some(filter)).await.unwrap()), expected);
 }
 
 #[tokio::test]
 async fn without_an_index_the_error_names_the_statement_to_type() {
     let fixture = Fixture::new().await;
     let table = fixture.create("wiki", texts_definition()).await;
-    let error = table.text_search("contents", "moon", 3, None).await.unwrap_err();
+    let error = by_words(&table, "contents", "moon", 3, None).await.unwrap_err();
     let Error::NotReady(message) = error else { panic!("expected 55000, got {error}") };
     assert!(message.ends_with("CREATE INDEX wiki_contents_bm25 ON wiki USING bm25 (contents)"), "{message}");
-    assert!(matches!(table.text_search("content", "moon", 3, None).await, Err(Error::UnknownColumn { .. })));
+    assert!(matches!(by_words(&table, "content", "moon", 3, None).await, Err(Error::UnknownColumn { .. })));
     table.create_index(&index("txt", "contents", IndexKind::Bm25), false).await.unwrap();
     let table = table.latest().await.unwrap();
-    assert_eq!(table.text_search("contents", "moon", 3, None).await.unwrap().num_rows(), 0);
-    assert_eq!(table.text_search("contents", "moon", 0, None).await.unwrap().num_rows(), 0);
+    assert_eq!(by_words(&table, "contents", "moon", 3, None).await.unwrap().num_rows(), 0);
+    assert_eq!(by_words(&table, "contents", "moon", 0, None).await.unwrap().num_rows(), 0);
 }

@@ -129,6 +129,47 @@ async fn an_index_finds_nearly_all_and_its_distances_are_right() {
     }
 }
 
+/// Conditions that Lance answers, and others: one row in many, a tenth of them, those without a vector, none.
+#[tokio::test]
+async fn exactly_the_rows_that_meet_a_filter_compete() {
+    let fixture = Fixture::new().await;
+    let (table, vectors) = random_table(&fixture, 2_000).await;
+    let query = [Random(SEED + 3).vector(WIDTH)];
+    let digit = datafusion::functions::expr_fn::right(col("id"), lit(1_i64));
+    let filters: [(_, &dyn Fn(i64) -> bool); 5] = [
+        (col("number").eq(lit(1_234_i64)), &|number| number == 1_234),
+        ((col("number") % lit(500_i64)).eq(lit(7_i64)), &|number| number % 500 == 7),
+        (digit.eq(lit("7")), &|number| number % 10 == 7),
+        (col("embedding").is_null(), &|_| false),
+        (lit(false), &|_| false),
+    ];
+    for kind in [None, Some(IndexKind::Hnsw), Some(IndexKind::IvfFlat)] {
+        if let Some(kind) = kind {
+            let definition = IndexDefinition { metric: Some(Metric::L2), ..index(kind.name(), "embedding", kind) };
+            table.create_index(&definition, false).await.unwrap();
+        }
+        let table = table.latest().await.unwrap();
+        for (filter, keep) in &filters {
+            for is_hot in [false, true] {
+                if is_hot {
+                    table.state.heat.raise()
+                } else {
+                    table.state.heat.cool()
+                }
+                let expected = brute_force(Metric::L2, &vectors, &query[0], 10, keep);
+                let result = table.vector_search("embedding", &query, 10, Metric::L2, true, Some(filter.clone())).await.unwrap();
+                assert_same(&result, std::slice::from_ref(&expected));
+                let approximate = table.vector_search("embedding", &query, 10, Metric::L2, false, Some(filter.clone())).await.unwrap();
+                assert_eq!(approximate.num_rows(), expected.len(), "{filter} {kind:?} {is_hot}");
+                assert!(found(&approximate).iter().all(|(_, number, _)| keep(*number)), "{filter} {kind:?} {is_hot}");
+            }
+        }
+        if let Some(kind) = kind {
+            table.drop_index(kind.name()).await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn equal_distances_are_ordered_by_primary_key() {
     let fixture = Fixture::new().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
-use arrow::compute::take;
+use arrow::compute::{take, take_arrays};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
 use datafusion::error::{DataFusionError, Result};
@@ -19,6 +19,7 @@ use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use futures::{StreamExt, TryStreamExt};
 
 use super::{Applied, Apply, ApplyFunction};
+use crate::models::CallCounts;
 
 /// Turns [`Apply`] nodes into [`ApplyExec`].
 pub struct ApplyExtensionPlanner;
@@ -121,6 +122,8 @@ impl ExecutionPlan for ApplyExec {
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let num_calls = MetricBuilder::new(&self.metrics).counter("calls", partition);
         let call_time = MetricBuilder::new(&self.metrics).subset_time("call_time", partition);
+        let model_inputs = MetricBuilder::new(&self.metrics).counter("model_inputs", partition);
+        let cache_hits = MetricBuilder::new(&self.metrics).counter("cache_hits", partition);
         let call = self.call.clone();
         let slice_call = call.clone();
         let slices = input
@@ -131,10 +134,14 @@ impl ExecutionPlan for ApplyExec {
         let output = slices.then(move |slice| {
             let (call, baseline) = (call.clone(), baseline.clone());
             let (num_calls, call_time) = (num_calls.clone(), call_time.clone());
+            let (model_inputs, cache_hits) = (model_inputs.clone(), cache_hits.clone());
             async move {
                 let started = Instant::now();
-                let batch: RecordBatch = call.run(slice?).await?;
+                let counts: Arc<CallCounts> = Arc::default();
+                let batch: RecordBatch = counts.scope(call.run(slice?)).await?;
                 num_calls.add(1);
+                model_inputs.add(counts.inputs());
+                cache_hits.add(counts.cache_hits());
                 call_time.add_duration(started.elapsed());
                 baseline.record_output(batch.num_rows());
                 Ok(batch)
@@ -163,19 +170,19 @@ impl Call {
         for column in batch.columns() {
             columns.push(take(column, &input_rows, None)?);
         }
-        for column in applied.batch.columns() {
-            columns.push(take(column, &output_rows, None)?);
+        match output_rows {
+            Some(rows) => columns.extend(take_arrays(applied.batch.columns(), &rows, None)?),
+            None => columns.extend_from_slice(applied.batch.columns()),
         }
         let options = RecordBatchOptions::new().with_row_count(Some(input_rows.len()));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
     }
 }
 
-/// For each joined row, its row in the input and its row in the function's output (NULL: the input row has none, outer joins only).
-fn join_rows(applied: &Applied, num_rows: usize, is_outer: bool) -> (UInt32Array, UInt32Array) {
+/// For each joined row, its row in the input and its row in the function's output (NULL: the input row has none, outer joins only; absent: all, in order).
+fn join_rows(applied: &Applied, num_rows: usize, is_outer: bool) -> (UInt32Array, Option<UInt32Array>) {
     if !is_outer {
-        let output_rows = UInt32Array::from_iter_values(0..applied.batch.num_rows() as u32);
-        return (applied.input_rows.clone(), output_rows);
+        return (applied.input_rows.clone(), None);
     }
     let mut joined: Vec<(u32, Option<u32>)> = Vec::with_capacity(num_rows);
     let mut next_input = 0;
@@ -185,5 +192,5 @@ fn join_rows(applied: &Applied, num_rows: usize, is_outer: bool) -> (UInt32Array
         next_input = next_input.max(input + 1);
     }
     joined.extend((next_input..num_rows as u32).map(|missing| (missing, None)));
-    (joined.iter().map(|(input, _)| Some(*input)).collect(), joined.iter().map(|(_, output)| *output).collect())
+    (joined.iter().map(|(input, _)| Some(*input)).collect(), Some(joined.iter().map(|(_, output)| *output).collect()))
 }

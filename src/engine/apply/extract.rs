@@ -1,4 +1,4 @@
-//! Model calls leave expressions: [`ExtractModelCalls`] hoists each call of an async function (`embed`, `generate`) into an [`Apply`] below the node
+//! Model calls leave expressions: [`ExtractModelCalls`] hoists each call of an async function (`embed`, `generate`, `rerank`) into an [`Apply`] below the node
 //! that uses it, innermost first, each distinct call once.
 //!
 //! It runs last among the analyzer rules, after types are coerced, and exactly once: optimizer rules see plain columns afterwards, so none of them can
@@ -19,6 +19,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{ColumnarValue, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, ScalarFunctionArgs, ScalarUDF};
 use datafusion::optimizer::AnalyzerRule;
 
+use super::join_calls::hoist_from_join;
 use super::{Applied, Apply, ApplyFunction};
 
 #[derive(Debug)]
@@ -35,7 +36,7 @@ impl AnalyzerRule for ExtractModelCalls {
     }
 }
 
-fn extract(plan: LogicalPlan, config: &Arc<ConfigOptions>) -> Result<Transformed<LogicalPlan>> {
+pub(super) fn extract(plan: LogicalPlan, config: &Arc<ConfigOptions>) -> Result<Transformed<LogicalPlan>> {
     let mut rewritten = plan;
     let mut is_changed = false;
     // Each pass hoists the innermost calls; a nested call becomes innermost in the next one.
@@ -48,19 +49,26 @@ fn extract(plan: LogicalPlan, config: &Arc<ConfigOptions>) -> Result<Transformed
 
 /// The distinct async calls in the node's expressions that hold no other async call.
 fn innermost_calls(plan: &LogicalPlan) -> Result<Option<Vec<Expr>>> {
+    let expressions = plan.expressions();
+    let calls = innermost_in(&expressions)?;
+    Ok((!calls.is_empty()).then_some(calls))
+}
+
+/// The same in expressions.
+pub(super) fn innermost_in<'a>(expressions: impl IntoIterator<Item = &'a Expr>) -> Result<Vec<Expr>> {
     let mut calls: Vec<Expr> = Vec::new();
-    plan.apply_expressions(|expr| {
-        expr.apply(|inner| {
+    for expression in expressions {
+        expression.apply(|inner| {
             if async_function(inner).is_some() && !calls.contains(inner) && !holds_inner_call(inner)? {
                 calls.push(inner.clone());
             }
             Ok(TreeNodeRecursion::Continue)
-        })
-    })?;
-    Ok((!calls.is_empty()).then_some(calls))
+        })?;
+    }
+    Ok(calls)
 }
 
-fn async_function(expr: &Expr) -> Option<&Arc<ScalarUDF>> {
+pub(super) fn async_function(expr: &Expr) -> Option<&Arc<ScalarUDF>> {
     match expr {
         Expr::ScalarFunction(ScalarFunction { func, .. }) if func.inner().downcast_ref::<AsyncScalarUDF>().is_some() => Some(func),
         _ => None,
@@ -84,16 +92,15 @@ fn hoist(plan: LogicalPlan, calls: &[Expr], config: &Arc<ConfigOptions>) -> Resu
         LogicalPlan::Projection(_) | LogicalPlan::Filter(_) | LogicalPlan::Sort(_) | LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) => {
         }
         LogicalPlan::Extension(_) if plan.inputs().len() == 1 => {}
-        LogicalPlan::Join(_) => {
-            return plan_err!("{name}() in a join condition is not supported; compute it in a subquery and join on its column");
-        }
+        LogicalPlan::Join(join) => return hoist_from_join(join, config),
         other => return plan_err!("{name}() is not supported in {}; compute it in a subquery first", other.display()),
     }
     let original_schema = Arc::clone(plan.schema());
     let mut input = plan.inputs()[0].clone();
     let mut columns = Vec::with_capacity(calls.len());
     for call in calls {
-        let (applied, column) = apply_call(input, call, config)?;
+        let column_name = format!("__{}_{}", async_function(call).map_or("", |function| function.name()), input.schema().fields().len());
+        let (applied, column) = apply_call(input, call, config, column_name)?;
         input = applied;
         columns.push((call, column));
     }
@@ -103,13 +110,7 @@ fn hoist(plan: LogicalPlan, calls: &[Expr], config: &Arc<ConfigOptions>) -> Resu
         .into_iter()
         .map(|expr| {
             let saved_name = name_preserver.save(&expr);
-            let replaced = expr.transform_up(|inner| {
-                Ok(match columns.iter().find(|(call, _)| **call == inner) {
-                    Some((_, column)) => Transformed::yes(Expr::Column(column.clone())),
-                    None => Transformed::no(inner),
-                })
-            })?;
-            Ok(saved_name.restore(replaced.data))
+            Ok(saved_name.restore(replace_calls(expr, &columns)?))
         })
         .collect::<Result<Vec<_>>>()?;
     let rebuilt = plan.with_new_exprs(expressions, vec![input])?;
@@ -120,14 +121,30 @@ fn hoist(plan: LogicalPlan, calls: &[Expr], config: &Arc<ConfigOptions>) -> Resu
     LogicalPlanBuilder::new(rebuilt).project(original_columns)?.build()
 }
 
-fn apply_call(input: LogicalPlan, call: &Expr, config: &Arc<ConfigOptions>) -> Result<(LogicalPlan, Column)> {
+/// The expression with the columns of calls in their place.
+pub(super) fn replace_calls(expression: Expr, columns: &[(&Expr, Column)]) -> Result<Expr> {
+    let replaced = expression.transform_up(|inner| {
+        Ok(match columns.iter().find(|(call, _)| **call == inner) {
+            Some((_, column)) => Transformed::yes(Expr::Column(column.clone())),
+            None => Transformed::no(inner),
+        })
+    })?;
+    Ok(replaced.data)
+}
+
+/// The call in a node over `input`, and the column of its answers.
+pub(super) fn apply_call(
+    input: LogicalPlan,
+    call: &Expr,
+    config: &Arc<ConfigOptions>,
+    column_name: String,
+) -> Result<(LogicalPlan, Column)> {
     let Expr::ScalarFunction(ScalarFunction { func, args }) = call else {
         return plan_err!("a model call must be a function call");
     };
     let schema = input.schema();
     let return_field = call.to_field(schema)?.1;
     let argument_fields = args.iter().map(|argument| Ok(argument.to_field(schema)?.1)).collect::<Result<Vec<_>>>()?;
-    let column_name = format!("__{}_{}", func.name(), input.schema().fields().len());
     let function = ModelCall {
         function: Arc::clone(func),
         // Constant arguments keep their value at plan time: the width of `embed`'s vector hangs on the model's name.

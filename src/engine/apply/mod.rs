@@ -13,7 +13,10 @@
 mod column_list;
 mod exec;
 pub mod extract;
+pub mod fewer_calls;
+mod filter;
 mod function;
+mod join_calls;
 pub mod lateral;
 mod node;
 pub mod planner;

@@ -22,6 +22,7 @@ use datafusion::sql::sqlparser::ast::{
 use rolloutdb_catalogs::Table;
 
 use super::column_list::column_list;
+use super::filter::plan_filter;
 use super::{Apply, ApplyFunction};
 use crate::engine::progress::Notices;
 use crate::engine::session::{CATALOG_NAME, DEFAULT_SCHEMA};
@@ -65,6 +66,8 @@ pub enum ParameterKind {
     Constant(DataType),
     /// A constant text of names and types, as in CREATE TABLE: `'id text, year integer'`.
     Columns,
+    /// A text that is a condition over the columns of the first table argument.
+    Filter,
 }
 
 impl Parameter {
@@ -83,6 +86,9 @@ impl Parameter {
     pub const fn columns(name: &'static str) -> Self {
         Self { name, kind: ParameterKind::Columns, is_required: false }
     }
+    pub const fn filter(name: &'static str) -> Self {
+        Self { name, kind: ParameterKind::Filter, is_required: false }
+    }
     pub const fn required_constant(name: &'static str, data_type: DataType) -> Self {
         Self { name, kind: ParameterKind::Constant(data_type), is_required: true }
     }
@@ -96,6 +102,7 @@ pub struct Arguments {
     columns: BTreeMap<&'static str, SchemaRef>,
     tables: BTreeMap<&'static str, Arc<Table>>,
     notices: Notices,
+    filters: BTreeMap<&'static str, Expr>,
 }
 
 impl Arguments {
@@ -111,6 +118,15 @@ impl Arguments {
 
     pub fn table(&self, name: &str) -> Result<&Arc<Table>> {
         self.tables.get(name).ok_or_else(|| Error::Internal(format!("{}() has no table argument {name}", self.function)))
+    }
+
+    /// A condition over the bare columns of the table.
+    pub fn filter(&self, name: &str) -> Option<&Expr> {
+        self.filters.get(name)
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.constants.contains_key(name)
     }
 
     pub fn text(&self, name: &str) -> Option<&str> {
@@ -336,7 +352,10 @@ impl TableFunctionPlanner {
     ) -> DataFusionResult<(Arguments, Vec<Expr>)> {
         let mut bound = Arguments { function: function.name(), notices: self.notices.clone(), ..Arguments::default() };
         let mut values = HashMap::new();
-        for (parameter, argument) in assign(function.name(), function.parameters(), arguments)? {
+        // A filter is about a table, which may be named after it.
+        let mut assigned = assign(function.name(), function.parameters(), arguments)?;
+        assigned.sort_by_key(|(parameter, _)| parameter.kind == ParameterKind::Filter);
+        for (parameter, argument) in assigned {
             match &parameter.kind {
                 ParameterKind::Table => {
                     bound.tables.insert(parameter.name, self.table(function, argument)?);
@@ -364,6 +383,14 @@ impl TableFunctionPlanner {
                     let text = constant(function, parameter, value, &DataType::Utf8)?;
                     let columns = column_list(text.try_as_str().flatten().unwrap_or_default(), context)?;
                     bound.columns.insert(parameter.name, columns);
+                }
+                ParameterKind::Filter => {
+                    let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;
+                    let text = constant(function, parameter, value, &DataType::Utf8)?;
+                    let table = bound.tables.values().next();
+                    let table = table.ok_or_else(|| Error::Internal(format!("{}() has a filter and no table", function.name())))?;
+                    let filter = plan_filter(text.try_as_str().flatten().unwrap_or_default(), table, context)?;
+                    bound.filters.insert(parameter.name, filter);
                 }
             }
         }

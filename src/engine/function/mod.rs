@@ -8,6 +8,7 @@ mod identity;
 mod json_parts;
 mod json_texts;
 mod search;
+mod search_options;
 mod step_prompt;
 
 use std::collections::HashMap;

@@ -7,6 +7,7 @@ use arrow::datatypes::{DataType, Float32Type, SchemaRef};
 use async_trait::async_trait;
 use rolloutdb_catalogs::Table;
 
+use super::search_options::{candidates, fusion, rerank_column, text_options};
 use crate::engine::apply::planner::{Arguments, Bound, Parameter, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::engine::retrieval::{Queries, Retrieval, RetrievalOptions, RetrieverKind};
@@ -17,6 +18,8 @@ const DEFAULT_K: i64 = 10;
 const K_MAX: i64 = 1_000_000;
 /// Rows that one call keeps at once, over all its queries.
 const HITS_AT_ONCE: usize = 1 << 20;
+/// A model reads a hundred passages for each: few enough that rows come out now and then.
+const QUERIES_RERANKED_AT_ONCE: usize = 8;
 
 pub fn functions(models: &Arc<Runtime>) -> Vec<Arc<dyn TableFunction>> {
     let search =
@@ -24,7 +27,7 @@ pub fn functions(models: &Arc<Runtime>) -> Vec<Arc<dyn TableFunction>> {
     vec![
         search("vector_search", RetrieverKind::Vector, VECTOR_PARAMETERS),
         search("text_search", RetrieverKind::Text, TEXT_PARAMETERS),
-        search("hybrid_search", RetrieverKind::Hybrid, VECTOR_PARAMETERS),
+        search("hybrid_search", RetrieverKind::Hybrid, HYBRID_PARAMETERS),
     ]
 }
 
@@ -36,6 +39,10 @@ const VECTOR_PARAMETERS: &[Parameter] = &[
     Parameter::constant("model", DataType::Utf8),
     Parameter::constant("metric", DataType::Utf8),
     Parameter::constant("exact", DataType::Boolean),
+    Parameter::filter("filter"),
+    Parameter::constant("rerank", DataType::Utf8),
+    Parameter::constant("rerank_column", DataType::Utf8),
+    Parameter::constant("candidates", DataType::Int64),
 ];
 
 const TEXT_PARAMETERS: &[Parameter] = &[
@@ -43,6 +50,37 @@ const TEXT_PARAMETERS: &[Parameter] = &[
     Parameter::text_or_vector("query"),
     Parameter::constant("k", DataType::Int64),
     Parameter::constant("column", DataType::Utf8),
+    Parameter::constant("mode", DataType::Utf8),
+    Parameter::constant("operator", DataType::Utf8),
+    Parameter::constant("slop", DataType::Int64),
+    Parameter::constant("fuzziness", DataType::Int64),
+    Parameter::constant("prefix_length", DataType::Int64),
+    Parameter::filter("filter"),
+    Parameter::constant("rerank", DataType::Utf8),
+    Parameter::constant("rerank_column", DataType::Utf8),
+    Parameter::constant("candidates", DataType::Int64),
+];
+
+const HYBRID_PARAMETERS: &[Parameter] = &[
+    Parameter::table("corpus"),
+    Parameter::text_or_vector("query"),
+    Parameter::constant("k", DataType::Int64),
+    Parameter::constant("column", DataType::Utf8),
+    Parameter::constant("model", DataType::Utf8),
+    Parameter::constant("metric", DataType::Utf8),
+    Parameter::constant("exact", DataType::Boolean),
+    Parameter::constant("candidates", DataType::Int64),
+    Parameter::constant("fusion", DataType::Utf8),
+    Parameter::constant("rrf_k", DataType::Float64),
+    Parameter::constant("vector_weight", DataType::Float64),
+    Parameter::constant("mode", DataType::Utf8),
+    Parameter::constant("operator", DataType::Utf8),
+    Parameter::constant("slop", DataType::Int64),
+    Parameter::constant("fuzziness", DataType::Int64),
+    Parameter::constant("prefix_length", DataType::Int64),
+    Parameter::filter("filter"),
+    Parameter::constant("rerank", DataType::Utf8),
+    Parameter::constant("rerank_column", DataType::Utf8),
 ];
 
 #[derive(Debug)]
@@ -68,6 +106,12 @@ impl TableFunction for Search {
             model: arguments.text("model"),
             metric: arguments.text("metric"),
             exact: arguments.boolean("exact"),
+            text: text_options(arguments)?,
+            filter: arguments.filter("filter"),
+            fusion: fusion(arguments)?,
+            candidates: candidates(arguments, self.kind)?,
+            rerank: arguments.text("rerank"),
+            rerank_column: rerank_column(arguments)?,
         };
         let k = arguments.integer_within("k", DEFAULT_K, 1..=K_MAX)? as usize;
         let table = Arc::clone(arguments.table("corpus")?);
@@ -102,7 +146,10 @@ impl ApplyFunction for SearchCall {
     }
 
     fn batch_rows(&self) -> usize {
-        (HITS_AT_ONCE / self.k).clamp(1, 256)
+        match self.retrieval.is_reranked() {
+            true => QUERIES_RERANKED_AT_ONCE,
+            false => (HITS_AT_ONCE / self.k).clamp(1, 256),
+        }
     }
 
     /// A NULL query finds nothing.

@@ -41,10 +41,11 @@ fn task_named(text: &str) -> Result<Task> {
     match text {
         "generate" => Ok(Task::Generate),
         "embed" => Ok(Task::Embed),
+        "rerank" => Ok(Task::Rerank),
         other => Err(Error::InvalidParameter {
             name: "task".to_owned(),
             found: format!("'{other}'"),
-            expected: "'generate' or 'embed'".to_owned(),
+            expected: "'generate', 'embed' or 'rerank'".to_owned(),
         }),
     }
 }

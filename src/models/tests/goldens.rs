@@ -14,6 +14,7 @@ use crate::models::decoder::Decoder;
 use crate::models::embedder::LoadedEmbedder;
 use crate::models::encoder::Encoder;
 use crate::models::packed::{PackedDecoder, Segment};
+use crate::models::reranker::LoadedReranker;
 use crate::models::tokenizer::Tokenizer;
 
 const DECODERS: [&str; 2] = ["qwen2_tied", "qwen2_untied"];
@@ -223,5 +224,26 @@ fn minilm_equals_sentence_transformers() {
     for ((found, expected), sentence) in vectors.chunks_exact(model.dim()).zip(&goldens.vectors).zip(&goldens.sentences) {
         let cosine: f32 = found.iter().zip(expected).map(|(a, b)| a * b).sum();
         assert!(cosine > 0.9999, "{sentence:?}: cosine {cosine}");
+    }
+}
+
+#[test]
+fn reranked_pairs_equal_transformers() {
+    #[derive(Deserialize)]
+    struct Goldens {
+        pairs: Vec<(String, String)>,
+        lengths: Vec<usize>,
+        scores: Vec<f32>,
+    }
+    for name in ["bert_reranker", "roberta_reranker"] {
+        let goldens = goldens::<Goldens>(name);
+        let model = LoadedReranker::load(&fixture(name)).unwrap();
+        let encoded: Vec<_> = goldens.pairs.iter().map(|(query, passage)| model.encode(query, passage).unwrap()).collect();
+        assert_eq!(encoded.iter().map(|(tokens, _)| tokens.len()).collect::<Vec<_>>(), goldens.lengths, "{name}");
+        let together = model.score_encoded(&encoded.iter().collect::<Vec<_>>()).unwrap();
+        for (index, (found, expected)) in together.iter().zip(&goldens.scores).enumerate() {
+            assert_eq!(model.score_encoded(&[&encoded[index]]).unwrap(), [*found], "{name} {index}: alone differs from batched");
+            assert!((found - expected).abs() < TOLERANCE, "{name} {index}: {found} instead of {expected}");
+        }
     }
 }

@@ -1,44 +1,45 @@
-//! Equal inputs once: the distinct texts of a batch, and the way back to its rows.
+//! Equal inputs once: the distinct inputs of a batch, and the way back to its rows.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 
-use arrow::array::{Array, ArrayRef, StringArray, UInt32Array};
+use arrow::array::{Array, ArrayRef, UInt32Array};
 use arrow::compute::take;
 use datafusion::error::Result;
 
 use crate::Error;
 
 #[derive(Debug)]
-pub(super) struct Distinct {
-    /// In the order of their first row, none NULL.
-    pub texts: StringArray,
-    /// Which text each row has; NULL for a NULL text.
+pub(super) struct Distinct<T> {
+    /// In the order of their first row.
+    pub inputs: Vec<T>,
+    /// Which input each row has; NULL for a row without one.
     rows: UInt32Array,
 }
 
-impl Distinct {
-    pub fn new<'a>(texts: impl Iterator<Item = Option<&'a str>>) -> Self {
+impl<T: Copy + Eq + Hash> Distinct<T> {
+    pub fn new(inputs: impl Iterator<Item = Option<T>>) -> Self {
         let mut indices = HashMap::new();
         let mut distinct = Vec::new();
-        let rows = texts.map(|text| {
-            text.map(|text| {
-                *indices.entry(text).or_insert_with(|| {
-                    distinct.push(text);
+        let rows = inputs.map(|input| {
+            input.map(|input| {
+                *indices.entry(input).or_insert_with(|| {
+                    distinct.push(input);
                     u32::try_from(distinct.len() - 1).expect("a batch has fewer than 2^32 rows")
                 })
             })
         });
         let rows = rows.collect();
-        Self { texts: StringArray::from(distinct), rows }
+        Self { inputs: distinct, rows }
     }
 
-    /// One result per row from one per distinct text.
+    /// One result per row from one per distinct input.
     ///
     /// # Errors
-    /// [`Error::ModelResult`] if there are not as many results as texts.
+    /// [`Error::ModelResult`] if there are not as many results as inputs.
     pub fn scatter(&self, function: &'static str, results: &dyn Array) -> Result<ArrayRef> {
-        if results.len() != self.texts.len() {
-            let (found, expected) = (format!("{} rows", results.len()), self.texts.len().to_string());
+        if results.len() != self.inputs.len() {
+            let (found, expected) = (format!("{} rows", results.len()), self.inputs.len().to_string());
             return Err(Error::ModelResult { function, found, expected }.into());
         }
         Ok(take(results, &self.rows, None)?)
@@ -47,14 +48,16 @@ impl Distinct {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::StringArray;
+
     use super::*;
 
     #[test]
     fn there_and_back() {
         let column = StringArray::from(vec![Some("b"), None, Some("a"), Some("b")]);
         let distinct = Distinct::new(column.iter());
-        assert_eq!(distinct.texts, StringArray::from(vec!["b", "a"]));
-        let back = distinct.scatter("test", &distinct.texts).expect("as many");
+        assert_eq!(distinct.inputs, ["b", "a"]);
+        let back = distinct.scatter("test", &StringArray::from(distinct.inputs.clone())).expect("as many");
         assert_eq!(&back, &(std::sync::Arc::new(column) as ArrayRef));
     }
 

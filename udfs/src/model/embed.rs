@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{Array, new_null_array};
+use arrow::array::{Array, StringArray, new_null_array};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use async_trait::async_trait;
 use datafusion::common::internal_err;
@@ -97,12 +97,13 @@ impl AsyncScalarUDFImpl for Embed {
         let arguments = Arguments::new(&INTERFACE, &args, args.number_rows);
         let texts = arguments.text(1)?;
         let distinct = Distinct::new((0..args.number_rows).map(|row| texts.get(row)));
-        if distinct.texts.is_empty() {
+        if distinct.inputs.is_empty() {
             return Ok(ColumnarValue::Array(new_null_array(args.return_type(), args.number_rows)));
         }
         let model = required_model(&arguments)?;
         let kind = if arguments.has(2) { arguments.constant_text(2)? } else { None };
-        let vectors = self.runtime.embed(&model, &distinct.texts, parse_kind(kind.as_deref())?).await?;
+        let inputs = StringArray::from_iter_values(&distinct.inputs);
+        let vectors = self.runtime.embed(&model, &inputs, parse_kind(kind.as_deref())?).await?;
         check_type(&vectors, args.return_type())?;
         Ok(ColumnarValue::Array(distinct.scatter(INTERFACE.name, &vectors)?))
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{Array, AsArray, Float64Array, Int64Array, StringArray};
+use arrow::array::{AsArray, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use async_trait::async_trait;
 use datafusion::common::internal_err;
@@ -112,11 +112,12 @@ impl AsyncScalarUDFImpl for Generate {
         let mut completions = vec![None; args.number_rows];
         for (options, rows) in rows_by_options(&arguments)? {
             let distinct = Distinct::new(rows.iter().map(|row| prompts.get(*row)));
-            if distinct.texts.is_empty() {
+            if distinct.inputs.is_empty() {
                 continue;
             }
             let model = required_model(&arguments)?;
-            let generated = self.runtime.generate(&model, &distinct.texts, options).await?;
+            let inputs = StringArray::from_iter_values(&distinct.inputs);
+            let generated = self.runtime.generate(&model, &inputs, options).await?;
             let generated = distinct.scatter(INTERFACE.name, &generated)?;
             for (row, completion) in rows.iter().zip(generated.as_string::<i32>()) {
                 completions[*row] = completion.map(str::to_owned);

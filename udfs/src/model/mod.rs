@@ -1,11 +1,12 @@
-//! `embed` and `generate`: a model's answers as columns, through a trait that the engine implements.
+//! `embed`, `generate` and `rerank`: a model's answers as columns, through a trait that the engine implements.
 //!
-//! Both are asynchronous and volatile, so that no optimizer rule calls a model in planning or twice for one row. Equal
+//! All are asynchronous and volatile, so that no optimizer rule calls a model in planning or twice for one row. Equal
 //! inputs of a batch reach the model once.
 
 mod distinct;
 pub(crate) mod embed;
 pub(crate) mod generate;
+pub(crate) mod rerank;
 mod runtime;
 
 pub use runtime::{EmbedKind, GenerateOptions, ModelRuntime};

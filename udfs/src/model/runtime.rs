@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use arrow::array::{FixedSizeListArray, StringArray};
+use arrow::array::{FixedSizeListArray, Float64Array, StringArray};
 use async_trait::async_trait;
 use datafusion::error::Result;
 
@@ -49,4 +49,7 @@ pub trait ModelRuntime: Send + Sync + Debug {
 
     /// One completion per prompt, without the prompt and without the stop text; NULL for a NULL prompt.
     async fn generate(&self, model: &str, prompts: &StringArray, options: GenerateOptions) -> Result<StringArray>;
+
+    /// One score per pair of `queries[i]` and `passages[i]`, larger if the passage answers the query better; neither column has NULLs.
+    async fn rerank(&self, model: &str, queries: &StringArray, passages: &StringArray) -> Result<Float64Array>;
 }

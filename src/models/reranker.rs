@@ -1,0 +1,201 @@
+//! A query and a passage to one number, larger if the passage answers the query better: a cross-encoder, which reads both together.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::config::{CONFIG_FILE, EncoderConfig, read_json};
+use super::embedder::{batches, max_tokens};
+use super::encoder::{Encoder, tensor_prefix};
+use super::owner::Owner;
+use super::panels::PackedMatrix;
+use super::registry::ModelInfo;
+use super::tokenizer::Tokenizer;
+use super::weights::{TensorShapes, read_shapes};
+use crate::error::{Error, Result};
+
+/// A sequence classifier with one label: the first hidden state through `tanh(dense)` and one product.
+#[derive(Debug)]
+pub struct LoadedReranker {
+    encoder: Encoder,
+    tokenizer: Tokenizer,
+    dense: PackedMatrix,
+    output_weight: Vec<f32>,
+    output_bias: f32,
+    activation: Activation,
+}
+
+/// What becomes of the label's logit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activation {
+    /// Scores between 0 and 1.
+    Sigmoid,
+    /// The logit is the score.
+    Identity,
+}
+
+/// A handle to a cross-encoder; cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Reranker {
+    info: Arc<ModelInfo>,
+    model: Arc<LoadedReranker>,
+    owner: Owner,
+}
+
+/// Names of the tensors behind the encoder, which differ between the families.
+struct Head {
+    dense: &'static str,
+    output: &'static str,
+}
+
+const BERT_HEAD: Head = Head { dense: "pooler.dense", output: "classifier" };
+const ROBERTA_HEAD: Head = Head { dense: "classifier.dense", output: "classifier.out_proj" };
+
+/// Whether `architecture` names a sequence classifier.
+pub fn is_classifier(architecture: &str) -> bool {
+    architecture.ends_with("ForSequenceClassification")
+}
+
+/// Name and shape of the tensors behind the encoder.
+///
+/// # Errors
+/// [`Error::NotSupported`] for a classifier of several labels: which of them would rank?
+pub fn head_shapes(config: &EncoderConfig, found: &TensorShapes) -> Result<Vec<(String, Vec<usize>)>> {
+    let (dense, output) = head_names(found);
+    let num_labels = found.get(&format!("{output}.weight")).and_then(|shape| shape.first().copied()).unwrap_or(1);
+    if num_labels != 1 {
+        return Err(Error::NotSupported(format!("a classifier with {num_labels} labels is not supported; a model that reranks has one")));
+    }
+    let hidden = config.hidden_size;
+    Ok(vec![
+        (format!("{dense}.weight"), vec![hidden, hidden]),
+        (format!("{dense}.bias"), vec![hidden]),
+        (format!("{output}.weight"), vec![1, hidden]),
+        (format!("{output}.bias"), vec![1]),
+    ])
+}
+
+/// Of the dense and the output layer. BERT's pooler is part of the encoder, with its prefix.
+fn head_names(found: &TensorShapes) -> (String, String) {
+    let is_roberta = found.contains_key(&format!("{}.weight", ROBERTA_HEAD.output));
+    match is_roberta {
+        true => (ROBERTA_HEAD.dense.to_owned(), ROBERTA_HEAD.output.to_owned()),
+        false => (format!("{}{}", tensor_prefix(found), BERT_HEAD.dense), BERT_HEAD.output.to_owned()),
+    }
+}
+
+impl LoadedReranker {
+    /// Loads a model directory.
+    ///
+    /// # Errors
+    /// As [`Encoder::load`], [`Tokenizer::load`] and [`head_shapes`]; [`Error::NotSupported`] for an activation that we do not compute.
+    pub fn load(directory: &Path) -> Result<Self> {
+        let (encoder, mut source) = Encoder::load_with_rest(directory)?;
+        let config = encoder.config();
+        let found = read_shapes(directory)?;
+        let shapes = head_shapes(config, &found)?;
+        let mut values = shapes.iter().map(|(name, shape)| source.values_of(name, shape));
+        let mut next = || values.next().expect("a head has four tensors");
+        let (dense_weight, dense_bias) = (next()?, next()?);
+        let (output_weight, output_bias) = (next()?, next()?);
+        let max_tokens = max_tokens(directory)?.unwrap_or(usize::MAX).min(encoder.max_tokens());
+        Ok(Self {
+            dense: PackedMatrix::new(config.hidden_size, &[&dense_weight], &[&dense_bias]),
+            tokenizer: Tokenizer::load_truncating(directory, max_tokens)?,
+            output_weight,
+            output_bias: output_bias[0],
+            activation: Activation::load(directory)?,
+            encoder,
+        })
+    }
+
+    /// Token ids of each pair, and the segment of each token: 0 for the query, 1 for the passage, where the model tells them apart.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_pair`].
+    pub fn encode(&self, query: &str, passage: &str) -> Result<(Vec<u32>, Vec<u32>)> {
+        let (tokens, mut segments) = self.tokenizer.encode_pair(query, passage)?;
+        if self.encoder.config().type_vocab_size < 2 {
+            segments.fill(0);
+        }
+        Ok((tokens, segments))
+    }
+
+    /// One score per encoded pair, each the same whatever the others are.
+    ///
+    /// # Errors
+    /// As [`Encoder::hidden`].
+    pub fn score_encoded(&self, pairs: &[&(Vec<u32>, Vec<u32>)]) -> Result<Vec<f32>> {
+        let lengths: Vec<usize> = pairs.iter().map(|(tokens, _)| tokens.len()).collect();
+        let tokens: Vec<u32> = pairs.iter().flat_map(|(tokens, _)| tokens.iter().copied()).collect();
+        let segments: Vec<u32> = pairs.iter().flat_map(|(_, segments)| segments.iter().copied()).collect();
+        let hidden = self.encoder.hidden_in_segments(&tokens, &segments, &lengths)?;
+        let width = self.encoder.config().hidden_size;
+        let mut first = Vec::with_capacity(pairs.len() * width);
+        let mut start = 0;
+        for length in lengths {
+            first.extend_from_slice(&hidden[start * width..][..width]);
+            start += length;
+        }
+        let pooled = self.dense.multiply(&first);
+        Ok(pooled.chunks_exact(width).map(|row| self.activation.of(self.logit(row))).collect())
+    }
+
+    fn logit(&self, row: &[f32]) -> f32 {
+        row.iter().zip(&self.output_weight).map(|(x, weight)| x.tanh() * weight).sum::<f32>() + self.output_bias
+    }
+}
+
+impl Activation {
+    /// As sentence-transformers' `CrossEncoder` takes it from `config.json`: sigmoid for one label unless the file names another.
+    pub(super) fn load(directory: &Path) -> Result<Self> {
+        let config = read_json(&directory.join(CONFIG_FILE))?;
+        let nested = config.get("sentence_transformers").and_then(|settings| settings.get("activation_fn"));
+        let named = nested.or_else(|| config.get("sbert_ce_default_activation_function")).and_then(Value::as_str);
+        // A Python class, of which the last part counts.
+        match named.map(|class| class.rsplit('.').next().unwrap_or_default()) {
+            None | Some("Sigmoid") => Ok(Self::Sigmoid),
+            Some("Identity") => Ok(Self::Identity),
+            Some(other) => Err(Error::NotSupported(format!("the activation \"{other}\" is not supported; supported: Sigmoid, Identity"))),
+        }
+    }
+
+    fn of(self, logit: f32) -> f32 {
+        match self {
+            Self::Sigmoid => 1.0 / (1.0 + (-logit).exp()),
+            Self::Identity => logit,
+        }
+    }
+}
+
+impl Reranker {
+    pub(super) fn new(info: Arc<ModelInfo>, model: Arc<LoadedReranker>, owner: Owner) -> Self {
+        Self { info, model, owner }
+    }
+
+    /// The model that scores.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// One score per pair of a query and a passage, in their order.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the model thread has ended.
+    pub async fn score(&self, pairs: Vec<(String, String)>) -> Result<Vec<f32>> {
+        let model = Arc::clone(&self.model);
+        let encode = move || pairs.iter().map(|(query, passage)| model.encode(query, passage)).collect::<Result<Vec<_>>>();
+        let encoded = tokio::task::spawn_blocking(encode).await.map_err(|error| Error::Internal(error.to_string()))??;
+        let encoded = Arc::new(encoded);
+        let mut scores = vec![0.0; encoded.len()];
+        for batch in batches(encoded.iter().map(|(tokens, _)| tokens.len())) {
+            let (model, pairs, indices) = (Arc::clone(&self.model), Arc::clone(&encoded), batch.clone());
+            let score = move || model.score_encoded(&indices.iter().map(|index| &pairs[*index]).collect::<Vec<_>>());
+            for (index, score) in batch.into_iter().zip(self.owner.run(score).await?) {
+                scores[index] = score;
+            }
+        }
+        Ok(scores)
+    }
+}
