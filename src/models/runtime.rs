@@ -1,5 +1,6 @@
 //! Models by name: loads each version once, hands out handles, and answers the functions `embed` and `generate`.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -31,6 +32,7 @@ pub struct Runtime {
     registry: Arc<Registry>,
     policies: Loaded<LoadedPolicy>,
     embedders: Loaded<LoadedEmbedder>,
+    num_texts_embedded: AtomicU64,
 }
 
 /// A handle to a policy; cheap to clone. The model stays in memory as long as a handle lives.
@@ -44,7 +46,8 @@ pub struct Policy {
 impl Runtime {
     /// A runtime over the models of a registry.
     pub fn new(registry: Arc<Registry>) -> Arc<Self> {
-        Arc::new(Self { registry, policies: Loaded::default(), embedders: Loaded::default() })
+        let (policies, embedders) = (Loaded::default(), Loaded::default());
+        Arc::new(Self { registry, policies, embedders, num_texts_embedded: AtomicU64::new(0) })
     }
 
     /// A policy, `name` (its newest version) or `name@version`.
@@ -69,6 +72,11 @@ impl Runtime {
         let load = |info: Arc<ModelInfo>| LoadedEmbedder::load(&info.directory);
         let model = self.embedders.get(&info, &owner, load).await?;
         Ok(Embedder::new(info, model, owner))
+    }
+
+    /// Texts that SQL's `embed` has sent to a model since this process began; a text that comes again within a batch counts once.
+    pub fn num_texts_embedded(&self) -> u64 {
+        self.num_texts_embedded.load(Ordering::Relaxed)
     }
 
     fn find(&self, reference: &str, task: Task) -> Result<ModelInfo> {
@@ -169,6 +177,7 @@ impl ModelRuntime for Runtime {
     async fn embed(&self, model: &str, texts: &StringArray, kind: EmbedKind) -> DataFusionResult<FixedSizeListArray> {
         let embedder = self.embedder(model).await?;
         let present: Vec<String> = texts.iter().flatten().map(str::to_owned).collect();
+        self.num_texts_embedded.fetch_add(present.len() as u64, Ordering::Relaxed);
         let vectors = match kind {
             EmbedKind::Query => embedder.embed_queries(present).await?,
             EmbedKind::Passage => embedder.embed_passages(present).await?,

@@ -6,5 +6,6 @@ mod index;
 mod pushdown;
 mod resident;
 mod text_search;
+mod torn;
 mod vector_search;
 mod write;
