@@ -14,7 +14,7 @@ pub mod server;
 pub mod training;
 pub mod value;
 
-pub use engine::{Database, Session};
+pub use engine::{Database, DatabaseOptions, Session};
 pub use error::{Error, Result};
 
 /// What clients are told as `server_version`: the version of PostgreSQL whose protocol and dialect are followed, and ours.

@@ -14,7 +14,7 @@ use lance::dataset::NewColumnTransform;
 use lance::dataset::transaction::Operation;
 use lance_core::datatypes::Schema as LanceSchema;
 
-use crate::append::NewFiles;
+use crate::backfill::Backfill;
 use crate::{Error, Result, Rewrite, TableDefinition};
 
 /// Changes of a definition; none touches a row.
@@ -154,7 +154,6 @@ impl Rewrite<'_> {
         let stored = definition.to_stored();
         let field = stored.field(stored.fields().len() - 1).clone();
         let column = Arc::new(Schema::new(vec![field.clone()]));
-        let files = NewFiles::watch(table.state.directory.join("data"));
         let error = Arc::new(std::sync::Mutex::new(None));
         let transform = match values {
             None if field.is_nullable() => NewColumnTransform::AllNulls(column),
@@ -165,15 +164,26 @@ impl Rewrite<'_> {
             Some(values) => NewColumnTransform::Stream(in_row_order(table.name(), values, column, Arc::clone(&error))),
         };
         let mut dataset = table.dataset.as_ref().clone();
-        let added = dataset.add_columns(transform, None, None).await;
-        added.map_err(|source| {
-            let ours = error.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
-            ours.unwrap_or_else(|| Error::storage(table.name(), source))
-        })?;
-        files.keep();
+        let added = async {
+            dataset.add_columns(transform, None, None).await.map_err(|source| {
+                let ours = error.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take();
+                ours.unwrap_or_else(|| Error::storage(table.name(), source))
+            })
+        };
+        table.cleaned_up(added).await?;
         self.forget_keys();
         table.state.publish(Arc::new(dataset)).await;
         Ok(())
+    }
+
+    /// As [`Self::add_column`], with the values of a back-fill, which must be complete for this version; what it staged goes.
+    ///
+    /// # Errors
+    /// As [`Self::add_column`].
+    pub async fn add_filled_column(self, definition: &TableDefinition, filled: Backfill) -> Result<()> {
+        let values = filled.values(&self.table().dataset);
+        self.add_column(definition, Some(values)).await?;
+        filled.finish()
     }
 }
 

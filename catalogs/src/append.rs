@@ -1,9 +1,5 @@
 //! Writing rows: one commit per statement, checked on the way, and nothing left of a write that fails.
 
-use std::collections::HashSet;
-use std::ffi::OsString;
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::array::RecordBatch;
@@ -21,6 +17,7 @@ use lance::dataset::{CommitBuilder, InsertBuilder, WriteMode};
 
 use crate::constraint::{KeyCheck, OnDuplicate, StoredKeys};
 use crate::conversion::convert;
+use crate::leftovers::NewFiles;
 use crate::storage::{Storage, Temporary};
 use crate::{Error, Result, Table, TableDefinition};
 
@@ -220,37 +217,6 @@ impl CheckedWrite {
             (Some(keys), None) => keys.abandoned(),
         }
     }
-}
-
-/// Removes the data files that a write made when it does not get as far as its commit. The caller is the only writer.
-pub(crate) struct NewFiles {
-    directory: PathBuf,
-    before: Option<HashSet<OsString>>,
-}
-
-impl NewFiles {
-    pub(crate) fn watch(directory: PathBuf) -> Self {
-        let before = Some(file_names(&directory));
-        Self { directory, before }
-    }
-
-    pub(crate) fn keep(mut self) {
-        self.before = None;
-    }
-}
-
-impl Drop for NewFiles {
-    fn drop(&mut self) {
-        let Some(before) = &self.before else { return };
-        for name in file_names(&self.directory).difference(before) {
-            // A file that stays is never read: no version refers to it.
-            let _ = fs::remove_file(self.directory.join(name));
-        }
-    }
-}
-
-fn file_names(directory: &Path) -> HashSet<OsString> {
-    fs::read_dir(directory).map(|entries| entries.flatten().map(|entry| entry.file_name()).collect()).unwrap_or_default()
 }
 
 /// INSERT: DataFusion's sink over [`Table::append`].

@@ -1,7 +1,7 @@
 //! The catalog: a data directory of schemas and tables, and the statements that make and remove them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use arrow::array::RecordBatch;
@@ -14,7 +14,7 @@ use futures::stream;
 use crate::append::write_new;
 use crate::names::{nearest, to_directory};
 use crate::state::{SchemaState, TableState};
-use crate::storage::Storage;
+use crate::storage::{MemoryLimits, Storage};
 use crate::system::SYSTEM_SCHEMA;
 use crate::{Error, Result, RolloutSchema, Table, TableDefinition, View, system};
 
@@ -37,7 +37,15 @@ impl Catalog {
     /// # Errors
     /// [`Error::Locked`] when another process (or another catalog of this one) has the directory, [`Error::Io`].
     pub async fn open(root: &Path) -> Result<Arc<Self>> {
-        let storage = Arc::new(Storage::open(root)?);
+        Self::open_with(root, MemoryLimits::default()).await
+    }
+
+    /// As [`Self::open`], with other limits of memory.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub async fn open_with(root: &Path, memory: MemoryLimits) -> Result<Arc<Self>> {
+        let storage = Arc::new(Storage::open(root, memory)?);
         for schema in [PUBLIC_SCHEMA, SYSTEM_SCHEMA] {
             storage.create_schema(schema)?;
         }
@@ -48,15 +56,42 @@ impl Catalog {
         Ok(Arc::new(Self { storage, schemas: RwLock::new(schemas), foreign: RwLock::default() }))
     }
 
-    /// Makes the tables of [`system::tables`] that do not exist yet.
+    /// Makes the tables of [`system::tables`] that do not exist yet. One of which no version can be read is set aside and made anew, with a warning:
+    /// the database would not open without it, and nobody could drop it.
     ///
     /// # Errors
     /// As [`Self::create_table`].
     pub async fn create_system_tables(&self) -> Result<()> {
         for table in system::tables() {
-            self.create_table(SYSTEM_SCHEMA, table.name, (table.definition)(), true).await?;
+            let made = self.create_table(SYSTEM_SCHEMA, table.name, (table.definition)(), true).await;
+            if let Err(Error::Damaged { reason, .. }) = &made {
+                let aside = self.set_table_aside(SYSTEM_SCHEMA, table.name)?;
+                self.storage.warnings().push(format!(
+                    "table \"{SYSTEM_SCHEMA}.{}\" is damaged ({reason}) and is made anew; what it was is kept in {}",
+                    table.name,
+                    aside.display()
+                ));
+                self.create_table(SYSTEM_SCHEMA, table.name, (table.definition)(), true).await?;
+            } else {
+                made?;
+            }
         }
         Ok(())
+    }
+
+    fn set_table_aside(&self, schema: &str, name: &str) -> Result<PathBuf> {
+        let schema = self.rollout_schema(schema)?;
+        let state = schema.0.find(name)?;
+        let mut tables = schema.0.tables_mut();
+        let aside = self.storage.set_folder_aside(&state.directory)?;
+        state.mark_dropped();
+        tables.remove(name);
+        Ok(aside)
+    }
+
+    /// What went wrong without stopping anything since the last call, for the person at a client: versions that outside damage took.
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.storage.warnings().take()
     }
 
     /// Makes a schema.

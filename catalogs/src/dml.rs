@@ -23,8 +23,9 @@ use lance::dataset::{CommitBuilder, InsertBuilder, WriteMode};
 use lance_table::format::Fragment;
 use tokio::sync::MutexGuard;
 
-use crate::append::{CheckedWrite, NewFiles};
+use crate::append::CheckedWrite;
 use crate::constraint::{KeyCheck, StoredKeys};
+use crate::leftovers::NewFiles;
 use crate::{Error, Result, Table};
 
 /// The column of row addresses, first in the rows of [`Rewrite::delete`], [`Rewrite::update`] and [`Rewrite::merge`].

@@ -23,8 +23,10 @@ use object_store::{
     PutResult, RenameOptions, Result,
 };
 
-/// The folder of a dataset that holds its manifests.
-const VERSIONS: &str = "_versions";
+use crate::manifests::VERSIONS;
+
+/// Lance's note of the newest version. It may be absent, old or torn: then the folder is listed, as it always is here.
+const VERSION_HINT: &str = "latest_version_hint.json";
 
 /// What the wrapped stores of all datasets of a catalog share.
 #[derive(Debug)]
@@ -63,25 +65,55 @@ impl Durability {
         Ok(())
     }
 
-    /// Syncs new files below `folder`, then the folder itself when one of its entries was new.
+    /// Syncs new files below `folder`, then the folder itself when one of its entries was new. Files that vanish meanwhile are temporary ones of
+    /// [`write_durably`], which syncs by itself.
     fn sync_folder(&self, folder: &FilePath) -> io::Result<()> {
         let mut has_news = false;
         for entry in std::fs::read_dir(folder)? {
             let entry = entry?;
             let path = entry.path();
-            if entry.file_type()?.is_dir() {
-                if entry.file_name() != VERSIONS {
-                    self.sync_folder(&path)?;
-                }
-                has_news |= self.synced.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
-            } else if !self.synced.lock().unwrap_or_else(PoisonError::into_inner).contains(&path) {
-                File::open(&path)?.sync_all()?;
-                self.synced.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
-                has_news = true;
+            let is_directory = match entry.file_type() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                kind => kind?.is_dir(),
+            };
+            if is_directory && entry.file_name() != VERSIONS {
+                unless_gone(self.sync_folder(&path))?;
             }
+            if self.is_synced(&path) {
+                continue;
+            }
+            if !is_directory && unless_gone(File::open(&path).and_then(|file| file.sync_all()))?.is_none() {
+                continue;
+            }
+            self.synced.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
+            has_news = true;
         }
         if has_news { sync_directory(folder) } else { Ok(()) }
     }
+
+    fn is_synced(&self, path: &FilePath) -> bool {
+        self.synced.lock().unwrap_or_else(PoisonError::into_inner).contains(path)
+    }
+}
+
+fn unless_gone<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        result => result.map(Some),
+    }
+}
+
+/// Makes a directory and those above it that are missing, so that a crash does not take them back.
+pub(crate) fn create_directory(directory: &FilePath) -> io::Result<()> {
+    let missing: Vec<&FilePath> = directory.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
+    std::fs::create_dir_all(directory)?;
+    for created in missing {
+        match created.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            Some(parent) => sync_directory(parent)?,
+            None => sync_directory(FilePath::new("."))?,
+        }
+    }
+    Ok(())
 }
 
 /// Makes the entries of a directory durable: creations, renames and removals in it.
@@ -153,6 +185,9 @@ impl std::fmt::Display for DurableStore {
 #[async_trait]
 impl ObjectStore for DurableStore {
     async fn put_opts(&self, location: &Path, payload: PutPayload, options: PutOptions) -> Result<PutResult> {
+        if location.filename() == Some(VERSION_HINT) {
+            return self.reader.put_opts(location, payload, options).await;
+        }
         self.before_put(location).await?;
         self.durability.writer.put_opts(location, payload, options).await
     }

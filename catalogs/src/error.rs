@@ -77,16 +77,28 @@ pub enum Error {
     /// 2BP01: something else still needs the object.
     #[error("{0}")]
     StillNeeded(String),
+    /// 55006: another statement is at work on it.
+    #[error("{0}")]
+    InUse(String),
     /// 55006: another process has the data directory.
-    #[error("data directory {} is in use by another process", .directory.display())]
-    Locked { directory: PathBuf },
+    #[error(
+        "data directory {} is in use by {}; one process has it at a time: connect to that one, or stop it",
+        .directory.display(),
+        .process.map_or("another process".to_owned(), |process| format!("process {process}"))
+    )]
+    Locked { directory: PathBuf, process: Option<u32> },
     /// 40001: another writer committed first; run the statement again.
     #[error("table \"{table}\" was changed by another writer: {reason}; run the statement again")]
     Conflict { table: String, reason: String },
     /// XX001: stored data are not what they claim to be.
     #[error("table \"{table}\" is damaged: {reason}")]
     Damaged { table: String, reason: String },
-    /// 58030.
+    /// 53100: the disk, or what this user or process may take of it.
+    #[error(
+        "no space left on the disk of table \"{table}\", which is as it was before the statement; free some (VACUUM FULL removes old versions) and run it again"
+    )]
+    DiskFull { table: String },
+    /// 58030, or 53100 when the disk is full.
     #[error("{}: {source}", .path.display())]
     Io { path: PathBuf, source: std::io::Error },
     /// 58030: the table format failed to read or write.
@@ -101,6 +113,9 @@ impl Error {
     /// Reads what Lance reports about `table` as the caller's situation: conflict, damage or plain storage.
     pub(crate) fn storage(table: &str, source: lance::Error) -> Self {
         let table = table.to_owned();
+        if is_disk_full(&source) {
+            return Self::DiskFull { table };
+        }
         match &source {
             lance::Error::CommitConflict { .. }
             | lance::Error::IncompatibleTransaction { .. }
@@ -144,6 +159,22 @@ impl From<ArrowError> for Error {
     }
 }
 
+/// Whether a full disk, or a limit on what may be written, is at the root of an error. Lance and Arrow hand some errors of the system on as text.
+#[must_use]
+pub fn is_disk_full(error: &(dyn std::error::Error + 'static)) -> bool {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if error.downcast_ref::<std::io::Error>().is_some_and(|error| matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)) {
+            return true;
+        }
+        next = error.source();
+    }
+    let text = error.to_string();
+    // ENOSPC, EDQUOT, EFBIG.
+    ["(os error 28)", "(os error 122)", "(os error 27)"].iter().any(|code| text.contains(code))
+}
+
 /// Lance puts `, <source file>:<line>:<column>` into its messages, which tells a user nothing.
 pub(crate) fn without_location(error: &lance::Error) -> String {
     let mut text = error.to_string();
@@ -160,6 +191,16 @@ pub(crate) fn without_location(error: &lance::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_full_disk_is_told_from_other_failures() {
+        let full = std::io::Error::from_raw_os_error(28);
+        assert!(matches!(Error::storage("t", lance::Error::io_source(Box::new(full))), Error::DiskFull { .. }));
+        let text = format!("while writing: {}", std::io::Error::from_raw_os_error(28));
+        assert!(matches!(Error::storage("t", lance::Error::internal(text)), Error::DiskFull { .. }));
+        let other = std::io::Error::from_raw_os_error(5);
+        assert!(matches!(Error::storage("t", lance::Error::io_source(Box::new(other))), Error::Storage { .. }));
+    }
 
     #[test]
     fn a_message_loses_the_source_files_of_the_storage() {

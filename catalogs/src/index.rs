@@ -191,7 +191,8 @@ impl Table {
         let description = [(format!("{INDEX_CONFIG}{}", index.name), Some(describe(index, &snapshot)))];
         dataset.update_config(description).await.map_err(failed)?;
         let columns = [index.column.as_str()];
-        dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref()).name(index.name.clone()).await.map_err(failed)?;
+        let builder = dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref()).name(index.name.clone());
+        self.cleaned_up(async { builder.await.map_err(failed) }).await?;
         self.state.publish(Arc::new(dataset)).await;
         if index.kind == IndexKind::Hnsw {
             self.latest().await?.build_graph(&graph_of(index)?).await?;
@@ -234,8 +235,8 @@ impl Table {
         let params = lance_params(&index, num_rows)?;
         let mut dataset = table.dataset.as_ref().clone();
         let columns = [index.column.as_str()];
-        let builder = dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref());
-        builder.name(name.to_owned()).replace(true).await.map_err(failed)?;
+        let builder = dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref()).name(name.to_owned()).replace(true);
+        self.cleaned_up(async { builder.await.map_err(failed) }).await?;
         self.state.publish(Arc::new(dataset)).await;
         if index.kind == IndexKind::Hnsw {
             self.latest().await?.build_graph(&graph_of(&index)?).await?;
@@ -251,7 +252,7 @@ impl Table {
         let _writer = self.state.writer.lock().await;
         let mut dataset = self.state.snapshot(&self.schema_state.storage).await?.as_ref().clone();
         let failed = |source| Error::storage(self.name(), source);
-        dataset.optimize_indices(&OptimizeOptions::default()).await.map_err(failed)?;
+        self.cleaned_up(async { dataset.optimize_indices(&OptimizeOptions::default()).await.map_err(failed) }).await?;
         self.state.publish(Arc::new(dataset)).await;
         Ok(())
     }

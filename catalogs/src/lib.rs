@@ -7,6 +7,7 @@
 
 mod alter;
 mod append;
+mod backfill;
 mod catalog;
 mod constraint;
 mod conversion;
@@ -16,7 +17,9 @@ mod durability;
 mod error;
 mod identity;
 mod index;
+mod leftovers;
 mod maintenance;
+mod manifests;
 mod names;
 mod parameters;
 mod property;
@@ -36,16 +39,19 @@ mod view;
 mod tests;
 
 pub use append::RowSink;
+pub use backfill::{Backfill, BackfillInfo, RemainingRows};
 pub use catalog::Catalog;
 pub use conversion::storage_schema;
 pub use definition::{Identity, TableDefinition};
 pub use dml::{IS_REMOVED, ROW_ADDRESS, Rewrite};
-pub use error::{Error, Result};
+pub use error::{Error, Result, is_disk_full};
 pub use index::{IndexDefinition, IndexInfo, IndexKind, Metric};
 pub use maintenance::{Removed, TableVersion};
+pub use manifests::TornVersion;
 pub use parameters::Parameters;
 pub use resident::TableInMemory;
 pub use schema::RolloutSchema;
 pub use search::{Clause, Edits, NearestRows, Occur, Operator, QueryVector, TextQuery};
+pub use storage::MemoryLimits;
 pub use table::Table;
 pub use view::View;

@@ -10,6 +10,7 @@ use lance::index::DatasetIndexExt;
 use lance_index::optimize::OptimizeOptions;
 
 use crate::constraint::StoredKeys;
+use crate::manifests::Which;
 use crate::{Error, Result, Table};
 
 /// Rows of a data file that OPTIMIZE aims at.
@@ -41,6 +42,7 @@ impl Table {
     /// # Errors
     /// [`Error::Storage`].
     pub async fn versions(&self) -> Result<Vec<TableVersion>> {
+        self.schema_state.storage.set_torn_aside(self.name(), &self.state.directory, Which::All)?;
         let versions = self.dataset.versions().await.map_err(|source| Error::storage(self.name(), source))?;
         Ok(versions
             .iter()
@@ -92,6 +94,7 @@ impl Table {
     pub async fn vacuum(&self, keep: Duration) -> Result<Removed> {
         // Nobody writes now, so that a file of no version is abandoned and not of a write in flight.
         let _writer = self.state.writer.lock().await;
+        self.schema_state.storage.set_torn_aside(self.name(), &self.state.directory, Which::All)?;
         let dataset = self.state.snapshot(&self.schema_state.storage).await?;
         let policy = CleanupPolicyBuilder::default()
             .before_timestamp(Utc::now() - keep)
@@ -99,15 +102,22 @@ impl Table {
             .error_if_tagged_old_versions(false)
             .build();
         let removed = dataset.cleanup_with_policy(policy).await.map_err(|source| Error::storage(self.name(), source))?;
+        self.latest().await?.remove_abandoned(keep)?;
         let files = removed.data_files_removed + removed.index_files_removed + removed.deletion_files_removed;
         Ok(Removed { bytes: removed.bytes_removed, versions: removed.old_versions, files })
     }
 
-    /// Writes small files as large ones without the deleted rows, and brings all rows into the indexes. Returns the files before and after.
+    /// Writes small files as large ones without the deleted rows, and brings all rows into the indexes. Returns the files before and after. While a
+    /// column is filled, files stay as they are: see [`Self::is_backfilling`].
     ///
     /// # Errors
     /// [`Error::Conflict`], [`Error::Storage`].
     pub async fn compact(&self) -> Result<(usize, usize)> {
+        let Ok(_no_backfill) = self.state.backfill.try_lock() else {
+            self.optimize_indexes().await?;
+            let files = self.latest().await?.dataset.count_fragments();
+            return Ok((files, files));
+        };
         let mut keys = self.state.writer.lock().await;
         let mut dataset = self.state.snapshot(&self.schema_state.storage).await?.as_ref().clone();
         let failed = |source| Error::storage(self.name(), source);
@@ -119,8 +129,11 @@ impl Table {
             ..Default::default()
         };
         *keys = StoredKeys::default();
-        compact_files(&mut dataset, options, None).await.map_err(failed)?;
-        dataset.optimize_indices(&OptimizeOptions::default()).await.map_err(failed)?;
+        let work = async {
+            compact_files(&mut dataset, options, None).await.map_err(failed)?;
+            dataset.optimize_indices(&OptimizeOptions::default()).await.map_err(failed)
+        };
+        self.cleaned_up(work).await?;
         let after = dataset.count_fragments();
         self.state.publish(Arc::new(dataset)).await;
         Ok((before, after))

@@ -4,22 +4,21 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{Duration, SystemTime};
 
 use datafusion::catalog::TableProvider;
 use lance::Dataset;
 use tokio::sync::Mutex;
 
+use crate::backfill::Running;
 use crate::constraint::StoredKeys;
 use crate::identity::Counters;
+use crate::manifests::VERSIONS;
 use crate::names::nearest;
 use crate::resident::{Heat, ResidentTable};
 use crate::storage::Storage;
 use crate::{Error, Result, View};
-
-/// Lance's folder of manifests.
-const VERSIONS: &str = "_versions";
 
 /// The tables of one schema.
 #[derive(Debug)]
@@ -41,7 +40,11 @@ impl SchemaState {
         }
         let mut virtual_tables: BTreeMap<String, Arc<dyn TableProvider>> = BTreeMap::new();
         for (view, path) in storage.views(name)? {
-            virtual_tables.insert(view.clone(), Arc::new(View::read(&view, &path)?));
+            match View::read(&view, &path) {
+                Ok(read) => drop(virtual_tables.insert(view, Arc::new(read))),
+                Err(Error::Damaged { reason, .. }) => storage.set_view_aside(name, &view, &path, &reason)?,
+                Err(error) => return Err(error),
+            }
         }
         Ok(Arc::new(Self {
             name: name.to_owned(),
@@ -118,6 +121,9 @@ pub(crate) struct TableState {
     pub(crate) heat: Heat,
     /// Of the columns that the table numbers; read when first needed.
     pub(crate) counters: std::sync::Mutex<Option<Counters>>,
+    /// Held while a column is filled, which lets other writers through.
+    pub(crate) backfill: Arc<Mutex<()>>,
+    pub(crate) running_backfill: std::sync::Mutex<Weak<Running>>,
 }
 
 impl fmt::Debug for TableState {
@@ -137,6 +143,8 @@ impl TableState {
             resident: Arc::default(),
             heat: Heat::default(),
             counters: std::sync::Mutex::default(),
+            backfill: Arc::default(),
+            running_backfill: std::sync::Mutex::default(),
         }
     }
 
@@ -151,21 +159,17 @@ impl TableState {
         }
         let dataset = match latest.dataset.as_ref() {
             None => Arc::new(storage.open_dataset(&self.name, &self.directory).await?),
-            Some(known) => self.refresh(known).await?,
+            Some(known) if self.is_newest(known).await? => known.clone(),
+            Some(_) => Arc::new(storage.open_dataset(&self.name, &self.directory).await?),
         };
         let is_settled = |changed: &SystemTime| now.duration_since(*changed).is_ok_and(|age| age > CLOCK_TICK);
         *latest = Latest { dataset: Some(dataset.clone()), unchanged_since: changed.filter(is_settled) };
         Ok(dataset)
     }
 
-    async fn refresh(&self, known: &Arc<Dataset>) -> Result<Arc<Dataset>> {
-        let failed = |source| Error::storage(&self.name, source);
-        if known.latest_version_id().await.map_err(failed)? == known.version().version {
-            return Ok(known.clone());
-        }
-        let mut dataset = known.as_ref().clone();
-        dataset.checkout_latest().await.map_err(failed)?;
-        Ok(Arc::new(dataset))
+    async fn is_newest(&self, known: &Dataset) -> Result<bool> {
+        let newest = known.latest_version_id().await.map_err(|source| Error::storage(&self.name, source))?;
+        Ok(newest == known.version().version)
     }
 
     /// Publishes the version that a write of ours made.

@@ -1,7 +1,7 @@
 //! The data directory: its lock, its folders, and how datasets in it are opened, made and removed.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +12,9 @@ use lance::dataset::{WriteMode, WriteParams};
 use lance::session::Session;
 use lance_io::object_store::{ObjectStoreParams, ObjectStoreRegistry};
 
-use crate::durability::{Durability, DurableStores, sync_directory};
+use crate::durability::{Durability, DurableStores, create_directory, sync_directory};
 use crate::error::without_location;
+use crate::manifests::{SetAside, Warnings, Which, set_torn_aside, skip_numbers, warning};
 use crate::names::{from_directory, to_directory};
 use crate::resident::Budget;
 use crate::{Error, Result};
@@ -23,11 +24,24 @@ const TABLE_SUFFIX: &str = ".lance";
 const VIEW_SUFFIX: &str = ".view";
 /// Folders that are being made or removed. A crash leaves them; [`Storage::open`] removes them.
 const TEMPORARY_PREFIX: &str = ".tmp-";
-/// Memory for opened indexes and for file metadata, shared by all tables.
-const INDEX_CACHE_BYTES: usize = 1 << 30;
-/// Memory for tables that are searched often.
-const RESIDENT_BYTES: usize = 4 << 30;
-const METADATA_CACHE_BYTES: usize = 256 << 20;
+
+/// What all tables together may hold in memory beyond the queries that run, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryLimits {
+    /// Columns, words and graphs of tables that are searched often.
+    pub resident_bytes: usize,
+    /// Opened indexes.
+    pub index_cache_bytes: usize,
+    /// Manifests, and where things are in data files.
+    pub metadata_cache_bytes: usize,
+}
+
+impl Default for MemoryLimits {
+    /// 4 GiB, 1 GiB, 256 MiB.
+    fn default() -> Self {
+        Self { resident_bytes: 4 << 30, index_cache_bytes: 1 << 30, metadata_cache_bytes: 256 << 20 }
+    }
+}
 
 /// A data directory that this process owns.
 #[derive(Debug)]
@@ -37,6 +51,7 @@ pub(crate) struct Storage {
     store_params: ObjectStoreParams,
     durability: Arc<Durability>,
     budget: Budget,
+    warnings: Warnings,
     num_temporaries: AtomicU64,
     /// Held, not read: closing the file gives the directory back.
     _lock: File,
@@ -47,21 +62,22 @@ impl Storage {
     ///
     /// # Errors
     /// [`Error::Locked`] when another process has it, [`Error::Io`].
-    pub(crate) fn open(root: &Path) -> Result<Self> {
-        fs::create_dir_all(root).map_err(|source| Error::io(root, source))?;
+    pub(crate) fn open(root: &Path, memory: MemoryLimits) -> Result<Self> {
+        create_directory(root).map_err(|source| Error::io(root, source))?;
         let root = root.canonicalize().map_err(|source| Error::io(root, source))?;
         let lock = lock(&root)?;
         let durability = Durability::new();
         let store_params =
             ObjectStoreParams { object_store_wrapper: Some(Arc::new(DurableStores(durability.clone()))), ..Default::default() };
         let registry = Arc::new(ObjectStoreRegistry::default());
-        let session = Arc::new(Session::new(INDEX_CACHE_BYTES, METADATA_CACHE_BYTES, registry));
+        let session = Arc::new(Session::new(memory.index_cache_bytes, memory.metadata_cache_bytes, registry));
         Ok(Self {
             root,
             session,
             store_params,
             durability,
-            budget: Budget::new(RESIDENT_BYTES),
+            budget: Budget::new(memory.resident_bytes),
+            warnings: Warnings::default(),
             num_temporaries: AtomicU64::new(0),
             _lock: lock,
         })
@@ -76,7 +92,7 @@ impl Storage {
     /// Makes the folder of a schema; there may be one.
     pub(crate) fn create_schema(&self, schema: &str) -> Result<()> {
         let directory = self.root.join(to_directory("schema", schema)?);
-        fs::create_dir_all(&directory).map_err(|source| Error::io(&directory, source))?;
+        create_directory(&directory).map_err(|source| Error::io(&directory, source))?;
         self.sync(&self.root)
     }
 
@@ -103,7 +119,7 @@ impl Storage {
         Ok(tables)
     }
 
-    /// Views of a schema, with their files.
+    /// Views of a schema, with their files. A view that a crash left half written goes away.
     pub(crate) fn views(&self, schema: &str) -> Result<Vec<(String, PathBuf)>> {
         let directory = self.root.join(to_directory("schema", schema)?);
         let failed = |source| Error::io(&directory, source);
@@ -111,6 +127,10 @@ impl Storage {
         for entry in fs::read_dir(&directory).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             let file = path.file_name().and_then(|name| name.to_str());
+            if file.is_some_and(|file| file.starts_with(TEMPORARY_PREFIX) && file.ends_with(VIEW_SUFFIX)) {
+                fs::remove_file(&path).map_err(failed)?;
+                continue;
+            }
             if let Some(name) = file.and_then(|name| name.strip_suffix(VIEW_SUFFIX)).and_then(from_directory) {
                 views.push((name, path));
             }
@@ -148,7 +168,38 @@ impl Storage {
         Ok(Temporary { path: Some(path), storage: self.clone() })
     }
 
+    /// The newest version of a table that is whole. A newer one whose manifest is torn is set aside, with a warning.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] when no version can be read, [`Error::Io`], [`Error::Storage`].
     pub(crate) async fn open_dataset(&self, table: &str, directory: &Path) -> Result<Dataset> {
+        let Some(SetAside { newest, highest, .. }) = self.set_torn_aside(table, directory, Which::Newest)? else {
+            return self.load(table, directory).await;
+        };
+        let dataset = self.load(table, directory).await?;
+        if highest <= newest {
+            return Ok(dataset);
+        }
+        match skip_numbers(table, &dataset, highest).await {
+            Ok(()) => self.load(table, directory).await,
+            // The rows can be read all the same; opening the table again tries again.
+            Err(error) => {
+                self.warnings.push(format!("table \"{table}\": the number of a lost version could not be taken out of use: {error}"));
+                Ok(dataset)
+            }
+        }
+    }
+
+    /// Gives torn manifests of a table another name, with a warning for each. `None`: it has no whole one.
+    pub(crate) fn set_torn_aside(&self, table: &str, directory: &Path, which: Which) -> Result<Option<SetAside>> {
+        let found = set_torn_aside(directory, which).map_err(|source| Error::io(directory, source))?;
+        if let Some(SetAside { torn, newest, .. }) = &found {
+            torn.iter().for_each(|(torn, fault)| self.warnings.push(warning(table, torn, fault, *newest)));
+        }
+        Ok(found)
+    }
+
+    async fn load(&self, table: &str, directory: &Path) -> Result<Dataset> {
         DatasetBuilder::from_uri(uri(directory)?)
             .with_session(self.session.clone())
             .with_store_params(self.store_params.clone())
@@ -170,6 +221,35 @@ impl Storage {
         self.durability.forget(directory);
         drop(grave);
         Ok(())
+    }
+
+    /// What the next client shall be told.
+    pub(crate) fn warnings(&self) -> &Warnings {
+        &self.warnings
+    }
+
+    /// Gives the file of a view that can not be read another name, with a warning: the other tables of the schema are whole.
+    pub(crate) fn set_view_aside(&self, schema: &str, view: &str, path: &Path, reason: &str) -> Result<()> {
+        let aside = path.with_extension("view.torn");
+        fs::rename(path, &aside).map_err(|source| Error::io(path, source))?;
+        self.warnings.push(format!("view \"{schema}.{view}\" is lost: {reason}; the file is kept as {}", aside.display()));
+        self.sync_parent(path)
+    }
+
+    /// Gives the folder of a table a name that no listing shows, so that another can be made in its place. Returns where it is.
+    pub(crate) fn set_folder_aside(&self, directory: &Path) -> Result<PathBuf> {
+        let mut number = 0;
+        let aside = loop {
+            let candidate = directory.with_extension(format!("lance.torn{number}"));
+            if !candidate.exists() {
+                break candidate;
+            }
+            number += 1;
+        };
+        fs::rename(directory, &aside).map_err(|source| Error::io(directory, source))?;
+        self.durability.forget(directory);
+        self.sync_parent(directory)?;
+        Ok(aside)
     }
 
     /// What tables in memory may take.
@@ -255,15 +335,23 @@ fn opening_failed(table: &str, source: lance::Error) -> Error {
     Error::Damaged { table: table.to_owned(), reason: without_location(&source) }
 }
 
+/// The file is left behind, with the number of the process that had it last: it is the lock on it that counts, and the system takes that back from a
+/// process that dies.
 fn lock(root: &Path) -> Result<File> {
     let path = root.join(LOCK);
-    let file = File::options().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(|source| Error::io(&path, source))?;
+    let failed = |source| Error::io(&path, source);
+    let mut file = File::options().create(true).truncate(false).read(true).write(true).open(&path).map_err(failed)?;
     match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Error::Locked { directory: root.to_owned() }),
-        Err(TryLockError::Error(source)) => Err(Error::io(path, source)),
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let process = fs::read_to_string(&path).ok().and_then(|text| text.trim().parse().ok());
+            return Err(Error::Locked { directory: root.to_owned(), process });
+        }
+        Err(TryLockError::Error(source)) => return Err(failed(source)),
     }
+    // Only for the message: a disk without room for it is no reason to stay closed.
+    let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    Ok(file)
 }
 
 /// Folders of `directory` by name; files and links are not ours.

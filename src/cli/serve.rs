@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use rolloutdb::{Database, Error, Result, server};
+use rolloutdb::engine::parse_bytes;
+use rolloutdb::{Database, DatabaseOptions, Error, Result, server};
 use tokio::net::TcpListener;
 
 #[derive(clap::Args)]
@@ -11,6 +12,9 @@ pub struct Arguments {
     /// Data directory, made if it does not exist
     #[arg(long)]
     data: PathBuf,
+    /// Memory for queries, tables held for search and caches, as 4GB; without it 70 % of the machine's. Models come on top
+    #[arg(long, value_parser = parse_bytes)]
+    memory_limit: Option<u64>,
     /// Address and port; loopback only, because there is no authentication yet
     #[arg(long, default_value = "127.0.0.1:5433")]
     listen: SocketAddr,
@@ -20,7 +24,10 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let address = PathBuf::from(arguments.listen.to_string());
     let listener = TcpListener::bind(arguments.listen).await.map_err(|source| Error::Io { path: address, source })?;
     server::require_loopback(&listener)?;
-    let database = Database::open(&arguments.data).await?;
+    let database = Database::open_with(&arguments.data, DatabaseOptions { memory_limit: arguments.memory_limit }).await?;
+    for warning in database.take_warnings() {
+        eprintln!("WARNING: {warning}");
+    }
     eprintln!(
         "serving {} on {}; connect with: psql -h {} -p {} rolloutdb",
         arguments.data.display(),

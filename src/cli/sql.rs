@@ -9,8 +9,8 @@ use arrow::util::pretty::pretty_format_batches_with_schema;
 use clap::ValueEnum;
 use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
-use rolloutdb::engine::{Response, nested_as_text};
-use rolloutdb::{Database, Error, Result, Session};
+use rolloutdb::engine::{Response, nested_as_text, parse_bytes};
+use rolloutdb::{Database, DatabaseOptions, Error, Result, Session};
 
 use super::{interrupted, show_notices};
 
@@ -19,6 +19,9 @@ pub struct Arguments {
     /// Data directory, made if it does not exist
     #[arg(long)]
     data: PathBuf,
+    /// Memory for queries, tables held for search and caches, as 4GB; without it 70 % of the machine's. Models come on top
+    #[arg(long, value_parser = parse_bytes)]
+    memory_limit: Option<u64>,
     /// Statements to run, separated by semicolons
     #[arg(short, long, conflicts_with = "file")]
     command: Option<String>,
@@ -39,7 +42,7 @@ enum Format {
 
 pub async fn run(arguments: Arguments) -> Result<()> {
     let text = statements(&arguments)?;
-    let database = Database::open(&arguments.data).await?;
+    let database = Database::open_with(&arguments.data, DatabaseOptions { memory_limit: arguments.memory_limit }).await?;
     let session = database.session();
     show_notices(&session);
     for statement in session.parse(&text)? {

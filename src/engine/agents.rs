@@ -64,7 +64,7 @@ impl AgentRegistry {
             return Ok(false);
         }
         let path = self.path(name);
-        std::fs::remove_file(&path).map_err(|source| Error::Io { path, source })?;
+        std::fs::remove_file(&path).and_then(|()| self.sync()).map_err(|source| Error::Io { path, source })?;
         agents.remove(name);
         Ok(true)
     }
@@ -92,7 +92,11 @@ impl AgentRegistry {
         serde_json::to_writer_pretty(&mut file, agent).map_err(|error| io_error(error.into()))?;
         file.as_file().sync_all().map_err(io_error)?;
         file.persist(&path).map_err(|error| io_error(error.error))?;
-        std::fs::File::open(&self.directory).and_then(|directory| directory.sync_all()).map_err(io_error)
+        self.sync().map_err(io_error)
+    }
+
+    fn sync(&self) -> std::io::Result<()> {
+        std::fs::File::open(&self.directory)?.sync_all()
     }
 
     /// The name, with every byte outside `a-z 0-9 _ -` as `%xx`: any quoted name gives a file of its own inside the directory.

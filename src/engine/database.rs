@@ -4,23 +4,28 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use datafusion::execution::memory_pool::FairSpillPool;
-use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use rolloutdb_catalogs::Catalog;
 use tokio_util::task::TaskTracker;
 
 use super::apply::planner::TableFunction;
+use super::memory::MemoryBudget;
 use super::session::Session;
 use super::{AgentRegistry, function, system};
 use crate::error::{Error, Result};
 use crate::models::{Registry, Runtime};
 
-/// Queries may hold this share of the machine's memory before they spill to disk or fail with 53200.
-const MEMORY_SHARE: f64 = 0.6;
+/// How a database uses the machine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DatabaseOptions {
+    /// In bytes, at least 64 MiB: for queries (65 %), tables held in memory for search (25 %) and caches. `None`: 70 % of the machine's memory, or of
+    /// what the process's control group may have. Models come on top.
+    pub memory_limit: Option<u64>,
+}
 
 /// A data directory, open in this process alone. Cheap to clone; sessions keep it open.
 ///
-/// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`.
+/// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `spill/` (of running queries; emptied when opened).
 #[derive(Clone)]
 pub struct Database {
     pub(super) shared: Arc<Shared>,
@@ -34,6 +39,7 @@ pub(super) struct Shared {
     pub agents: AgentRegistry,
     pub functions: Arc<HashMap<&'static str, Arc<dyn TableFunction>>>,
     pub runtime_env: Arc<RuntimeEnv>,
+    pub memory: MemoryBudget,
     /// Tables that a GENERATE ROLLOUTS writes to now.
     pub rollout_targets: Mutex<HashSet<String>>,
     /// Commits that go on after their statement was cancelled.
@@ -46,16 +52,25 @@ impl Database {
     /// # Errors
     /// If another process has it open (55006), or a file cannot be read or written (58030).
     pub async fn open(directory: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with(directory, DatabaseOptions::default()).await
+    }
+
+    /// As [`Self::open`], with options.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; an option out of its range (22023).
+    pub async fn open_with(directory: impl AsRef<Path>, options: DatabaseOptions) -> Result<Self> {
         let directory = directory.as_ref();
-        let catalog = Catalog::open(&directory.join("tables")).await?;
+        let memory = MemoryBudget::new(options.memory_limit)?;
+        let catalog = Catalog::open_with(&directory.join("tables"), memory.catalog).await.map_err(|error| locked(error, directory))?;
+        // The catalog holds the lock: nobody else spills here.
+        let runtime_env = memory.runtime_env(&directory.join("spill"))?;
         let registry = Arc::new(Registry::open(&directory.join("models"))?);
         let agents = AgentRegistry::open(&directory.join("agents"))?;
         let models = Runtime::new(Arc::clone(&registry));
-        let runtime_env =
-            RuntimeEnvBuilder::new().with_memory_pool(Arc::new(FairSpillPool::new(memory_budget()))).build_arc().map_err(Error::from)?;
         let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents));
         let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
-        let shared = Shared { catalog, registry, models, agents, functions, runtime_env, rollout_targets, tasks };
+        let shared = Shared { catalog, registry, models, agents, functions, runtime_env, memory, rollout_targets, tasks };
         system::install(&shared).await?;
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -73,17 +88,23 @@ impl Database {
         self.shared.functions.iter().map(|(name, function)| (*name, names(function))).collect()
     }
 
+    /// What was found damaged, and what was done about it, since the last call. A session tells what its statements met by itself.
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.shared.catalog.take_warnings()
+    }
+
     /// A session with its own settings; sessions of one database see the same tables, models and agents.
     pub fn session(&self) -> Session {
         Session::new(self.clone())
     }
 }
 
-/// In bytes. Reads Linux's own account of the machine's memory; elsewhere 4 GiB.
-fn memory_budget() -> usize {
-    let total_kib = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("MemTotal:"))?;
-        line.split_whitespace().nth(1)?.parse::<f64>().ok()
-    });
-    total_kib.map_or(4 << 30, |kib| (kib * 1024.0 * MEMORY_SHARE) as usize)
+/// The lock is on a folder of the data directory; it is the latter that the user knows.
+fn locked(error: rolloutdb_catalogs::Error, data: &Path) -> Error {
+    match error {
+        rolloutdb_catalogs::Error::Locked { process, .. } => {
+            rolloutdb_catalogs::Error::Locked { directory: data.to_owned(), process }.into()
+        }
+        other => other.into(),
+    }
 }

@@ -1,6 +1,6 @@
 //! One client's session: its settings, its notices, and statements from text to rows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -49,6 +49,8 @@ struct Inner {
     transaction: Mutex<TransactionStatus>,
     /// Whether a statement has written since BEGIN.
     has_written: AtomicBool,
+    /// Notices that a session gets once.
+    told: Mutex<BTreeSet<String>>,
 }
 
 /// What `BEGIN` and an error inside a transaction block leave behind; every statement commits by itself.
@@ -91,12 +93,13 @@ pub enum Response {
     Done { tag: String },
 }
 
-fn default_config() -> SessionConfig {
-    SessionConfig::new()
+fn default_config(database: &Database) -> SessionConfig {
+    let config = SessionConfig::new()
         .with_default_catalog_and_schema(CATALOG_NAME, DEFAULT_SCHEMA)
         .with_create_default_catalog_and_schema(false)
         .with_information_schema(true)
-        .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false)
+        .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false);
+    database.shared.memory.fit(config)
 }
 
 impl Session {
@@ -107,7 +110,7 @@ impl Session {
         analyzer_rules.push(Arc::new(ExtractModelCalls));
         let ef_search = Arc::new(AtomicUsize::new(EF_SEARCH));
         let mut state = SessionStateBuilder::new()
-            .with_config(default_config())
+            .with_config(default_config(&database))
             .with_runtime_env(Arc::clone(&database.shared.runtime_env))
             .with_default_features()
             .with_analyzer_rules(analyzer_rules)
@@ -128,6 +131,7 @@ impl Session {
             ef_search,
             transaction: Mutex::new(TransactionStatus::Idle),
             has_written: AtomicBool::new(false),
+            told: Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -195,6 +199,9 @@ impl Session {
         let unfinished = Unfinished { session: self, statement };
         let result = run.await.map(|response| self.watched(response));
         std::mem::forget(unfinished);
+        for warning in self.inner.database.take_warnings() {
+            self.notices().warning(warning);
+        }
         if statement::writes(statement) && (result.is_ok() || statement::commits_in_parts(statement)) {
             self.inner.has_written.store(true, Ordering::Relaxed);
         }
@@ -239,7 +246,8 @@ impl Session {
     }
 
     pub(super) fn clear_settings(&self) {
-        *self.inner.context.state_ref().write().config_mut().options_mut() = default_config().options().as_ref().clone();
+        *self.inner.context.state_ref().write().config_mut().options_mut() =
+            default_config(&self.inner.database).options().as_ref().clone();
         self.inner.settings.lock().unwrap_or_else(PoisonError::into_inner).clear();
         self.set_ef_search(EF_SEARCH);
     }
@@ -259,6 +267,13 @@ impl Session {
 
     pub(super) fn notices(&self) -> &Notices {
         &self.inner.notices
+    }
+
+    /// A notice about something that lasts, which one client needs to hear once.
+    pub(super) fn notice_once(&self, message: &str) {
+        if self.inner.told.lock().unwrap_or_else(PoisonError::into_inner).insert(message.to_owned()) {
+            self.notices().notice(message);
+        }
     }
 
     pub(super) fn set_ef_search(&self, value: usize) {

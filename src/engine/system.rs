@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::array::{BooleanArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use async_trait::async_trait;
 use datafusion::catalog::{Session as PlannerSession, TableProvider};
@@ -13,7 +13,7 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::future::BoxFuture;
-use rolloutdb_catalogs::{Catalog, system};
+use rolloutdb_catalogs::{BackfillInfo, Catalog, system};
 
 use super::AgentRegistry;
 use super::database::Shared;
@@ -28,7 +28,8 @@ pub async fn install(shared: &Shared) -> Result<()> {
     fill_prompts(catalog).await?;
     let (registry, agents) = (Arc::clone(&shared.registry), shared.agents.clone());
     // The catalog keeps its views: a strong reference to it in one of them would keep it, and its lock, for ever.
-    let (indexed, versioned, in_memory_of) = (Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog));
+    let (indexed, versioned, in_memory_of, torn, filled) =
+        (Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog));
     let views = [
         ("models", View::new(models_schema(), move || ready(models(&registry)))),
         ("agents", View::new(agents_schema(), move || ready(agents_batch(&agents)))),
@@ -39,6 +40,30 @@ pub async fn install(shared: &Shared) -> Result<()> {
                 Box::pin(async move {
                     match catalog {
                         Some(catalog) => versions(&catalog).await,
+                        None => Err(Error::Internal("the database is closed".to_owned())),
+                    }
+                })
+            }),
+        ),
+        (
+            "torn_versions",
+            View::new(torn_schema(), move || {
+                let catalog = torn.upgrade();
+                Box::pin(async move {
+                    match catalog {
+                        Some(catalog) => torn_versions(&catalog).await,
+                        None => Err(Error::Internal("the database is closed".to_owned())),
+                    }
+                })
+            }),
+        ),
+        (
+            "backfills",
+            View::new(backfills_schema(), move || {
+                let catalog = filled.upgrade();
+                Box::pin(async move {
+                    match catalog {
+                        Some(catalog) => backfills(&catalog).await,
                         None => Err(Error::Internal("the database is closed".to_owned())),
                     }
                 })
@@ -260,6 +285,82 @@ async fn in_memory(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
             number(&|memory| memory.version),
             number(&|memory| memory.num_rows as u64),
             number(&|memory| memory.bytes as u64),
+        ],
+    );
+    Ok(batch.map_err(DataFusionError::from)?)
+}
+
+fn backfills_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![
+        text("schema_name"),
+        text("table_name"),
+        text("column_name"),
+        text("expression"),
+        count("rows_done"),
+        count("rows_total"),
+        Field::new("running", DataType::Boolean, false),
+        Field::new("rows_per_second", DataType::Float64, true),
+        Field::new("seconds_left", DataType::Float64, true),
+    ]))
+}
+
+/// New columns that are being filled, and those that can be taken up again.
+async fn backfills(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
+    let mut found = Vec::new();
+    for table in catalog.all_tables().await? {
+        for backfill in table.backfills().await? {
+            found.push((table.schema_name().to_owned(), table.name().to_owned(), backfill));
+        }
+    }
+    let texts =
+        |read: &dyn Fn(&BackfillInfo) -> String| Arc::new(StringArray::from_iter_values(found.iter().map(|(_, _, info)| read(info))));
+    let number = |read: &dyn Fn(&BackfillInfo) -> u64| {
+        Arc::new(Int64Array::from_iter_values(found.iter().map(|(_, _, info)| i64::try_from(read(info)).unwrap_or(i64::MAX))))
+    };
+    let left = |info: &BackfillInfo| {
+        let rate = info.rows_per_second.filter(|rate| *rate > 0.0)?;
+        Some(info.rows_total.saturating_sub(info.rows_done) as f64 / rate)
+    };
+    let batch = RecordBatch::try_new(
+        backfills_schema(),
+        vec![
+            Arc::new(StringArray::from_iter_values(found.iter().map(|(schema, _, _)| schema))),
+            Arc::new(StringArray::from_iter_values(found.iter().map(|(_, table, _)| table))),
+            texts(&|info| info.column.clone()),
+            texts(&|info| info.expression.clone()),
+            number(&|info| info.rows_done),
+            number(&|info| info.rows_total),
+            Arc::new(found.iter().map(|(_, _, info)| Some(info.is_running)).collect::<BooleanArray>()),
+            Arc::new(found.iter().map(|(_, _, info)| info.rows_per_second).collect::<Float64Array>()),
+            Arc::new(found.iter().map(|(_, _, info)| left(info)).collect::<Float64Array>()),
+        ],
+    );
+    Ok(batch.map_err(DataFusionError::from)?)
+}
+
+fn torn_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![text("schema_name"), text("table_name"), count("version"), text("file"), count("bytes")]))
+}
+
+/// Every version whose manifest was torn, with the file that is kept.
+async fn torn_versions(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
+    let mut found = Vec::new();
+    for table in catalog.all_tables().await? {
+        for torn in table.torn_versions()? {
+            found.push((table.schema_name().to_owned(), table.name().to_owned(), torn));
+        }
+    }
+    let number = |read: &dyn Fn(&rolloutdb_catalogs::TornVersion) -> u64| {
+        Arc::new(Int64Array::from_iter_values(found.iter().map(|(_, _, torn)| i64::try_from(read(torn)).unwrap_or(i64::MAX))))
+    };
+    let batch = RecordBatch::try_new(
+        torn_schema(),
+        vec![
+            Arc::new(StringArray::from_iter_values(found.iter().map(|(schema, _, _)| schema))),
+            Arc::new(StringArray::from_iter_values(found.iter().map(|(_, table, _)| table))),
+            number(&|torn| torn.version),
+            Arc::new(StringArray::from_iter_values(found.iter().map(|(_, _, torn)| torn.file.display().to_string()))),
+            number(&|torn| torn.bytes),
         ],
     );
     Ok(batch.map_err(DataFusionError::from)?)

@@ -1,5 +1,6 @@
 //! Models by name: loads each version once, hands out handles, and answers the functions `embed`, `generate` and `rerank`, each input once.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -38,6 +39,7 @@ pub struct Runtime {
     embeddings: Cache<Arc<[f32]>>,
     completions: Cache<Arc<str>>,
     scores: Cache<f32>,
+    num_texts_embedded: AtomicU64,
 }
 
 /// A handle to a policy; cheap to clone. The model stays in memory as long as a handle lives.
@@ -59,6 +61,7 @@ impl Runtime {
             embeddings: Cache::default(),
             completions: Cache::default(),
             scores: Cache::default(),
+            num_texts_embedded: AtomicU64::new(0),
         })
     }
 
@@ -84,6 +87,11 @@ impl Runtime {
         let load = |info: Arc<ModelInfo>| LoadedEmbedder::load(&info.directory);
         let model = self.embedders.get(&info, &owner, load).await?;
         Ok(Embedder::new(info, model, owner))
+    }
+
+    /// Texts that SQL's `embed` has sent to a model since this process began; a text that comes again within a batch counts once.
+    pub fn num_texts_embedded(&self) -> u64 {
+        self.num_texts_embedded.load(Ordering::Relaxed)
     }
 
     /// A cross-encoder, `name` (its newest version) or `name@version`.
@@ -203,6 +211,7 @@ impl ModelRuntime for Runtime {
         let questions = Question::all(embedder.info(), present.iter().map(|text| format!("{kind:?} {text}")));
         let (embedder, present) = (&embedder, &present);
         let embed = |missing: Vec<usize>| async move {
+            self.num_texts_embedded.fetch_add(missing.len() as u64, Ordering::Relaxed);
             let missing = missing.into_iter().map(|index| present[index].clone()).collect();
             let vectors = match kind {
                 EmbedKind::Query => embedder.embed_queries(missing).await?,

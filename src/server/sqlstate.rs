@@ -9,11 +9,21 @@ use std::io::ErrorKind;
 use datafusion::arrow::error::ArrowError;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
+use rolloutdb_catalogs::is_disk_full;
 
 use crate::error::Error;
 
+const DISK_FULL: &str = "53100";
+
+/// Sorts and aggregations by groups spill to the disk, so that what is left is the inner side of a join, or one value that gathers many rows.
+const OUT_OF_MEMORY_ADVICE: &str = "start with a larger --memory-limit, let the statement gather less in one value or join fewer rows, or SET \
+    datafusion.optimizer.prefer_hash_join = false, so that equality joins sort, which spills";
+
 /// The SQLSTATE of an error (PostgreSQL's Appendix A).
 pub fn sqlstate(error: &Error) -> &'static str {
+    if is_disk_full(error) {
+        return DISK_FULL;
+    }
     match error {
         Error::UnknownObject { .. } => "42704",
         Error::DuplicateObject { .. } => "42710",
@@ -45,6 +55,12 @@ pub fn message(error: &Error) -> String {
     match error {
         Error::DataFusion(error) => datafusion_message(error),
         Error::Catalog(error) => catalog_message(error),
+        Error::Io { path, source } if is_disk_full(source) => {
+            format!(
+                "no space left on the disk of {} ({source}); nothing is left of the file; free some and run the statement again",
+                path.display()
+            )
+        }
         other => other.to_string(),
     }
 }
@@ -67,7 +83,16 @@ fn innermost_message(root: &DataFusionError) -> String {
         DataFusionError::SchemaError(error, _) => error.to_string(),
         other => other.message().into_owned(),
     };
-    text.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or_default().to_string()
+    let text = text.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or_default();
+    if let DataFusionError::ResourcesExhausted(_) = root {
+        // Before it stands a list of who holds what.
+        let reason = text.lines().next_back().unwrap_or_default().trim_start_matches("Error: ");
+        return format!("out of memory: {reason}; {OUT_OF_MEMORY_ADVICE}");
+    }
+    if is_disk_full(root) {
+        return format!("no space left on the disk ({text}); free some and run the statement again");
+    }
+    text.to_owned()
 }
 
 fn sql_state(error: &rolloutdb_sql::Error) -> &'static str {
@@ -116,10 +141,11 @@ fn catalog_state(error: &rolloutdb_catalogs::Error) -> &'static str {
         Error::NotReady(_) => "55000",
         Error::NotSupported(_) => "0A000",
         Error::StillNeeded(_) => "2BP01",
-        Error::Locked { .. } => "55006",
+        Error::Locked { .. } | Error::InUse(_) => "55006",
         Error::Conflict { .. } => "40001",
         Error::Damaged { .. } => "XX001",
         Error::Io { source, .. } => io_state(source),
+        Error::DiskFull { .. } => DISK_FULL,
         Error::Storage { .. } => "58030",
         Error::Query(error) => ours_within(error).map_or_else(|| datafusion_state(error.find_root()), Ours::sqlstate),
     }
@@ -129,7 +155,7 @@ fn io_state(error: &std::io::Error) -> &'static str {
     match error.kind() {
         ErrorKind::NotFound => "58P01",
         ErrorKind::PermissionDenied => "42501",
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "53100",
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => DISK_FULL,
         _ => "58030",
     }
 }

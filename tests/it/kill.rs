@@ -103,6 +103,40 @@ async fn a_killed_write_has_written_nothing() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_backfill_goes_on() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let model = crate::project().join("tests/fixtures/models/bert");
+    {
+        let session = Database::open(data.path()).await?.session();
+        run(&session, &format!("CREATE MODEL encoder FROM '{}' WITH (task = 'embed')", model.display())).await?;
+        run(&session, "CREATE TABLE t (id bigint PRIMARY KEY, contents text)").await?;
+        for first in (0..2400).step_by(300) {
+            run(&session, &format!("INSERT INTO t SELECT value, 'text ' || value FROM generate_series({first}, {})", first + 299)).await?;
+        }
+    }
+    let add = "ALTER TABLE t ADD COLUMN e vector(64) GENERATED ALWAYS AS (embed('encoder', contents)) STORED";
+    let staged = data.path().join("tables/public/t.lance/_backfill/e");
+    // Its description, and two runs of rows.
+    kill_when(spawn(data.path(), add), "back-fill", || num_files(&staged) >= 3);
+
+    let session = Database::open(data.path()).await?.session();
+    let notices = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let kept = std::sync::Arc::clone(&notices);
+    session.set_notice_sink(std::sync::Arc::new(move |notice: rolloutdb::engine::Notice| {
+        kept.lock().expect("no panic").push(notice.message);
+    }));
+    let done = count(&session, "SELECT rows_done FROM rollout.backfills WHERE NOT running").await?;
+    assert!((300..2400).contains(&done), "{done} of 2400 rows are kept");
+    assert!(run(&session, "SELECT e FROM t").await.is_err(), "the column is there when it is complete");
+    run(&session, add).await?;
+    let told = notices.lock().expect("no panic").iter().any(|notice| notice.contains(&format!("goes on after {done} rows")));
+    assert!(told, "{notices:?}");
+    assert_eq!(count(&session, "SELECT count(*) FROM t WHERE e = embed('encoder', contents)").await?, 2400);
+    assert_eq!(num_files(&staged), 0, "what was staged goes");
+    Ok(())
+}
+
 /// Kills of [`acknowledged_statements_survive_kills`]; `KILLS=n` makes other numbers of them.
 const KILLS: usize = 12;
 

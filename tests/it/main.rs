@@ -4,8 +4,12 @@ use std::path::PathBuf;
 
 mod architecture;
 mod bounded_memory;
+mod damage;
+mod disk_full;
 mod kill;
+mod kill_many;
 mod manual;
+mod memory;
 mod model_calls;
 mod random_dml;
 mod real_data;

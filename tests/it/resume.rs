@@ -107,5 +107,7 @@ async fn a_second_process_is_refused() -> Result<()> {
     let _database = Database::open(directory.path()).await?;
     let refused = Database::open(directory.path()).await.err().expect("the directory is locked");
     assert_eq!(rolloutdb::server::sqlstate(&refused), "55006", "{refused}");
+    let (directory, process) = (directory.path().display(), std::process::id());
+    assert!(refused.to_string().starts_with(&format!("data directory {directory} is in use by process {process}")), "{refused}");
     Ok(())
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::columns::Vectors;
 use super::graph::{Graph, Nearness, Parameters};
 use super::table::{Resident, ResidentGraph, ResidentTable};
-use crate::durability::write_durably;
+use crate::durability::{create_directory, sync_directory, write_durably};
 use crate::names::to_directory;
 use crate::{Error, Metric, Result, Table};
 
@@ -78,14 +78,18 @@ impl Table {
         self.state.resident.write().await.remove_graph(index);
         let file = self.graph_file(index)?;
         match fs::remove_file(&file) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(Error::io(file, error)),
-            _ => Ok(()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            removed => removed.and_then(|()| sync_directory(&self.graph_folder())).map_err(|source| Error::io(file, source)),
         }
     }
 
+    fn graph_folder(&self) -> PathBuf {
+        self.state.directory.join(FOLDER)
+    }
+
     fn graph_file(&self, index: &str) -> Result<PathBuf> {
-        let folder = self.state.directory.join(FOLDER);
-        fs::create_dir_all(&folder).map_err(|source| Error::io(&folder, source))?;
+        let folder = self.graph_folder();
+        create_directory(&folder).map_err(|source| Error::io(&folder, source))?;
         Ok(folder.join(to_directory("index", index)?))
     }
 }

@@ -37,7 +37,8 @@ async fn a_table_survives_a_restart_with_its_definition() {
 async fn only_one_process_owns_a_directory() {
     let fixture = Fixture::new().await;
     let second = Catalog::open(fixture.path()).await;
-    let Err(Error::Locked { directory }) = second else { panic!("expected the lock, got {second:?}") };
+    let Err(Error::Locked { directory, process }) = second else { panic!("expected the lock, got {second:?}") };
+    assert_eq!(process, Some(std::process::id()));
     assert_eq!(directory, fixture.path().canonicalize().unwrap());
     fixture.restart().await;
 }

@@ -7,5 +7,6 @@ mod pushdown;
 mod resident;
 mod text_modes;
 mod text_search;
+mod torn;
 mod vector_search;
 mod write;

@@ -1,7 +1,8 @@
 //! Writing a stream of batches to a file, which appears under its name only when it is complete.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{BufWriter, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
@@ -42,12 +43,13 @@ pub async fn write(path: &Path, format: Format, mut rows: SendableRecordBatchStr
     writer.finish()?;
     file.as_file().sync_all().map_err(io_error)?;
     file.persist(path).map_err(|error| io_error(error.error))?;
+    File::open(folder_of(path)).and_then(|folder| folder.sync_all()).map_err(io_error)?;
     Ok(num_rows)
 }
 
 /// A new file beside `path`, locked until it is closed. Those that a killed process left of the same target, which nobody holds a lock on, are removed.
 fn unfinished(path: &Path) -> std::io::Result<NamedTempFile> {
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = folder_of(path);
     let prefix = format!(".{}.", path.file_name().unwrap_or_default().to_string_lossy());
     for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
@@ -58,9 +60,15 @@ fn unfinished(path: &Path) -> std::io::Result<NamedTempFile> {
             let _ = std::fs::remove_file(entry.path());
         }
     }
-    let file = tempfile::Builder::new().prefix(&prefix).suffix(UNFINISHED).tempfile_in(directory)?;
+    // Readable for whom other new files are, not only for this user.
+    let permissions = Permissions::from_mode(0o666);
+    let file = tempfile::Builder::new().prefix(&prefix).suffix(UNFINISHED).permissions(permissions).tempfile_in(directory)?;
     file.as_file().lock()?;
     Ok(file)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 enum Writer {

@@ -12,7 +12,8 @@ use rolloutdb_sql::{AlterAction, AlterTable, ColumnDefinition};
 use super::change::assignment::{columns_of, expression};
 use super::change::{column_of, quoted, select_from_target, selected};
 use super::table::{check_expression, column_field, with_expressions};
-use super::{done, table_name};
+use super::{backfill, done, table_name};
+use crate::engine::pinned_models;
 use crate::engine::planning::plan_rewrite;
 use crate::engine::progress::Progress;
 use crate::engine::session::{Response, Session};
@@ -34,7 +35,8 @@ pub async fn execute(session: &Session, alter: &AlterTable) -> Result<Response> 
                 catalog.rename_table(&schema, &name, &new_name.value).await?;
                 name.clone_from(&new_name.value);
             }
-            AlterAction::AddColumn { column, if_not_exists } => add_column(session, &table, column, *if_not_exists).await?,
+            // Boxed: with the futures of planning in it, it is more than the compiler lays out.
+            AlterAction::AddColumn { column, if_not_exists } => Box::pin(add_column(session, &table, column, *if_not_exists)).await?,
             other => redefine(session, &table, other).await?,
         }
     }
@@ -106,14 +108,32 @@ fn user_of(definition: &TableDefinition, column: &str) -> Result<Option<String>>
 
 /// Rows that are there take the column's default, number or generated value, or NULL.
 async fn add_column(session: &Session, table: &Table, column: &ColumnDefinition, if_not_exists: bool) -> Result<()> {
+    let name = &column.name.value;
+    if if_not_exists && table.definition().schema.field_with_name(name).is_ok() {
+        session.notices().notice(format!("column \"{name}\" already exists, skipping"));
+        return Ok(());
+    }
+    if let Some(generated) = &column.generated
+        && pinned_models::calls_model(session, generated)?
+    {
+        return Box::pin(backfill::add_column(session, table, column)).await;
+    }
     let rewrite = table.begin_rewrite().await?;
-    let definition = rewrite.table().definition().clone();
+    let (changed, stored) = with_column(session, rewrite.table().definition(), column).await?;
+    let text = changed.generated.get(name).or_else(|| changed.defaults.get(name)).cloned();
+    match text {
+        None => Ok(rewrite.add_column(&changed, None).await?),
+        Some(text) => fill_column(session, rewrite, &changed, &stored, &text).await,
+    }
+}
+
+/// The definition with a new last column, and that column.
+///
+/// # Errors
+/// Of a column that can not be added.
+pub async fn with_column(session: &Session, definition: &TableDefinition, column: &ColumnDefinition) -> Result<(TableDefinition, Field)> {
     let name = &column.name.value;
     if definition.schema.field_with_name(name).is_ok() {
-        if if_not_exists {
-            session.notices().notice(format!("column \"{name}\" already exists, skipping"));
-            return Ok(());
-        }
         return Err(rolloutdb_catalogs::Error::DuplicateColumn { name: name.clone() }.into());
     }
     if column.primary_key || column.unique || column.identity.is_some() {
@@ -127,12 +147,7 @@ async fn add_column(session: &Session, table: &Table, column: &ColumnDefinition,
     let mut changed = definition.clone();
     let fields: Vec<Field> = definition.schema.fields().iter().map(|field| field.as_ref().clone()).chain([stored.clone()]).collect();
     changed.schema = Arc::new(Schema::new(fields));
-    let changed = with_expressions(session, changed, column).await?;
-    let text = changed.generated.get(name).or_else(|| changed.defaults.get(name)).cloned();
-    match text {
-        None => Ok(rewrite.add_column(&changed, None).await?),
-        Some(text) => fill_column(session, rewrite, &changed, &stored, &text).await,
-    }
+    Ok((with_expressions(session, changed, column).await?, stored))
 }
 
 async fn fill_column(session: &Session, rewrite: Rewrite<'_>, definition: &TableDefinition, field: &Field, text: &str) -> Result<()> {

@@ -14,6 +14,7 @@ use super::insert::{complete_rows, refresh_indexes, target_columns};
 use super::{done, table_name};
 use crate::engine::files::{self, ColumnSource, CsvOptions, Format, OnError};
 use crate::engine::options;
+use crate::engine::pinned_models;
 use crate::engine::planning::{Planned, plan_query};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Response, Session};
@@ -28,6 +29,7 @@ pub async fn copy_from(session: &Session, copy: &CopyFrom) -> Result<Response> {
     let on_error = on_error(&copy.options, format)?;
     let (schema, name) = table_name(&copy.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
+    pinned_models::check(session, &table)?;
     let columns: Vec<String> = copy.columns.iter().map(|ident| ident.value.clone()).collect();
     let targets = target_columns(&table, &columns)?;
     // A missing value is the table's business (NOT NULL), not the file's.

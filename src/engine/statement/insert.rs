@@ -14,6 +14,7 @@ use super::change::returning::{self, KeptRows};
 use super::change::upsert::{self, DoUpdate};
 use super::{done, query, table_name};
 use crate::engine::function::identity_numbers;
+use crate::engine::pinned_models;
 use crate::engine::planning::{Planned, plan_query};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Description, Response, Session};
@@ -23,6 +24,7 @@ use crate::error::{Error, Result};
 pub async fn execute(session: &Session, insert: &Insert, parameters: &[ScalarValue]) -> Result<Response> {
     let (schema, name) = table_name(&insert.target.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
+    pinned_models::check(session, &table)?;
     match (&insert.on_conflict, do_update(insert)) {
         (None, _) => insert_all(session, insert, &table, parameters).await,
         (Some(_), Some(update)) => upsert::insert_or_update(session, insert, &table, &update, parameters).await,

@@ -33,6 +33,10 @@ pub async fn vacuum(session: &Session, vacuum: &Vacuum) -> Result<Response> {
 
 pub async fn optimize(session: &Session, optimize: &Optimize) -> Result<Response> {
     for table in tables(session, &optimize.tables).await? {
+        if table.is_backfilling() {
+            let (schema, name) = (table.schema_name(), table.name());
+            session.notices().notice(format!("{schema}.{name}: its files stay as they are while a column is filled"));
+        }
         let (before, after) = table.compact().await?;
         if before != after {
             session.notices().notice(format!("{}.{}: {before} files are {after} now", table.schema_name(), table.name()));

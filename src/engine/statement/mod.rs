@@ -2,6 +2,7 @@
 
 mod agent;
 mod alter;
+mod backfill;
 mod change;
 mod copy;
 mod explain;
@@ -35,6 +36,7 @@ use super::planning::plan_query;
 use super::session::{DEFAULT_SCHEMA, Description, Response, Session};
 use crate::error::{Error, Result};
 
+pub use change::assignment::expression;
 pub use change::quoted;
 
 /// Runs one statement.
@@ -193,6 +195,11 @@ fn table_name(name: &ObjectName) -> Result<(String, String)> {
         [catalog, schema, table] if catalog == super::session::CATALOG_NAME => Ok((schema.clone(), table.clone())),
         _ => Err(Error::NotSupported(format!("{name} names another database; there is one, {}", super::session::CATALOG_NAME))),
     }
+}
+
+/// A name of parts as statements take it.
+pub fn quoted_name(parts: &[&str]) -> String {
+    parts.iter().map(|part| format!("\"{}\"", part.replace('"', "\"\""))).collect::<Vec<_>>().join(".")
 }
 
 /// The value of an expression of constants and parameters-free functions.

@@ -11,6 +11,7 @@ use rolloutdb_catalogs::TableDefinition;
 use rolloutdb_sql::{ColumnDefinition, CreateTable, DescribeTable, DropTable, Identity, Statement};
 
 use super::{arrow, done, rows, table_name};
+use crate::engine::pinned_models;
 use crate::engine::planning::plan_query;
 use crate::engine::progress::Progress;
 use crate::engine::session::{CATALOG_NAME, Response, Session};
@@ -153,7 +154,8 @@ pub async fn with_expressions(session: &Session, definition: TableDefinition, co
                 .map(|field| format!("CAST(NULL AS {}) AS \"{}\"", sql_type_of(field), field.name()))
                 .collect();
             check_expression(session, &format!(" FROM (SELECT {}) AS t", columns.join(", ")), expression).await?;
-            Ok(definition.with_generated(&column.name.value, &expression.to_string())?)
+            let pinned = pinned_models::pin(session, expression)?;
+            Ok(definition.with_generated(&column.name.value, &pinned.to_string())?)
         }
     }
 }

@@ -8,6 +8,7 @@ use rolloutdb_sql::{Matching, Merge, MergeAction, MergeClause, is_default};
 use super::assignment::{NewValues, complete, expression, new_value, typed};
 use super::upsert::{and, equals, if_else, or};
 use super::{Change, ChangeOf, column_of, name_relation, open_target, quoted, selected, template, unsupported};
+use crate::engine::pinned_models;
 use crate::engine::planning::{Planned, REWRITE_TARGET, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
 use crate::engine::statement::insert::target_columns;
@@ -20,6 +21,7 @@ const CLAUSE: &str = "__clause";
 
 pub async fn execute(session: &Session, merge: &Merge, parameters: &[ScalarValue]) -> Result<Response> {
     let table = open_target(session, &merge.target).await?;
+    pinned_models::check(session, &table)?;
     let rewrite = table.begin_rewrite().await?;
     let planned = plan(session, merge, rewrite.table(), parameters).await?;
     change_of(merge).run(session, rewrite, planned, Change::Merge, parameters).await

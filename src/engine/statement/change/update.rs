@@ -6,12 +6,14 @@ use rolloutdb_sql::Update;
 
 use super::assignment::{NewValues, complete};
 use super::{Change, ChangeOf, open_target, select};
+use crate::engine::pinned_models;
 use crate::engine::planning::{Planned, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
 use crate::error::Result;
 
 pub async fn execute(session: &Session, update: &Update, parameters: &[ScalarValue]) -> Result<Response> {
     let table = open_target(session, &update.target).await?;
+    pinned_models::check(session, &table)?;
     let rewrite = table.begin_rewrite().await?;
     let (planned, keys_change) = plan(session, update, rewrite.table(), parameters).await?;
     change_of(update).run(session, rewrite, planned, Change::Update { keys_change }, parameters).await

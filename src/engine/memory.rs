@@ -1,0 +1,183 @@
+//! How much memory a database takes, and who gets which part of it.
+//!
+//! One limit covers what grows with the data: the buffers of queries, tables held in memory for search, caches of files. Weights of models and what
+//! their thread works on come on top: they do not grow with a table, and a query can do nothing about them.
+
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use datafusion::execution::disk_manager::{DiskManagerBuilder, DiskManagerMode};
+use datafusion::execution::memory_pool::{FairSpillPool, TrackConsumersPool};
+use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
+use datafusion::prelude::SessionConfig;
+use rolloutdb_catalogs::MemoryLimits;
+
+use crate::error::{Error, Result};
+
+/// Without a limit of its own a database takes this share of the memory that the process may have.
+const DEFAULT_SHARE: f64 = 0.7;
+/// Less would not hold the buffers of one sort on a few cores.
+const LIMIT_MIN: u64 = 64 << 20;
+/// Parts of the limit; what is left is for caches of file metadata.
+const QUERY_SHARE: f64 = 0.65;
+const RESIDENT_SHARE: f64 = 0.25;
+const INDEX_CACHE_SHARE: f64 = 0.08;
+/// Where the memory of the machine is not known: 4 GiB.
+const UNKNOWN_MACHINE: u64 = 4 << 30;
+/// A sort keeps this part of the memory of queries free, in each partition, for merging what it has spilled.
+const MERGE_SHARE: usize = 16;
+/// What a batch of rows should not exceed, as a part of the memory of queries: spilled rows are merged a batch of each file at a time.
+const BATCHES: usize = 64;
+/// Of a wide row; what a batch holds is guessed from it.
+const ROW_BYTES: usize = 1024;
+const BATCH_ROWS_MIN: usize = 256;
+/// In an error: the operators that hold most.
+const CONSUMERS_SHOWN: NonZeroUsize = NonZeroUsize::new(3).expect("3 is not 0");
+
+/// Memory in bytes, by part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct MemoryBudget {
+    pub limit: u64,
+    /// Queries together. Sorts and aggregations that need more go to the disk; what can not fails with 53200.
+    pub queries: usize,
+    pub catalog: MemoryLimits,
+}
+
+impl MemoryBudget {
+    /// `limit`: in bytes; `None`: 70 % of the machine's memory, or of what the process's control group may have.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for less than 64 MB.
+    pub fn new(limit: Option<u64>) -> Result<Self> {
+        let limit = limit.unwrap_or_else(|| (available_memory() as f64 * DEFAULT_SHARE) as u64);
+        if limit < LIMIT_MIN {
+            return Err(Error::InvalidParameter {
+                name: "memory limit".to_owned(),
+                found: format!("{limit} bytes"),
+                expected: "at least 64MB".to_owned(),
+            });
+        }
+        let part = |share: f64| (limit as f64 * share) as usize;
+        let (queries, resident_bytes, index_cache_bytes) = (part(QUERY_SHARE), part(RESIDENT_SHARE), part(INDEX_CACHE_SHARE));
+        let metadata_cache_bytes = limit as usize - queries - resident_bytes - index_cache_bytes;
+        Ok(Self { limit, queries, catalog: MemoryLimits { resident_bytes, index_cache_bytes, metadata_cache_bytes } })
+    }
+
+    /// What queries of all sessions run in. `spill_folder` is emptied: what is in it belonged to queries of a process that is gone.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn runtime_env(&self, spill_folder: &Path) -> Result<Arc<RuntimeEnv>> {
+        let failed = |source| Error::Io { path: spill_folder.to_owned(), source };
+        match std::fs::remove_dir_all(spill_folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
+            _ => std::fs::create_dir_all(spill_folder).map_err(failed)?,
+        }
+        let pool = TrackConsumersPool::new(FairSpillPool::new(self.queries), CONSUMERS_SHOWN);
+        let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Directories(vec![spill_folder.to_owned()]));
+        let builder = RuntimeEnvBuilder::new().with_memory_pool(Arc::new(pool)).with_disk_manager_builder(disk);
+        Ok(builder.build_arc()?)
+    }
+
+    /// Settings that must fit the memory: rows in a batch, and what every partition of a sort sets aside, whether it spills or not. Above half a
+    /// gigabyte they are what they always are.
+    pub fn fit(&self, mut config: SessionConfig) -> SessionConfig {
+        let partitions = config.target_partitions();
+        let execution = &mut config.options_mut().execution;
+        execution.batch_size = execution.batch_size.min((self.queries / (BATCHES * ROW_BYTES)).max(BATCH_ROWS_MIN));
+        execution.sort_spill_reservation_bytes =
+            execution.sort_spill_reservation_bytes.min(self.queries / (MERGE_SHARE * partitions.max(1)));
+        config
+    }
+}
+
+/// `4GB`, `512MB`, `65536kB`, or a number of bytes; units are powers of 1024, as in PostgreSQL.
+///
+/// # Errors
+/// A sentence that says what is expected.
+pub fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.trim().find(|sign: char| !sign.is_ascii_digit() && sign != '.').unwrap_or(text.trim().len());
+    let (number, unit) = text.trim().split_at(digits);
+    let factor = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1_u64,
+        "k" | "kb" | "kib" => 1 << 10,
+        "m" | "mb" | "mib" => 1 << 20,
+        "g" | "gb" | "gib" => 1 << 30,
+        "t" | "tb" | "tib" => 1 << 40,
+        _ => return Err(format!("\"{text}\" is not a size: expected a number with kB, MB, GB or TB, as 4GB")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("\"{text}\" is not a size: expected a number with kB, MB, GB or TB, as 4GB"))?;
+    Ok((number * factor as f64) as u64)
+}
+
+/// In bytes: the machine's memory, or less where a control group of this process allows less. Reads Linux's accounts.
+fn available_memory() -> u64 {
+    let machine = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| total_memory(&text)).unwrap_or(UNKNOWN_MACHINE);
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let limits = limit_files(&groups).into_iter().filter_map(|file| std::fs::read_to_string(file).ok()?.trim().parse::<u64>().ok());
+    limits.fold(machine, u64::min)
+}
+
+fn total_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find(|line| line.starts_with("MemTotal:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
+}
+
+/// The files that may limit the groups of `/proc/self/cgroup`, of versions 1 and 2, with those of the groups above.
+fn limit_files(groups: &str) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':');
+        let (Some(_), Some(controllers), Some(path)) = (parts.next(), parts.next(), parts.next()) else { continue };
+        let (root, name) = match controllers {
+            "" => (Path::new("/sys/fs/cgroup"), "memory.max"),
+            controllers if controllers.split(',').any(|controller| controller == "memory") => {
+                (Path::new("/sys/fs/cgroup/memory"), "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        for group in Path::new(path.trim_start_matches('/')).ancestors() {
+            files.push(root.join(group).join(name));
+        }
+    }
+    files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_postgres_reads_them() {
+        for (text, bytes) in
+            [("4GB", 4 << 30), ("512MB", 512 << 20), ("64 kB", 64 << 10), ("1.5GB", 3 << 29), ("1000", 1000), ("2tib", 2 << 40)]
+        {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "GB", "4 potatoes", "-1GB", "1.2.3GB"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_parts_are_the_limit() {
+        let budget = MemoryBudget::new(Some(1 << 30)).expect("a size");
+        let MemoryLimits { resident_bytes, index_cache_bytes, metadata_cache_bytes } = budget.catalog;
+        assert_eq!(budget.queries + resident_bytes + index_cache_bytes + metadata_cache_bytes, 1 << 30);
+        assert!(budget.queries > resident_bytes && metadata_cache_bytes > 0);
+        assert!(MemoryBudget::new(Some(1 << 20)).is_err());
+        assert!(MemoryBudget::new(None).expect("a machine has memory").limit > LIMIT_MIN);
+    }
+
+    #[test]
+    fn control_groups_are_found_in_both_versions() {
+        let files = limit_files("0::/user.slice/job\n");
+        assert_eq!(files[0], Path::new("/sys/fs/cgroup/user.slice/job/memory.max"));
+        assert_eq!(files[2], Path::new("/sys/fs/cgroup/memory.max"));
+        let files = limit_files("5:cpu,cpuacct:/a\n4:memory:/docker/x\n");
+        assert_eq!(files[0], Path::new("/sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes"));
+        assert_eq!(files.len(), 3);
+        assert_eq!(total_memory("MemFree: 1 kB\nMemTotal:   2048 kB\n"), Some(2048 * 1024));
+    }
+}

@@ -1,0 +1,131 @@
+//! A full disk: a clear error (53100), the table as it was, nothing left of the statement. On a small file system of its own, which takes root.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use futures::TryStreamExt;
+use rolloutdb::server::sqlstate::{message, sqlstate};
+use rolloutdb::{Database, DatabaseOptions, Result, Session};
+
+/// A file system in memory, gone when dropped.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    /// `None` where this process may not mount.
+    fn mount(megabytes: usize) -> Option<Self> {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let size = format!("size={megabytes}m");
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(directory.path()).output();
+        mounted.is_ok_and(|output| output.status.success()).then_some(Self(directory))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Leaves this much room.
+    fn fill(&self, kilobytes_left: u64) -> PathBuf {
+        let ballast = self.path().join("ballast");
+        let mut bytes: u64 = 0;
+        let df = Command::new("df").args(["--output=avail", "-k"]).arg(self.path()).output().expect("df runs");
+        let available = String::from_utf8_lossy(&df.stdout).lines().last().and_then(|line| line.trim().parse::<u64>().ok());
+        bytes += available.expect("df tells").saturating_sub(kilobytes_left) * 1024;
+        fs::write(&ballast, vec![1; bytes as usize]).expect("it fits");
+        ballast
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).output();
+    }
+}
+
+/// Every file below a folder with its size, but for what Lance notes of a commit that did not come about.
+fn files(directory: &Path) -> Vec<(PathBuf, u64)> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match entry.metadata() {
+            Ok(metadata) if metadata.is_dir() => found.extend(files(&path)),
+            Ok(metadata) if path.extension().is_none_or(|extension| extension != "txn") => found.push((path, metadata.len())),
+            _ => {}
+        }
+    }
+    found.sort();
+    found
+}
+
+async fn run(session: &Session, sql: &str) -> Result<()> {
+    session.sql(sql).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(Into::into)
+}
+
+async fn count(session: &Session, sql: &str) -> Result<i64> {
+    let batches: Vec<_> = session.sql(sql).await?.try_collect().await?;
+    Ok(batches[0].column(0).as_primitive::<Int64Type>().value(0))
+}
+
+/// Rows that take some 40 bytes each however they are packed.
+fn rows(count: usize) -> String {
+    format!("SELECT value AS id, md5(CAST(value AS text)) AS text FROM generate_series(1000, {})", 1000 + count)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_stops_the_statement_and_harms_nothing() -> Result<()> {
+    let Some(disk) = SmallDisk::mount(48) else {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: this process may not mount a small file system\n");
+        return Ok(());
+    };
+    let elsewhere = tempfile::tempdir().expect("a temporary directory");
+    let data = disk.path().join("data");
+    let source = elsewhere.path().join("big.csv");
+    let options = DatabaseOptions { memory_limit: Some(64 << 20) };
+    let database = Database::open_with(&data, options).await?;
+    let session = database.session();
+    run(&session, "CREATE TABLE t (id bigint PRIMARY KEY, text text)").await?;
+    run(&session, &format!("INSERT INTO t {}", rows(50_000))).await?;
+    run(&session, "CREATE INDEX t_text ON t USING bm25 (text)").await?;
+    run(&session, &format!("COPY ({}) TO '{}'", rows(200_000), source.display())).await?;
+    run(&session, "CREATE TABLE loaded (id bigint, text text)").await?;
+    let ballast = disk.fill(600);
+
+    let target = disk.path().join("out.csv");
+    let statements = [
+        "INSERT INTO t SELECT id + 10000000, text FROM t UNION ALL SELECT id + 20000000, text FROM t".to_owned(),
+        format!("COPY loaded FROM '{}'", source.display()),
+        format!("COPY (SELECT * FROM t a CROSS JOIN generate_series(1, 10) b) TO '{}'", target.display()),
+        "CREATE TABLE u AS SELECT * FROM t".to_owned(),
+        "UPDATE t SET text = reverse(text)".to_owned(),
+        "CREATE INDEX t_words ON t USING bm25 (text)".to_owned(),
+        "REINDEX TABLE t".to_owned(),
+        "ALTER TABLE t ADD COLUMN more text GENERATED ALWAYS AS (md5(text)) STORED".to_owned(),
+        "SELECT a.id, a.text || b.text FROM t a JOIN generate_series(1, 8) g ON true JOIN t b ON a.id = b.id ORDER BY 2".to_owned(),
+    ];
+    for statement in &statements {
+        let before = files(disk.path());
+        let error = run(&session, statement).await.expect_err(statement);
+        assert_eq!(sqlstate(&error), "53100", "{statement}: {error:?}");
+        assert!(message(&error).contains("no space left"), "{statement}: {}", message(&error));
+        assert_eq!(count(&session, "SELECT count(*) FROM t").await?, 50_001, "{statement}");
+        assert_eq!(count(&session, "SELECT count(*) FROM t WHERE text = md5(CAST(id AS text))").await?, 50_001, "{statement}");
+        let left: Vec<_> = files(disk.path()).into_iter().filter(|file| !before.contains(file)).collect();
+        let small = left.iter().map(|(_, bytes)| bytes).sum::<u64>() < 64 << 10;
+        assert!(small && !target.exists(), "{statement} left {left:?}");
+    }
+    assert!(run(&session, "SELECT * FROM u").await.is_err(), "a half-made table is no table");
+    assert_eq!(count(&session, "SELECT count(*) FROM loaded").await?, 0);
+
+    fs::remove_file(ballast).expect("the ballast goes");
+    run(&session, "INSERT INTO t VALUES (1, 'one')").await?;
+    run(&session, "UPDATE t SET text = reverse(text) WHERE id = 1").await?;
+    run(&session, "CREATE INDEX t_id ON t USING btree (id)").await?;
+    drop((session, database));
+    let database = Database::open_with(&data, options).await?;
+    let session = database.session();
+    assert_eq!(count(&session, "SELECT count(*) FROM t").await?, 50_002);
+    assert_eq!(count(&session, "SELECT count(*) FROM t WHERE id = 1 AND text = 'eno'").await?, 1);
+    Ok(())
+}
