@@ -81,7 +81,7 @@ pub fn check(session: &Session, table: &Table) -> Result<()> {
 /// The statements that compute a column by the newest version of its models.
 fn anew(table: &Table, column: &str, text: &str) -> String {
     let names = super::statement::quoted_name(&[table.schema_name(), table.name()]);
-    let column_type = table.definition().schema.field_with_name(column).map(|field| super::typing::sql_type_of(field));
+    let column_type = table.definition().schema.field_with_name(column).map(super::typing::sql_type_of);
     let column = super::statement::quoted_name(&[column]);
     let unpinned = expression(text).and_then(|mut expression| unpin(&mut expression).map(|()| expression.to_string()));
     format!(

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::Int32Type;
-use datafusion::logical_expr::{Expr, col, lit};
+use arrow::datatypes::{DataType, Int32Type};
+use datafusion::logical_expr::{Expr, cast, col, lit};
 
 use super::fixture::{Fixture, Random, append, texts, texts_definition};
 use super::index::index;
@@ -187,7 +187,7 @@ async fn every_query_finds_what_it_says_with_late_and_removed_rows_and_filters()
             queries.into_iter().partition(|query| matches!(query, TextQuery::Fuzzy { .. }));
         // What Lance evaluates, and what is evaluated for it.
         let pushed = col("id").gt_eq(lit("d0200"));
-        let ours = datafusion::functions::expr_fn::right(col("id"), lit(1_i64)).eq(lit("7"));
+        let ours = cast(datafusion::functions::expr_fn::right(col("id"), lit(1_i64)), DataType::Utf8).eq(lit("7"));
         let table = table.latest().await.unwrap();
         for is_hot in [false, true] {
             let what = if is_hot { format!("{step}, in memory") } else { step.to_owned() };
@@ -212,7 +212,8 @@ async fn nearer_words_go_before_and_an_old_version_has_its_own() {
     let latest = table.latest().await.unwrap();
     let query = [fuzzy("SPIELBERG", Operator::Or)];
     let found = async |table: &Table| ids(&table.text_search("contents", &query, 10, None).await.unwrap(), 1).remove(0);
-    assert_eq!(found(&latest).await, ["a", "e", "b"]);
+    // "again" is a stop word, so that the last row has one word.
+    assert_eq!(found(&latest).await, ["e", "a", "b"]);
     assert_eq!(found(&old).await, ["a", "b"], "the memory holds a later version");
     let none = [fuzzy("the", Operator::And), fuzzy("", Operator::Or)];
     assert_eq!(latest.text_search("contents", &none, 10, None).await.unwrap().num_rows(), 0);

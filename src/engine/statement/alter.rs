@@ -160,6 +160,8 @@ async fn fill_column(session: &Session, rewrite: Rewrite<'_>, definition: &Table
     let column = |position| Expr::Column(Column::from(schema.qualified_field(position)));
     let value = assign(&planned.state, column(1), &schema, field)?.alias(field.name());
     planned.plan = LogicalPlanBuilder::new(planned.plan).project(vec![column(0).alias(ROW_ADDRESS), value])?.build()?;
+    // Lance takes the values by the order of the rows, which several threads would lose.
+    planned.state.config_mut().options_mut().execution.target_partitions = 1;
     let num_rows = table.row_count().await?;
     let progress =
         Progress::new(session.notices(), format!("ALTER TABLE {}: column {}", table.name(), field.name()), "rows", Some(num_rows));
