@@ -1,5 +1,11 @@
 //! Indexes: what CREATE INDEX asks for, how Lance builds it, and what exists.
 
+mod build;
+mod progress;
+mod vector;
+
+pub use progress::BuildProgress;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -8,26 +14,18 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field};
 use lance::Dataset;
 use lance::index::DatasetIndexExt;
-use lance::index::vector::VectorIndexParams;
-use lance_index::optimize::OptimizeOptions;
 use lance_index::scalar::{InvertedIndexParams, ScalarIndexParams};
-use lance_index::vector::hnsw::builder::HnswBuildParams;
-use lance_index::vector::ivf::IvfBuildParams;
-use lance_index::vector::sq::builder::SQBuildParams;
 use lance_index::{IndexParams, IndexType};
 use lance_linalg::distance::DistanceType;
 use serde_json::{Value, json};
 
 use crate::names::nearest;
-use crate::resident::GraphIndex;
+use crate::resident::{GraphIndex, GraphPlace};
 use crate::state::TableState;
 use crate::{Error, Result, Table};
 
 /// Dataset configuration: `rollout.index.<name>` describes an index as it was asked for.
 const INDEX_CONFIG: &str = "rollout.index.";
-/// An HNSW graph per this many rows; below it one graph, whose search needs no choice of partitions.
-const HNSW_PARTITION_ROWS: u64 = 500_000;
-const INDEX_PARTITIONS_MAX: u64 = 65_536;
 /// How a bm25 index cuts texts into words.
 const TOKENIZERS: [&str; 5] = ["simple", "whitespace", "raw", "ngram", "icu"];
 
@@ -39,6 +37,13 @@ pub enum IndexKind {
     Hnsw,
     /// Approximate neighbours by partitions of whole vectors (Lance IVF_FLAT). Option `lists`.
     IvfFlat,
+    /// Partitions of product-quantized vectors (Lance IVF_PQ; Jégou et al. 2011). Options `lists`, `num_sub_vectors`, `num_bits`.
+    IvfPq,
+    /// Partitions of vectors with a byte per number (Lance IVF_SQ). Option `lists`.
+    IvfSq,
+    /// Partitions of vectors with a few bits per number after a rotation (Lance IVF_RQ: RaBitQ, Gao & Long 2024, arXiv:2405.12497). Options
+    /// `lists`, `num_bits`.
+    IvfRq,
     /// Full text by BM25 (Lance inverted index). Options `tokenizer`, `min_ngram_length`, `max_ngram_length`, `language`, `stem`, `remove_stop_words`,
     /// `lower_case`, `ascii_folding`, `max_token_length`, `with_position`.
     Bm25,
@@ -46,6 +51,8 @@ pub enum IndexKind {
     BTree,
     /// Few distinct values of a scalar column.
     Bitmap,
+    /// The elements of arrays: rows whose array has a value, any of some, or all of them.
+    LabelList,
 }
 
 /// The measure of nearness that a vector index is built for, in pgvector's operators.
@@ -79,13 +86,22 @@ pub struct IndexInfo {
     pub column: String,
     pub kind: IndexKind,
     pub metric: Option<Metric>,
+    /// As they were given.
+    pub options: BTreeMap<String, String>,
     pub rows_indexed: u64,
     /// Rows written since; searches read them without the index.
     pub rows_unindexed: u64,
+    /// On disk.
+    pub bytes: u64,
+    /// Of an hnsw index; [`None`] where there is no graph for these rows, and searches go to the disk.
+    pub graph: Option<GraphPlace>,
 }
 
 impl IndexKind {
-    pub const ALL: [Self; 5] = [Self::Hnsw, Self::IvfFlat, Self::Bm25, Self::BTree, Self::Bitmap];
+    pub const ALL: [Self; 9] =
+        [Self::Hnsw, Self::IvfFlat, Self::IvfPq, Self::IvfSq, Self::IvfRq, Self::Bm25, Self::BTree, Self::Bitmap, Self::LabelList];
+    /// Those over vectors.
+    pub const VECTOR: [Self; 5] = [Self::Hnsw, Self::IvfFlat, Self::IvfPq, Self::IvfSq, Self::IvfRq];
 
     /// The name after USING.
     #[must_use]
@@ -93,9 +109,13 @@ impl IndexKind {
         match self {
             Self::Hnsw => "hnsw",
             Self::IvfFlat => "ivfflat",
+            Self::IvfPq => "ivf_pq",
+            Self::IvfSq => "ivf_sq",
+            Self::IvfRq => "ivf_rq",
             Self::Bm25 => "bm25",
             Self::BTree => "btree",
             Self::Bitmap => "bitmap",
+            Self::LabelList => "label_list",
         }
     }
 
@@ -108,13 +128,15 @@ impl IndexKind {
     /// Whether it indexes vectors.
     #[must_use]
     pub fn is_vector(self) -> bool {
-        matches!(self, Self::Hnsw | Self::IvfFlat)
+        Self::VECTOR.contains(&self)
     }
 
     fn options(self) -> &'static [&'static str] {
         match self {
             Self::Hnsw => &["m", "ef_construction"],
-            Self::IvfFlat => &["lists"],
+            Self::IvfFlat | Self::IvfSq => &["lists"],
+            Self::IvfPq => &["lists", "num_sub_vectors", "num_bits"],
+            Self::IvfRq => &["lists", "num_bits"],
             Self::Bm25 => &[
                 "tokenizer",
                 "min_ngram_length",
@@ -127,7 +149,7 @@ impl IndexKind {
                 "language",
                 "max_token_length",
             ],
-            Self::BTree | Self::Bitmap => &[],
+            Self::BTree | Self::Bitmap | Self::LabelList => &[],
         }
     }
 
@@ -135,9 +157,13 @@ impl IndexKind {
         match self {
             Self::Hnsw => IndexType::IvfHnswSq,
             Self::IvfFlat => IndexType::IvfFlat,
+            Self::IvfPq => IndexType::IvfPq,
+            Self::IvfSq => IndexType::IvfSq,
+            Self::IvfRq => IndexType::IvfRq,
             Self::Bm25 => IndexType::Inverted,
             Self::BTree => IndexType::BTree,
             Self::Bitmap => IndexType::Bitmap,
+            Self::LabelList => IndexType::LabelList,
         }
     }
 }
@@ -169,94 +195,6 @@ impl Metric {
 }
 
 impl Table {
-    /// Builds an index over the newest version of the table. Returns false when the index exists and `if_not_exists`.
-    ///
-    /// # Errors
-    /// [`Error::DuplicateIndex`], [`Error::UnknownColumn`], [`Error::WrongType`] when the kind does not fit the column,
-    /// [`Error::InvalidOption`], [`Error::Storage`].
-    pub async fn create_index(&self, index: &IndexDefinition, if_not_exists: bool) -> Result<bool> {
-        self.check_index_column(index)?;
-        let _ddl = self.schema_state.index_ddl.lock().await;
-        if let Some(table) = self.table_of_index(&index.name).await? {
-            let duplicate = Error::DuplicateIndex { name: index.name.clone(), table };
-            return if if_not_exists { Ok(false) } else { Err(duplicate) };
-        }
-        let _writer = self.state.writer.lock().await;
-        let snapshot = self.state.snapshot(&self.schema_state.storage).await?;
-        let failed = |source| Error::storage(self.name(), source);
-        let num_rows = snapshot.count_rows(None).await.map_err(failed)? as u64;
-        let params = lance_params(index, num_rows)?;
-        let mut dataset = snapshot.as_ref().clone();
-        // The description first: a crash in between leaves one without an index, which nothing shows.
-        let description = [(format!("{INDEX_CONFIG}{}", index.name), Some(describe(index, &snapshot)))];
-        dataset.update_config(description).await.map_err(failed)?;
-        let columns = [index.column.as_str()];
-        let builder = dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref()).name(index.name.clone());
-        self.cleaned_up(async { builder.await.map_err(failed) }).await?;
-        self.state.publish(Arc::new(dataset)).await;
-        if index.kind == IndexKind::Hnsw {
-            self.latest().await?.build_graph(&graph_of(index)?).await?;
-        }
-        Ok(true)
-    }
-
-    /// Removes an index.
-    ///
-    /// # Errors
-    /// [`Error::UnknownIndex`] with the table's indexes nearest to `name`.
-    pub async fn drop_index(&self, name: &str) -> Result<()> {
-        let _writer = self.state.writer.lock().await;
-        let mut dataset = self.state.snapshot(&self.schema_state.storage).await?.as_ref().clone();
-        let known = names(self.name(), &dataset).await?;
-        if !known.iter().any(|known| known == name) {
-            return Err(Error::UnknownIndex { name: name.to_owned(), known: nearest(name, known) });
-        }
-        let failed = |source| Error::storage(self.name(), source);
-        dataset.drop_index(name).await.map_err(failed)?;
-        dataset.update_config([(format!("{INDEX_CONFIG}{name}"), None::<String>)]).await.map_err(failed)?;
-        self.state.publish(Arc::new(dataset)).await;
-        self.drop_graph(name).await?;
-        Ok(())
-    }
-
-    /// Builds an index anew over the newest version, as it was asked for.
-    ///
-    /// # Errors
-    /// [`Error::UnknownIndex`], [`Error::Storage`].
-    pub async fn rebuild_index(&self, name: &str) -> Result<()> {
-        let _writer = self.state.writer.lock().await;
-        let table = self.latest().await?;
-        let failed = |source| Error::storage(self.name(), source);
-        let known = table.index_names().await?;
-        let Some(index) = table.asked_for(name).filter(|_| known.iter().any(|known| known == name)) else {
-            return Err(Error::UnknownIndex { name: name.to_owned(), known: nearest(name, known) });
-        };
-        let num_rows = table.dataset.count_rows(None).await.map_err(failed)? as u64;
-        let params = lance_params(&index, num_rows)?;
-        let mut dataset = table.dataset.as_ref().clone();
-        let columns = [index.column.as_str()];
-        let builder = dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref()).name(name.to_owned()).replace(true);
-        self.cleaned_up(async { builder.await.map_err(failed) }).await?;
-        self.state.publish(Arc::new(dataset)).await;
-        if index.kind == IndexKind::Hnsw {
-            self.latest().await?.build_graph(&graph_of(&index)?).await?;
-        }
-        Ok(())
-    }
-
-    /// Brings the rows written since into all indexes of the table.
-    ///
-    /// # Errors
-    /// [`Error::Conflict`], [`Error::Storage`].
-    pub async fn optimize_indexes(&self) -> Result<()> {
-        let _writer = self.state.writer.lock().await;
-        let mut dataset = self.state.snapshot(&self.schema_state.storage).await?.as_ref().clone();
-        let failed = |source| Error::storage(self.name(), source);
-        self.cleaned_up(async { dataset.optimize_indices(&OptimizeOptions::default()).await.map_err(failed) }).await?;
-        self.state.publish(Arc::new(dataset)).await;
-        Ok(())
-    }
-
     /// The indexes of this version of the table, by name.
     ///
     /// # Errors
@@ -265,7 +203,7 @@ impl Table {
         let failed = |source| Error::storage(self.name(), source);
         let mut indexes = Vec::new();
         for name in self.index_names().await? {
-            let Some((column, kind, metric)) = self.description(&name) else { continue };
+            let Some(IndexDefinition { column, kind, metric, options, .. }) = self.asked_for(&name) else { continue };
             let statistics = self.dataset.index_statistics(&name).await.map_err(failed)?;
             let statistics: Value = serde_json::from_str(&statistics).map_err(|error| Error::Damaged {
                 table: self.name().to_owned(),
@@ -273,9 +211,18 @@ impl Table {
             })?;
             let count = |key: &str| statistics.get(key).and_then(Value::as_u64).unwrap_or(0);
             let (rows_indexed, rows_unindexed) = (count("num_indexed_rows"), count("num_unindexed_rows"));
-            indexes.push(IndexInfo { name, column, kind, metric, rows_indexed, rows_unindexed });
+            let bytes = self.index_bytes(&name).await?;
+            let graph = if kind == IndexKind::Hnsw { self.graph_place(&name).await? } else { None };
+            indexes.push(IndexInfo { name, column, kind, metric, options, rows_indexed, rows_unindexed, bytes, graph });
         }
         Ok(indexes)
+    }
+
+    /// Of the index's files and its graph's.
+    async fn index_bytes(&self, name: &str) -> Result<u64> {
+        let parts = self.dataset.load_indices_by_name(name).await.map_err(|source| Error::storage(self.name(), source))?;
+        let files = parts.iter().filter_map(|part| part.files.as_ref()).flatten();
+        Ok(files.map(|file| file.size_bytes).sum::<u64>() + self.graph_file_bytes(name)?)
     }
 
     /// Names of the indexes of this version, sorted.
@@ -298,15 +245,29 @@ impl Table {
         Ok(self.index_names().await?.into_iter().find(is_it))
     }
 
+    /// The access method of an index of this version.
+    pub(crate) fn index_kind(&self, name: &str) -> Option<IndexKind> {
+        self.asked_for(name).map(|index| index.kind)
+    }
+
     /// The hnsw index on a column for a metric.
     pub(crate) async fn graph_index(&self, column: &str, metric: Metric) -> Result<Option<GraphIndex>> {
-        for name in self.index_names().await? {
-            let Some(index) = self.asked_for(&name) else { continue };
-            if index.kind == IndexKind::Hnsw && index.column == column && index.metric == Some(metric) {
-                return graph_of(&index).map(Some);
-            }
-        }
-        Ok(None)
+        Ok(self.graph_indexes().await?.into_iter().find(|index| index.column == column && index.metric == metric))
+    }
+
+    /// The indexes over vectors as they were asked for, by name: without a look at the indexes themselves, so that planning stays cheap.
+    ///
+    /// # Errors
+    /// [`Error::Storage`].
+    pub async fn vector_indexes(&self) -> Result<Vec<IndexDefinition>> {
+        let indexes = self.index_names().await?.into_iter().filter_map(|name| self.asked_for(&name));
+        Ok(indexes.filter(|index| index.kind.is_vector()).collect())
+    }
+
+    /// The hnsw indexes.
+    pub(crate) async fn graph_indexes(&self) -> Result<Vec<GraphIndex>> {
+        let indexes = self.vector_indexes().await?.into_iter();
+        indexes.filter(|index| index.kind == IndexKind::Hnsw).map(|index| graph_of(&index)).collect()
     }
 
     /// The bm25 index on a column.
@@ -354,12 +315,18 @@ impl Table {
         Ok(None)
     }
 
+    fn column_type(&self, column: &str) -> Result<&DataType> {
+        Ok(self.definition().schema.field(self.column(column)?).data_type())
+    }
+
     fn check_index_column(&self, index: &IndexDefinition) -> Result<()> {
-        let data_type = self.definition().schema.field(self.column(&index.column)?).data_type();
+        let data_type = self.column_type(&index.column)?;
         let (fits, expected) = match index.kind {
-            IndexKind::Hnsw | IndexKind::IvfFlat => (is_vector(data_type), "vector"),
+            IndexKind::IvfRq => (vector_width(data_type).is_some_and(|width| width % 8 == 0), "a vector whose width is a multiple of 8"),
+            kind if kind.is_vector() => (is_vector(data_type), "vector"),
             IndexKind::Bm25 => (data_type == &DataType::Utf8, "text"),
-            IndexKind::BTree | IndexKind::Bitmap => (!data_type.is_nested(), "a scalar type"),
+            IndexKind::LabelList => (is_label_list(data_type), "an array of texts, numbers, booleans or dates"),
+            _ => (!data_type.is_nested(), "a scalar type"),
         };
         if fits {
             return Ok(());
@@ -392,7 +359,16 @@ fn graph_of(index: &IndexDefinition) -> Result<GraphIndex> {
 
 /// Whether a column holds vectors: fixed-size lists of floats in single or half precision.
 pub(crate) fn is_vector(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::FixedSizeList(item, _) if matches!(item.data_type(), DataType::Float32 | DataType::Float16))
+    vector_width(data_type).is_some()
+}
+
+fn vector_width(data_type: &DataType) -> Option<usize> {
+    match data_type {
+        DataType::FixedSizeList(item, width) if matches!(item.data_type(), DataType::Float32 | DataType::Float16) => {
+            usize::try_from(*width).ok()
+        }
+        _ => None,
+    }
 }
 
 /// Vectors in single precision, in which all distances are computed.
@@ -403,6 +379,11 @@ pub(crate) fn in_single_precision(vectors: &FixedSizeListArray) -> Result<FixedS
     let item = Arc::new(Field::new_list_field(DataType::Float32, true));
     let values = cast(vectors.values(), &DataType::Float32)?;
     Ok(FixedSizeListArray::try_new(item, vectors.value_length(), values, vectors.nulls().cloned())?)
+}
+
+/// Whether a column holds arrays whose elements can be looked up.
+pub(crate) fn is_label_list(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::List(item) if !item.data_type().is_nested())
 }
 
 /// Distinct names of the indexes of a dataset, without those that Lance keeps for itself.
@@ -427,35 +408,16 @@ fn describe(index: &IndexDefinition, dataset: &Dataset) -> String {
     .to_string()
 }
 
-fn lance_params(index: &IndexDefinition, num_rows: u64) -> Result<Box<dyn IndexParams>> {
+/// `data_type`: of the indexed column.
+fn lance_params(index: &IndexDefinition, data_type: &DataType, num_rows: u64) -> Result<Box<dyn IndexParams>> {
     check_options(index)?;
-    let metric = index.metric.unwrap_or(Metric::Cosine).lance_type();
     Ok(match index.kind {
-        IndexKind::Hnsw => {
-            let defaults = HnswBuildParams::default();
-            let graph = HnswBuildParams {
-                m: number(index, "m", 2, 256)?.unwrap_or(defaults.m),
-                ef_construction: number(index, "ef_construction", 4, 10_000)?.unwrap_or(defaults.ef_construction),
-                ..defaults
-            };
-            let partitions = partitions(num_rows / HNSW_PARTITION_ROWS);
-            let (ivf, sq) = (IvfBuildParams::new(partitions), SQBuildParams::default());
-            Box::new(VectorIndexParams::with_ivf_hnsw_sq_params(metric, ivf, graph, sq))
-        }
-        IndexKind::IvfFlat => {
-            let lists = number(index, "lists", 1, INDEX_PARTITIONS_MAX as usize)?;
-            // The square root of the rows balances choosing a partition and reading it.
-            let lists = lists.unwrap_or_else(|| partitions(num_rows.isqrt())).min(partitions(num_rows));
-            Box::new(VectorIndexParams::ivf_flat(lists, metric))
-        }
         IndexKind::Bm25 => Box::new(text_params(index)?),
         IndexKind::BTree => Box::new(ScalarIndexParams::new("btree".to_owned())),
         IndexKind::Bitmap => Box::new(ScalarIndexParams::new("bitmap".to_owned())),
+        IndexKind::LabelList => Box::new(ScalarIndexParams::new("labellist".to_owned())),
+        _ => Box::new(vector::params(index, vector_width(data_type).unwrap_or(0), num_rows)?),
     })
-}
-
-fn partitions(wanted: u64) -> usize {
-    usize::try_from(wanted.clamp(1, INDEX_PARTITIONS_MAX)).unwrap_or(1)
 }
 
 /// Words by white space and punctuation, English, lower case, accents folded, stemmed, without stop words, unless the options say otherwise. Parts of

@@ -11,6 +11,7 @@ use lance_index::optimize::OptimizeOptions;
 
 use crate::constraint::StoredKeys;
 use crate::manifests::Which;
+use crate::resident::CompactedRows;
 use crate::{Error, Result, Table};
 
 /// Rows of a data file that OPTIMIZE aims at.
@@ -107,8 +108,8 @@ impl Table {
         Ok(Removed { bytes: removed.bytes_removed, versions: removed.old_versions, files })
     }
 
-    /// Writes small files as large ones without the deleted rows, and brings all rows into the indexes. Returns the files before and after. While a
-    /// column is filled, files stay as they are: see [`Self::is_backfilling`].
+    /// Writes small files as large ones without the deleted rows, and brings all rows into the indexes and their graphs. Returns the files before and
+    /// after. While a column is filled, files stay as they are: see [`Self::is_backfilling`].
     ///
     /// # Errors
     /// [`Error::Conflict`], [`Error::Storage`].
@@ -119,7 +120,9 @@ impl Table {
             return Ok((files, files));
         };
         let mut keys = self.state.writer.lock().await;
-        let mut dataset = self.state.snapshot(&self.schema_state.storage).await?.as_ref().clone();
+        let table = self.latest().await?;
+        let graphs = table.held_graphs().await?;
+        let mut dataset = table.dataset.as_ref().clone();
         let failed = |source| Error::storage(self.name(), source);
         let before = dataset.count_fragments();
         let options = CompactionOptions {
@@ -131,11 +134,14 @@ impl Table {
         *keys = StoredKeys::default();
         let work = async {
             compact_files(&mut dataset, options, None).await.map_err(failed)?;
-            dataset.optimize_indices(&OptimizeOptions::default()).await.map_err(failed)
+            let moved = CompactedRows::read(self.name(), &table.dataset, &dataset).await?;
+            dataset.optimize_indices(&OptimizeOptions::default()).await.map_err(failed)?;
+            Ok::<_, Error>(moved)
         };
-        self.cleaned_up(work).await?;
+        let moved = self.cleaned_up(work).await?;
         let after = dataset.count_fragments();
         self.state.publish(Arc::new(dataset)).await;
+        self.latest().await?.move_graphs(graphs, &moved).await?;
         Ok((before, after))
     }
 

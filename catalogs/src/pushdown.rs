@@ -1,12 +1,15 @@
-//! Which filters go down to Lance: plain comparisons of a column with constants, and their AND, OR and NOT.
+//! Which filters go down to Lance: plain comparisons of a column with constants, what an array has, and their AND, OR and NOT.
 //!
 //! Everything else stays with DataFusion: Lance evaluates a filter itself, without our functions, without async calls
 //! and without subqueries, and may answer it from an index.
 
+use arrow::array::Array;
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Column, ScalarValue};
-use datafusion::logical_expr::expr::{Between, BinaryExpr, InList, Like, Placeholder};
+use datafusion::logical_expr::expr::{Between, BinaryExpr, InList, Like, Placeholder, ScalarFunction};
 use datafusion::logical_expr::{Expr, Operator};
+
+use crate::index::is_label_list;
 
 /// Whether Lance answers `filter` over a table of `schema` exactly.
 pub(crate) fn can_push_down(filter: &Expr, schema: &SchemaRef) -> bool {
@@ -22,6 +25,26 @@ pub(crate) fn can_push_down(filter: &Expr, schema: &SchemaRef) -> bool {
         Expr::Between(Between { expr, low, high, .. }) => compares(expr, [low.as_ref(), high.as_ref()], schema),
         Expr::InList(InList { expr, list, .. }) => compares(expr, list, schema),
         Expr::Like(Like { expr, pattern, escape_char: None, case_insensitive: false, .. }) => compares(expr, [pattern.as_ref()], schema),
+        Expr::ScalarFunction(function) => looks_up_labels(function, schema),
+        _ => false,
+    }
+}
+
+/// `array_has`, `array_has_any` and `array_has_all` of a column and constants that are not NULL, which an index takes for a value to find.
+fn looks_up_labels(function: &ScalarFunction, schema: &SchemaRef) -> bool {
+    let [column, Expr::Literal(sought, _)] = function.args.as_slice() else { return false };
+    let Some(DataType::List(item)) = column_type(column, schema).filter(|data_type| is_label_list(data_type)) else { return false };
+    match function.name() {
+        "array_has" => &sought.data_type() == item.data_type() && is_plain(item.data_type()) && means_the_same(sought),
+        "array_has_any" | "array_has_all" => match sought {
+            ScalarValue::List(list) => {
+                let values = list.values();
+                let are_values = list.len() == 1 && list.null_count() == 0 && !values.is_empty() && values.null_count() == 0;
+                // Of floats one would have to look at each: -0.0 again.
+                are_values && values.data_type() == item.data_type() && is_plain(item.data_type()) && !item.data_type().is_floating()
+            }
+            _ => false,
+        },
         _ => false,
     }
 }

@@ -119,6 +119,8 @@ pub(crate) struct TableState {
     /// Its rows in memory, when it is searched often.
     pub(crate) resident: Arc<tokio::sync::RwLock<ResidentTable>>,
     pub(crate) heat: Heat,
+    /// Held while files of graphs are written or removed.
+    pub(crate) graph_files: Mutex<()>,
     /// Of the columns that the table numbers; read when first needed.
     pub(crate) counters: std::sync::Mutex<Option<Counters>>,
     /// Held while a column is filled, which lets other writers through.
@@ -142,6 +144,7 @@ impl TableState {
             dropped: AtomicBool::new(false),
             resident: Arc::default(),
             heat: Heat::default(),
+            graph_files: Mutex::default(),
             counters: std::sync::Mutex::default(),
             backfill: Arc::default(),
             running_backfill: std::sync::Mutex::default(),

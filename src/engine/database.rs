@@ -9,6 +9,7 @@ use rolloutdb_catalogs::Catalog;
 use tokio_util::task::TaskTracker;
 
 use super::apply::planner::TableFunction;
+use super::index_builds::IndexBuilds;
 use super::memory::MemoryBudget;
 use super::session::Session;
 use super::{AgentRegistry, function, system};
@@ -42,6 +43,7 @@ pub(super) struct Shared {
     pub memory: MemoryBudget,
     /// Tables that a GENERATE ROLLOUTS writes to now.
     pub rollout_targets: Mutex<HashSet<String>>,
+    pub index_builds: Arc<IndexBuilds>,
     /// Commits that go on after their statement was cancelled.
     pub tasks: TaskTracker,
 }
@@ -70,7 +72,8 @@ impl Database {
         let models = Runtime::new(Arc::clone(&registry));
         let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents));
         let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
-        let shared = Shared { catalog, registry, models, agents, functions, runtime_env, memory, rollout_targets, tasks };
+        let index_builds = Arc::default();
+        let shared = Shared { catalog, registry, models, agents, functions, runtime_env, memory, rollout_targets, index_builds, tasks };
         system::install(&shared).await?;
         Ok(Self { shared: Arc::new(shared) })
     }

@@ -187,7 +187,7 @@ fn tables_of(plan: &LogicalPlan) -> Result<Option<Vec<Arc<Table>>>> {
     let mut is_fit = true;
     plan.apply_with_subqueries(|node| {
         match node {
-            LogicalPlan::TableScan(scan) => match nearest_rows(scan) {
+            LogicalPlan::TableScan(scan) => match nearest_rows(scan).filter(|nearest| !nearest.has_late_query()) {
                 Some(nearest) => tables.push(Arc::new(nearest.table().clone())),
                 None => is_fit = false,
             },

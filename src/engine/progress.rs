@@ -22,6 +22,8 @@ pub enum Severity {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Notice {
     pub severity: Severity,
+    /// SQLSTATE: `00000`, or what a warning is about.
+    pub code: &'static str,
     pub message: String,
 }
 
@@ -45,9 +47,14 @@ impl Notices {
     }
 
     pub fn send(&self, severity: Severity, message: impl Into<String>) {
+        let code = if severity == Severity::Warning { "01000" } else { "00000" };
+        self.send_with(severity, code, message.into());
+    }
+
+    fn send_with(&self, severity: Severity, code: &'static str, message: String) {
         let sink = self.sink.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(sink) = sink {
-            sink(Notice { severity, message: message.into() });
+            sink(Notice { severity, code, message });
         }
     }
 
@@ -58,22 +65,28 @@ impl Notices {
     pub fn warning(&self, message: impl Into<String>) {
         self.send(Severity::Warning, message);
     }
+
+    /// A warning with an SQLSTATE of its own.
+    pub fn warning_with(&self, code: &'static str, message: impl Into<String>) {
+        self.send_with(Severity::Warning, code, message.into());
+    }
 }
 
 /// Progress of one statement: `what: done of total unit, rate/s, time left`, every two seconds at most.
+#[derive(Debug)]
 pub struct Progress {
     notices: Notices,
     what: String,
-    unit: &'static str,
+    unit: String,
     total: Option<u64>,
     started: Instant,
     last: Mutex<Instant>,
 }
 
 impl Progress {
-    pub fn new(notices: &Notices, what: impl Into<String>, unit: &'static str, total: Option<u64>) -> Self {
+    pub fn new(notices: &Notices, what: impl Into<String>, unit: impl Into<String>, total: Option<u64>) -> Self {
         let now = Instant::now();
-        Self { notices: notices.clone(), what: what.into(), unit, total, started: now, last: Mutex::new(now) }
+        Self { notices: notices.clone(), what: what.into(), unit: unit.into(), total, started: now, last: Mutex::new(now) }
     }
 
     /// Tells how much is done in all; `detail` is appended (`loss 0.42`).

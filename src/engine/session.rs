@@ -1,8 +1,8 @@
 //! One client's session: its settings, its notices, and statements from text to rows.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
@@ -19,11 +19,12 @@ use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
 use super::correlated::DistinctSubqueryColumns;
 use super::database::Database;
-use super::nearest_neighbours::{EF_SEARCH, NearestNeighbours};
+use super::nearest_neighbours::{EffortSetting, NearestNeighbours};
 use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
+use super::settings::Settings;
 use super::three_valued_in::ThreeValuedIn;
 use super::{function, statement};
 use crate::error::{Error, Result};
@@ -41,11 +42,11 @@ struct Inner {
     database: Database,
     context: SessionContext,
     notices: Notices,
-    settings: Mutex<BTreeMap<String, String>>,
+    settings: Mutex<Settings>,
     /// Counts changes of settings: plans that are kept were made for one of them.
     settings_epoch: AtomicU64,
-    /// `hnsw.ef_search`, which a planner rule reads.
-    ef_search: Arc<AtomicUsize>,
+    /// `hnsw.ef_search` and `ivfflat.probes`, which a planner rule reads.
+    effort: EffortSetting,
     transaction: Mutex<TransactionStatus>,
     /// Whether a statement has written since BEGIN.
     has_written: AtomicBool,
@@ -93,7 +94,7 @@ pub enum Response {
     Done { tag: String },
 }
 
-fn default_config(database: &Database) -> SessionConfig {
+pub(super) fn default_config(database: &Database) -> SessionConfig {
     let config = SessionConfig::new()
         .with_default_catalog_and_schema(CATALOG_NAME, DEFAULT_SCHEMA)
         .with_create_default_catalog_and_schema(false)
@@ -108,14 +109,14 @@ impl Session {
             vec![Arc::new(ResolveLateral), Arc::new(ThreeValuedIn), Arc::new(DistinctSubqueryColumns)];
         analyzer_rules.extend(Analyzer::new().rules);
         analyzer_rules.push(Arc::new(ExtractModelCalls));
-        let ef_search = Arc::new(AtomicUsize::new(EF_SEARCH));
+        let effort = EffortSetting::default();
         let mut state = SessionStateBuilder::new()
             .with_config(default_config(&database))
             .with_runtime_env(Arc::clone(&database.shared.runtime_env))
             .with_default_features()
             .with_analyzer_rules(analyzer_rules)
             .with_optimizer_rule(Arc::new(FewerModelCalls))
-            .with_optimizer_rule(Arc::new(NearestNeighbours { ef_search: Arc::clone(&ef_search) }))
+            .with_optimizer_rule(Arc::new(NearestNeighbours { effort: effort.clone() }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))
             .build();
@@ -128,7 +129,7 @@ impl Session {
             notices: Notices::default(),
             settings: Mutex::default(),
             settings_epoch: AtomicU64::new(0),
-            ef_search,
+            effort,
             transaction: Mutex::new(TransactionStatus::Idle),
             has_written: AtomicBool::new(false),
             told: Mutex::default(),
@@ -238,6 +239,7 @@ impl Session {
 
     pub(super) fn begin(&self) {
         self.inner.has_written.store(false, Ordering::Relaxed);
+        self.settings().begin();
         self.set_transaction_status(TransactionStatus::InTransaction);
     }
 
@@ -245,11 +247,10 @@ impl Session {
         self.inner.has_written.load(Ordering::Relaxed)
     }
 
-    pub(super) fn clear_settings(&self) {
-        *self.inner.context.state_ref().write().config_mut().options_mut() =
-            default_config(&self.inner.database).options().as_ref().clone();
-        self.inner.settings.lock().unwrap_or_else(PoisonError::into_inner).clear();
-        self.set_ef_search(EF_SEARCH);
+    /// Leaves the transaction block, if there is one. The names of the settings that end with it, see [`Settings::end`].
+    pub(super) fn end_transaction(&self, is_committed: bool) -> BTreeSet<String> {
+        self.set_transaction_status(TransactionStatus::Idle);
+        self.settings().end(is_committed)
     }
 
     pub(super) fn set_transaction_status(&self, status: TransactionStatus) {
@@ -276,8 +277,8 @@ impl Session {
         }
     }
 
-    pub(super) fn set_ef_search(&self, value: usize) {
-        self.inner.ef_search.store(value, Ordering::Relaxed);
+    pub(super) fn effort(&self) -> &EffortSetting {
+        &self.inner.effort
     }
 
     pub(super) fn settings_epoch(&self) -> u64 {
@@ -289,15 +290,7 @@ impl Session {
         self.inner.settings_epoch.fetch_add(1, Ordering::Release);
     }
 
-    pub(super) fn setting(&self, name: &str) -> Option<String> {
-        self.inner.settings.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
-    }
-
-    pub(super) fn set_setting(&self, name: &str, value: Option<String>) {
-        let mut settings = self.inner.settings.lock().unwrap_or_else(PoisonError::into_inner);
-        match value {
-            Some(value) => settings.insert(name.to_owned(), value),
-            None => settings.remove(name),
-        };
+    pub(super) fn settings(&self) -> MutexGuard<'_, Settings> {
+        self.inner.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,10 +13,11 @@ use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::future::BoxFuture;
-use rolloutdb_catalogs::{BackfillInfo, Catalog, system};
+use rolloutdb_catalogs::{BackfillInfo, Catalog, GraphPlace, IndexInfo, system};
 
 use super::AgentRegistry;
 use super::database::Shared;
+use super::index_builds::{IndexBuilds, PROGRESS_VIEW};
 use crate::agent::builtin_prompts;
 use crate::error::{Error, Result};
 use crate::models::Registry;
@@ -30,7 +31,9 @@ pub async fn install(shared: &Shared) -> Result<()> {
     // The catalog keeps its views: a strong reference to it in one of them would keep it, and its lock, for ever.
     let (indexed, versioned, in_memory_of, torn, filled) =
         (Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog));
+    let builds = Arc::clone(&shared.index_builds);
     let views = [
+        (PROGRESS_VIEW, View::new(IndexBuilds::schema(), move || ready(builds.rows()))),
         ("models", View::new(models_schema(), move || ready(models(&registry)))),
         ("agents", View::new(agents_schema(), move || ready(agents_batch(&agents)))),
         (
@@ -257,8 +260,11 @@ fn indexes_schema() -> SchemaRef {
         text("column_name"),
         text("method"),
         Field::new("metric", DataType::Utf8, true),
+        text("options"),
         count("rows_indexed"),
         count("rows_unindexed"),
+        count("bytes"),
+        Field::new("graph", DataType::Utf8, true),
     ]))
 }
 
@@ -400,8 +406,9 @@ async fn indexes(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
             found.push((table.schema_name().to_owned(), table.name().to_owned(), index));
         }
     }
-    let texts = |read: &dyn Fn(&(String, String, rolloutdb_catalogs::IndexInfo)) -> String| {
-        Arc::new(StringArray::from_iter_values(found.iter().map(read)))
+    let texts = |read: &dyn Fn(&(String, String, IndexInfo)) -> String| Arc::new(StringArray::from_iter_values(found.iter().map(read)));
+    let counts = |read: fn(&IndexInfo) -> u64| {
+        Arc::new(Int64Array::from_iter_values(found.iter().map(|(_, _, index)| i64::try_from(read(index)).unwrap_or(i64::MAX))))
     };
     let batch = RecordBatch::try_new(
         indexes_schema(),
@@ -412,9 +419,24 @@ async fn indexes(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
             texts(&|(_, _, index)| index.column.clone()),
             texts(&|(_, _, index)| index.kind.name().to_owned()),
             Arc::new(found.iter().map(|(_, _, index)| index.metric.map(|metric| metric.name())).collect::<StringArray>()),
-            Arc::new(Int64Array::from_iter_values(found.iter().map(|(_, _, index)| index.rows_indexed as i64))),
-            Arc::new(Int64Array::from_iter_values(found.iter().map(|(_, _, index)| index.rows_unindexed as i64))),
+            texts(&|(_, _, index)| options_text(index)),
+            counts(|index| index.rows_indexed),
+            counts(|index| index.rows_unindexed),
+            counts(|index| index.bytes),
+            Arc::new(found.iter().map(|(_, _, index)| index.graph.map(graph_text)).collect::<StringArray>()),
         ],
     );
     Ok(batch.map_err(DataFusionError::from)?)
+}
+
+/// As they stand after WITH.
+fn options_text(index: &IndexInfo) -> String {
+    index.options.iter().map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ")
+}
+
+fn graph_text(place: GraphPlace) -> &'static str {
+    match place {
+        GraphPlace::Memory => "in memory",
+        GraphPlace::File => "in its file",
+    }
 }

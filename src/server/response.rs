@@ -32,12 +32,12 @@ pub(super) fn client_error(code: &str, message: String) -> PgWireError {
 }
 
 pub(super) fn notice_message(notice: Notice) -> PgWireBackendMessage {
-    let (severity, code) = match notice.severity {
-        Severity::Notice => ("NOTICE", "00000"),
-        Severity::Warning => ("WARNING", "01000"),
-        Severity::Info => ("INFO", "00000"),
+    let severity = match notice.severity {
+        Severity::Notice => "NOTICE",
+        Severity::Warning => "WARNING",
+        Severity::Info => "INFO",
     };
-    PgWireBackendMessage::NoticeResponse(info(severity, code, notice.message).into())
+    PgWireBackendMessage::NoticeResponse(info(severity, notice.code, notice.message).into())
 }
 
 fn user_error(severity: &str, code: &str, message: String) -> PgWireError {

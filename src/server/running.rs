@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn notice(message: &str) -> Notice {
-        Notice { severity: Severity::Notice, message: message.to_string() }
+        Notice { severity: Severity::Notice, code: "00000", message: message.to_string() }
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 mod architecture;
 mod bounded_memory;
+mod constant_calls;
 mod damage;
 mod disk_full;
 mod kill;
@@ -16,6 +17,7 @@ mod real_data;
 mod resume;
 mod script;
 mod server;
+mod unused_indexes;
 
 /// The project's folder. Cargo tells it at run time; the path known at compile time is that of the checkout that built the tests first, which
 /// a shared target folder outlives.

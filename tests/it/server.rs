@@ -412,3 +412,60 @@ async fn the_catalog_knows_tables_and_the_types_of_their_columns() {
     assert_eq!(types[0].get(0), Some("1"));
     server.stop().await;
 }
+
+/// Another connection sees a build while it runs, and Ctrl-C ends it without an index.
+#[tokio::test]
+async fn a_build_of_an_index_is_seen_and_can_be_cancelled() {
+    let server = TestServer::start().await;
+    let (builder, watcher) = (server.connect().await, server.connect().await);
+    builder.batch_execute("CREATE TABLE t (id bigint PRIMARY KEY, v vector(32))").await.expect("a table");
+    let numbers = (1..=32).map(|n| format!("sin(value * {n}.7)")).collect::<Vec<_>>().join(", ");
+    let insert = format!("INSERT INTO t SELECT value, [{numbers}] FROM generate_series(1, 20000) AS g(value)");
+    builder.batch_execute(&insert).await.expect("20,000 rows");
+
+    let cancel = builder.cancel_token();
+    let build = tokio::spawn(async move {
+        let built = builder.simple_query("CREATE INDEX t_v ON t USING hnsw (v) WITH (ef_construction = 400, m = 64)").await;
+        (builder, built)
+    });
+    let progress =
+        "SELECT index_name, phase, tuples_total, tuples_done FROM pg_catalog.pg_stat_progress_create_index WHERE tuples_done > 0";
+    let started = Instant::now();
+    let row = loop {
+        if let Some(row) = text_rows(&watcher, progress).await.into_iter().next() {
+            break row;
+        }
+        assert!(!build.is_finished() && started.elapsed() < Duration::from_secs(60), "the build was not seen");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    };
+    assert_eq!((row.get(0), row.get(1), row.get(2)), (Some("t_v"), Some("build graph"), Some("20000")));
+    cancel.cancel_query(NoTls).await.expect("the request arrives");
+    let (builder, built) = build.await.expect("no panic");
+    assert_eq!(code(&built.expect_err("cancelled")), "57014");
+    assert_eq!(text_value(&watcher, "SELECT count(*) FROM rollout.indexes").await.as_deref(), Some("0"));
+    assert_eq!(text_value(&watcher, "SELECT count(*) FROM pg_catalog.pg_stat_progress_create_index").await.as_deref(), Some("0"));
+    builder.batch_execute("INSERT INTO t VALUES (0, NULL)").await.expect("the table can be written");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn set_local_outside_of_a_transaction_warns() {
+    let server = TestServer::start().await;
+    let mut config = Config::new();
+    config.host("127.0.0.1").port(server.port).user("someone").dbname("rolloutdb");
+    let (client, mut connection) = config.connect(NoTls).await.expect("the server accepts a client");
+    let (sender, mut notices) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
+            if let tokio_postgres::AsyncMessage::Notice(notice) = message {
+                let _ = sender.send(notice);
+            }
+        }
+    });
+    client.batch_execute("SET LOCAL hnsw.ef_search = 100").await.expect("a warning is no error");
+    let notice = notices.recv().await.expect("a warning");
+    assert_eq!((notice.severity(), notice.code().code()), ("WARNING", "25P01"));
+    assert_eq!(text_value(&client, "SHOW hnsw.ef_search").await.as_deref(), Some("40"));
+    drop(client);
+    server.stop().await;
+}

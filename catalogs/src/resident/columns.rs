@@ -25,8 +25,8 @@ pub(crate) struct Vectors {
     pub(crate) width: usize,
     item: Arc<Field>,
     num_segments: usize,
-    /// `[rows, width]` in single precision; zeros where there is no vector.
-    pub(crate) matrix: Vec<f32>,
+    /// `[rows, width]` in single precision; zeros where there is no vector. Shared with the builds of graphs, which go on while rows come.
+    pub(crate) matrix: Arc<Vec<f32>>,
     /// Euclidean length of each row.
     pub(crate) norms: Vec<f64>,
     /// The rows that have a vector.
@@ -40,7 +40,7 @@ impl Column {
                 width: usize::try_from(*width).unwrap_or(0),
                 item: Arc::clone(item),
                 num_segments: 0,
-                matrix: Vec::new(),
+                matrix: Arc::default(),
                 norms: Vec::new(),
                 present: Bits::none(0),
             }),
@@ -90,7 +90,8 @@ impl Vectors {
         let values: &[f32] = vectors.values().as_primitive::<Float32Type>().values();
         let first = usize::try_from(vectors.value_offset(0)).unwrap_or(0);
         self.num_segments += 1;
-        self.matrix.reserve_exact(vectors.len() * self.width);
+        let matrix = Arc::make_mut(&mut self.matrix);
+        matrix.reserve_exact(vectors.len() * self.width);
         for row in 0..vectors.len() {
             let start = first + row * self.width;
             let vector = &values[start..start + self.width];
@@ -98,10 +99,10 @@ impl Vectors {
             self.present.extend_with(1);
             if vectors.is_null(row) {
                 self.present.remove(position);
-                self.matrix.resize(self.matrix.len() + self.width, 0.0);
+                matrix.resize(matrix.len() + self.width, 0.0);
                 self.norms.push(0.0);
             } else {
-                self.matrix.extend_from_slice(vector);
+                matrix.extend_from_slice(vector);
                 self.norms.push(f64::from(dot(vector, vector)).sqrt());
             }
         }

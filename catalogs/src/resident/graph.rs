@@ -9,8 +9,11 @@
 
 mod build;
 mod bytes;
+mod remap;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use remap::Moves;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -1,26 +1,32 @@
-//! Graphs of HNSW indexes: built over the resident rows, kept in a file beside the table, and read back after a restart.
+//! Graphs of HNSW indexes: built over the resident rows, kept in a file beside the table, read back after a restart, and brought along as rows come, go
+//! and move.
 //!
-//! A graph knows its rows by number, and a number means the same row for as long as the fragments are the same. The file names the fragments it was built
-//! over; when one of them is gone (OPTIMIZE wrote it anew), the file is no longer used until REINDEX.
+//! A graph knows its rows by number, and a number means the same row for as long as the fragments are the same. Rows that come later are measured one by
+//! one, until there are enough of them that the graph takes them in. Rows that are deleted stay in it as places to walk through, until their fragments
+//! are gone: then the graph moves to the fragments that there are.
+
+mod file;
+mod moves;
+mod rows;
+mod upkeep;
 
 use std::fs;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::columns::Vectors;
-use super::graph::{Graph, Nearness, Parameters};
-use super::table::{Resident, ResidentGraph, ResidentTable};
+use super::table::{Numbering, Resident, ResidentGraph};
 use crate::durability::{create_directory, sync_directory, write_durably};
+use crate::index::BuildProgress;
 use crate::names::to_directory;
+use crate::state::TableState;
 use crate::{Error, Metric, Result, Table};
+pub(crate) use moves::CompactedRows;
+use rows::GraphRows;
 
 const FOLDER: &str = "_graphs";
-/// Draws the levels of nodes; the same rows give the same graph.
-const SEED: u64 = 0x5EED;
-/// Lengths of vectors that count as 1.
-const UNIT_TOLERANCE: f64 = 1e-5;
 
 /// An HNSW index, as far as its graph needs to know.
 #[derive(Debug, Clone)]
@@ -32,59 +38,126 @@ pub(crate) struct GraphIndex {
     pub(crate) ef_construction: usize,
 }
 
+/// Where the graph of an index is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GraphPlace {
+    Memory,
+    /// In its file: it is read when the table is searched often.
+    File,
+}
+
+/// A graph that no search sees yet.
+pub(crate) struct BuiltGraph {
+    name: String,
+    graph: ResidentGraph,
+    numbering: Numbering,
+    metric: Metric,
+    fragments: Value,
+}
+
+/// Ends the work of a thread when the future that waits for it is dropped.
+#[derive(Default)]
+struct Cancellation(Arc<AtomicBool>);
+
+impl Drop for Cancellation {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 impl Table {
-    /// Builds the graph of an index over this version and writes its file. Nothing happens when the table does not fit into memory.
+    /// Builds the graph of an index over this version; `None` when the table does not fit into memory. [`Self::keep_graph`] shows it to searches.
     ///
     /// # Errors
-    /// [`Error::Storage`], [`Error::Io`].
-    pub(crate) async fn build_graph(&self, index: &GraphIndex) -> Result<()> {
+    /// [`Error::Storage`].
+    pub(crate) async fn build_graph(&self, index: &GraphIndex, progress: &Arc<dyn BuildProgress>) -> Result<Option<BuiltGraph>> {
         self.state.heat.raise();
-        let Some(resident) = self.resident(&[&index.column], 1).await? else { return Ok(()) };
-        let (table, index) = (self.clone(), index.clone());
-        let built = tokio::task::spawn_blocking(move || -> Result<_> {
-            let Some(vectors) = resident.vectors(&table, &index.column) else { return Ok(None) };
-            let Some(graph) = ResidentGraph::build(vectors, &index) else { return Ok(None) };
-            write_durably(&table.graph_file(&index.name)?, &file_of(&resident, &index, &graph))?;
-            Ok(Some((index.name, graph, resident.num_rows())))
-        });
-        let built =
-            built.await.map_err(|error| Error::NotReady(format!("the graph of table \"{}\" was not built: {error}", self.name())))?;
-        if let Some((name, graph, num_rows)) = built? {
-            let mut write = self.state.resident.write().await;
-            // Rows are only ever added, unless everything was read anew in the meantime.
-            if write.num_rows() >= num_rows {
-                write.insert_graph(name, graph);
-            }
+        let Some(resident) = self.resident(&[&index.column], 1).await? else { return Ok(None) };
+        let Some(rows) = GraphRows::of(&resident, self, index) else { return Ok(None) };
+        drop(resident);
+        let progress = Arc::clone(progress);
+        progress.phase("build graph", Some(rows.num_rows() as u64), "rows");
+        let work = move |is_cancelled: &AtomicBool| {
+            let graph = rows.build(&|inserted| {
+                progress.done(inserted as u64);
+                !is_cancelled.load(Ordering::Relaxed)
+            });
+            graph.map(|graph| rows.built(graph))
+        };
+        self.on_a_thread(work).await
+    }
+
+    async fn on_a_thread<T: Send + 'static>(&self, work: impl FnOnce(&AtomicBool) -> T + Send + 'static) -> Result<T> {
+        let cancellation = Cancellation::default();
+        let is_cancelled = Arc::clone(&cancellation.0);
+        let done = tokio::task::spawn_blocking(move || work(&is_cancelled)).await;
+        done.map_err(|error| Error::NotReady(format!("the graph of table \"{}\" was not built: {error}", self.name())))
+    }
+
+    /// Writes the file of a graph, and gives the graph to the rows in memory, if it was built over these.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(crate) async fn keep_graph(&self, mut built: BuiltGraph) -> Result<()> {
+        let _files = self.state.graph_files.lock().await;
+        write_durably(&self.state.graph_file(&built.name)?, &built.to_file())?;
+        built.graph.saved_rows = built.graph.graph.len();
+        let mut write = self.state.resident.write().await;
+        if write.numbering == built.numbering {
+            write.insert_graph(built.name, built.graph);
         }
         Ok(())
     }
 
     /// The resident rows with the graph of an index, from its file if need be; without the graph when there is no file for these rows.
     pub(crate) async fn with_graph(&self, resident: Resident, index: &GraphIndex) -> Result<Resident> {
-        if resident.has_graph(&index.name) || resident.lacks_graph(&index.name) {
+        if resident.graph(&index.name).is_some() || resident.lacks_graph(&index.name) {
             return Ok(resident);
         }
         drop(resident);
         let mut write = Arc::clone(&self.state.resident).write_owned().await;
-        match write.read_graph(self, index)? {
-            Some(graph) => write.insert_graph(index.name.clone(), graph),
-            None => write.note_no_graph(index.name.clone()),
-        }
-        Ok(write.downgrade())
+        let (table, index) = (self.clone(), index.clone());
+        // A graph that has to move is work for a thread that may take its time.
+        let read = move |_: &AtomicBool| {
+            match write.read_graph(&table, &index)? {
+                Some(graph) => write.insert_graph(index.name, graph),
+                None => write.note_no_graph(index.name),
+            }
+            Ok(write.downgrade())
+        };
+        self.on_a_thread(read).await?
     }
 
-    /// Removes the file of an index's graph.
+    /// Removes the graph of an index, and its file.
     pub(crate) async fn drop_graph(&self, index: &str) -> Result<()> {
+        let _files = self.state.graph_files.lock().await;
         self.state.resident.write().await.remove_graph(index);
-        let file = self.graph_file(index)?;
+        let file = self.state.graph_file(index)?;
         match fs::remove_file(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-            removed => removed.and_then(|()| sync_directory(&self.graph_folder())).map_err(|source| Error::io(file, source)),
+            removed => removed.and_then(|()| sync_directory(&self.state.graph_folder())).map_err(|source| Error::io(file, source)),
         }
     }
 
+    /// Where the graph of an index is; `None`: there is none for the rows that there are.
+    pub(crate) async fn graph_place(&self, index: &str) -> Result<Option<GraphPlace>> {
+        let resident = self.state.resident.read().await;
+        if resident.graph(index).is_some() {
+            return Ok(Some(GraphPlace::Memory));
+        }
+        let is_in_file = !resident.lacks_graph(index) && self.state.graph_file(index)?.exists();
+        Ok(is_in_file.then_some(GraphPlace::File))
+    }
+
+    /// Bytes of the file of an index's graph.
+    pub(crate) fn graph_file_bytes(&self, index: &str) -> Result<u64> {
+        Ok(fs::metadata(self.state.graph_file(index)?).map_or(0, |file| file.len()))
+    }
+}
+
+impl TableState {
     fn graph_folder(&self) -> PathBuf {
-        self.state.directory.join(FOLDER)
+        self.directory.join(FOLDER)
     }
 
     fn graph_file(&self, index: &str) -> Result<PathBuf> {
@@ -92,70 +165,4 @@ impl Table {
         create_directory(&folder).map_err(|source| Error::io(&folder, source))?;
         Ok(folder.join(to_directory("index", index)?))
     }
-}
-
-impl ResidentTable {
-    /// The graph in the file of an index, if it was built over the first of these rows.
-    fn read_graph(&self, table: &Table, index: &GraphIndex) -> Result<Option<ResidentGraph>> {
-        let path = table.graph_file(&index.name)?;
-        let bytes = match fs::read(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(|source| Error::io(&path, source))?,
-        };
-        let Some(vectors) = self.vectors(table, &index.column) else { return Ok(None) };
-        // A damaged file is as good as none: what it holds can be made again.
-        let Some((header, graph)) = split(&bytes) else { return Ok(None) };
-        if header["metric"] != index.metric.name() || !self.starts_with(&header["fragments"]) {
-            return Ok(None);
-        }
-        let Ok(graph) = Graph::from_bytes(graph) else { return Ok(None) };
-        if graph.len() > self.num_rows() {
-            return Ok(None);
-        }
-        Ok(Some(ResidentGraph { normalised: normalised(vectors, index.metric, self.num_rows()), graph }))
-    }
-}
-
-impl ResidentGraph {
-    fn build(vectors: &Vectors, index: &GraphIndex) -> Option<Self> {
-        let num_rows = vectors.norms.len();
-        let normalised = normalised(vectors, index.metric, num_rows);
-        let nearness = match index.metric {
-            Metric::L2 => Nearness::SquaredL2,
-            Metric::Cosine | Metric::Dot => Nearness::InnerProduct,
-        };
-        let parameters = Parameters { width: vectors.width, nearness, m: index.m, ef_construction: index.ef_construction, seed: SEED };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        let graph = Graph::build(normalised.as_deref().unwrap_or(&vectors.matrix), parameters, threads, &|_| true)?;
-        Some(Self { graph, normalised })
-    }
-}
-
-/// The vectors at length 1, for cosine, when they are not so already.
-fn normalised(vectors: &Vectors, metric: Metric, num_rows: usize) -> Option<Vec<f32>> {
-    let is_unit = |norm: &f64| (norm - 1.0).abs() < UNIT_TOLERANCE || *norm == 0.0;
-    if metric != Metric::Cosine || vectors.norms.iter().all(is_unit) {
-        return None;
-    }
-    let mut matrix = Vec::with_capacity(num_rows * vectors.width);
-    for (row, norm) in vectors.norms.iter().take(num_rows).enumerate() {
-        let scale = if *norm > 0.0 { 1.0 / norm } else { 0.0 };
-        matrix.extend(vectors.vector(row).iter().map(|value| (f64::from(*value) * scale) as f32));
-    }
-    Some(matrix)
-}
-
-/// Length of the header, the header, the graph.
-fn file_of(resident: &ResidentTable, index: &GraphIndex, graph: &ResidentGraph) -> Vec<u8> {
-    let header = json!({ "metric": index.metric.name(), "fragments": resident.fragments_json() }).to_string();
-    let mut file = (header.len() as u64).to_le_bytes().to_vec();
-    file.extend_from_slice(header.as_bytes());
-    file.extend_from_slice(&graph.graph.to_bytes());
-    file
-}
-
-fn split(file: &[u8]) -> Option<(Value, &[u8])> {
-    let (length, rest) = file.split_first_chunk::<8>()?;
-    let (header, graph) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
-    Some((serde_json::from_slice(header).ok()?, graph))
 }

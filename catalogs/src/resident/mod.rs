@@ -15,8 +15,9 @@ mod table;
 mod words;
 
 pub(crate) use bits::Bits;
-pub(crate) use graphs::GraphIndex;
-pub(crate) use nearest::Measure;
+pub use graphs::GraphPlace;
+pub(crate) use graphs::{CompactedRows, GraphIndex};
+pub(crate) use nearest::{FILTERED_ROWS_MIN, Measure};
 pub(crate) use simd::{dot, squared_l2};
 pub use table::TableInMemory;
 pub(crate) use table::{Budget, Heat, ResidentTable};

@@ -9,13 +9,14 @@ use super::columns::Vectors;
 use super::graph::Graph;
 use super::simd::{dots, squared_l2s};
 use crate::Metric;
+use crate::search::counts::SearchCounts;
 
 /// Rows whose distances are computed before they are compared: their vectors stay in the second-level cache while all queries pass over them.
 const BLOCK_ROWS: usize = 128;
 /// Products that are worth a thread of their own.
 const PRODUCTS_PER_THREAD: usize = 8 << 20;
 /// Fewer rows are measured one by one instead of walking the graph through rows that do not match.
-const FILTERED_ROWS_MIN: usize = 4_000;
+pub(crate) const FILTERED_ROWS_MIN: usize = 4_000;
 
 /// The `k` nearest rows and all that tie with the last of them, in no order.
 #[derive(Debug)]
@@ -91,11 +92,13 @@ pub(crate) struct Search<'a> {
     pub(crate) accepted: &'a Bits,
     /// Whether that is every row.
     pub(crate) accepts_all: bool,
+    pub(crate) counts: &'a SearchCounts,
 }
 
 impl Search<'_> {
     /// Reads every vector once for all queries.
     pub(crate) fn exact(&self, queries: &[&[f32]]) -> Vec<Vec<Found>> {
+        self.counts.by_every_vector.add(queries.len());
         let num_rows = self.vectors.norms.len();
         let products = num_rows * self.vectors.width * queries.len();
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(products / PRODUCTS_PER_THREAD).max(1);
@@ -159,6 +162,7 @@ impl Search<'_> {
     pub(crate) fn by_graph(&self, graph: &Graph, normalised: Option<&[f32]>, query: &[f32], ef: usize) -> Vec<Found> {
         let num_accepted = if self.accepts_all { self.vectors.norms.len() } else { self.accepted.count() };
         if num_accepted <= FILTERED_ROWS_MIN.max(self.k) {
+            self.counts.by_every_vector.add(1);
             return self.exact_among(query, self.accepted.iter());
         }
         let measure = Measure::new(self.metric, query);
@@ -184,7 +188,11 @@ impl Search<'_> {
             }
         }
         let found = nearest.into_found();
-        if found.len() < self.k.min(num_accepted) { self.exact(&[query]).remove(0) } else { found }
+        if found.len() < self.k.min(num_accepted) {
+            return self.exact(&[query]).remove(0);
+        }
+        self.counts.by_graph.add(1);
+        found
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
@@ -68,6 +68,7 @@ impl Budget {
 
 #[derive(Debug, Default)]
 pub(crate) struct ResidentTable {
+    pub(super) numbering: Numbering,
     /// The version that `live` describes.
     version: Option<u64>,
     fragments: Vec<ResidentFragment>,
@@ -81,6 +82,16 @@ pub(crate) struct ResidentTable {
     words: HashMap<String, Words>,
     /// By the name of the index; `None`: there is none for these rows.
     graphs: HashMap<String, Option<ResidentGraph>>,
+}
+
+/// Tells whether a number still means the same row: everything that is read anew is numbered anew.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Numbering(Arc<()>);
+
+impl PartialEq for Numbering {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 #[derive(Debug)]
@@ -99,10 +110,26 @@ struct Segment {
 }
 
 /// The graph of an index over the first rows.
+#[derive(Clone)]
 pub(crate) struct ResidentGraph {
-    pub(super) graph: Graph,
+    pub(super) graph: Arc<Graph>,
     /// The vectors scaled to length 1, when they are not so already and the metric is cosine.
-    pub(super) normalised: Option<Vec<f32>>,
+    pub(super) normalised: Option<Arc<Vec<f32>>>,
+    /// Rows of the graph that its file has.
+    pub(super) saved_rows: usize,
+    /// Whether a task is at work to take rows in.
+    pub(super) is_extending: Arc<AtomicBool>,
+}
+
+#[cfg(test)]
+impl ResidentGraph {
+    pub(crate) fn num_rows(&self) -> usize {
+        self.graph.len()
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        self.graph.to_bytes()
+    }
 }
 
 impl std::fmt::Debug for ResidentGraph {
@@ -394,11 +421,13 @@ impl ResidentTable {
         };
         accepted.intersect(&vectors.present);
         let accepts_all = accepted.count() == self.num_rows;
-        let among = Search { vectors, metric: search.metric, k: search.k, accepted: &accepted, accepts_all };
-        let graph = index.and_then(|(name, ef)| Some((self.graphs.get(name)?.as_ref()?, ef)));
+        let counts = &search.counts;
+        let among = Search { vectors, metric: search.metric, k: search.k, accepted: &accepted, accepts_all, counts };
+        let graph = index.and_then(|(name, ef)| Some((self.graph(name)?, ef)));
         let found = match graph {
-            Some((ResidentGraph { graph, normalised }, ef)) => {
-                queries.iter().map(|query| among.by_graph(graph, normalised.as_deref(), query, ef)).collect()
+            Some((ResidentGraph { graph, normalised, .. }, ef)) => {
+                let normalised = normalised.as_ref().map(|matrix| matrix.as_slice());
+                queries.iter().map(|query| among.by_graph(graph, normalised, query, ef)).collect()
             }
             None => among.exact(&queries.iter().map(Vec::as_slice).collect::<Vec<_>>()),
         };
@@ -477,8 +506,8 @@ impl ResidentTable {
         self.num_rows
     }
 
-    pub(crate) fn has_graph(&self, index: &str) -> bool {
-        matches!(self.graphs.get(index), Some(Some(_)))
+    pub(crate) fn graph(&self, index: &str) -> Option<&ResidentGraph> {
+        self.graphs.get(index)?.as_ref()
     }
 
     /// Whether it was looked for in vain.
@@ -503,15 +532,21 @@ impl ResidentTable {
         self.fragments.iter().map(one).collect()
     }
 
+    /// Where the first `num_rows` rows of stored fragments are now.
+    pub(super) fn moves_of(&self, fragments: &serde_json::Value, num_rows: usize) -> Vec<Option<u32>> {
+        let stored = fragments.as_array().map(Vec::as_slice).unwrap_or_default();
+        let places = stored.iter().flat_map(|stored| {
+            let known = self.fragments.iter().find(|known| known.is_stored_as(stored));
+            let rows = usize::try_from(stored[1].as_u64().unwrap_or(0)).unwrap_or(0);
+            (0..rows).map(move |place| known.and_then(|known| u32::try_from(known.first_row + place).ok()))
+        });
+        places.chain(std::iter::repeat(None)).take(num_rows).collect()
+    }
+
     /// Whether the first fragments are these, as [`Self::fragments_json`] has written them.
     pub(super) fn starts_with(&self, fragments: &serde_json::Value) -> bool {
         let Some(fragments) = fragments.as_array() else { return false };
-        fragments.len() <= self.fragments.len()
-            && fragments.iter().zip(&self.fragments).all(|(stored, known)| {
-                let files = stored[2].as_array().map(Vec::as_slice).unwrap_or_default();
-                let is_known = |file: &serde_json::Value| file.as_str().is_some_and(|file| known.files.iter().any(|known| known == file));
-                stored[0] == known.id && stored[1] == known.num_rows && files.iter().all(is_known)
-            })
+        fragments.len() <= self.fragments.len() && fragments.iter().zip(&self.fragments).all(|(stored, known)| known.is_stored_as(stored))
     }
 
     /// Segment of a row, and its place in it.
@@ -525,7 +560,7 @@ impl ResidentTable {
         fragment.id << 32 | (row - fragment.first_row) as u64
     }
 
-    fn row(&self, address: u64) -> Option<usize> {
+    pub(super) fn row(&self, address: u64) -> Option<usize> {
         let id = address >> 32;
         let fragment = self.fragments.iter().rev().find(|fragment| fragment.id == id)?;
         let place = usize::try_from(address & u64::from(u32::MAX)).ok()?;
@@ -554,6 +589,13 @@ impl Table {
 }
 
 impl ResidentFragment {
+    /// Whether it is what [`ResidentTable::fragments_json`] has written.
+    fn is_stored_as(&self, stored: &serde_json::Value) -> bool {
+        let files = stored[2].as_array().map(Vec::as_slice).unwrap_or_default();
+        let is_known = |file: &serde_json::Value| file.as_str().is_some_and(|file| self.files.iter().any(|known| known == file));
+        stored[0] == self.id && stored[1] == self.num_rows && files.iter().all(is_known)
+    }
+
     /// Whether `fragment` holds the same rows: its files are those that were read, perhaps with columns added.
     fn is(&self, fragment: &Fragment) -> bool {
         self.id == fragment.id && self.files.iter().all(|file| fragment.files.iter().any(|stored| stored.path == *file))

@@ -1,5 +1,6 @@
 //! Search in one version of a table: nearest vectors and best texts, with deterministic ties.
 
+pub(crate) mod counts;
 mod loose_phrase;
 pub(crate) mod ranking;
 mod row_filter;
@@ -9,5 +10,6 @@ mod text_query;
 pub(crate) mod vector;
 
 pub(crate) use row_filter::Condition;
-pub use scan::{NearestRows, QueryVector};
+pub use scan::{LateVector, NearestRows, QueryVector};
 pub use text_query::{Clause, Edits, Occur, Operator, TextQuery};
+pub use vector::SearchEffort;

@@ -15,14 +15,58 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
 use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::vector::VectorSearch;
+use super::counts::SearchCounts;
+use super::vector::{SCANNED_ROWS_MAX, SearchEffort, VectorSearch};
+use crate::index::in_single_precision;
 use crate::parameters::{Parameters, has_placeholder};
-use crate::{IndexKind, Metric, Result, Table};
+use crate::resident::FILTERED_ROWS_MIN;
+use crate::{IndexDefinition, IndexKind, Metric, Result, Table};
+
+/// A vector that is known when the scan runs, and not before.
+#[async_trait]
+pub trait LateVector: fmt::Debug + Send + Sync {
+    /// What it is made of, for EXPLAIN.
+    fn text(&self) -> &str;
+
+    /// `None`: there is no vector, and nothing is near to it.
+    async fn vector(&self) -> DataFusionResult<Option<Vec<f32>>>;
+}
+
+/// The vector that is searched for.
+#[derive(Debug, Clone)]
+pub enum QueryVector {
+    Constant(Vec<f32>),
+    /// The value of a placeholder, a vector.
+    Parameter(String),
+    Later(Arc<dyn LateVector>),
+}
+
+impl QueryVector {
+    /// `None`: a NULL, to which no row has a distance.
+    async fn value(&self, parameters: &Parameters) -> DataFusionResult<Option<Vec<f32>>> {
+        match self {
+            Self::Constant(vector) => Ok(Some(vector.clone())),
+            Self::Parameter(id) => match parameters.get(id) {
+                Some(ScalarValue::FixedSizeList(list)) if list.is_null(0) => Ok(None),
+                Some(ScalarValue::FixedSizeList(list)) => {
+                    let numbers = in_single_precision(&list)?.value(0);
+                    let numbers = numbers.as_primitive_opt::<Float32Type>().filter(|numbers| numbers.null_count() == 0);
+                    let numbers =
+                        numbers.ok_or_else(|| DataFusionError::Internal(format!("parameter {id} has elements without a number")))?;
+                    Ok(Some(numbers.values().to_vec()))
+                }
+                other => datafusion::common::internal_err!("parameter {id} is {other:?}, not a vector"),
+            },
+            Self::Later(later) => later.vector().await,
+        }
+    }
+}
 
 /// The `k` rows of a table that are nearest to a vector, and are let through by the filters of the scan; all rows that these let through, if fewer have
 /// a vector. Their order is open.
@@ -33,52 +77,23 @@ pub struct NearestRows {
     query: QueryVector,
     k: usize,
     metric: Metric,
-    ef_search: usize,
+    effort: SearchEffort,
     /// Where the values of placeholders come from, in the query and in the filters.
     parameters: Parameters,
 }
 
-/// The vector that is searched for.
-#[derive(Debug, Clone)]
-pub enum QueryVector {
-    Constant(Vec<f32>),
-    /// The value of a placeholder, a vector.
-    Parameter(String),
-}
-
-impl QueryVector {
-    /// `None`: a NULL, to which no row has a distance.
-    fn value(&self, parameters: &Parameters) -> DataFusionResult<Option<Vec<f32>>> {
-        match self {
-            Self::Constant(vector) => Ok(Some(vector.clone())),
-            Self::Parameter(id) => match parameters.get(id) {
-                Some(ScalarValue::FixedSizeList(list)) if list.is_null(0) => Ok(None),
-                Some(ScalarValue::FixedSizeList(list)) => {
-                    let numbers = list.value(0);
-                    let numbers = numbers.as_primitive_opt::<Float32Type>().filter(|numbers| numbers.null_count() == 0);
-                    let numbers =
-                        numbers.ok_or_else(|| DataFusionError::Internal(format!("parameter {id} has elements without a number")))?;
-                    Ok(Some(numbers.values().to_vec()))
-                }
-                other => datafusion::common::internal_err!("parameter {id} is {other:?}, not a vector"),
-            },
-        }
-    }
-}
-
 impl NearestRows {
-    /// `ef_search`: rows that a walk through an hnsw graph in memory keeps; at least k.
     #[must_use]
-    pub fn new(table: &Table, column: &str, query: QueryVector, k: usize, metric: Metric, ef_search: usize) -> Self {
+    pub fn new(table: &Table, column: &str, query: QueryVector, k: usize, metric: Metric, effort: SearchEffort) -> Self {
         let parameters = Parameters::default();
-        Self { table: table.clone(), column: column.to_owned(), query, k, metric, ef_search, parameters }
+        Self { table: table.clone(), column: column.to_owned(), query, k, metric, effort, parameters }
     }
 
     /// The same rows, with placeholders that have these values when the plan runs.
     #[must_use]
     pub fn with_parameters(&self, parameters: &Parameters) -> Self {
-        let Self { table, column, query, k, metric, ef_search, .. } = self;
-        Self { parameters: parameters.clone(), ..Self::new(table, column, query.clone(), *k, *metric, *ef_search) }
+        let Self { table, column, query, k, metric, effort, .. } = self;
+        Self { parameters: parameters.clone(), ..Self::new(table, column, query.clone(), *k, *metric, *effort) }
     }
 
     #[must_use]
@@ -86,12 +101,34 @@ impl NearestRows {
         &self.table
     }
 
-    /// How the rows are found, for EXPLAIN.
-    async fn way(&self) -> Result<String> {
-        let kinds = [IndexKind::Hnsw, IndexKind::IvfFlat];
-        Ok(match self.table.index_on(&self.column, &kinds, Some(self.metric)).await? {
-            Some(name) => format!("index {name}"),
-            None => format!("every vector, no {} index", self.metric.name()),
+    /// Whether the vector comes from elsewhere when the scan runs, and may be kept there: such a plan is good for one run.
+    #[must_use]
+    pub fn has_late_query(&self) -> bool {
+        matches!(self.query, QueryVector::Later(_))
+    }
+
+    /// How the rows are found, for EXPLAIN: with the index, and when it is passed over; or without one, and why.
+    async fn way(&self, has_filter: bool) -> Result<String> {
+        let mut indexes = self.table.vector_indexes().await?;
+        indexes.retain(|index| index.column == self.column);
+        let num_rows = self.table.row_count().await?;
+        if let Some(IndexDefinition { name, kind, .. }) = indexes.iter().find(|index| index.metric == Some(self.metric)) {
+            let (measured, of_what) = match kind {
+                IndexKind::Hnsw => (FILTERED_ROWS_MIN, if has_filter { "matching rows" } else { "rows" }),
+                _ => (SCANNED_ROWS_MAX, "rows"),
+            };
+            let may_be_few = num_rows <= measured as u64 || (has_filter && *kind == IndexKind::Hnsw);
+            let unless =
+                if may_be_few { format!(" (in memory, up to {measured} {of_what} are measured without it)") } else { String::new() };
+            return Ok(format!("index {name}{unless}"));
+        }
+        let metric = self.metric.name();
+        let others = indexes.iter().filter_map(|index| Some(format!("{} is for {}", index.name, index.metric?.name())));
+        let others = others.collect::<Vec<_>>().join(", ");
+        Ok(if others.is_empty() {
+            format!("every vector, no {metric} index")
+        } else {
+            format!("every vector, no {metric} index: {others}")
         })
     }
 }
@@ -129,7 +166,8 @@ impl TableProvider for NearestRows {
             k: self.k,
             metric: self.metric,
             filter,
-            ef_search: self.ef_search,
+            effort: self.effort,
+            counts: SearchCounts::default(),
         };
         let all_columns = || (0..TableProvider::schema(&self.table).fields().len()).collect();
         let properties = PlanProperties::new(
@@ -141,7 +179,7 @@ impl TableProvider for NearestRows {
         Ok(Arc::new(NearestRowsExec {
             search,
             query: self.query.clone(),
-            way: self.way().await?,
+            way: self.way(!filters.is_empty()).await?,
             parameters: self.parameters.clone(),
             projection: projection.cloned().unwrap_or_else(all_columns),
             all_rows,
@@ -193,7 +231,11 @@ impl DisplayAs for NearestRowsExec {
     fn fmt_as(&self, _: DisplayFormatType, f: &mut fmt::Formatter) -> fmt::Result {
         let VectorSearch { table, column, k, metric, filter, .. } = &self.search;
         let name = format!("{}.{}@{}", table.schema_name(), table.name(), table.version());
-        write!(f, "NearestRowsExec: {name}, k={k}, {column} by {}, {}", metric.name(), self.way)?;
+        write!(f, "NearestRowsExec: {name}, k={k}, {column} by {}", metric.name())?;
+        if let QueryVector::Later(later) = &self.query {
+            write!(f, " to {}", later.text())?;
+        }
+        write!(f, ", {}", self.way)?;
         match filter {
             Some(filter) => write!(f, ", where {filter}"),
             None => Ok(()),
@@ -219,14 +261,18 @@ impl ExecutionPlan for NearestRowsExec {
         Ok(self)
     }
 
+    fn metrics(&self) -> Option<MetricsSet> {
+        Some(self.search.counts.metrics())
+    }
+
     fn execute(&self, _partition: usize, context: Arc<TaskContext>) -> DataFusionResult<SendableRecordBatchStream> {
         let schema = self.schema();
         let mut search = self.search.clone();
         search.filter = search.filter.map(|filter| self.parameters.bind(filter)).transpose()?;
-        let query = self.query.value(&self.parameters)?;
+        let (query, parameters) = (self.query.clone(), self.parameters.clone());
         let (projection, all_rows, row_schema) = (self.projection.clone(), self.all_rows.clone(), Arc::clone(&schema));
         let rows = stream::once(async move {
-            let found = match query {
+            let found = match query.value(&parameters).await? {
                 Some(query) => Self::rows(search.clone(), query, projection.clone(), row_schema).await?,
                 None => None,
             };

@@ -9,7 +9,10 @@ use datafusion::logical_expr::Expr;
 use futures::TryStreamExt;
 use lance::dataset::ProjectionRequest;
 use lance::dataset::scanner::Scanner;
+use lance::index::DatasetIndexExt;
+use lance_table::format::IndexMetadata;
 
+use super::counts::SearchCounts;
 use super::ranking::{Hit, KeyRows, ROW_ID, TopHits, row_id_column};
 use super::row_filter::RowFilter;
 use crate::index::{in_single_precision, is_vector};
@@ -19,15 +22,28 @@ use crate::{Error, IndexKind, Metric, Result, Table};
 /// Rows that an index proposes per row asked for: its distances are approximate, so the right ones may rank lower.
 const PROPOSALS_PER_HIT: usize = 4;
 const PROPOSALS_MIN: usize = 64;
-/// Partitions read per query. Lance's adaptive default starts at one, which loses too many neighbours.
-const NUM_PROBES: usize = 20;
 /// Rows that a walk through a graph in memory keeps: recall of 0.95 and more for k = 10.
 const EF_SEARCH: usize = 64;
 /// Reading so many vectors in memory is faster than an index on disk.
-const SCANNED_ROWS_MAX: usize = 50_000;
+pub(crate) const SCANNED_ROWS_MAX: usize = 50_000;
 
 /// Products between two chances for other tasks of the worker: a few milliseconds.
 const PRODUCTS_AT_ONCE: usize = 8 << 20;
+
+/// How far an approximate search looks: longer searches find more of the nearest rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SearchEffort {
+    /// Rows that a walk through the graph of an hnsw index keeps, at least 1; never fewer than k.
+    pub ef_search: usize,
+    /// Partitions of an ivf index that are read, at least 1.
+    pub probes: usize,
+}
+
+impl SearchEffort {
+    /// Partitions, unless something else is asked for. Both pgvector's default and where Lance's adaptive one starts are 1, which loses
+    /// too many neighbours.
+    pub const PROBES: usize = 20;
+}
 
 impl Table {
     /// The `k` rows whose `column` is nearest to each query: the table's columns, `query_index` (Int32, position in
@@ -55,7 +71,8 @@ impl Table {
             k,
             metric,
             filter,
-            ef_search: EF_SEARCH.max(k.saturating_mul(2)),
+            effort: SearchEffort { ef_search: EF_SEARCH.max(k.saturating_mul(2)), probes: SearchEffort::PROBES },
+            counts: SearchCounts::default(),
         };
         let hits = search.find(queries, exact).await?;
         self.vector_result(&hits).await
@@ -111,7 +128,8 @@ pub(crate) struct VectorSearch {
     pub(crate) k: usize,
     pub(crate) metric: Metric,
     pub(crate) filter: Option<Expr>,
-    pub(crate) ef_search: usize,
+    pub(crate) effort: SearchEffort,
+    pub(crate) counts: SearchCounts,
 }
 
 impl VectorSearch {
@@ -124,11 +142,11 @@ impl VectorSearch {
         if let Some(hits) = self.resident(queries, exact).await? {
             return Ok(hits);
         }
-        let kinds = [IndexKind::Hnsw, IndexKind::IvfFlat];
         let filter = self.table.row_filter(self.filter.as_ref()).await?;
-        match exact || !self.table.has_index(&self.column, &kinds, Some(self.metric)).await? {
-            true => self.exact(queries, &filter).await,
-            false => self.indexed(queries, &filter).await,
+        let index = if exact { None } else { self.table.index_on(&self.column, &IndexKind::VECTOR, Some(self.metric)).await? };
+        match index {
+            None => self.exact(queries, &filter).await,
+            Some(index) => self.indexed(&index, queries, &filter).await,
         }
     }
 
@@ -143,10 +161,10 @@ impl VectorSearch {
         let mut is_walk = false;
         if let Some(index) = &index {
             resident = table.with_graph(resident, index).await?;
-            is_walk = resident.has_graph(&index.name);
+            table.extend_graph_if_due(&resident, index);
+            is_walk = resident.graph(&index.name).is_some();
         }
-        let index_on_disk =
-            !exact && !is_walk && table.has_index(&self.column, &[IndexKind::Hnsw, IndexKind::IvfFlat], Some(self.metric)).await?;
+        let index_on_disk = !exact && !is_walk && table.has_index(&self.column, &IndexKind::VECTOR, Some(self.metric)).await?;
         if index_on_disk && resident.num_rows() > SCANNED_ROWS_MAX {
             return Ok(None);
         }
@@ -155,7 +173,7 @@ impl VectorSearch {
         let is_short = products < PRODUCTS_AT_ONCE || (is_walk && self.filter.is_none() && queries.len() == 1);
         let (search, queries) = (self.clone(), queries.to_vec());
         let work = move || {
-            let graph = index.as_ref().map(|index| (index.name.as_str(), search.ef_search.max(search.k)));
+            let graph = index.as_ref().map(|index| (index.name.as_str(), search.effort.ef_search.max(search.k)));
             resident.nearest(&search, &queries, graph)
         };
         if is_short {
@@ -169,6 +187,7 @@ impl VectorSearch {
 
     /// One pass over the vectors for all queries.
     async fn exact(&self, queries: &[Vec<f32>], filter: &RowFilter) -> Result<Vec<Vec<Hit>>> {
+        self.counts.by_every_vector.add(queries.len());
         let measures: Vec<Measure<'_>> = queries.iter().map(|query| Measure::new(self.metric, query)).collect();
         let mut tops: Vec<TopHits> = queries.iter().map(|_| TopHits::new(self.k)).collect();
         let mut scanner = self.scanner(&self.needed_columns(), filter)?;
@@ -188,10 +207,10 @@ impl VectorSearch {
 
     /// The index proposes, the vectors decide. Where it proposes fewer than k rows (few matches, a strict filter), the
     /// query is answered exactly.
-    async fn indexed(&self, queries: &[Vec<f32>], filter: &RowFilter) -> Result<Vec<Vec<Hit>>> {
+    pub(crate) async fn indexed(&self, index: &str, queries: &[Vec<f32>], filter: &RowFilter) -> Result<Vec<Vec<Hit>>> {
         let mut hits = Vec::with_capacity(queries.len());
         for query in queries {
-            let proposed = self.propose(query, filter).await?;
+            let proposed = self.propose(index, query, filter).await?;
             let mut top = [TopHits::new(self.k)];
             if !proposed.is_empty() {
                 let rows = self.read_vectors(&proposed).await?;
@@ -201,19 +220,25 @@ impl VectorSearch {
             let found = top.into_sorted();
             hits.push(match found.len() < self.k {
                 true => self.exact(std::slice::from_ref(query), filter).await?.remove(0),
-                false => found,
+                false => {
+                    self.counts.by_index.add(1);
+                    found
+                }
             });
         }
         Ok(hits)
     }
 
-    async fn propose(&self, query: &[f32], filter: &RowFilter) -> Result<Vec<u64>> {
+    async fn propose(&self, index: &str, query: &[f32], filter: &RowFilter) -> Result<Vec<u64>> {
         let failed = |source| Error::storage(self.table.name(), source);
         let num_proposals = self.k.saturating_mul(PROPOSALS_PER_HIT).max(PROPOSALS_MIN);
         let mut scanner = self.scanner(&[], filter)?;
         let query = self.in_column_type(query)?;
         scanner.prefilter(true).nearest(&self.column, query.as_ref(), num_proposals).map_err(failed)?;
-        scanner.nprobes(NUM_PROBES).distance_metric(self.metric.lance_type()).ef(num_proposals).disable_scoring_autoprojection();
+        let probes = if self.table.index_kind(index) == Some(IndexKind::Hnsw) { SearchEffort::PROBES } else { self.effort.probes };
+        scanner.nprobes(probes).distance_metric(self.metric.lance_type()).disable_scoring_autoprojection();
+        scanner.ef(self.effort.ef_search.max(num_proposals));
+        self.choose_index(&mut scanner, index).await?;
         let rows = scanner.try_into_batch().await.map_err(failed)?;
         let row_ids = rows.column_by_name(ROW_ID).map(|column| column.as_primitive::<UInt64Type>().values().to_vec());
         let mut row_ids = row_ids.unwrap_or_default();
@@ -230,6 +255,28 @@ impl VectorSearch {
             other => other.clone(),
         };
         Ok(cast(&Float32Array::from(query.to_vec()), &item)?)
+    }
+
+    /// Of several indexes on a column Lance takes the first, and none when that is for another metric. Where it could take a wrong one it is
+    /// told the parts of the right one, and which fragments to search beside them.
+    async fn choose_index(&self, scanner: &mut Scanner, index: &str) -> Result<()> {
+        let failed = |source| Error::storage(self.table.name(), source);
+        let dataset = &self.table.dataset;
+        let field = dataset.schema().field(&self.column).map(|field| field.id);
+        let indexes = dataset.load_indices().await.map_err(failed)?;
+        let is_on_column = |other: &&IndexMetadata| other.fields.first().copied() == field;
+        if indexes.iter().filter(is_on_column).all(|other| other.name == index) {
+            return Ok(());
+        }
+        let covers_rows = |part: &&IndexMetadata| part.fragment_bitmap.as_ref().is_some_and(|fragments| !fragments.is_empty());
+        let parts: Vec<_> = indexes.iter().filter(|other| other.name == index).filter(covers_rows).map(|part| part.uuid).collect();
+        if parts.is_empty() {
+            scanner.use_index(false);
+        } else {
+            scanner.with_fragments(dataset.fragments().to_vec());
+            scanner.with_index_segments(parts).map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// The needed columns of `row_ids`, with the row ids beside them.

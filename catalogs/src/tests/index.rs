@@ -1,7 +1,9 @@
 //! CREATE INDEX, DROP INDEX and what the catalog says about them.
 
+use std::collections::BTreeMap;
+
 use super::fixture::{Fixture, Random, append, by_words, passages, passages_definition, texts, texts_definition};
-use crate::{Error, IndexDefinition, IndexInfo, IndexKind, Metric};
+use crate::{Error, GraphPlace, IndexDefinition, IndexKind, Metric};
 
 pub(super) fn index(name: &str, column: &str, kind: IndexKind) -> IndexDefinition {
     let options = Default::default();
@@ -30,11 +32,14 @@ async fn indexes_are_listed_found_and_dropped_across_a_restart() {
     let fixture = fixture.restart().await;
     let table = fixture.catalog.find_index("public", "wiki_emb").await.unwrap();
     let expected = [("wiki_emb", "embedding", IndexKind::Hnsw, Some(Metric::L2)), ("wiki_number", "number", IndexKind::BTree, None)];
-    let expected = expected.map(|(name, column, kind, metric)| {
-        let (name, column) = (name.to_owned(), column.to_owned());
-        IndexInfo { name, column, kind, metric, rows_indexed: 400, rows_unindexed: 1 }
-    });
-    assert_eq!(table.indexes().await.unwrap(), expected);
+    let found = table.indexes().await.unwrap();
+    for (index, (name, column, kind, metric)) in found.iter().zip(expected) {
+        assert_eq!((index.name.as_str(), index.column.as_str(), index.kind, index.metric), (name, column, kind, metric));
+        assert_eq!((index.rows_indexed, index.rows_unindexed), (400, 1));
+        assert!(index.bytes > 400 * 4, "{index:?}");
+    }
+    assert_eq!(found.iter().map(|index| index.graph).collect::<Vec<_>>(), [Some(GraphPlace::File), None]);
+    assert_eq!(found[0].options, BTreeMap::from([("m".to_owned(), "8".to_owned())]));
 
     table.optimize_indexes().await.unwrap();
     let optimized = table.latest().await.unwrap().indexes().await.unwrap();
@@ -73,6 +78,18 @@ async fn a_wrong_column_or_option_is_named() {
         let range = check(with_option(index("i", "embedding", IndexKind::IvfFlat), "lists", value)).await;
         assert!(matches!(range, Error::InvalidOption { .. }), "{range}");
     }
+    let quantized = |name: &str, value: &str| with_option(index("i", "embedding", IndexKind::IvfPq), name, value);
+    let odd = check(quantized("num_sub_vectors", "3")).await;
+    assert_eq!(odd.to_string(), "num_sub_vectors = 3 is not valid: expected a number from 1 to 2");
+    let bits = check(quantized("num_bits", "5")).await;
+    assert_eq!(bits.to_string(), "num_bits = 5 is not valid: expected 4 or 8");
+    let uneven = check(with_option(quantized("num_sub_vectors", "1"), "num_bits", "4")).await;
+    assert_eq!(uneven.to_string(), "num_sub_vectors = 1 is not valid: expected an even divisor of the vectors' width, 2");
+    let bits = check(with_option(index("i", "embedding", IndexKind::IvfSq), "num_bits", "8")).await;
+    assert_eq!(bits.to_string(), "num_bits = 8 is not valid: expected an option of ivf_sq: lists");
+    let narrow = check(index("i", "embedding", IndexKind::IvfRq)).await;
+    assert!(narrow.to_string().ends_with("expected a vector whose width is a multiple of 8"), "{narrow}");
+    assert!(matches!(check(index("i", "id", IndexKind::LabelList)).await, Error::WrongType { .. }));
     let flag = check(with_option(index("i", "id", IndexKind::Bm25), "stem", "maybe")).await;
     assert!(matches!(flag, Error::InvalidOption { .. }));
     let language = check(with_option(index("i", "id", IndexKind::Bm25), "language", "Klingon")).await;
@@ -84,15 +101,18 @@ async fn a_wrong_column_or_option_is_named() {
 async fn every_kind_can_be_made_on_an_empty_and_on_a_tiny_table() {
     for rows in [0, 1, 3] {
         let fixture = Fixture::new().await;
-        let table = fixture.create("t", passages_definition(4)).await;
+        let table = fixture.create("t", passages_definition(8)).await;
         let mut random = Random(9);
-        let vectors: Vec<Vec<f32>> = (0..rows).map(|_| random.vector(4)).collect();
+        let vectors: Vec<Vec<f32>> = (0..rows).map(|_| random.vector(8)).collect();
         if rows > 0 {
             append(&table, passages(&(0..rows).collect::<Vec<i64>>(), &vectors)).await.unwrap();
         }
         for (kind, column) in [
             (IndexKind::Hnsw, "embedding"),
             (IndexKind::IvfFlat, "embedding"),
+            (IndexKind::IvfPq, "embedding"),
+            (IndexKind::IvfSq, "embedding"),
+            (IndexKind::IvfRq, "embedding"),
             (IndexKind::Bm25, "id"),
             (IndexKind::BTree, "number"),
             (IndexKind::Bitmap, "number"),
@@ -100,10 +120,10 @@ async fn every_kind_can_be_made_on_an_empty_and_on_a_tiny_table() {
             let made = table.create_index(&index(kind.name(), column, kind), false).await;
             assert!(made.is_ok(), "{} on {rows} rows: {made:?}", kind.name());
         }
-        append(&table, passages(&[100, 101], &[random.vector(4), random.vector(4)])).await.unwrap();
+        append(&table, passages(&[100, 101], &[random.vector(8), random.vector(8)])).await.unwrap();
         let table = table.latest().await.unwrap();
-        assert_eq!(table.indexes().await.unwrap().len(), 5);
-        let found = table.vector_search("embedding", &[random.vector(4)], 10, Metric::Cosine, false, None).await;
+        assert_eq!(table.indexes().await.unwrap().len(), 8);
+        let found = table.vector_search("embedding", &[random.vector(8)], 10, Metric::Cosine, false, None).await;
         assert_eq!(found.unwrap().num_rows() as i64, rows + 2);
         let found = by_words(&table, "id", "p101", 10, None).await.unwrap();
         assert_eq!(found.num_rows(), 1);

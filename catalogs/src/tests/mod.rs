@@ -2,7 +2,9 @@
 
 mod catalog;
 mod fixture;
+mod graphs;
 mod index;
+mod partitions;
 mod pushdown;
 mod resident;
 mod text_modes;

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, Int64Builder, ListBuilder, RecordBatch, StringArray, StringBuilder};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::TableProvider;
 use datafusion::common::ScalarValue;
 use datafusion::datasource::MemTable;
+use datafusion::functions_nested::expr_fn::{array_has, array_has_all, array_has_any};
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, col, in_subquery, lit};
 use datafusion::prelude::random;
 
 use super::fixture::{Fixture, Random, append, lines, texts_definition};
+use super::index::index;
 use crate::{IndexDefinition, IndexKind, Table, TableDefinition};
 
 const SEED: u64 = 20_260_101;
@@ -156,4 +158,118 @@ async fn what_lance_can_not_evaluate_stays_above() {
         assert_eq!(pushed(filter.clone()), TableProviderFilterPushDown::Unsupported, "{filter}");
     }
     assert_eq!(fixture.query("SELECT id FROM t WHERE upper(id) = 'A' AND random() >= 0").await, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn filters_on_arrays_keep_the_same_rows() {
+    for indexed_after in [None, Some(0), Some(2)] {
+        compare_label_filters(indexed_after).await;
+    }
+}
+
+/// `indexed_after`: the commit before which label_list indexes are made; `None`: there are none.
+async fn compare_label_filters(indexed_after: Option<usize>) {
+    let fixture = Fixture::new().await;
+    let mut random = Random(SEED + 2);
+    let batches: Vec<RecordBatch> = (0..3).map(|part| random_labels(&mut random, part * 100)).collect();
+    let table = fixture.create("t", TableDefinition::new(&batches[0].schema()).unwrap()).await;
+    for (part, batch) in batches.iter().enumerate() {
+        if indexed_after == Some(part) {
+            for column in ["tags", "numbers"] {
+                table.create_index(&index(&format!("{column}_labels"), column, IndexKind::LabelList), false).await.unwrap();
+            }
+        }
+        append(&table, batch.clone()).await.unwrap();
+    }
+    if indexed_after.is_some() {
+        // Rows removed after the index was made, and their places given to others.
+        table.delete_where(col("id").lt(lit(10_i64))).await.unwrap();
+        table.compact().await.unwrap();
+    }
+    let memory = MemTable::try_new(batches[0].schema(), vec![batches]).unwrap();
+    fixture.catalog.register_virtual("public", "memory", Arc::new(memory)).unwrap();
+    let context = fixture.context();
+    for number in 0..NUM_FILTERS {
+        let filter = random_label_filter(&mut random, 2);
+        assert_eq!(table.supports_filters_pushdown(&[&filter]).unwrap()[0], TableProviderFilterPushDown::Exact, "{filter}");
+        let mut answers = Vec::new();
+        for name in ["t", "memory"] {
+            let rows = context.table(name).await.unwrap().filter(filter.clone().and(col("id").gt_eq(lit(10_i64)))).unwrap();
+            let rows = rows.select_columns(&["id"]).unwrap().sort(vec![col("id").sort(true, true)]).unwrap();
+            answers.push(lines(&rows.collect().await.unwrap()));
+        }
+        assert_eq!(answers[0], answers[1], "filter {number} of seed {SEED}, index {indexed_after:?}: {filter}");
+    }
+}
+
+/// `id`, `tags text[]`, `numbers int8[]`: arrays that are NULL, empty, with NULLs, with one element twice.
+fn random_labels(random: &mut Random, first: i64) -> RecordBatch {
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + 100));
+    let mut tags = ListBuilder::new(StringBuilder::new());
+    let mut numbers = ListBuilder::new(Int64Builder::new());
+    for _ in 0..100 {
+        for _ in 0..random.below(4) {
+            tags.values().append_option(maybe(random, word));
+            numbers.values().append_option(maybe(random, |random| random.below(4) as i64));
+        }
+        tags.append(random.below(5) > 0);
+        numbers.append(random.below(5) > 0);
+    }
+    let (tags, numbers): (ArrayRef, ArrayRef) = (Arc::new(tags.finish()), Arc::new(numbers.finish()));
+    RecordBatch::try_from_iter_with_nullable([("id", ids, false), ("tags", tags, true), ("numbers", numbers, true)]).unwrap()
+}
+
+fn random_label_filter(random: &mut Random, depth: u32) -> Expr {
+    let texts = |random: &mut Random| (0..1 + random.below(3)).map(|_| ScalarValue::from(word(random).as_str())).collect::<Vec<_>>();
+    let numbers = |random: &mut Random| (0..1 + random.below(3)).map(|_| ScalarValue::from(random.below(4) as i64)).collect::<Vec<_>>();
+    let list = |values: &[ScalarValue]| lit(ScalarValue::List(ScalarValue::new_list_nullable(values, &values[0].data_type())));
+    match random.below(if depth == 0 { 6 } else { 9 }) {
+        0 => array_has(col("tags"), lit(word(random))),
+        1 => array_has(col("numbers"), lit(random.below(4) as i64)),
+        2 => array_has_any(col("tags"), list(&texts(random))),
+        3 => array_has_all(col("tags"), list(&texts(random))),
+        4 => array_has_any(col("numbers"), list(&numbers(random))),
+        5 => array_has_all(col("numbers"), list(&numbers(random))),
+        6 => random_label_filter(random, depth - 1).and(random_label_filter(random, depth - 1)),
+        7 => random_label_filter(random, depth - 1).or(random_label_filter(random, depth - 1)),
+        _ => Expr::Not(Box::new(random_label_filter(random, depth - 1))),
+    }
+}
+
+#[tokio::test]
+async fn a_label_that_may_mean_something_else_to_an_index_stays_above() {
+    let fixture = Fixture::new().await;
+    let table = fixture.create("t", TableDefinition::new(&random_labels(&mut Random(SEED), 0).schema()).unwrap()).await;
+    let empty = lit(ScalarValue::List(ScalarValue::new_list_nullable(&[], &DataType::Utf8)));
+    let with_null = [ScalarValue::from("ant"), ScalarValue::Utf8(None)];
+    let with_null = lit(ScalarValue::List(ScalarValue::new_list_nullable(&with_null, &DataType::Utf8)));
+    let above = [
+        array_has(col("tags"), lit(ScalarValue::Utf8(None))),
+        array_has(col("tags"), col("id")),
+        array_has(col("numbers"), lit(1_i32)),
+        array_has_any(col("tags"), empty.clone()),
+        array_has_all(col("tags"), empty),
+        array_has_any(col("tags"), with_null.clone()),
+        array_has_all(col("tags"), with_null),
+    ];
+    for filter in above {
+        assert_eq!(table.supports_filters_pushdown(&[&filter]).unwrap()[0], TableProviderFilterPushDown::Unsupported, "{filter}");
+    }
+}
+
+#[tokio::test]
+async fn an_index_on_labels_is_looked_up() {
+    let fixture = Fixture::new().await;
+    let batch = random_labels(&mut Random(SEED), 0);
+    let table = fixture.create("t", TableDefinition::new(&batch.schema()).unwrap()).await;
+    append(&table, batch).await.unwrap();
+    for column in ["tags", "numbers"] {
+        table.create_index(&index(&format!("{column}_labels"), column, IndexKind::LabelList), false).await.unwrap();
+    }
+    let context = fixture.context();
+    for filter in [array_has(col("tags"), lit("ant")), array_has(col("numbers"), lit(2_i64))] {
+        let plan = context.table("t").await.unwrap().filter(filter.clone()).unwrap().create_physical_plan().await.unwrap();
+        let plan = datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
+        assert!(plan.contains("ScalarIndexQuery") && plan.contains("_labels(LabelList)"), "{filter}: {plan}");
+    }
 }

@@ -34,6 +34,11 @@ pub trait ApplyFunction: Debug + Send + Sync {
         None
     }
 
+    /// Whether its arguments are constants, so that every row gets the same: it computes that once, and [`Self::call`] needs no arguments.
+    fn is_constant(&self) -> bool {
+        false
+    }
+
     /// How many input rows to hand over at once: enough to fill a model's batch, few enough that results stream.
     fn batch_rows(&self) -> usize {
         256

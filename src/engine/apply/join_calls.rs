@@ -5,25 +5,24 @@
 
 use std::sync::Arc;
 
-use datafusion::common::config::ConfigOptions;
 use datafusion::common::{Column, JoinType, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder};
 
-use super::extract::{apply_call, async_function, extract, innermost_in, replace_calls};
+use super::extract::{Calls, apply_call, async_function, extract, innermost_in, replace_calls};
 
 /// The join without model calls in its condition, and the same columns as before.
 ///
 /// # Errors
 /// For a call over both sides of an outer join: its rows without a partner depend on it.
-pub(super) fn hoist_from_join(join: &Join, config: &Arc<ConfigOptions>) -> Result<LogicalPlan> {
+pub(super) fn hoist_from_join(join: &Join, known: &mut Calls) -> Result<LogicalPlan> {
     let mut condition = Condition { on: join.on.clone(), filter: join.filter.clone() };
     let mut sides = [join.left.as_ref().clone(), join.right.as_ref().clone()];
     while let Some((side, call)) = condition.one_sided_call(&sides)? {
         // Both sides may hoist a call, and the names must differ.
         let name = format!("__{}_{}", call_name(&call), sides.iter().map(|side| side.schema().fields().len()).sum::<usize>());
-        let (applied, column) = apply_call(sides[side].clone(), &call, config, name)?;
+        let (applied, column) = apply_call(sides[side].clone(), &call, known, name)?;
         sides[side] = applied;
         condition = condition.with(&[(&call, column)])?;
     }
@@ -37,7 +36,7 @@ pub(super) fn hoist_from_join(join: &Join, config: &Arc<ConfigOptions>) -> Resul
     let joined = Join::try_new(left, right, condition.on, filter, join_type, join_constraint, null_equality, null_aware)?;
     let mut plan = LogicalPlan::Join(joined);
     if let Some(condition) = conjunction(over_both) {
-        plan = extract(LogicalPlan::Filter(Filter::try_new(condition, Arc::new(plan))?), config)?.data;
+        plan = extract(LogicalPlan::Filter(Filter::try_new(condition, Arc::new(plan))?), known)?.data;
     }
     LogicalPlanBuilder::new(plan).project(join.schema.columns().into_iter().map(Expr::Column))?.build()
 }

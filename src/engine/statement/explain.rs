@@ -10,6 +10,7 @@ use datafusion::physical_plan::execute_stream;
 use rolloutdb_sql::{Explain, Statement};
 
 use super::{arrow, drain, rows};
+use crate::engine::nearest_neighbours::unused_indexes;
 use crate::engine::planning::plan_query;
 use crate::engine::session::{Description, Response, Session};
 use crate::error::{Error, Result};
@@ -36,8 +37,8 @@ pub async fn execute(session: &Session, explain: &Explain, parameters: &[ScalarV
     };
     let planned = plan_query(session, query, parameters).await?;
     let mut text = String::new();
+    let optimized = planned.state.optimize(&planned.plan)?;
     if explain.verbose {
-        let optimized = planned.state.optimize(&planned.plan)?;
         text += &format!("{}\n\n", optimized.display_indent());
     }
     let plan = planned.state.create_physical_plan(&planned.plan).await?;
@@ -47,6 +48,7 @@ pub async fn execute(session: &Session, explain: &Explain, parameters: &[ScalarV
     } else {
         text += &DisplayableExecutionPlan::new(plan.as_ref()).indent(explain.verbose).to_string();
     }
+    text += &unused_indexes(&optimized).await?.join("\n");
     let lines = StringArray::from(text.trim_end().lines().collect::<Vec<_>>());
     Ok(rows("EXPLAIN", RecordBatch::try_new(schema(), vec![Arc::new(lines)]).map_err(arrow)?))
 }

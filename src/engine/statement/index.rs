@@ -2,31 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use rolloutdb_catalogs::{IndexDefinition, IndexKind, Metric};
+use rolloutdb_catalogs::{IndexDefinition, IndexKind, Metric, Table};
 use rolloutdb_sql::{CreateIndex, DropIndex, OptionValue, Reindex};
 
 use super::{done, table_name};
+use crate::engine::index_builds::Listed;
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
-
-/// Access methods by their names in SQL: pgvector's, and ours for text.
-const METHODS: &[(&str, IndexKind)] = &[
-    ("hnsw", IndexKind::Hnsw),
-    ("ivfflat", IndexKind::IvfFlat),
-    ("bm25", IndexKind::Bm25),
-    ("fts", IndexKind::Bm25),
-    ("btree", IndexKind::BTree),
-    ("bitmap", IndexKind::Bitmap),
-];
 
 /// pgvector's operator classes.
 const OPERATOR_CLASSES: &[(&str, Metric)] =
     &[("vector_cosine_ops", Metric::Cosine), ("vector_l2_ops", Metric::L2), ("vector_ip_ops", Metric::Dot)];
 
 pub async fn create(session: &Session, create: &CreateIndex) -> Result<Response> {
-    let kind = find(METHODS, &create.using, "index method")?;
+    let kind = method(&create.using)?;
     let metric = create.operator_class.as_deref().map(|class| find(OPERATOR_CLASSES, class, "operator class")).transpose()?;
-    if metric.is_some() && !matches!(kind, IndexKind::Hnsw | IndexKind::IvfFlat) {
+    if metric.is_some() && !kind.is_vector() {
         return Err(Error::InvalidParameter {
             name: "operator class".to_owned(),
             found: create.operator_class.clone().unwrap_or_default(),
@@ -37,8 +28,18 @@ pub async fn create(session: &Session, create: &CreateIndex) -> Result<Response>
     let name = create.name.clone().unwrap_or_else(|| format!("{table}_{}_idx", create.column.value));
     let definition = IndexDefinition { name, column: create.column.value.clone(), kind, metric, options: index_options(create) };
     let table = session.database().shared.catalog.table(&schema, &table).await?;
-    table.create_index(&definition, create.if_not_exists).await?;
+    let build = listed(session, "CREATE INDEX", &table, &definition.name);
+    if !table.create_index_watched(&definition, create.if_not_exists, &build.progress).await? {
+        session.notices().notice(format!("index \"{}\" already exists, skipping", definition.name));
+    }
     Ok(done("CREATE INDEX"))
+}
+
+/// An access method by its name in SQL.
+fn method(name: &str) -> Result<IndexKind> {
+    let kinds = IndexKind::ALL.map(|kind| (kind.name(), kind));
+    let aliases = [("fts", IndexKind::Bm25)];
+    find(&[kinds.as_slice(), &aliases].concat(), name, "index method")
 }
 
 fn find<T: Copy>(known: &[(&str, T)], name: &str, kind: &'static str) -> Result<T> {
@@ -47,6 +48,11 @@ fn find<T: Copy>(known: &[(&str, T)], name: &str, kind: &'static str) -> Result<
         name: name.to_owned(),
         known: known.iter().map(|(known, _)| (*known).to_owned()).collect(),
     })
+}
+
+fn listed(session: &Session, command: &'static str, table: &Table, index: &str) -> Listed {
+    let builds = &session.database().shared.index_builds;
+    builds.list(session.notices(), command, (table.schema_name(), table.name(), index))
 }
 
 fn index_options(create: &CreateIndex) -> BTreeMap<String, String> {
@@ -75,15 +81,21 @@ pub async fn reindex(session: &Session, reindex: &Reindex) -> Result<Response> {
     match reindex {
         Reindex::Index(name) => {
             let (schema, name) = table_name(name)?;
-            catalog.find_index(&schema, &name).await?.rebuild_index(&name).await?;
+            let table = catalog.find_index(&schema, &name).await?;
+            rebuild(session, &table, &name).await?;
         }
         Reindex::Table(name) => {
             let (schema, name) = table_name(name)?;
             let table = catalog.table(&schema, &name).await?;
             for index in table.indexes().await? {
-                table.rebuild_index(&index.name).await?;
+                rebuild(session, &table, &index.name).await?;
             }
         }
     }
     Ok(done("REINDEX"))
+}
+
+async fn rebuild(session: &Session, table: &Table, index: &str) -> Result<()> {
+    let build = listed(session, "REINDEX", table, index);
+    Ok(table.rebuild_index_watched(index, &build.progress).await?)
 }

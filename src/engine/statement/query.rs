@@ -62,8 +62,8 @@ fn show_query(statement: &Statement) -> Result<Query> {
         }
         Statement::ShowAgents => "SELECT name, policy, corpus, retriever, k, protocol, max_steps FROM rollout.agents ORDER BY name",
         Statement::ShowIndexes => {
-            "SELECT schema_name AS schema, table_name AS \"table\", name, column_name AS \"column\", method, metric, rows_indexed, rows_unindexed \
-             FROM rollout.indexes ORDER BY 1, 2, 3"
+            "SELECT schema_name AS schema, table_name AS \"table\", name, column_name AS \"column\", method, metric, options, rows_indexed, \
+             rows_unindexed, bytes, graph FROM rollout.indexes ORDER BY 1, 2, 3"
         }
         _ => {
             "SELECT table_schema AS schema, table_name AS name, table_type AS type FROM information_schema.tables \

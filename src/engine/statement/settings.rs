@@ -1,17 +1,20 @@
-//! SET, SHOW, RESET, DISCARD ALL and CREATE EXTENSION.
+//! SET, SET LOCAL, SHOW, RESET, DISCARD ALL and CREATE EXTENSION.
 //!
-//! Settings are the session's own. DataFusion's (`datafusion.execution.batch_size`) take effect in it; those that clients set on every
-//! connection (`client_encoding`, `DateStyle`) are remembered; any other name is an error.
+//! Settings are the session's own. pgvector's and DataFusion's (`datafusion.execution.batch_size`) take effect in it; those that clients set on
+//! every connection (`client_encoding`, `DateStyle`) are remembered; any other name is an error.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::prelude::SessionConfig;
+use rolloutdb_catalogs::SearchEffort;
 use rolloutdb_sql::{CreateExtension, OptionValue, Reset, Set, Show};
 
 use super::{arrow, done, rows};
-use crate::engine::nearest_neighbours::{EF_SEARCH, EF_SEARCH_MAX};
-use crate::engine::session::{Response, Session};
+use crate::engine::nearest_neighbours::EffortSetting;
+use crate::engine::session::{Response, Session, default_config};
 use crate::error::{Error, Result};
 
 /// Settings of PostgreSQL that clients send or ask for, with what they are here.
@@ -24,10 +27,11 @@ const CLIENT_SETTINGS: &[(&str, &str)] = &[
     ("default_transaction_isolation", "read committed"),
     ("default_transaction_read_only", "off"),
     ("extra_float_digits", "1"),
-    (EF_SEARCH_SETTING, "40"),
+    (EF_SEARCH, "40"),
     ("idle_in_transaction_session_timeout", "0"),
     ("integer_datetimes", "on"),
     ("intervalstyle", "postgres"),
+    (PROBES, "20"),
     ("lock_timeout", "0"),
     ("max_identifier_length", "63"),
     ("row_security", "on"),
@@ -41,8 +45,13 @@ const CLIENT_SETTINGS: &[(&str, &str)] = &[
     ("transaction_read_only", "off"),
 ];
 
-/// Of pgvector.
-const EF_SEARCH_SETTING: &str = "hnsw.ef_search";
+/// Of pgvector, with its ranges. Its default for `ivfflat.probes` is 1, which finds few of the nearest; see [`SearchEffort::PROBES`].
+const EF_SEARCH: &str = "hnsw.ef_search";
+const PROBES: &str = "ivfflat.probes";
+const RANGES: &[(&str, RangeInclusive<usize>)] = &[(EF_SEARCH, 1..=1_000), (PROBES, 1..=32_768)];
+
+/// DataFusion's settings, by their first word.
+const DATAFUSION: &str = "datafusion.";
 
 /// Settings that would change what statements do, which they do not yet, with the values that change nothing.
 const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
@@ -61,37 +70,73 @@ const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
 const READ_ONLY: &[&str] = &["integer_datetimes", "max_identifier_length", "server_encoding", "server_version"];
 
 pub fn set(session: &Session, set: &Set) -> Result<Response> {
-    session.settings_changed();
     let value = set.values.iter().map(text).collect::<Vec<_>>().join(", ");
     let name = set.variable.as_str();
-    if name.starts_with("datafusion.") {
-        let state = session.context().state_ref();
-        let mut state = state.write();
-        let options = state.config_mut().options_mut();
-        options.set(name, &value).map_err(|error| unknown_or_invalid(name, &value, &error))?;
+    check(session, name, &value)?;
+    if !set.local {
+        session.settings().set(name, Some(value));
+    } else if !session.settings().set_local(name, value) {
+        session.notices().warning_with("25P01", "SET LOCAL can only be used in transaction blocks");
         return Ok(done("SET"));
     }
-    default_of(name)?;
-    if READ_ONLY.contains(&name) {
-        return Err(Error::InvalidParameter { name: name.to_owned(), found: value, expected: "no change: it is fixed".to_owned() });
-    }
-    if let Some((_, allowed)) = WITHOUT_EFFECT.iter().find(|(known, allowed)| *known == name && !allowed.contains(&value.as_str())) {
-        return Err(Error::NotSupported(format!("{name} = {value} is not supported yet: it would have no effect; it is {}", allowed[0])));
-    }
-    if name == EF_SEARCH_SETTING {
-        session.set_ef_search(ef_search(&value)?);
-    }
-    session.set_setting(name, Some(value));
+    put_in_force(session, name)?;
     Ok(done("SET"))
 }
 
-fn ef_search(value: &str) -> Result<usize> {
-    let parsed = value.parse().ok().filter(|value| (1..=EF_SEARCH_MAX).contains(value));
-    parsed.ok_or_else(|| Error::InvalidParameter {
-        name: EF_SEARCH_SETTING.to_owned(),
-        found: value.to_owned(),
-        expected: format!("a number from 1 to {EF_SEARCH_MAX}"),
-    })
+/// That there is such a setting and it can have this value.
+fn check(session: &Session, name: &str, value: &str) -> Result<()> {
+    if name.starts_with(DATAFUSION) {
+        let mut config = default_config(session.database());
+        return config.options_mut().set(name, value).map_err(|error| unknown_or_invalid(name, value, &error));
+    }
+    default_of(name)?;
+    let invalid = |expected: String| Error::InvalidParameter { name: name.to_owned(), found: value.to_owned(), expected };
+    if READ_ONLY.contains(&name) {
+        return Err(invalid("no change: it is fixed".to_owned()));
+    }
+    if let Some((_, allowed)) = WITHOUT_EFFECT.iter().find(|(known, allowed)| *known == name && !allowed.contains(&value)) {
+        return Err(Error::NotSupported(format!("{name} = {value} is not supported yet: it would have no effect; it is {}", allowed[0])));
+    }
+    match RANGES.iter().find(|(known, _)| *known == name) {
+        Some((_, range)) if !value.parse().is_ok_and(|value| range.contains(&value)) => {
+            Err(invalid(format!("a number from {} to {}", range.start(), range.end())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Makes what a setting is now, after SET, RESET or the end of a transaction, the way in which statements run.
+fn put_in_force(session: &Session, name: &str) -> Result<()> {
+    let value = session.settings().get(name).map(str::to_owned);
+    match name {
+        EF_SEARCH => session.effort().set_ef_search(number(value.as_deref(), EffortSetting::EF_SEARCH)),
+        PROBES => session.effort().set_probes(number(value.as_deref(), SearchEffort::PROBES)),
+        _ if name.starts_with(DATAFUSION) => {
+            let mut options = default_config(session.database()).options().as_ref().clone();
+            for (name, value) in session.settings().in_force(DATAFUSION) {
+                options.set(&name, &value).map_err(|error| unknown_or_invalid(&name, &value, &error))?;
+            }
+            *session.context().state_ref().write().config_mut().options_mut() = options;
+        }
+        _ => {}
+    }
+    session.settings_changed();
+    Ok(())
+}
+
+fn number(value: Option<&str>, default: usize) -> usize {
+    value.and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+/// A setting of DataFusion's as a text; `None`: there is none of this name.
+fn entry(config: &SessionConfig, name: &str) -> Option<String> {
+    let entries = config.options().entries();
+    entries.into_iter().find(|entry| entry.key == name).map(|entry| entry.value.unwrap_or_default())
+}
+
+/// The settings that end with a transaction.
+pub fn end_of_transaction(session: &Session, is_committed: bool) -> Result<()> {
+    session.end_transaction(is_committed).iter().try_for_each(|name| put_in_force(session, name))
 }
 
 fn unknown_or_invalid(name: &str, value: &str, error: &datafusion::error::DataFusionError) -> Error {
@@ -122,22 +167,27 @@ fn unknown_setting(name: &str) -> Error {
 }
 
 pub fn reset(session: &Session, reset: &Reset) -> Result<Response> {
-    session.settings_changed();
-    if reset.variable == "all" {
-        session.clear_settings();
-    } else {
-        default_of(&reset.variable)?;
-        if reset.variable == EF_SEARCH_SETTING {
-            session.set_ef_search(EF_SEARCH);
-        }
-        session.set_setting(&reset.variable, None);
+    let name = reset.variable.as_str();
+    if name == "all" {
+        reset_all(session)?;
+        return Ok(done("RESET"));
     }
+    match name.starts_with(DATAFUSION) {
+        true => entry(&default_config(session.database()), name).ok_or_else(|| unknown_setting(name)).map(drop)?,
+        false => default_of(name).map(drop)?,
+    }
+    session.settings().set(name, None);
+    put_in_force(session, name)?;
     Ok(done("RESET"))
 }
 
+fn reset_all(session: &Session) -> Result<()> {
+    let were_set = session.settings().reset_all();
+    were_set.iter().try_for_each(|name| put_in_force(session, name))
+}
+
 pub fn discard(session: &Session) -> Result<Response> {
-    session.settings_changed();
-    session.clear_settings();
+    reset_all(session)?;
     Ok(done("DISCARD ALL"))
 }
 
@@ -147,17 +197,15 @@ pub fn show_schema(show: &Show) -> SchemaRef {
 }
 
 pub fn show(session: &Session, show: &Show) -> Result<Response> {
-    let value = |name: &str, default: &str| session.setting(name).unwrap_or_else(|| default.to_owned());
+    let value = |name: &str, default: &str| session.settings().get(name).unwrap_or(default).to_owned();
     let columns: Vec<ArrayRef> = if show.variable == "all" {
         vec![
             Arc::new(StringArray::from_iter_values(CLIENT_SETTINGS.iter().map(|(name, _)| *name))),
             Arc::new(StringArray::from_iter_values(CLIENT_SETTINGS.iter().map(|(name, default)| value(name, default)))),
         ]
-    } else if show.variable.starts_with("datafusion.") {
-        let state = session.context().state();
-        let entries = state.config_options().entries();
-        let entry = entries.into_iter().find(|entry| entry.key == show.variable).ok_or_else(|| unknown_setting(&show.variable))?;
-        vec![Arc::new(StringArray::from(vec![entry.value.unwrap_or_default()]))]
+    } else if show.variable.starts_with(DATAFUSION) {
+        let value = entry(session.context().state().config(), &show.variable).ok_or_else(|| unknown_setting(&show.variable))?;
+        vec![Arc::new(StringArray::from(vec![value]))]
     } else {
         vec![Arc::new(StringArray::from(vec![value(&show.variable, default_of(&show.variable)?)]))]
     };

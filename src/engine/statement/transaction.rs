@@ -4,7 +4,7 @@
 
 use rolloutdb_sql::Statement;
 
-use super::done;
+use super::{done, settings};
 use crate::engine::session::{Response, Session, TransactionStatus};
 use crate::error::{Error, Result};
 
@@ -13,14 +13,14 @@ pub fn execute(session: &Session, statement: &Statement) -> Result<Response> {
     match statement {
         Statement::Begin(_) => {
             if status == TransactionStatus::InTransaction {
-                session.notices().warning("there is already a transaction in progress");
+                session.notices().warning_with("25001", "there is already a transaction in progress");
             } else {
                 session.begin();
             }
             Ok(done("BEGIN"))
         }
         Statement::Commit => {
-            session.set_transaction_status(TransactionStatus::Idle);
+            settings::end_of_transaction(session, status == TransactionStatus::InTransaction)?;
             if status == TransactionStatus::Failed {
                 return rolled_back(session);
             }
@@ -28,9 +28,9 @@ pub fn execute(session: &Session, statement: &Statement) -> Result<Response> {
         }
         _ => {
             if status == TransactionStatus::Idle {
-                session.notices().warning("there is no transaction in progress");
+                session.notices().warning_with("25P01", "there is no transaction in progress");
             }
-            session.set_transaction_status(TransactionStatus::Idle);
+            settings::end_of_transaction(session, false)?;
             if status == TransactionStatus::Idle { Ok(done("ROLLBACK")) } else { rolled_back(session) }
         }
     }

@@ -9,6 +9,9 @@ use rolloutdb_sql::ast;
 use rolloutdb_sql::sqlparser::dialect::PostgreSqlDialect;
 use rolloutdb_sql::sqlparser::tokenizer::{Token, Tokenizer};
 
+use super::SCHEMA;
+use crate::engine::PROGRESS_VIEW;
+
 static PARSER: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
 
 /// Types whose values are names of catalog objects, as in `'wiki'::regclass`.
@@ -31,6 +34,13 @@ fn query(mut statement: ast::Statement) -> Option<Statement> {
     let _: ControlFlow<()> = ast::visit_expressions_mut(&mut statement, |expression| {
         if is_array_of_subquery(expression) || is_storage_options(expression) {
             *expression = null_text_array();
+        }
+        ControlFlow::Continue(())
+    });
+    let _: ControlFlow<()> = ast::visit_relations_mut(&mut statement, |name| {
+        if name.to_string().eq_ignore_ascii_case(PROGRESS_VIEW) {
+            // The library puts its own tables into their schema.
+            name.0.insert(0, ast::ObjectNamePart::Identifier(ast::Ident::new(SCHEMA)));
         }
         ControlFlow::Continue(())
     });

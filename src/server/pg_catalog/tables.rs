@@ -15,8 +15,11 @@ use datafusion::prelude::SessionContext;
 use datafusion_pg_catalog::pg_catalog::context::EmptyContextProvider;
 use datafusion_pg_catalog::pg_catalog::{PgCatalogSchemaProvider, PgCatalogStaticTables};
 
+use rolloutdb_catalogs::system::SYSTEM_SCHEMA;
+
 use super::amend::{Amended, Amendment, column};
 use super::{SCHEMA, internal};
+use crate::engine::PROGRESS_VIEW;
 
 /// Schemas whose tables are found without naming them.
 const SEARCH_PATH: &[&str] = &["public", "pg_catalog"];
@@ -75,14 +78,19 @@ impl CatalogSchema {
 #[async_trait]
 impl SchemaProvider for CatalogSchema {
     fn table_names(&self) -> Vec<String> {
-        self.library.table_names()
+        let mut names = self.library.table_names();
+        names.push(PROGRESS_VIEW.to_owned());
+        names
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        self.library.table_exist(name)
+        name == PROGRESS_VIEW || self.library.table_exist(name)
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        if name == PROGRESS_VIEW {
+            return self.reader.of_schema(SYSTEM_SCHEMA, name).await;
+        }
         let Some(table) = self.library.table(name).await? else { return Ok(None) };
         let amendment = match name {
             "pg_attribute" => Amendment::Attributes,
@@ -113,6 +121,14 @@ impl CatalogProviderList for WeakCatalogs {
 }
 
 impl Reader {
+    /// A table of another schema of the catalog.
+    async fn of_schema(&self, schema: &str, table: &str) -> Result<Option<Arc<dyn TableProvider>>> {
+        match self.catalogs.catalog(&self.catalog_name).and_then(|catalog| catalog.schema(schema)) {
+            Some(schema) => schema.table(table).await,
+            None => Ok(None),
+        }
+    }
+
     /// The columns of all tables of the catalog, by object id of the table.
     pub(super) async fn fields(&self) -> Result<HashMap<i32, HashMap<String, FieldRef>>> {
         let Some(catalog) = self.catalogs.catalog(&self.catalog_name) else { return Ok(HashMap::new()) };

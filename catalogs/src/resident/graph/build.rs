@@ -39,21 +39,9 @@ impl Graph {
     /// # Panics
     /// If there are 2³² - 1 rows or more, or fewer than the graph has.
     pub(crate) fn extend(mut self, vectors: &[f32], threads: usize, progress: &(dyn Fn(usize) -> bool + Sync)) -> Option<Self> {
-        let num_old = self.len();
         let order = self.add_rows(vectors.len() / self.parameters.width);
-        let settled = vec![0; self.len()];
-        let mut builder = Builder { space: self.space(vectors), graph: self, threads, settled };
-        let mut inserted = 0;
-        while inserted < order.len() {
-            let size = (num_old + inserted).clamp(1, BATCH_MAX).min(order.len() - inserted);
-            builder.insert(&order[inserted..inserted + size]);
-            inserted += size;
-            if !progress(inserted) {
-                return None;
-            }
-        }
-        builder.reach_all();
-        Some(builder.graph)
+        let space = self.space(vectors);
+        Builder::new(self, space, threads).insert_all(&order, progress)
     }
 
     fn empty(parameters: Parameters) -> Self {
@@ -76,23 +64,28 @@ impl Graph {
     fn add_rows(&mut self, num_rows: usize) -> Vec<u32> {
         let Parameters { m, seed, .. } = self.parameters;
         let end = u32::try_from(num_rows).ok().filter(|end| *end != NONE).expect("fewer rows than node numbers");
-        let mut order: Vec<u32> = (0..end).skip(self.len()).collect();
-        for node in &order {
+        let new: Vec<u32> = (0..end).skip(self.len()).collect();
+        for node in &new {
             let level = draw_level(seed, *node, m);
             self.upper_start.push(u32::try_from(self.upper.len() / m).expect("about as many blocks as rows at most"));
             self.levels.push(level);
             self.upper.resize(self.upper.len() + usize::from(level) * m, NONE);
         }
         self.base.resize(self.len() * 2 * m, NONE);
-        order.sort_by_cached_key(|node| hash(!seed, u64::from(*node)));
-        order
+        self.in_random_order(new)
     }
 
-    fn num_links_max(&self, layer: usize) -> usize {
+    /// The order in which rows are inserted.
+    pub(super) fn in_random_order(&self, mut rows: Vec<u32>) -> Vec<u32> {
+        rows.sort_by_cached_key(|row| hash(!self.parameters.seed, u64::from(*row)));
+        rows
+    }
+
+    pub(super) fn num_links_max(&self, layer: usize) -> usize {
         if layer == 0 { 2 * self.parameters.m } else { self.parameters.m }
     }
 
-    fn set_links(&mut self, node: u32, layer: usize, links: impl Iterator<Item = u32>) {
+    pub(super) fn set_links(&mut self, node: u32, layer: usize, links: impl Iterator<Item = u32>) {
         let slots = self.slots(node, layer);
         let slots = if layer == 0 { &mut self.base[slots] } else { &mut self.upper[slots] };
         slots.iter_mut().zip(links.chain(std::iter::repeat(NONE))).for_each(|(slot, link)| *slot = link);
@@ -100,8 +93,8 @@ impl Graph {
 }
 
 /// A graph that grows.
-struct Builder<'a> {
-    graph: Graph,
+pub(super) struct Builder<'a> {
+    pub(super) graph: Graph,
     space: Space<'a>,
     threads: usize,
     /// Per node, how many of its first links in layer 0 were chosen together, and need not be compared with each other again.
@@ -126,7 +119,29 @@ struct Backlink {
     key: u64,
 }
 
-impl Builder<'_> {
+impl<'a> Builder<'a> {
+    /// `space`: the rows of the graph.
+    pub(super) fn new(graph: Graph, space: Space<'a>, threads: usize) -> Self {
+        let settled = vec![0; graph.len()];
+        Self { graph, space, threads, settled }
+    }
+
+    /// The graph with all rows of `order`, which have a level and no links yet; see [`Graph::extend`] for `progress`.
+    pub(super) fn insert_all(mut self, order: &[u32], progress: &(dyn Fn(usize) -> bool + Sync)) -> Option<Graph> {
+        let num_old = self.graph.len() - order.len();
+        let mut inserted = 0;
+        while inserted < order.len() {
+            let size = (num_old + inserted).clamp(1, BATCH_MAX).min(order.len() - inserted);
+            self.insert(&order[inserted..inserted + size]);
+            inserted += size;
+            if !progress(inserted) {
+                return None;
+            }
+        }
+        self.reach_all();
+        Some(self.graph)
+    }
+
     /// Inserts the points of `batch`, which do not see each other's links.
     fn insert(&mut self, batch: &[u32]) {
         let groups = self.equal_rows(batch);
@@ -307,7 +322,7 @@ impl Builder<'_> {
     }
 
     /// `make(i, _)` for all `i` below `count`, in order, computed by up to `threads` threads.
-    fn parallel<T: Send>(&self, count: usize, make: impl Fn(usize, &mut Scratch) -> T + Sync) -> Vec<T> {
+    pub(super) fn parallel<T: Send>(&self, count: usize, make: impl Fn(usize, &mut Scratch) -> T + Sync) -> Vec<T> {
         let mut made: Vec<Option<T>> = Vec::new();
         made.resize_with(count, || None);
         let shares = Mutex::new(made.chunks_mut(SHARE).enumerate());
@@ -335,7 +350,7 @@ impl Builder<'_> {
 
 /// Algorithm 4 of the paper: of `candidates` (keys seen from one node, ascending) those that are no nearer to one chosen
 /// before them than to the node, at most `limit`. Candidates with a flag were chosen together before and need no comparison.
-fn select(space: Space<'_>, candidates: impl IntoIterator<Item = (u64, bool)>, limit: usize) -> Vec<u64> {
+pub(super) fn select(space: Space<'_>, candidates: impl IntoIterator<Item = (u64, bool)>, limit: usize) -> Vec<u64> {
     let mut chosen = Vec::with_capacity(limit);
     let (mut settled, mut fresh) = (Vec::with_capacity(limit), Vec::with_capacity(limit));
     for (key, is_settled) in candidates {
@@ -362,7 +377,7 @@ fn is_no_nearer_to(space: Space<'_>, key: u64, nodes: &[u32]) -> bool {
 }
 
 /// Layer `l` or above is drawn with probability `m^-l`.
-fn draw_level(seed: u64, node: u32, m: usize) -> u8 {
+pub(super) fn draw_level(seed: u64, node: u32, m: usize) -> u8 {
     let draw = hash(seed, u64::from(node));
     let bounds = std::iter::successors(Some(u64::MAX), |bound| Some(bound / m as u64)).skip(1);
     (0..LEVEL_MAX).zip(bounds).find(|(_, bound)| draw >= *bound).map_or(LEVEL_MAX, |(level, _)| level)

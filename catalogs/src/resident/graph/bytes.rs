@@ -64,7 +64,10 @@ impl Graph {
             return if self.len() == 0 && self.twins.is_empty() { Ok(()) } else { Err("no entry".to_owned()) };
         };
         let in_layer = |node: u32, layer| self.levels.get(node as usize).is_some_and(|level| usize::from(*level) >= layer);
-        if !in_layer(entry, self.levels.iter().copied().max().map_or(0, usize::from)) {
+        // Twins have a level that was drawn for them, and no links.
+        let is_twin = |row: u32| self.twins.iter().any(|(_, twin)| *twin == row);
+        let highest = (0_u32..).zip(&self.levels).filter(|(_, level)| **level > self.levels[entry as usize]);
+        if !in_layer(entry, 0) || highest.map(|(row, _)| row).any(|row| !is_twin(row)) {
             return Err(format!("the entry {entry} is not in the highest layer"));
         }
         for (node, level) in (0_u32..).zip(&self.levels) {
@@ -136,7 +139,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Where the blocks of upper layers of each node begin, and how many there are.
-fn starts(levels: &[u8]) -> Option<(Vec<u32>, usize)> {
+pub(super) fn starts(levels: &[u8]) -> Option<(Vec<u32>, usize)> {
     let mut num_blocks = 0_usize;
     let mut start_of = |level: &u8| {
         let start = u32::try_from(num_blocks).ok();

@@ -150,6 +150,7 @@ fn rows_that_equal_each_other_are_all_found() {
     let vectors: Vec<f32> = (0..800).flat_map(|row| kinds[row * 5 % 8 * WIDTH..][..WIDTH].to_vec()).collect();
     for nearness in [Nearness::InnerProduct, Nearness::SquaredL2] {
         let graph = build(&vectors, WIDTH, nearness);
+        Graph::from_bytes(&graph.to_bytes()).expect("a whole graph, although the highest level was drawn for a twin");
         for query in kinds.chunks(WIDTH) {
             let expected = all_by_distance(&graph, &vectors, query);
             for ef in [8, 10, 150, 800] {
@@ -175,6 +176,61 @@ fn every_row_of_an_extended_graph_is_found() {
     assert!(extended.search(&vectors, &[5.0; WIDTH], 50, None).iter().all(|(_, row)| (300..500).contains(row)));
     let graph_bytes = extended.to_bytes();
     assert!(extended.extend(&vectors, 2, &|_| false).expect("nothing to insert").to_bytes() == graph_bytes);
+}
+
+#[test]
+fn a_graph_that_has_not_moved_is_the_same() {
+    let mut vectors = Random(13).clusters(500, WIDTH);
+    vectors.extend_from_within(..40 * WIDTH);
+    let graph = build(&vectors, WIDTH, Nearness::InnerProduct);
+    let stay: Vec<Option<u32>> = (0..540).map(Some).collect();
+    assert!(graph.moved(&stay, &vectors, 2, &|_| true).expect("not cancelled").to_bytes() == graph.to_bytes());
+    assert!(graph.moved(&[None; 540], &vectors, 2, &|_| false).is_none());
+}
+
+/// As after a compaction: a half of the rows is gone, the others stand elsewhere, and some came that the graph did not have.
+#[test]
+fn a_moved_graph_finds_as_much_as_a_new_one() {
+    let mut random = Random(14);
+    let old = random.clusters(1_200, WIDTH);
+    let kept: Vec<usize> = (0..1_200).filter(|row| row * 7 % 12 < 6).collect();
+    let late = random.clusters(150, WIDTH);
+    // The late rows first, then the kept ones in reverse.
+    let kept_vectors = kept.iter().rev().flat_map(|row| &old[row * WIDTH..][..WIDTH]);
+    let vectors: Vec<f32> = late.iter().chain(kept_vectors).copied().collect();
+    let mut moves = vec![None; 1_200];
+    for (place, row) in kept.iter().rev().enumerate() {
+        moves[*row] = Some(150 + place as u32);
+    }
+    let queries: Vec<f32> = vectors.chunks(WIDTH).step_by(20).flatten().map(|value| value + 0.2 * random.value()).collect();
+    for nearness in [Nearness::InnerProduct, Nearness::SquaredL2] {
+        let graph = build(&old, WIDTH, nearness);
+        let moved = graph.moved(&moves, &vectors, 2, &|_| true).expect("not cancelled");
+        assert_eq!(moved.len(), 750);
+        let recall = recall(&moved, &vectors, &queries, 40);
+        assert!(recall >= 0.95, "{nearness:?}: {recall}");
+        assert_eq!(moved.search(&vectors, &vectors[..WIDTH], 750, None), all_by_distance(&moved, &vectors, &vectors[..WIDTH]));
+        assert!(graph.moved(&moves, &vectors, 5, &|_| true).expect("not cancelled").to_bytes() == moved.to_bytes());
+        Graph::from_bytes(&moved.to_bytes()).expect("a whole graph");
+    }
+}
+
+#[test]
+fn the_twins_of_a_row_that_is_gone_stand_in_for_it() {
+    let kinds = Random(15).values(8 * WIDTH);
+    let of_kind = |row: usize| &kinds[row * 5 % 8 * WIDTH..][..WIDTH];
+    let old: Vec<f32> = (0..800).flat_map(|row| of_kind(row).to_vec()).collect();
+    let graph = build(&old, WIDTH, Nearness::SquaredL2);
+    let kept: Vec<usize> = (0..800).filter(|row| graph.twins.iter().any(|(_, twin)| *twin as usize == *row)).collect();
+    let vectors: Vec<f32> = kept.iter().flat_map(|row| of_kind(*row).to_vec()).collect();
+    let mut moves = vec![None; 800];
+    kept.iter().enumerate().for_each(|(place, row)| moves[*row] = Some(place as u32));
+    let moved = graph.moved(&moves, &vectors, 2, &|_| true).expect("not cancelled");
+    assert_eq!((moved.len(), moved.twins.len()), (792, 784));
+    for query in kinds.chunks(WIDTH) {
+        assert_eq!(moved.search(&vectors, query, 150, None), all_by_distance(&moved, &vectors, query)[..150]);
+    }
+    Graph::from_bytes(&moved.to_bytes()).expect("a whole graph");
 }
 
 /// Every row can be reached from the entry, so an unlimited search gives them all, in order.
