@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use crate::{Error, Result};
 
-/// The stored form of a schema: text as Utf8, lists as List, vectors as FixedSizeList of Float32. Views, dictionaries
+/// The stored form of a schema: text as Utf8, lists as List, vectors as FixedSizeList of Float32 or Float16. Views, dictionaries
 /// and large offsets are how a query computes, not what a column is; an untyped NULL column becomes text, as in Postgres.
 ///
 /// # Errors
@@ -53,7 +53,8 @@ fn storage_type(data_type: &DataType) -> DataType {
             DataType::List(item(field))
         }
         DataType::FixedSizeList(field, width) if field.data_type().is_floating() => {
-            DataType::FixedSizeList(Arc::new(field.as_ref().clone().with_data_type(DataType::Float32)), *width)
+            let precision = if *field.data_type() == DataType::Float16 { DataType::Float16 } else { DataType::Float32 };
+            DataType::FixedSizeList(Arc::new(field.as_ref().clone().with_data_type(precision)), *width)
         }
         DataType::Struct(fields) => DataType::Struct(fields.iter().map(|field| item(field)).collect()),
         other => other.clone(),
