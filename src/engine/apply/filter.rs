@@ -1,5 +1,7 @@
 //! The text after `filter =>` of a search function: a condition over the columns of the table that it searches, planned and typed with the statement.
 
+use std::ops::ControlFlow;
+
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema};
@@ -10,6 +12,7 @@ use datafusion::logical_expr::planner::RelationPlannerContext;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, ExprSchemable, Volatility};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
+use datafusion::sql::sqlparser::ast::{Query, Visit, Visitor};
 use rolloutdb_catalogs::Table;
 
 use crate::error::{Error, Result};
@@ -21,6 +24,10 @@ use crate::error::{Error, Result};
 /// subqueries, aggregates, parameters, model calls.
 pub fn plan_filter(text: &str, table: &Table, context: &mut dyn RelationPlannerContext) -> DataFusionResult<Expr> {
     let parsed = rolloutdb_sql::parse_expression(text).map_err(Error::from)?;
+    // The planner would first ask for the tables of a subquery, which nobody has opened.
+    if parsed.visit(&mut Subqueries).is_break() {
+        return Err(refusal("a subquery").into());
+    }
     let schema = DFSchema::try_from_qualified_schema(table.name(), &table.definition().schema)?;
     let planned = context.sql_to_expr(parsed, &schema)?;
     check_parts(&planned)?;
@@ -47,13 +54,27 @@ fn check_parts(condition: &Expr) -> Result<()> {
     })?;
     match refused {
         None => Ok(()),
-        Some(what) => Err(Error::NotSupported(format!("{what} is not supported in a filter; put it into a WHERE outside of the search"))),
+        Some(what) => Err(refusal(what)),
+    }
+}
+
+fn refusal(what: &str) -> Error {
+    Error::NotSupported(format!("{what} is not supported in a filter; put it into a WHERE outside of the search"))
+}
+
+/// Stops at the first query within an expression.
+struct Subqueries;
+
+impl Visitor for Subqueries {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        ControlFlow::Break(())
     }
 }
 
 fn what_is_refused(part: &Expr) -> Option<&'static str> {
     match part {
-        Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_) => Some("a subquery"),
         Expr::AggregateFunction(_) | Expr::WindowFunction(_) => Some("an aggregate"),
         Expr::Placeholder(_) => Some("a parameter"),
         Expr::ScalarFunction(ScalarFunction { func, .. }) if func.inner().downcast_ref::<AsyncScalarUDF>().is_some() => {
