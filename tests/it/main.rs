@@ -12,6 +12,7 @@ mod kill_many;
 mod manual;
 mod memory;
 mod model_calls;
+mod prepared;
 mod random_dml;
 mod real_data;
 mod resume;

@@ -40,7 +40,8 @@ pub(super) fn json_texts(values: &ArrayRef, field: &FieldRef) -> Result<Vec<Opti
     let mut buffer = Vec::new();
     (0..values.len())
         .map(|row| {
-            if values.is_null(row) {
+            // An untyped NULL has no bitmap of its own.
+            if values.data_type().is_null() || values.is_null(row) {
                 return Ok(None);
             }
             buffer.clear();

@@ -1,0 +1,74 @@
+//! A statement that runs again with the plan of its first run gives what a new plan gives.
+
+use std::sync::Arc;
+
+use arrow::array::{AsArray, FixedSizeListArray, RecordBatch};
+use arrow::datatypes::{Float32Type, Int64Type};
+use datafusion::common::ScalarValue;
+use futures::TryStreamExt;
+use rolloutdb::engine::{PreparedStatement, Response};
+use rolloutdb::{Database, Result, Session};
+
+async fn run(session: &Session, sql: &str) -> Result<()> {
+    session.sql(sql).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(Into::into)
+}
+
+async fn ids(response: Response) -> Result<Vec<i64>> {
+    let Response::Rows { stream, .. } = response else { panic!("a query has rows") };
+    let batches: Vec<RecordBatch> = stream.try_collect().await?;
+    Ok(batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect())
+}
+
+/// The ids that the prepared statement gives; the same as the statement planned for these values.
+async fn found(session: &Session, prepared: &PreparedStatement, parameters: &[ScalarValue]) -> Result<Vec<i64>> {
+    let kept = ids(session.execute_prepared(prepared, parameters.to_vec()).await?).await?;
+    let planned = ids(session.execute(prepared.statement(), parameters.to_vec()).await?).await?;
+    assert_eq!(kept, planned, "{parameters:?}");
+    Ok(kept)
+}
+
+fn vector(numbers: [f32; 2]) -> ScalarValue {
+    let row = Some(numbers.map(Some));
+    ScalarValue::FixedSizeList(Arc::new(FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>([row], 2)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_plan_sees_new_values_writes_and_settings() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let session = Database::open(data.path()).await?.session();
+    run(&session, "CREATE TABLE points (id bigint PRIMARY KEY, kind bigint, words text, v vector(2))").await?;
+    let rows = "SELECT id, id % 3, 'word' || (id % 7), '[' || id || ',1]' FROM generate_series(1, 60) AS g (id)";
+    run(&session, &format!("INSERT INTO points {rows}")).await?;
+    run(&session, "CREATE INDEX points_words ON points USING bm25 (words)").await?;
+    let prepare = async |sql: &str| session.prepare(session.parse(sql)?.remove(0)).await;
+    let nearest = prepare("SELECT id FROM points ORDER BY v <-> $1 LIMIT 3").await?;
+    let filtered = prepare("SELECT id FROM points WHERE kind = $1 ORDER BY v <-> $2 LIMIT 2").await?;
+    let words = prepare("SELECT id FROM text_search(points, $1, k => 2)").await?;
+    // Often enough for the table to be in memory, too.
+    for round in 0..12_i64 {
+        let place = round as f32 * 5.0;
+        let best = found(&session, &nearest, &[vector([place, 1.0])]).await?;
+        assert_eq!(best.len(), 3);
+        let kind = ScalarValue::Int64(Some(round % 3));
+        let of_kind = found(&session, &filtered, &[kind, vector([place, 1.0])]).await?;
+        assert!(of_kind.len() == 2 && of_kind.iter().all(|id| id % 3 == round % 3 || *id >= 1000), "{of_kind:?}");
+        assert_eq!(found(&session, &words, &[ScalarValue::from(format!("word{}", round % 7))]).await?.len(), 2);
+        match round {
+            3 => run(&session, "INSERT INTO points VALUES (1000, 1, 'word3', '[15,1]')").await?,
+            5 => run(&session, "DELETE FROM points WHERE id = 25").await?,
+            7 => run(&session, "CREATE INDEX points_v ON points USING hnsw (v vector_l2_ops)").await?,
+            9 => run(&session, "SET hnsw.ef_search = 100").await?,
+            _ => {}
+        }
+    }
+    let mut best = found(&session, &nearest, &[vector([15.0, 1.0])]).await?;
+    best.truncate(2);
+    best.sort_unstable();
+    assert_eq!(best, [15, 1000], "the row that came later is at the same place");
+    assert!(!found(&session, &nearest, &[vector([25.0, 1.0])]).await?.contains(&25));
+    assert!(found(&session, &filtered, &[ScalarValue::Int64(None), vector([1.0, 1.0])]).await?.is_empty(), "no kind equals NULL");
+    assert!(found(&session, &nearest, &[ScalarValue::from("[30,1]")]).await?.contains(&30), "a vector as its text");
+    run(&session, "DROP TABLE points").await?;
+    assert!(session.execute_prepared(&nearest, vec![vector([1.0, 1.0])]).await.is_err(), "the table is gone");
+    Ok(())
+}
