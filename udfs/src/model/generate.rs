@@ -1,23 +1,21 @@
 //! `generate(model, prompt [, max_tokens, temperature, top_p, seed, stop])`.
 
 use std::collections::HashMap;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use arrow::array::{AsArray, Float64Array, Int64Array, StringArray};
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array, StringArray};
+use arrow::datatypes::DataType;
 use async_trait::async_trait;
-use datafusion::common::internal_err;
 use datafusion::error::Result;
-use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
-use datafusion::logical_expr::{ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility};
+use datafusion::logical_expr::ScalarUDF;
+use datafusion::scalar::ScalarValue;
 
 use crate::Error;
 use crate::arguments::{Arguments, Column, TextsColumn};
 use crate::function::{Interface, Kind, Parameter};
 
+use super::call::{ModelCall, required_model, udf};
 use super::distinct::Distinct;
-use super::embed::{literal_model, required_model};
 use super::{GenerateOptions, ModelRuntime};
 
 pub(crate) static INTERFACE: Interface = Interface {
@@ -51,79 +49,39 @@ pub(crate) static INTERFACE: Interface = Interface {
 };
 
 pub(crate) fn function(runtime: Arc<dyn ModelRuntime>) -> ScalarUDF {
-    let generate = Generate { signature: INTERFACE.signature(Volatility::Volatile), runtime };
-    AsyncScalarUDF::new(Arc::new(generate)).into_scalar_udf()
+    udf(Generate, runtime)
 }
 
-/// Equal if the runtime is the same one.
 #[derive(Debug)]
-struct Generate {
-    signature: Signature,
-    runtime: Arc<dyn ModelRuntime>,
-}
+struct Generate;
 
-impl PartialEq for Generate {
-    fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.runtime, &other.runtime)
-    }
-}
-
-impl Eq for Generate {}
-
-impl Hash for Generate {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        INTERFACE.name.hash(state);
-    }
-}
-
-impl ScalarUDFImpl for Generate {
-    fn name(&self) -> &str {
-        INTERFACE.name
+#[async_trait]
+impl ModelCall for Generate {
+    fn interface(&self) -> &'static Interface {
+        &INTERFACE
     }
 
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, arg_types: &[DataType]) -> Result<DataType> {
-        INTERFACE.check(arg_types)?;
+    fn return_type(&self, _: &dyn ModelRuntime, _: &str, _: &[Option<&ScalarValue>]) -> Result<DataType> {
         Ok(DataType::Utf8)
     }
 
-    /// # Errors
-    /// [`Error::NotConstant`] if the model is not a literal, [`Error::ArgumentCount`] or [`Error::ArgumentType`] for a wrong call.
-    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
-        let types: Vec<_> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
-        let data_type = self.return_type(&types)?;
-        literal_model(&INTERFACE, args.scalar_arguments)?;
-        Ok(Arc::new(Field::new(self.name(), data_type, true)))
-    }
-
-    fn invoke_with_args(&self, _args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        internal_err!("generate is asynchronous")
-    }
-}
-
-#[async_trait]
-impl AsyncScalarUDFImpl for Generate {
-    async fn invoke_async_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
-        let arguments = Arguments::new(&INTERFACE, &args, args.number_rows);
+    async fn call(&self, runtime: &dyn ModelRuntime, arguments: &Arguments<'_>) -> Result<ArrayRef> {
         let prompts = arguments.text(1)?;
-        let mut completions = vec![None; args.number_rows];
-        for (options, rows) in rows_by_options(&arguments)? {
+        let mut completions = vec![None; arguments.num_rows()];
+        for (options, rows) in rows_by_options(arguments)? {
             let distinct = Distinct::new(rows.iter().map(|row| prompts.get(*row)));
             if distinct.inputs.is_empty() {
                 continue;
             }
-            let model = required_model(&arguments)?;
+            let model = required_model(arguments)?;
             let inputs = StringArray::from_iter_values(&distinct.inputs);
-            let generated = self.runtime.generate(&model, &inputs, options).await?;
+            let generated = runtime.generate(&model, &inputs, options).await?;
             let generated = distinct.scatter(INTERFACE.name, &generated)?;
             for (row, completion) in rows.iter().zip(generated.as_string::<i32>()) {
                 completions[*row] = completion.map(str::to_owned);
             }
         }
-        Ok(ColumnarValue::Array(Arc::new(StringArray::from(completions))))
+        Ok(Arc::new(StringArray::from(completions)))
     }
 }
 

@@ -3,6 +3,7 @@
 //! All are asynchronous and volatile, so that no optimizer rule calls a model in planning or twice for one row. Equal
 //! inputs of a batch reach the model once.
 
+mod call;
 mod distinct;
 pub(crate) mod embed;
 pub(crate) mod generate;
