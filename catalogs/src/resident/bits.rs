@@ -57,6 +57,11 @@ impl Bits {
         }
     }
 
+    /// In the set or not.
+    pub(crate) fn num_rows(&self) -> usize {
+        self.num_rows
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
@@ -76,6 +81,39 @@ impl Bits {
             })
         })
     }
+}
+
+pub(crate) fn bit(words: &[u64], at: usize) -> bool {
+    words.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 == 1)
+}
+
+/// The 64 bits from bit `start` on; 0 beyond the end.
+pub(crate) fn word_from(words: &[u64], start: usize) -> u64 {
+    let word = |at: usize| words.get(at).copied().unwrap_or(0);
+    match start % 64 {
+        0 => word(start / 64),
+        shift => word(start / 64) >> shift | word(start / 64 + 1) << (64 - shift),
+    }
+}
+
+/// The bits `start..start + len`, in words of their own.
+pub(crate) fn slice(words: &[u64], start: usize, len: usize) -> impl Iterator<Item = u64> {
+    let end = start + len;
+    (start..end).step_by(64).map(move |at| word_from(words, at) & if end - at < 64 { (1 << (end - at)) - 1 } else { u64::MAX })
+}
+
+pub(crate) fn count(words: &[u64], start: usize, len: usize) -> usize {
+    slice(words, start, len).map(|word| word.count_ones() as usize).sum()
+}
+
+/// Places of the set bits of `start..start + len`, counted from `start`.
+pub(crate) fn ones(words: &[u64], start: usize, len: usize) -> impl Iterator<Item = u32> {
+    slice(words, start, len).zip((0..).step_by(64)).flat_map(|(word, first)| ones_of(word).map(move |at| first + at))
+}
+
+pub(crate) fn ones_of(word: u64) -> impl Iterator<Item = u32> {
+    let without_lowest = |word: &u64| Some(word & word.checked_sub(1)?);
+    std::iter::successors(Some(word), without_lowest).take_while(|word| *word != 0).map(u64::trailing_zeros)
 }
 
 #[cfg(test)]
