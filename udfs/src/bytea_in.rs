@@ -38,6 +38,18 @@ pub fn parse_bytea(text: &str) -> Result<Vec<u8>, Error> {
     bytes.ok_or_else(|| Error::ByteaText { text: text.chars().take(60).collect() })
 }
 
+/// Bytes as PostgreSQL writes them: `\x` and two hexadecimal digits for each.
+pub fn format_bytea(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 + 2 * bytes.len());
+    text.push_str("\\x");
+    for byte in bytes {
+        for digit in [byte >> 4, byte & 15] {
+            text.extend(char::from_digit(u32::from(digit), 16));
+        }
+    }
+    text
+}
+
 fn from_hex(digits: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let digit = |byte: u8| char::from(byte).to_digit(16);
@@ -67,13 +79,14 @@ fn from_escapes(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_bytea;
+    use super::{format_bytea, parse_bytea};
 
     #[test]
     fn reads_both_forms() {
         assert_eq!(parse_bytea("\\xDEad 01"), Ok(vec![0xde, 0xad, 1]));
         assert_eq!(parse_bytea("a\\\\b\\377\\000"), Ok(vec![b'a', b'\\', b'b', 255, 0]));
         assert_eq!(parse_bytea(""), Ok(vec![]));
+        assert_eq!(format_bytea(&[0, 0xde, 0xad]), "\\x00dead");
         for text in ["\\x0", "\\xzz", "\\", "\\9", "\\400"] {
             assert!(parse_bytea(text).is_err(), "{text}");
         }

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
 
-pub use bytea_in::parse_bytea;
+pub use bytea_in::{format_bytea, parse_bytea};
 pub use error::Error;
 pub use named_arguments::complete_named_arguments;
 pub use text_type::TextType;

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use arrow::datatypes::{DataType, Field};
 
 use crate::function::is_text;
+use crate::{Error, json, uuid_in};
 
 /// Key of the metadata of a field.
 const METADATA_KEY: &str = "rolloutdb.type";
@@ -61,6 +62,18 @@ impl TextType {
     #[must_use]
     pub fn metadata(self) -> HashMap<String, String> {
         HashMap::from([(METADATA_KEY.to_owned(), self.name().to_owned())])
+    }
+
+    /// A text as a value of this type, in its one form.
+    ///
+    /// # Errors
+    /// [`Error::JsonText`], [`Error::UuidText`] if the text is none.
+    pub fn parse(self, text: &str) -> Result<String, Error> {
+        match self {
+            Self::Json => json::check(text).map(|()| text.to_owned()),
+            Self::Jsonb => json::normalize(text),
+            Self::Uuid => uuid_in::normalize(text),
+        }
     }
 
     /// The function that reads a text as a value of this type.

@@ -24,7 +24,7 @@ pub(crate) static FUNCTION: Function = Function {
     },
 };
 
-fn normalize(text: &str) -> Result<String, Error> {
+pub(crate) fn normalize(text: &str) -> Result<String, Error> {
     let uuid = Uuid::try_parse(text.trim())
         .map_err(|error| Error::UuidText { text: text.chars().take(60).collect(), reason: error.to_string() })?;
     Ok(uuid.hyphenated().to_string())

@@ -8,7 +8,6 @@ use datafusion::logical_expr::ExprSchemable;
 use datafusion::logical_expr::planner::RelationPlannerContext;
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr as SqlExpr, SelectItem, SetExpr};
 use rolloutdb_sql::Statement;
-use rolloutdb_udfs::TextType;
 
 use crate::error::{Error, Result};
 
@@ -27,9 +26,6 @@ pub fn column_list(text: &str, context: &mut dyn RelationPlannerContext) -> Resu
     for column in &create.columns {
         let null = context.sql_to_expr(null_of(&column.data_type)?, &DFSchema::empty())?;
         let (_, typed) = null.to_field(&DFSchema::empty())?;
-        if let Some(checked @ (TextType::Jsonb | TextType::Uuid)) = TextType::of(&typed) {
-            return Err(invalid(format!("text for {}, cast to {} in the query", column.name, checked.name())));
-        }
         if fields.iter().any(|field| *field.name() == column.name.value) {
             return Err(invalid(format!("each name once, not {} twice", column.name)));
         }

@@ -2,7 +2,6 @@
 //!
 //! csv-core splits the records: Arrow's own reader counts records where an error should name a line, and a quoted field may have many lines.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +10,9 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field};
 use csv_core::ReadRecordResult;
 use memchr::memchr_iter;
+use rolloutdb_udfs::TextType;
 
+use super::checked;
 use super::json::{is_valid, shortened};
 use super::rows::{BadLine, Columns, OnError, Problem, Rows};
 use super::{BLOCK_BYTES, CsvOptions, RECORD_BYTES_MAX, bad_input, json_column, without_byte_order_mark};
@@ -53,7 +54,7 @@ impl Block {
 /// A file as blocks. The header, if there is one, is read first.
 pub struct Blocks {
     path: PathBuf,
-    file: File,
+    file: Box<dyn Read + Send>,
     reader: csv_core::Reader,
     input: Vec<u8>,
     /// What the reader has taken of `input`.
@@ -65,7 +66,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    pub fn new(path: &Path, file: File, options: CsvOptions) -> Result<Self> {
+    pub fn new(path: &Path, file: Box<dyn Read + Send>, options: CsvOptions) -> Result<Self> {
         let reader = csv_core::ReaderBuilder::new().delimiter(options.delimiter).build();
         let input = Vec::new();
         let mut blocks = Self { path: path.to_owned(), file, reader, input, position: 0, line: 1, is_at_end: false, header: None };
@@ -252,6 +253,12 @@ pub fn for_each_record(blocks: &mut Blocks, on_error: OnError, mut each: impl Fn
 /// The first field that is not of the type.
 pub fn read_column(fields: &[Option<&str>], field: &Field) -> Result<ArrayRef, Problem> {
     let data_type = field.data_type();
+    if let Some(text_type) = TextType::of(field) {
+        return checked::texts(fields.iter().copied(), text_type);
+    }
+    if *data_type == DataType::Binary {
+        return checked::bytes(fields.iter().copied());
+    }
     if matches!(data_type, DataType::List(_) | DataType::FixedSizeList(..)) {
         let is_broken = |field: &Option<&str>| field.is_some_and(|field| !is_valid(field));
         return match fields.iter().position(is_broken) {

@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, Schema};
 use super::json::{elements, members, unquoted};
 use super::rows::{Columns, OnError};
 use super::scan::TextFormat;
-use super::{CsvOptions, bad_input, csv, jsonl, open};
+use super::{CsvOptions, bad_input, csv, jsonl, open_text};
 use crate::error::{Error, Result};
 
 /// Rows of each file that are looked at unless `sample_size` says otherwise.
@@ -59,7 +59,7 @@ impl Sample {
     }
 
     fn add_jsonl(&mut self, path: &Path, sample_rows: usize, on_error: OnError) -> Result<()> {
-        let mut blocks = jsonl::Blocks::new(path, open(path)?, on_error)?;
+        let mut blocks = jsonl::Blocks::new(path, open_text(path)?, on_error)?;
         let mut num_rows = 0;
         jsonl::for_each_record(&mut blocks, |record| {
             // Of a bad line not even the first keys count.
@@ -77,7 +77,7 @@ impl Sample {
     }
 
     fn add_csv(&mut self, path: &Path, options: CsvOptions, sample_rows: usize, on_error: OnError) -> Result<()> {
-        let mut blocks = csv::Blocks::new(path, open(path)?, options)?;
+        let mut blocks = csv::Blocks::new(path, open_text(path)?, options)?;
         let header: Option<Vec<String>> = blocks.header().map(<[String]>::to_vec);
         let name = |index: usize| header.as_ref().map_or_else(|| csv::column_name(index, ""), |header| header[index].clone());
         for index in 0..header.as_ref().map_or(0, Vec::len) {

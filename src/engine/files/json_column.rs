@@ -5,13 +5,15 @@
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayRef, BooleanArray, FixedSizeListArray, Float32Array, Float64Array, Int64Array, ListArray, StringArray, StringBuilder,
+    Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, Float32Array, Float64Array, Int64Array, ListArray, StringArray,
+    StringBuilder,
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use rolloutdb_udfs::TextType;
 
+use super::checked;
 use super::json::{elements, shortened, unquoted};
 use super::rows::Problem;
 use crate::engine::typing::sql_type_name;
@@ -23,7 +25,9 @@ use crate::engine::typing::sql_type_name;
 pub fn read_field(values: &[Option<&str>], field: &Field) -> Result<ArrayRef, Problem> {
     match TextType::of(field) {
         Some(TextType::Json) => Ok(Arc::new(values.iter().copied().collect::<StringArray>())),
-        _ => read(values, field.data_type()),
+        Some(TextType::Jsonb) => checked::texts(values.iter().copied(), TextType::Jsonb),
+        Some(TextType::Uuid) => checked::texts(&texts(values)?, TextType::Uuid),
+        None => read(values, field.data_type()),
     }
 }
 
@@ -35,6 +39,11 @@ pub fn read(values: &[Option<&str>], data_type: &DataType) -> Result<ArrayRef, P
         DataType::Int64 => scalars::<_, Int64Array>(values, data_type, |value| value.parse().ok()),
         DataType::Float64 => scalars::<_, Float64Array>(values, data_type, number),
         DataType::Float32 => scalars::<_, Float32Array>(values, data_type, |value| number(value).map(|value| value as f32)),
+        DataType::Binary => checked::bytes(&texts(values)?),
+        DataType::FixedSizeList(item, width) if *item.data_type() == DataType::Float16 => {
+            let single = Arc::new(item.as_ref().clone().with_data_type(DataType::Float32));
+            checked::halves(fixed_size_list(values, &single, *width)?.as_fixed_size_list(), item)
+        }
         DataType::List(item) => list(values, item),
         DataType::FixedSizeList(item, width) => fixed_size_list(values, item, *width),
         other => through_text(values, other),

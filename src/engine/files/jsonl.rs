@@ -3,7 +3,6 @@
 //! [`Blocks`] cuts a file into pieces of whole records, one piece in memory at a time; [`rows`] takes a piece apart, on any thread.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::Read;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -33,7 +32,7 @@ pub struct Record {
 /// A file as blocks.
 pub struct Blocks {
     path: PathBuf,
-    file: File,
+    file: Box<dyn Read + Send>,
     on_error: OnError,
     text: Vec<u8>,
     cutter: Cutter,
@@ -41,7 +40,7 @@ pub struct Blocks {
 }
 
 impl Blocks {
-    pub fn new(path: &Path, file: File, on_error: OnError) -> Result<Self> {
+    pub fn new(path: &Path, file: Box<dyn Read + Send>, on_error: OnError) -> Result<Self> {
         let mut blocks = Self { path: path.to_owned(), file, on_error, text: Vec::new(), cutter: Cutter::lines(), is_at_end: false };
         blocks.fill()?;
         without_byte_order_mark(&mut blocks.text);

@@ -4,7 +4,9 @@
 //! line names file and line, or is left out and counted. DataFusion reads the other formats ([`columnar`]). A file is written under another name
 //! until it is complete ([`write`]).
 
+mod checked;
 mod columnar;
+mod compression;
 mod csv;
 mod infer;
 mod json;
@@ -18,12 +20,12 @@ mod table;
 mod tests;
 mod write;
 
-use std::collections::HashMap;
 use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::catalog::TableProvider;
 
 pub use columnar::ColumnarFormat;
@@ -33,6 +35,7 @@ pub use rows::OnError;
 pub use scan::TextFormat;
 pub use write::{nested_as_text, write};
 
+use self::compression::Compression;
 use self::rows::Columns;
 use self::scan::TextFiles;
 use self::table::TextTable;
@@ -78,12 +81,19 @@ impl Format {
     /// # Errors
     /// [`Error::InvalidParameter`] if it is none.
     pub fn resolve(named: Option<&str>, path: &str, csv: CsvOptions) -> Result<Self> {
-        let extension = Path::new(path).extension().and_then(|extension| extension.to_str()).map(str::to_lowercase);
+        let (compression, plain) = Compression::of_name(path);
+        let extension = Path::new(plain).extension().and_then(|extension| extension.to_str()).map(str::to_lowercase);
+        let columnar = |format| match compression {
+            Compression::None => Ok(Self::Columnar(format)),
+            _ => Err(Error::NotSupported(format!(
+                "'{path}': only jsonl and csv files are compressed as a whole; parquet compresses its columns"
+            ))),
+        };
         match named.map(str::to_lowercase).as_deref().or(extension.as_deref()) {
             Some("jsonl" | "json" | "ndjson") => Ok(Self::Text(TextFormat::Jsonl)),
             Some("csv") => Ok(Self::Text(TextFormat::Csv(csv))),
-            Some("parquet") => Ok(Self::Columnar(ColumnarFormat::Parquet)),
-            Some("arrow" | "feather") => Ok(Self::Columnar(ColumnarFormat::Arrow)),
+            Some("parquet") => columnar(ColumnarFormat::Parquet),
+            Some("arrow" | "feather") => columnar(ColumnarFormat::Arrow),
             other => Err(Error::InvalidParameter {
                 name: "FORMAT".to_owned(),
                 found: other.map_or("nothing".to_owned(), |format| format!("'{format}'")),
@@ -106,11 +116,6 @@ pub fn text_table(
 ) -> Result<Arc<dyn TableProvider>> {
     let paths = paths::expand(name)?;
     let columns = match columns {
-        // A field of CSV is a text; whether it is JSON, a cast or an assignment finds out.
-        ColumnSource::Given(schema) if matches!(format, TextFormat::Csv(_)) => {
-            let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_metadata(HashMap::new()));
-            Columns { schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())), sampled_rows: None }
-        }
         ColumnSource::Given(schema) => Columns { schema, sampled_rows: None },
         ColumnSource::Sample(rows) => infer::columns(&paths, format, rows, on_error)?,
     };
@@ -131,6 +136,11 @@ fn open(path: &Path) -> Result<File> {
 
 fn bad_input(path: &Path, line: Option<usize>, reason: impl ToString) -> Error {
     Error::BadInput { path: path.to_owned(), line, reason: reason.to_string() }
+}
+
+/// The text in a file, decompressed.
+fn open_text(path: &Path) -> Result<Box<dyn Read + Send>> {
+    compression::reader(open(path)?).map_err(|source| Error::Io { path: path.to_owned(), source })
 }
 
 /// Some editors begin a file of UTF-8 with one.

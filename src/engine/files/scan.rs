@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use tokio::task::spawn_blocking;
 
 use super::rows::{BadLine, Columns, Decoded, OnError};
-use super::{CsvOptions, bad_input, csv, json_column, jsonl, open};
+use super::{CsvOptions, bad_input, csv, json_column, jsonl, open_text};
 use crate::engine::progress::Notices;
 use crate::error::{Error, Result};
 
@@ -92,7 +92,7 @@ impl Reader {
                 return Ok(Some(Block { file: self.next_file - 1, records }));
             }
             let Some(path) = self.files.paths.get(self.next_file) else { return Ok(None) };
-            let (file, columns) = (open(path)?, &self.files.columns);
+            let (file, columns) = (open_text(path)?, &self.files.columns);
             self.current = Some(match self.files.format {
                 TextFormat::Jsonl => {
                     let keys = jsonl::Keys::new(columns, &self.projection);

@@ -14,7 +14,7 @@ use super::{csv, jsonl};
 fn records(text: &[u8]) -> Result<Vec<String>, String> {
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
     file.write_all(text).expect("a temporary file is writable");
-    let opened = std::fs::File::open(file.path()).expect("it is there");
+    let opened = super::open_text(file.path()).expect("it is there");
     let mut found = Vec::new();
     let mut blocks = jsonl::Blocks::new(file.path(), opened, OnError::Stop).map_err(|error| error.to_string())?;
     let result = jsonl::for_each_record(&mut blocks, |record| {
@@ -103,7 +103,7 @@ fn csv_records_know_their_lines() {
     let mut file = tempfile::NamedTempFile::new().expect("a temporary file");
     let long = "y".repeat(3 << 20);
     write!(file, "a,b\n\n1,\"x\n\n,\"\n2,{long}\n\r\n3,\"\"\"z\"\"\"").expect("a temporary file is writable");
-    let opened = std::fs::File::open(file.path()).expect("it is there");
+    let opened = super::open_text(file.path()).expect("it is there");
     let mut blocks = csv::Blocks::new(file.path(), opened, Default::default()).expect("a header");
     assert_eq!(blocks.header(), Some(["a".to_owned(), "b".to_owned()].as_slice()));
     let mut found = Vec::new();

@@ -1,11 +1,10 @@
 //! Writing a stream of batches to a file, which appears under its name only when it is complete.
 
 use std::fs::{File, Permissions};
-use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::ipc::writer::FileWriter;
 use arrow::json::writer::LineDelimited;
@@ -13,11 +12,12 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
+use rolloutdb_udfs::format_bytea;
 use std::sync::Arc;
 use tempfile::NamedTempFile;
 
+use super::compression::{Compression, Output};
 use super::{ColumnarFormat, Format, TextFormat};
 use crate::error::{Error, Result};
 
@@ -33,7 +33,9 @@ pub async fn write(path: &Path, format: Format, mut rows: SendableRecordBatchStr
     let file = unfinished(path).map_err(io_error)?;
     let schema = rows.schema();
     let handle = file.reopen().map_err(io_error)?;
-    let mut writer = Writer::new(format, BufWriter::new(handle), schema)?;
+    let (compression, _) = Compression::of_name(&path.to_string_lossy());
+    let output = Output::new(compression, handle).map_err(io_error)?;
+    let mut writer = Writer::new(format, output, schema)?;
     let mut num_rows = 0;
     while let Some(batch) = rows.next().await {
         let batch = batch?;
@@ -72,35 +74,35 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 enum Writer {
-    Jsonl(arrow::json::Writer<BufWriter<File>, LineDelimited>),
-    Csv(Box<arrow::csv::Writer<BufWriter<File>>>),
-    Parquet(Box<ArrowWriter<BufWriter<File>>>),
-    Arrow(Box<FileWriter<BufWriter<File>>>),
+    Jsonl(arrow::json::Writer<Output, LineDelimited>),
+    Csv(Box<arrow::csv::Writer<Output>>),
+    Parquet(Box<ArrowWriter<Output>>),
+    Arrow(Box<FileWriter<Output>>),
 }
 
 impl Writer {
-    fn new(format: Format, file: BufWriter<File>, schema: SchemaRef) -> Result<Self> {
+    fn new(format: Format, output: Output, schema: SchemaRef) -> Result<Self> {
         Ok(match format {
             // Every line has every key: a NULL that is left out looks like a column that is not there.
-            Format::Text(TextFormat::Jsonl) => Self::Jsonl(arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(file)),
-            Format::Text(TextFormat::Csv(csv)) => {
-                Self::Csv(Box::new(arrow::csv::WriterBuilder::new().with_header(csv.has_header).with_delimiter(csv.delimiter).build(file)))
-            }
+            Format::Text(TextFormat::Jsonl) => Self::Jsonl(arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(output)),
+            Format::Text(TextFormat::Csv(csv)) => Self::Csv(Box::new(
+                arrow::csv::WriterBuilder::new().with_header(csv.has_header).with_delimiter(csv.delimiter).build(output),
+            )),
             Format::Columnar(ColumnarFormat::Parquet) => {
-                let properties = WriterProperties::builder().set_compression(Compression::SNAPPY).build();
-                let writer = ArrowWriter::try_new(file, schema, Some(properties)).map_err(DataFusionError::from)?;
+                let properties = WriterProperties::builder().set_compression(parquet::basic::Compression::SNAPPY).build();
+                let writer = ArrowWriter::try_new(output, schema, Some(properties)).map_err(DataFusionError::from)?;
                 Self::Parquet(Box::new(writer))
             }
             Format::Columnar(ColumnarFormat::Arrow) => {
-                Self::Arrow(Box::new(FileWriter::try_new(file, &schema).map_err(DataFusionError::from)?))
+                Self::Arrow(Box::new(FileWriter::try_new(output, &schema).map_err(DataFusionError::from)?))
             }
         })
     }
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         match self {
-            Self::Jsonl(writer) => writer.write(batch).map_err(DataFusionError::from)?,
-            Self::Csv(writer) => writer.write(&nested_as_text(batch)?).map_err(DataFusionError::from)?,
+            Self::Jsonl(writer) => writer.write(&bytes_as_text(batch)?).map_err(DataFusionError::from)?,
+            Self::Csv(writer) => writer.write(&nested_as_text(&bytes_as_text(batch)?)?).map_err(DataFusionError::from)?,
             Self::Parquet(writer) => writer.write(batch).map_err(DataFusionError::from)?,
             Self::Arrow(writer) => writer.write(batch).map_err(DataFusionError::from)?,
         }
@@ -111,16 +113,37 @@ impl Writer {
         match self {
             Self::Jsonl(mut writer) => {
                 writer.finish().map_err(DataFusionError::from)?;
-                writer.into_inner().flush().map_err(DataFusionError::from)?;
+                writer.into_inner().finish().map_err(DataFusionError::from)?;
             }
-            Self::Csv(writer) => writer.into_inner().flush().map_err(DataFusionError::from)?,
+            Self::Csv(writer) => writer.into_inner().finish().map_err(DataFusionError::from)?,
             Self::Parquet(writer) => {
-                writer.close().map_err(DataFusionError::from)?;
+                let output = writer.into_inner().map_err(DataFusionError::from)?;
+                output.finish().map_err(DataFusionError::from)?;
             }
-            Self::Arrow(mut writer) => writer.finish().map_err(DataFusionError::from)?,
+            Self::Arrow(mut writer) => {
+                writer.finish().map_err(DataFusionError::from)?;
+                writer.into_inner().and_then(|output| output.finish().map_err(Into::into)).map_err(DataFusionError::from)?;
+            }
         }
         Ok(())
     }
+}
+
+/// The batch with `bytea` as PostgreSQL writes it, `\x01ff`: Arrow would write the digits alone, which are read as text.
+fn bytes_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
+    let mut fields = Vec::with_capacity(batch.num_columns());
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns());
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        if *field.data_type() == DataType::Binary {
+            let texts: StringArray = column.as_binary::<i32>().iter().map(|bytes| bytes.map(format_bytea)).collect();
+            columns.push(Arc::new(texts));
+            fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
+        } else {
+            columns.push(Arc::clone(column));
+            fields.push(Arc::clone(field));
+        }
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(DataFusionError::from)?)
 }
 
 /// The batch as CSV can hold it: CSV has no lists, they are written as JSON arrays, which is also how they are read.

@@ -21,7 +21,17 @@ use crate::engine::session::{Description, Response, Session};
 use crate::engine::typing::{assign, sql_type_name};
 use crate::error::{Error, Result};
 
+/// Whether a table was altered while a statement waited to append rows to it, which is found out before the first row is read: it is planned again.
+pub fn was_altered(ended: &Result<Response>) -> bool {
+    matches!(ended, Err(Error::Catalog(rolloutdb_catalogs::Error::Altered { .. })))
+}
+
 pub async fn execute(session: &Session, insert: &Insert, parameters: &[ScalarValue]) -> Result<Response> {
+    let ended = execute_once(session, insert, parameters).await;
+    if was_altered(&ended) { execute_once(session, insert, parameters).await } else { ended }
+}
+
+async fn execute_once(session: &Session, insert: &Insert, parameters: &[ScalarValue]) -> Result<Response> {
     let (schema, name) = table_name(&insert.target.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
     pinned_models::check(session, &table)?;
@@ -260,5 +270,38 @@ pub fn cast_text(placeholder: &str, data_type: &DataType) -> Option<SqlExpr> {
     match select.projection.pop()? {
         datafusion::sql::sqlparser::ast::SelectItem::UnnamedExpr(cast) => Some(cast),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use arrow::array::AsArray;
+    use arrow::datatypes::Int64Type;
+    use futures::TryStreamExt;
+
+    use crate::{Database, Result};
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_statement_that_waited_for_a_change_of_the_columns_is_planned_again() -> Result<()> {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let session = Database::open(data.path()).await?.session();
+        session.sql("CREATE TABLE t (a bigint, b bigint)").await?.try_collect::<Vec<_>>().await?;
+        let table = session.database().shared.catalog.table("public", "t").await?;
+        let rewrite = table.begin_rewrite().await?;
+        let other = session.database().session();
+        let insert = tokio::spawn(async move {
+            other.sql("INSERT INTO t (a) VALUES (1)").await?.try_collect::<Vec<_>>().await.map_err(crate::Error::from)
+        });
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!insert.is_finished(), "it waits for the right to write");
+        let altered = table.definition().with_default_changed("b", Some("7"))?;
+        rewrite.redefine(&altered, &["a".to_owned(), "b".to_owned()]).await?;
+        insert.await.expect("no panic")?;
+        let rows: Vec<_> = session.sql("SELECT b FROM t").await?.try_collect().await?;
+        let found: Vec<i64> = rows.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect();
+        assert_eq!(found, [7]);
+        Ok(())
     }
 }

@@ -82,6 +82,14 @@ pub fn to_text(text: &str) -> Result<Option<String>, Error> {
     Ok(Document::parse(text)?.to_text())
 }
 
+/// Whether a text is JSON.
+///
+/// # Errors
+/// [`Error::JsonText`] if it is not one JSON value.
+pub fn check(text: &str) -> Result<(), Error> {
+    Document::parse(text).map(|_| ())
+}
+
 fn of_kind(text: &str, expected: document::Kind) -> Result<Document<'_>, Error> {
     let document = Document::parse(text)?;
     match document.kind() {

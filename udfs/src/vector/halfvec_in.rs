@@ -74,7 +74,7 @@ fn kernel(arguments: &Arguments) -> Result<ArrayRef> {
             Some(vector) if vector.len() != expected => return Err(Error::Width { found: vector.len(), expected }.into()),
             Some(vector) => {
                 for value in vector {
-                    halves.values().append_value(half(*value)?);
+                    halves.values().append_value(to_half(*value)?);
                 }
             }
             None => halves.values().append_nulls(expected),
@@ -84,7 +84,11 @@ fn kernel(arguments: &Arguments) -> Result<ArrayRef> {
     Ok(Arc::new(halves.finish()))
 }
 
-fn half(value: f32) -> Result<f16, Error> {
+/// A number in half precision.
+///
+/// # Errors
+/// [`Error::HalfRange`] beyond 65504.
+pub fn to_half(value: f32) -> Result<f16, Error> {
     let half = f16::from_f32(value);
     if half.is_finite() { Ok(half) } else { Err(Error::HalfRange { found: value.to_string() }) }
 }

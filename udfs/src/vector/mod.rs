@@ -19,6 +19,7 @@ mod vector_in;
 mod vector_norm;
 mod vector_type;
 
+pub use halfvec_in::to_half;
 pub use operator::VectorOperatorPlanner;
 pub use text::parse_vector;
 pub use vector_type::{ColumnTypePlanner, DIMENSIONS_MAX, halfvec_type, vector_literal, vector_type};

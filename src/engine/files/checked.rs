@@ -1,0 +1,42 @@
+//! Values whose text has a rule, `json`, `jsonb`, `uuid` and `bytea`: read as a cast reads them, so that a bad one is a bad line of its file.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, FixedSizeListArray, Float16Array, StringBuilder};
+use arrow::datatypes::{FieldRef, Float32Type};
+use rolloutdb_udfs::{TextType, parse_bytea, vector};
+
+use super::rows::Problem;
+
+pub fn texts<'a>(values: impl IntoIterator<Item = Option<&'a str>>, text_type: TextType) -> Result<ArrayRef, Problem> {
+    let mut texts = StringBuilder::new();
+    for (row, value) in values.into_iter().enumerate() {
+        texts.append_option(value.map(|value| text_type.parse(value)).transpose().map_err(|error| problem(row, &error))?);
+    }
+    Ok(Arc::new(texts.finish()))
+}
+
+pub fn bytes<'a>(values: impl IntoIterator<Item = Option<&'a str>>) -> Result<ArrayRef, Problem> {
+    let mut bytes = BinaryBuilder::new();
+    for (row, value) in values.into_iter().enumerate() {
+        bytes.append_option(value.map(parse_bytea).transpose().map_err(|error| problem(row, &error))?);
+    }
+    Ok(Arc::new(bytes.finish()))
+}
+
+/// Vectors in half precision; `item` is their field.
+pub fn halves(vectors: &FixedSizeListArray, item: &FieldRef) -> Result<ArrayRef, Problem> {
+    let width = vectors.value_length();
+    let mut halves = Vec::with_capacity(vectors.values().len());
+    for (place, value) in vectors.values().as_primitive::<Float32Type>().iter().enumerate() {
+        let row = place / width.max(1) as usize;
+        halves.push(value.map(vector::to_half).transpose().map_err(|error| problem(row, &error))?);
+    }
+    let halves = Arc::new(halves.into_iter().collect::<Float16Array>());
+    let array = FixedSizeListArray::try_new(Arc::clone(item), width, halves, vectors.nulls().cloned());
+    array.map(|array| Arc::new(array) as ArrayRef).map_err(|error| problem(0, &error))
+}
+
+fn problem(row: usize, error: &impl ToString) -> Problem {
+    Problem { row, reason: error.to_string() }
+}
