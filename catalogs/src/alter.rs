@@ -109,7 +109,11 @@ impl Rewrite<'_> {
     /// # Errors
     /// [`Error::NotNull`] when a column that becomes NOT NULL has a NULL; [`Error::Conflict`], [`Error::Storage`].
     pub async fn redefine(mut self, definition: &TableDefinition, order: &[String]) -> Result<()> {
+        if order.len() < self.table().definition().schema.fields().len() {
+            self.never_use_field_ids_again().await?;
+        }
         let table = self.table().clone();
+        let graphs = table.graph_indexes().await?;
         let old = table.dataset.schema();
         let stored = definition.to_stored();
         let mut fields = Vec::with_capacity(order.len());
@@ -126,8 +130,26 @@ impl Rewrite<'_> {
             fields.push(lance_field);
         }
         let schema = LanceSchema { fields, metadata: stored.metadata().clone() };
+        for (name, field) in order.iter().zip(stored.fields()) {
+            if name != field.name() && definition.identity.contains_key(field.name()) {
+                table.copy_counter(name, field.name())?;
+            }
+        }
         // A column may become nullable, so that writers in flight must not assume that it is not.
-        self.commit(Operation::Project { schema, preserves_nullability: false }).await
+        self.commit(Operation::Project { schema, preserves_nullability: false }).await?;
+        for graph in graphs.iter().filter(|graph| !order.contains(&graph.column)) {
+            table.drop_graph(&graph.name).await?;
+        }
+        Ok(())
+    }
+
+    /// Before a column is dropped: otherwise the storage gives its number to the next new one, and what is known of columns by number, in memory and in
+    /// the files of back-fills and graphs, would be taken for the other's. A commit, the first time.
+    async fn never_use_field_ids_again(&mut self) -> Result<()> {
+        let mut dataset = self.table().dataset.as_ref().clone();
+        let migrated = dataset.migrate_to_non_reusable_field_ids().await;
+        migrated.map_err(|source| Error::storage(self.table().name(), source))?;
+        self.move_to(Arc::new(dataset)).await
     }
 
     async fn check_no_null(&self, column: &str) -> Result<()> {

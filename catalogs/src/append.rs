@@ -43,8 +43,9 @@ impl Table {
     }
 
     async fn append_rows(&self, rows: SendableRecordBatchStream, on_duplicate: OnDuplicate, written: Option<RowSink>) -> Result<u64> {
-        let mut keys = self.state.writer.lock().await;
+        let mut keys = self.lock_writer().await;
         let dataset = self.state.snapshot(&self.schema_state.storage).await?;
+        self.check_definition(&dataset)?;
         // Taken out for the time of the write: when it is cancelled, the keys are read again.
         let kept = std::mem::take(&mut *keys);
         let keep_all = matches!(on_duplicate, OnDuplicate::Skip(_));
@@ -71,6 +72,14 @@ impl Table {
                 self.state.publish(committed).await;
                 Ok(num_rows)
             }
+        }
+    }
+
+    /// The rows were planned for the definition of this `Table`: another one may want other columns, or other values of them.
+    fn check_definition(&self, newest: &Dataset) -> Result<()> {
+        match TableDefinition::from_stored(self.name(), &Schema::from(newest.schema()))? == *self.definition() {
+            true => Ok(()),
+            false => Err(Error::Altered { table: self.name().to_owned() }),
         }
     }
 

@@ -4,6 +4,9 @@
 //! one commit at the end adds the column. No row is ever changed in place, so a staged value holds for its address as long as the fragment has the
 //! files that it had. Other statements may write while values are computed; the last rows are filled while they wait.
 
+mod remaining;
+mod run;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -13,17 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use arrow::array::{Array, AsArray, BooleanArray, RecordBatch, UInt64Array};
-use arrow::compute::{concat_batches, filter_record_batch};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
-use arrow::ipc::reader::FileReader;
-use arrow::ipc::writer::FileWriter;
-use async_trait::async_trait;
-use datafusion::catalog::{Session, TableProvider};
-use datafusion::error::{DataFusionError, Result as DataFusionResult};
+use arrow::datatypes::{Field, Schema};
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::logical_expr::{Expr, TableType};
-use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
 use lance::Dataset;
@@ -31,7 +25,9 @@ use lance_table::format::Fragment;
 use serde_json::{Value, json};
 use tokio::sync::OwnedMutexGuard;
 
-use crate::dml::ROW_ADDRESS;
+pub use remaining::RemainingRows;
+use run::{PendingRun, Run, fields, fragment_of_first, live_values, parts_by_fragment, read_runs};
+
 use crate::durability::{create_directory, write_durably};
 use crate::leftovers::remove_temporaries;
 use crate::names::{from_directory, to_directory};
@@ -39,9 +35,6 @@ use crate::{Error, Result, Table};
 
 const FOLDER: &str = "_backfill";
 const JOB: &str = "job.json";
-const RUN_SUFFIX: &str = ".arrow";
-/// Schema metadata of a run: the data files of its fragment.
-const FILES: &str = "rollout.files";
 /// A run is written when it has so many rows, or after so long: what a kill can cost.
 const RUN_ROWS: usize = 4096;
 const RUN_TIME: Duration = Duration::from_secs(5);
@@ -52,21 +45,13 @@ pub struct Backfill {
     table: String,
     directory: PathBuf,
     column: Field,
+    inputs: BTreeMap<String, i32>,
     /// By the address after the last row of the run before, so that the runs of a fragment have no gaps.
     runs: BTreeMap<u64, Run>,
     rows_found: u64,
     discarded: Option<String>,
     running: Arc<Running>,
     _alone: OwnedMutexGuard<()>,
-}
-
-/// Values of consecutive rows of one fragment.
-#[derive(Debug)]
-struct Run {
-    last: u64,
-    num_rows: u64,
-    files: Vec<String>,
-    path: PathBuf,
 }
 
 /// What the one who fills tells those who look.
@@ -91,11 +76,12 @@ pub struct BackfillInfo {
 }
 
 impl Table {
-    /// Takes up the back-fill of a column, or begins one. What an earlier one computed of another `expression` or type is thrown away.
+    /// Takes up the back-fill of a column, or begins one. `inputs`: the columns that `expression` reads. What an earlier one computed of another
+    /// expression, type or column is thrown away.
     ///
     /// # Errors
-    /// [`Error::InUse`] while a column of the table is being filled, [`Error::Io`].
-    pub async fn begin_backfill(&self, column: &Field, expression: &str) -> Result<Backfill> {
+    /// [`Error::InUse`] while a column of the table is being filled, [`Error::UnknownTable`] when it was dropped, [`Error::Io`], [`Error::Storage`].
+    pub async fn begin_backfill(&self, column: &Field, expression: &str, inputs: Vec<String>) -> Result<Backfill> {
         let running = || self.state.running_backfill.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(other) = running().upgrade() {
             let (table, column) = (self.name(), &other.column);
@@ -105,7 +91,8 @@ impl Table {
         let alone = Arc::clone(&self.state.backfill).lock_owned().await;
         let directory = self.state.directory.join(FOLDER).join(to_directory("column", column.name())?);
         let failed = |source| Error::io(&directory, source);
-        let job = json!({ "column": column.name(), "type": column.data_type().to_string(), "expression": expression });
+        let inputs = self.latest().await?.field_ids(&inputs);
+        let job = json!({ "column": column.name(), "type": column.data_type().to_string(), "expression": expression, "inputs": inputs });
         let known = read_job(&directory);
         let discarded =
             known.as_ref().filter(|known| **known != job).map(|known| known["expression"].as_str().unwrap_or_default().to_owned());
@@ -119,7 +106,14 @@ impl Table {
         let started = Arc::new(Running { column: column.name().clone(), started: Instant::now(), rows_computed: AtomicU64::new(0) });
         *running() = Arc::downgrade(&started);
         let table = self.name().to_owned();
-        Ok(Backfill { table, directory, column: column.clone(), runs, rows_found, discarded, running: started, _alone: alone })
+        Ok(Backfill { table, directory, column: column.clone(), inputs, runs, rows_found, discarded, running: started, _alone: alone })
+    }
+
+    /// The numbers of columns: another column may get a name, but never a number.
+    fn field_ids(&self, columns: impl IntoIterator<Item = impl AsRef<str>>) -> BTreeMap<String, i32> {
+        let schema = self.dataset.schema();
+        let known = columns.into_iter().filter_map(|name| Some((name.as_ref().to_owned(), schema.field(name.as_ref())?.id)));
+        known.collect()
     }
 
     /// Back-fills that run, or that were stopped and can go on.
@@ -178,6 +172,12 @@ impl Table {
 }
 
 impl Backfill {
+    /// Whether the columns that it reads are still those that it began with.
+    #[must_use]
+    pub fn reads_the_same_columns(&self, table: &Table) -> bool {
+        table.field_ids(self.inputs.keys()) == self.inputs
+    }
+
     /// Rows that an earlier back-fill of the same column computed.
     #[must_use]
     pub fn rows_found(&self) -> u64 {
@@ -271,45 +271,16 @@ impl Backfill {
         let not_there = || Error::Damaged { table: self.table.clone(), reason: format!("fragment {id} was not asked for") };
         let fragment = remaining.fragments.iter().find(|fragment| fragment.id == id).ok_or_else(not_there)?;
         let files: Vec<String> = fragment.files.iter().map(|file| file.path.clone()).collect();
-        let column = self.column.clone().with_metadata([].into());
-        let metadata = [(FILES.to_owned(), json!(files).to_string())].into();
-        let schema = Arc::new(Schema::new_with_metadata(vec![Field::new(ROW_ADDRESS, DataType::UInt64, false), column.clone()], metadata));
-        let mut bytes = Vec::new();
-        let mut writer = FileWriter::try_new(&mut bytes, &schema)?;
-        let (mut first, mut last, mut num_rows) = (None, 0, 0);
-        for batch in &run.batches {
-            if batch.column(1).null_count() > 0 && !self.column.is_nullable() {
-                return Err(Error::NotNull { table: self.table.clone(), column: self.column.name().clone() });
-            }
-            let addresses = batch.column(0).as_primitive::<UInt64Type>();
-            for address in addresses.values() {
-                if first.is_some() && last >= *address {
-                    return Err(Error::Damaged { table: self.table.clone(), reason: "its rows were not read in order".to_owned() });
-                }
-                first.get_or_insert(*address);
-                last = *address;
-            }
-            num_rows += batch.num_rows() as u64;
-            let addresses = UInt64Array::new(addresses.values().clone(), None);
-            writer.write(&RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(addresses), Arc::clone(batch.column(1))])?)?;
-        }
-        writer.finish()?;
-        drop(writer);
         let start = self.runs.range(addresses_of(id)).next_back().map_or(id << 32, |(_, run)| run.last + 1);
-        if first.is_none_or(|first| first < start) {
-            return Err(Error::Damaged { table: self.table.clone(), reason: "rows were read that have a value already".to_owned() });
-        }
-        let path = self.directory.join(format!("{start:020}-{last:020}-{num_rows}{RUN_SUFFIX}"));
-        write_durably(&path, &bytes)?;
-        self.runs.insert(start, Run { last, num_rows, files, path });
-        self.running.rows_computed.fetch_add(num_rows, Ordering::Relaxed);
+        let run = run.write(&self.directory, &self.table, &self.column, files, start)?;
+        self.running.rows_computed.fetch_add(run.num_rows, Ordering::Relaxed);
+        self.runs.insert(start, run);
         Ok(())
     }
 
     /// Addresses and values of the live rows of a version, in order; each must have been staged.
     pub(crate) fn values(&self, dataset: &Arc<Dataset>) -> SendableRecordBatchStream {
-        let column = self.column.clone().with_metadata([].into());
-        let schema = Arc::new(Schema::new(vec![Field::new(ROW_ADDRESS, DataType::UInt64, false), column]));
+        let schema = Arc::new(Schema::new(fields(&self.column)));
         let mut files = Vec::new();
         for fragment in dataset.get_fragments() {
             let runs = self.runs.range(addresses_of(fragment.metadata().id));
@@ -317,7 +288,9 @@ impl Backfill {
         }
         let target = Arc::clone(&schema);
         let batches = futures::stream::iter(files)
-            .and_then(move |(dataset, fragment, path)| live_values(dataset, fragment, path, Arc::clone(&target)));
+            .and_then(move |(dataset, fragment, path)| live_values(dataset, fragment, path, Arc::clone(&target)))
+            // Lance takes a batch without rows after the last one for a row too many.
+            .try_filter(|batch| std::future::ready(batch.num_rows() > 0));
         Box::pin(RecordBatchStreamAdapter::new(schema, batches))
     }
 
@@ -325,127 +298,6 @@ impl Backfill {
     pub(crate) fn finish(self) -> Result<()> {
         remove(&self.directory).map_err(|source| Error::io(&self.directory, source))
     }
-}
-
-/// The values of a run whose rows are not deleted.
-async fn live_values(dataset: Arc<Dataset>, fragment: usize, path: PathBuf, schema: SchemaRef) -> DataFusionResult<RecordBatch> {
-    let external = |error: lance::Error| DataFusionError::External(Box::new(error));
-    let missing = || DataFusionError::Execution(format!("fragment {fragment} is gone"));
-    let deleted = dataset.get_fragment(fragment).ok_or_else(missing)?.get_deletion_vector().await.map_err(external)?;
-    let file = FileReader::try_new(io::BufReader::new(fs::File::open(&path)?), None)?;
-    let batches = file.collect::<Result<Vec<_>, _>>()?;
-    let run = concat_batches(&batches.first().map_or_else(|| Arc::clone(&schema), RecordBatch::schema), &batches)?;
-    let addresses = run.column(0).as_primitive::<UInt64Type>().values();
-    let is_live = |address: &u64| deleted.as_ref().is_none_or(|deleted| !deleted.contains(*address as u32));
-    let live: BooleanArray = addresses.iter().map(|address| Some(is_live(address))).collect();
-    let live = filter_record_batch(&run, &live)?;
-    Ok(RecordBatch::try_new(schema, live.columns().to_vec())?)
-}
-
-/// The rows of one version that have no value yet.
-#[derive(Debug, Clone)]
-pub struct RemainingRows {
-    table: Table,
-    fragments: Vec<Fragment>,
-    /// First and last address of rows in these fragments that have one.
-    staged: Vec<(u64, u64)>,
-    num_rows: u64,
-}
-
-impl RemainingRows {
-    #[must_use]
-    pub fn num_rows(&self) -> u64 {
-        self.num_rows
-    }
-
-    /// Ranges of addresses, both ends inclusive, of rows that [`Self::provider`] gives though they have a value.
-    #[must_use]
-    pub fn staged(&self) -> &[(u64, u64)] {
-        &self.staged
-    }
-
-    /// The table with [`ROW_ADDRESS`] as its last column, without the fragments that are done.
-    #[must_use]
-    pub fn provider(&self) -> Arc<dyn TableProvider> {
-        let mut fields: Vec<Arc<Field>> = self.table.schema().fields().iter().cloned().collect();
-        fields.push(Arc::new(Field::new(ROW_ADDRESS, DataType::UInt64, true)));
-        Arc::new(SomeFragments { rows: self.clone(), schema: Arc::new(Schema::new(fields)) })
-    }
-}
-
-#[derive(Debug)]
-struct SomeFragments {
-    rows: RemainingRows,
-    schema: SchemaRef,
-}
-
-#[async_trait]
-impl TableProvider for SomeFragments {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Base
-    }
-
-    async fn scan(
-        &self,
-        _state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        _filters: &[Expr],
-        _limit: Option<usize>,
-    ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let table = &self.rows.table;
-        let failed = |source| DataFusionError::from(Error::storage(table.name(), source));
-        let address = self.schema.fields().len() - 1;
-        let asked: Vec<usize> = projection.cloned().unwrap_or_else(|| (0..=address).collect());
-        if asked.last() != Some(&address) {
-            return Err(Error::NotSupported("rows to fill are read with their addresses, which come last".to_owned()).into());
-        }
-        let names: Vec<&str> =
-            asked.iter().filter(|index| **index < address).map(|index| self.schema.field(*index).name().as_str()).collect();
-        let mut scanner = table.dataset.scan();
-        scanner.with_fragments(self.rows.fragments.clone()).scan_in_order(true).with_row_address();
-        scanner.project(&names).map_err(failed)?;
-        Ok(table.named_scan(scanner.create_plan().await.map_err(failed)?))
-    }
-}
-
-/// Rows of one fragment that are not written yet.
-#[derive(Debug, Default)]
-struct PendingRun {
-    batches: Vec<RecordBatch>,
-    num_rows: usize,
-    started: Option<Instant>,
-}
-
-impl PendingRun {
-    fn fragment(&self) -> Option<u64> {
-        self.batches.first().and_then(fragment_of_first)
-    }
-
-    fn push(&mut self, batch: RecordBatch) {
-        self.num_rows += batch.num_rows();
-        self.started.get_or_insert_with(Instant::now);
-        self.batches.push(batch);
-    }
-}
-
-fn fragment_of_first(batch: &RecordBatch) -> Option<u64> {
-    batch.column(0).as_primitive::<UInt64Type>().values().first().map(|address| address >> 32)
-}
-
-/// Slices of a batch, each of rows of one fragment.
-fn parts_by_fragment(batch: &RecordBatch) -> Vec<RecordBatch> {
-    let addresses = batch.column(0).as_primitive::<UInt64Type>().values();
-    let mut start = 0;
-    let mut parts = Vec::new();
-    for part in addresses.chunk_by(|a, b| a >> 32 == b >> 32) {
-        parts.push(batch.slice(start, part.len()));
-        start += part.len();
-    }
-    parts
 }
 
 fn addresses_of(fragment: u64) -> Range<u64> {
@@ -473,24 +325,6 @@ fn jobs(table: &Path) -> Result<Vec<(String, PathBuf)>> {
     }
     found.sort();
     Ok(found)
-}
-
-/// The runs in a folder. A file that can not be read is as good as none: its rows are computed again.
-fn read_runs(directory: &Path) -> io::Result<BTreeMap<u64, Run>> {
-    let mut runs = BTreeMap::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        let Some(name) = path.file_name().and_then(|name| name.to_str()?.strip_suffix(RUN_SUFFIX)) else { continue };
-        let numbers: Vec<u64> = name.split('-').filter_map(|part| part.parse().ok()).collect();
-        let ([start, last, num_rows], Some(files)) = (numbers.as_slice(), files_of(&path)) else { continue };
-        runs.insert(*start, Run { last: *last, num_rows: *num_rows, files, path });
-    }
-    Ok(runs)
-}
-
-fn files_of(run: &Path) -> Option<Vec<String>> {
-    let file = FileReader::try_new(io::BufReader::new(fs::File::open(run).ok()?), None).ok()?;
-    serde_json::from_str(file.schema().metadata().get(FILES)?).ok()
 }
 
 fn remove(directory: &Path) -> io::Result<()> {

@@ -232,16 +232,22 @@ impl Catalog {
     /// Removes a table and its files. Statements that are reading it may fail.
     ///
     /// # Errors
-    /// [`Error::UnknownTable`], [`Error::NotSupported`] for a virtual or a system table, [`Error::Io`].
+    /// [`Error::UnknownTable`], [`Error::NotSupported`] for a virtual or a system table, [`Error::InUse`] while a column is being filled, [`Error::Io`].
     pub async fn drop_table(&self, schema: &str, name: &str) -> Result<()> {
         let schema = self.rollout_schema(schema)?;
         self.refuse_system_table(&schema, name)?;
         let state = schema.0.find(name)?;
-        let _writer = state.writer.lock().await;
+        let _no_backfill = state.refuse_backfill()?;
+        let _writer = state.lock_writer(&self.storage).await;
         state.check_exists()?;
-        self.storage.remove_table(&schema.0.name, &state.directory)?;
-        state.mark_dropped();
+        {
+            // The counters' file would be that of the next table of the name.
+            let _no_new_numbers = state.counters.lock().unwrap_or_else(PoisonError::into_inner);
+            self.storage.remove_table(&schema.0.name, &state.directory)?;
+            state.mark_dropped();
+        }
         schema.0.tables_mut().remove(name);
+        state.drop_resident();
         Ok(())
     }
 
@@ -254,15 +260,19 @@ impl Catalog {
         self.refuse_system_table(&schema, name)?;
         let state = schema.0.find(name)?;
         let target = self.storage.table_directory(&schema.0.name, new_name)?;
-        let _writer = state.writer.lock().await;
+        let _no_backfill = state.refuse_backfill()?;
+        let _writer = state.lock_writer(&self.storage).await;
         state.check_exists()?;
         // No await from here: the rename and the entries in the list happen together or not at all.
         let mut tables = schema.0.tables_mut();
         if tables.contains_key(new_name) || schema.0.virtual_table(new_name).is_some() || target.exists() {
             return Err(Error::DuplicateTable { name: new_name.to_owned() });
         }
+        let no_new_numbers = state.counters.lock().unwrap_or_else(PoisonError::into_inner);
         self.storage.rename_table(&state.directory, &target)?;
         state.mark_dropped();
+        drop(no_new_numbers);
+        state.drop_resident();
         tables.remove(name);
         tables.insert(new_name.to_owned(), Arc::new(TableState::new(new_name, target)));
         Ok(())

@@ -45,7 +45,7 @@ impl Table {
     /// # Errors
     /// [`Error::UnknownTable`] when it was dropped, [`Error::Storage`].
     pub async fn begin_rewrite(&self) -> Result<Rewrite<'_>> {
-        let keys = self.state.writer.lock().await;
+        let keys = self.lock_writer().await;
         Ok(Rewrite { keys, table: self.latest().await? })
     }
 
@@ -165,15 +165,18 @@ impl Rewrite<'_> {
         Ok(num_rows)
     }
 
-    /// Removes every row. Returns their number.
+    /// Removes every row, and lets the columns that the table numbers count from 1 again if asked to. Returns the number of rows.
     ///
     /// # Errors
-    /// [`Error::Conflict`], [`Error::Storage`].
-    pub async fn truncate(mut self) -> Result<u64> {
+    /// [`Error::Conflict`], [`Error::Storage`], [`Error::Io`].
+    pub async fn truncate(mut self, restart_identity: bool) -> Result<u64> {
         let num_rows = self.table.row_count().await?;
         if num_rows > 0 {
             let deleted_fragment_ids = self.table.dataset.fragments().iter().map(|fragment| fragment.id).collect();
             self.commit(Operation::Delete { updated_fragments: vec![], deleted_fragment_ids, predicate: "true".to_owned() }).await?;
+        }
+        if restart_identity {
+            self.table.restart_identity()?;
         }
         Ok(num_rows)
     }
@@ -195,6 +198,14 @@ impl Rewrite<'_> {
             }
         }
         Ok((changed, emptied))
+    }
+
+    /// Goes on from a version that this change has committed by itself.
+    pub(crate) async fn move_to(&mut self, dataset: Arc<Dataset>) -> Result<()> {
+        self.forget_keys();
+        self.table.state.publish(dataset).await;
+        self.table = self.table.latest().await?;
+        Ok(())
     }
 
     /// After a write that goes its own way to the commit.

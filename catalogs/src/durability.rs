@@ -22,6 +22,7 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, RenameOptions, Result,
 };
+use tokio::sync::RwLock;
 
 use crate::manifests::VERSIONS;
 
@@ -35,11 +36,23 @@ pub(crate) struct Durability {
     /// Files are written once and never changed, so a file that was synced stays so.
     synced: Mutex<HashSet<PathBuf>>,
     num_commits: AtomicU64,
+    /// Held for reading while a version is put: the put goes on when the statement that waits for it is cancelled.
+    in_flight: Arc<RwLock<()>>,
 }
 
 impl Durability {
     pub(crate) fn new() -> Arc<Self> {
-        Arc::new(Self { writer: LocalFileSystem::new().with_fsync(true), synced: Mutex::default(), num_commits: AtomicU64::new(0) })
+        Arc::new(Self {
+            writer: LocalFileSystem::new().with_fsync(true),
+            synced: Mutex::default(),
+            num_commits: AtomicU64::new(0),
+            in_flight: Arc::default(),
+        })
+    }
+
+    /// Waits until every version that is being put is there, or has failed.
+    pub(crate) async fn settled(&self) {
+        drop(self.in_flight.write().await);
     }
 
     /// Versions published through this wrapper.
@@ -68,7 +81,7 @@ impl Durability {
     /// Syncs new files below `folder`, then the folder itself when one of its entries was new. Files that vanish meanwhile are temporary ones of
     /// [`write_durably`], which syncs by itself.
     fn sync_folder(&self, folder: &FilePath) -> io::Result<()> {
-        let mut has_news = false;
+        let mut news = Vec::new();
         for entry in std::fs::read_dir(folder)? {
             let entry = entry?;
             let path = entry.path();
@@ -85,10 +98,14 @@ impl Durability {
             if !is_directory && unless_gone(File::open(&path).and_then(|file| file.sync_all()))?.is_none() {
                 continue;
             }
-            self.synced.lock().unwrap_or_else(PoisonError::into_inner).insert(path);
-            has_news = true;
+            news.push(path);
         }
-        if has_news { sync_directory(folder) } else { Ok(()) }
+        if !news.is_empty() {
+            sync_directory(folder)?;
+            // Not before: another commit, which finds them here, may be acknowledged at once.
+            self.synced.lock().unwrap_or_else(PoisonError::into_inner).extend(news);
+        }
+        Ok(())
     }
 
     fn is_synced(&self, path: &FilePath) -> bool {
@@ -157,23 +174,26 @@ struct DurableStore {
     durability: Arc<Durability>,
 }
 
-impl DurableStore {
+impl Durability {
     /// Before a manifest `<dataset>/_versions/<name>` is put: everything that it refers to.
-    async fn before_put(&self, location: &Path) -> Result<()> {
-        let path = self.durability.writer.path_to_filesystem(location)?;
+    async fn before_put(self: &Arc<Self>, location: &Path) -> Result<()> {
+        let path = self.writer.path_to_filesystem(location)?;
         let Some(versions) = path.parent().filter(|parent| parent.ends_with(VERSIONS)) else { return Ok(()) };
         let Some(dataset) = versions.parent().map(FilePath::to_owned) else { return Ok(()) };
         if !dataset.exists() {
             return Ok(());
         }
-        let durability = self.durability.clone();
+        let durability = Arc::clone(self);
         let synced = tokio::task::spawn_blocking(move || durability.sync_dataset(&dataset)).await;
-        let failed = |source| object_store::Error::Generic { store: "durable", source };
         match synced {
-            Ok(result) => result.map_err(|error| failed(Box::new(error))),
-            Err(error) => Err(failed(Box::new(error))),
+            Ok(result) => result.map_err(failed),
+            Err(error) => Err(failed(error)),
         }
     }
+}
+
+fn failed(error: impl std::error::Error + Send + Sync + 'static) -> object_store::Error {
+    object_store::Error::Generic { store: "durable", source: Box::new(error) }
 }
 
 impl std::fmt::Display for DurableStore {
@@ -188,8 +208,15 @@ impl ObjectStore for DurableStore {
         if location.filename() == Some(VERSION_HINT) {
             return self.reader.put_opts(location, payload, options).await;
         }
-        self.before_put(location).await?;
-        self.durability.writer.put_opts(location, payload, options).await
+        let (durability, location) = (Arc::clone(&self.durability), location.clone());
+        let in_flight = Arc::clone(&durability.in_flight).read_owned().await;
+        // A task of its own: a put that is given up half-way may be there later all the same.
+        let put = tokio::spawn(async move {
+            let _in_flight = in_flight;
+            durability.before_put(&location).await?;
+            durability.writer.put_opts(&location, payload, options).await
+        });
+        put.await.map_err(failed)?
     }
 
     async fn put_multipart_opts(&self, location: &Path, options: PutMultipartOptions) -> Result<Box<dyn MultipartUpload>> {

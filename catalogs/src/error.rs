@@ -90,6 +90,9 @@ pub enum Error {
     /// 40001: another writer committed first; run the statement again.
     #[error("table \"{table}\" was changed by another writer: {reason}; run the statement again")]
     Conflict { table: String, reason: String },
+    /// 40001: the statement was planned for other columns; nothing was written.
+    #[error("table \"{table}\" was altered while the statement waited to write it; run the statement again")]
+    Altered { table: String },
     /// XX001: stored data are not what they claim to be.
     #[error("table \"{table}\" is damaged: {reason}")]
     Damaged { table: String, reason: String },

@@ -31,20 +31,15 @@ impl Table {
     /// [`Error::Io`]; [`Error::Damaged`] when the file of numbers is not readable.
     pub fn next_numbers(&self, column: &str, count: usize) -> Result<Range<i64>> {
         let mut counters = self.state.counters.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = match counters.take() {
-            Some(known) => known,
-            None => self.read_counters()?,
-        };
-        let known = counters.insert(known);
+        // The folder may be another table's by now.
+        self.state.check_exists()?;
+        let known = self.known_counters(&mut counters)?;
         let counter = known.entry(column.to_owned()).or_insert(Counter { next: 1, reserved: 1 });
         let first = counter.next;
         let next = first.saturating_add(i64::try_from(count).unwrap_or(i64::MAX));
         if next > counter.reserved {
             let reserved = next.saturating_add(BLOCK);
-            let mut file: BTreeMap<&str, i64> = known.iter().map(|(name, counter)| (name.as_str(), counter.reserved)).collect();
-            file.insert(column, reserved);
-            let text = serde_json::to_vec(&file).expect("a map of numbers is JSON");
-            write_durably(&self.counters_file(), &text)?;
+            self.write_counters(known, column, reserved)?;
             known.insert(column.to_owned(), Counter { next, reserved });
         } else {
             counter.next = next;
@@ -52,11 +47,37 @@ impl Table {
         Ok(first..next)
     }
 
+    /// Lets a column count on where another does, whose name it gets.
+    pub(crate) fn copy_counter(&self, from: &str, to: &str) -> Result<()> {
+        let mut counters = self.state.counters.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = self.known_counters(&mut counters)?;
+        let Some(counter) = known.get(from).copied() else { return Ok(()) };
+        self.write_counters(known, to, counter.reserved)?;
+        known.insert(to.to_owned(), counter);
+        Ok(())
+    }
+
+    fn known_counters<'a>(&self, counters: &'a mut Option<Counters>) -> Result<&'a mut Counters> {
+        let known = match counters.take() {
+            Some(known) => known,
+            None => self.read_counters()?,
+        };
+        Ok(counters.insert(known))
+    }
+
+    /// Writes what is reserved of all columns, of one of them as given.
+    fn write_counters(&self, known: &Counters, column: &str, reserved: i64) -> Result<()> {
+        let mut file: BTreeMap<&str, i64> = known.iter().map(|(name, counter)| (name.as_str(), counter.reserved)).collect();
+        file.insert(column, reserved);
+        let text = serde_json::to_vec(&file).expect("a map of numbers is JSON");
+        write_durably(&self.counters_file(), &text)
+    }
+
     /// Lets the numbered columns count from 1 again.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn restart_identity(&self) -> Result<()> {
+    pub(crate) fn restart_identity(&self) -> Result<()> {
         let mut counters = self.state.counters.lock().unwrap_or_else(PoisonError::into_inner);
         if self.counters_file().exists() {
             write_durably(&self.counters_file(), b"{}")?;

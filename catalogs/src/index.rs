@@ -267,7 +267,17 @@ impl Table {
     /// The hnsw indexes.
     pub(crate) async fn graph_indexes(&self) -> Result<Vec<GraphIndex>> {
         let indexes = self.vector_indexes().await?.into_iter();
-        indexes.filter(|index| index.kind == IndexKind::Hnsw).map(|index| graph_of(&index)).collect()
+        indexes.filter(|index| index.kind == IndexKind::Hnsw).map(|index| self.graph_of(&index)).collect()
+    }
+
+    pub(crate) fn graph_of(&self, index: &IndexDefinition) -> Result<GraphIndex> {
+        graph_of(index, self.field_id(&index.column)?)
+    }
+
+    /// The number of a column, which no other ever gets.
+    fn field_id(&self, column: &str) -> Result<i32> {
+        let field = self.dataset.schema().field(column).map(|field| field.id);
+        field.ok_or_else(|| Error::Damaged { table: self.name().to_owned(), reason: format!("column \"{column}\" is not stored") })
     }
 
     /// The bm25 index on a column.
@@ -276,7 +286,8 @@ impl Table {
             let Some(index) = self.asked_for(&name) else { continue };
             if index.kind == IndexKind::Bm25 && index.column == column {
                 let params = text_params(&index)?;
-                return Ok(Some(TextIndex { name, column: index.column, params }));
+                let field = self.field_id(&index.column)?;
+                return Ok(Some(TextIndex { name, field, column: index.column, params }));
             }
         }
         Ok(None)
@@ -343,13 +354,16 @@ impl Table {
 #[derive(Debug, Clone)]
 pub(crate) struct TextIndex {
     pub(crate) name: String,
+    /// The number of the column.
+    pub(crate) field: i32,
     pub(crate) column: String,
     pub(crate) params: InvertedIndexParams,
 }
 
-fn graph_of(index: &IndexDefinition) -> Result<GraphIndex> {
+fn graph_of(index: &IndexDefinition, field: i32) -> Result<GraphIndex> {
     Ok(GraphIndex {
         name: index.name.clone(),
+        field,
         column: index.column.clone(),
         metric: index.metric.unwrap_or(Metric::Cosine),
         m: number(index, "m", 2, 256)?.unwrap_or(16),

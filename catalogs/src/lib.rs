@@ -51,7 +51,7 @@ pub use manifests::TornVersion;
 pub use parameters::Parameters;
 pub use resident::{GraphPlace, TableInMemory};
 pub use schema::RolloutSchema;
-pub use search::{Clause, Edits, LateVector, NearestRows, Occur, Operator, QueryVector, SearchEffort, TextQuery};
+pub use search::{Clause, Edits, LateVector, NearestRows, Occur, Operator, QueryVector, RowsWithoutDistance, SearchEffort, TextQuery};
 pub use storage::MemoryLimits;
 pub use table::Table;
 pub use view::View;

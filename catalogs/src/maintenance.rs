@@ -94,7 +94,7 @@ impl Table {
     /// [`Error::Storage`].
     pub async fn vacuum(&self, keep: Duration) -> Result<Removed> {
         // Nobody writes now, so that a file of no version is abandoned and not of a write in flight.
-        let _writer = self.state.writer.lock().await;
+        let _writer = self.lock_writer().await;
         self.schema_state.storage.set_torn_aside(self.name(), &self.state.directory, Which::All)?;
         let dataset = self.state.snapshot(&self.schema_state.storage).await?;
         let policy = CleanupPolicyBuilder::default()
@@ -103,7 +103,10 @@ impl Table {
             .error_if_tagged_old_versions(false)
             .build();
         let removed = dataset.cleanup_with_policy(policy).await.map_err(|source| Error::storage(self.name(), source))?;
-        self.latest().await?.remove_abandoned(keep)?;
+        {
+            let _no_graph_files = self.state.graph_files.lock().await;
+            self.latest().await?.remove_abandoned(keep)?;
+        }
         let files = removed.data_files_removed + removed.index_files_removed + removed.deletion_files_removed;
         Ok(Removed { bytes: removed.bytes_removed, versions: removed.old_versions, files })
     }
@@ -119,7 +122,7 @@ impl Table {
             let files = self.latest().await?.dataset.count_fragments();
             return Ok((files, files));
         };
-        let mut keys = self.state.writer.lock().await;
+        let mut keys = self.lock_writer().await;
         let table = self.latest().await?;
         let graphs = table.held_graphs().await?;
         let mut dataset = table.dataset.as_ref().clone();

@@ -42,8 +42,3 @@ impl Parameters {
         Ok(bound.data)
     }
 }
-
-/// Whether an expression has a value only when its statement runs.
-pub(crate) fn has_placeholder(expression: &Expr) -> bool {
-    expression.exists(|inner| Ok(matches!(inner, Expr::Placeholder(_)))).unwrap_or(true)
-}

@@ -18,7 +18,7 @@ impl Table {
     /// # Errors
     /// [`Error::Conflict`], [`Error::Storage`].
     pub async fn set_property(&self, name: &str, value: &str) -> Result<()> {
-        let _writer = self.state.writer.lock().await;
+        let _writer = self.lock_writer().await;
         let mut dataset = self.state.snapshot(&self.schema_state.storage).await?.as_ref().clone();
         let property = [(format!("{PROPERTY_CONFIG}{name}"), Some(value.to_owned()))];
         dataset.update_config(property).await.map_err(|source| Error::storage(self.name(), source))?;

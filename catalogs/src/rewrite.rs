@@ -25,7 +25,7 @@ impl Table {
         if self.definition().primary_key.is_empty() {
             return Err(Error::NotReady(format!("table \"{}\" has no primary key to replace rows by", self.name())));
         }
-        let mut keys = self.state.writer.lock().await;
+        let mut keys = self.lock_writer().await;
         let dataset = self.state.snapshot(&self.schema_state.storage).await?;
         let schema = Arc::new(Schema::from(dataset.schema()));
         let rows = convert(self.name(), rows, &schema)?;
@@ -57,7 +57,7 @@ impl Table {
         if !can_push_down(&filter, &self.definition().schema) {
             return Err(Error::NotSupported(format!("DELETE of table \"{}\" by {filter}", self.name())));
         }
-        let mut keys = self.state.writer.lock().await;
+        let mut keys = self.lock_writer().await;
         let dataset = self.state.snapshot(&self.schema_state.storage).await?;
         *keys = StoredKeys::default();
         let deleted = DeleteBuilder::from_expr(dataset, filter).execute().await;

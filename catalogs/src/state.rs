@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use datafusion::catalog::TableProvider;
 use lance::Dataset;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 use crate::backfill::Running;
 use crate::constraint::StoredKeys;
@@ -180,10 +180,26 @@ impl TableState {
         *self.latest.lock().await = Latest { dataset: Some(dataset), unchanged_since: None };
     }
 
+    /// The right to write. Commits of statements that were cancelled while they were being written are through then, and seen by [`Self::snapshot`].
+    pub(crate) async fn lock_writer(&self, storage: &Storage) -> MutexGuard<'_, StoredKeys> {
+        let keys = self.writer.lock().await;
+        storage.commits_settled().await;
+        keys
+    }
+
     /// Gives the memory of its rows back; false while they are being searched.
     pub(crate) fn drop_resident(&self) -> bool {
         let resident = self.resident.try_write();
         resident.map(|mut resident| *resident = ResidentTable::default()).is_ok()
+    }
+
+    /// Held against back-fills of columns: what these have done stays in the table's folder.
+    ///
+    /// # Errors
+    /// [`Error::InUse`] while one runs.
+    pub(crate) fn refuse_backfill(&self) -> Result<MutexGuard<'_, ()>> {
+        let reason = || format!("a column of table \"{}\" is being filled; cancel that first, see rollout.backfills", self.name);
+        self.backfill.try_lock().map_err(|_| Error::InUse(reason()))
     }
 
     pub(crate) fn mark_dropped(&self) {

@@ -257,6 +257,11 @@ impl Storage {
         &self.budget
     }
 
+    /// Waits until no version is being put.
+    pub(crate) async fn commits_settled(&self) {
+        self.durability.settled().await;
+    }
+
     #[cfg(test)]
     pub(crate) fn durability(&self) -> &Durability {
         &self.durability

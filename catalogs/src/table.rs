@@ -14,8 +14,10 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use lance::Dataset;
 use lance::datafusion::LanceTableProvider;
+use tokio::sync::MutexGuard;
 
 use crate::append::AppendSink;
+use crate::constraint::StoredKeys;
 use crate::names::nearest;
 use crate::pushdown::can_push_down;
 use crate::scan::{TableScanExec, without_metadata};
@@ -70,6 +72,10 @@ impl Table {
     /// [`Error::UnknownTable`] when it was dropped, [`Error::Storage`].
     pub async fn latest(&self) -> Result<Self> {
         Self::open(&self.schema_state, &self.state).await
+    }
+
+    pub(crate) async fn lock_writer(&self) -> MutexGuard<'_, StoredKeys> {
+        self.state.lock_writer(&self.schema_state.storage).await
     }
 
     /// Whether a statement that begins now would read this version under this name.

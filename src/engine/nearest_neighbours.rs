@@ -11,15 +11,15 @@ mod unused;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, LogicalPlan, Sort, SortExpr, TableScan};
+use datafusion::logical_expr::{Expr, LogicalPlan, Sort, SortExpr, TableScan, Volatility};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
-use rolloutdb_catalogs::{NearestRows, SearchEffort, Table};
+use rolloutdb_catalogs::{Metric, NearestRows, RowsWithoutDistance, SearchEffort, Table};
 
 use distance::{Distance, is_at_most};
-use path::Path;
+use path::{Path, is_model_call};
 pub use unused::unused_indexes;
 
 /// For more rows than this a sort of all is no slower.
@@ -91,22 +91,46 @@ fn nearest_scan(sort: &Sort, effort: SearchEffort) -> Result<TableScan, String> 
     let provider = source_as_provider(&path.scan.source).map_err(|error| error.to_string())?;
     let table = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<Table>().ok_or("it is no table of rows")?;
     let field = table.definition().schema.field_with_name(&distance.column).map_err(|error| error.to_string())?;
-    // Rows without a vector have no distance: they must stand at the end, where the scan leaves them out.
-    if first.nulls_first && field.is_nullable() {
-        return Err("rows without a vector come first (NULLS FIRST)".to_owned());
-    }
+    // Rows without a distance must stand at the end, where the scan leaves them out.
+    let first_come = RowsWithoutDistance {
+        no_vector: first.nulls_first && field.is_nullable(),
+        zero_vector: distance.metric == Metric::Cosine && path.expressions.iter().any(Distance::is_subtracted_in),
+    };
     if path.scan.fetch.is_some() {
         return Err("rows are limited before they are sorted".to_owned());
     }
     if !are_ties_by_key(&keys[1..], others, table) {
         return Err("rows of one distance are ordered by something else than the primary key".to_owned());
     }
-    if let Some(other) = conditions.iter().find(|condition| !is_at_most(condition, &distance)) {
-        return Err(format!("the condition {other} is no comparison of a column with constants, and has to come first"));
+    // Those that compare the distance itself leave out rows at the end, and may as well stay above.
+    let of_rows: Vec<Expr> = conditions.iter().filter(|condition| !is_at_most(condition, &distance)).cloned().collect();
+    if let Some((other, reason)) = of_rows.iter().find_map(|condition| Some((condition, more_than_a_row(condition)?))) {
+        return Err(format!("the condition {other} has to come first, and it has {reason}"));
     }
     let query = path.query(&distance.query).ok_or("the vector is not known before the rows are read")?;
-    let nearest = NearestRows::new(table, &distance.column, query, k, distance.metric, effort);
-    Ok(TableScan { source: provider_as_source(Arc::new(nearest)), ..path.scan })
+    let nearest = NearestRows::new(table, &distance.column, query, k, distance.metric, effort).unless(first_come);
+    let filters = path.scan.filters.into_iter().chain(of_rows).collect();
+    Ok(TableScan { source: provider_as_source(Arc::new(nearest)), filters, ..path.scan })
+}
+
+/// What of a condition a row and constants alone do not decide, so that a search can not look for rows that meet it.
+fn more_than_a_row(condition: &Expr) -> Option<&'static str> {
+    let mut found = None;
+    let walked = condition.apply(|inner| {
+        found = match inner {
+            Expr::Column(column) if is_model_call(column) => Some("a model call"),
+            Expr::ScalarFunction(function) if function.func.signature().volatility != Volatility::Immutable => {
+                Some("a function whose result changes by itself")
+            }
+            Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_) | Expr::OuterReferenceColumn(..) => {
+                Some("a subquery")
+            }
+            Expr::AggregateFunction(_) | Expr::WindowFunction(_) | Expr::ScalarVariable(..) => Some("more than values of the row"),
+            _ => None,
+        };
+        Ok(if found.is_some() { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    });
+    walked.is_err().then_some("more than values of the row").or(found)
 }
 
 /// Of equal distances the scan takes the smaller primary keys, so that further sort keys have to say the same.

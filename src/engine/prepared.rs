@@ -42,13 +42,15 @@ pub struct PreparedStatement {
 
 #[derive(Debug, Default)]
 enum Kept {
-    /// It has not run yet: many statements run once.
+    /// It has not run yet. Its first run is planned as any other: many statements run once.
     #[default]
     New,
+    /// The next run makes a plan to keep.
+    RunOnce,
     /// Planned each time.
     Unfit,
     Ready(Box<KeptPlan>),
-    /// A run has the plan; another one at the same time makes its own.
+    /// A run has the plan, or makes one; another one at the same time plans for itself.
     Lent,
 }
 
@@ -70,43 +72,60 @@ impl PreparedStatement {
     /// The rows of the kept plan; `None` if there is none for these parameters.
     pub(super) async fn run(&self, session: &Session, parameters: &[ScalarValue]) -> Result<Option<SendableRecordBatchStream>> {
         let Statement::Query(query) = &self.statement else { return Ok(None) };
-        let Some(plan) = self.take(session, query, parameters).await? else { return Ok(None) };
-        let rows = plan.run(parameters)?;
-        Ok(Some(Box::pin(Run { rows, plan: Some(plan), home: Arc::clone(&self.plan) })))
-    }
-
-    /// A plan that fits, out of the statement: until it is given back, no other run has it.
-    async fn take(&self, session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Option<Box<KeptPlan>>> {
         // Filters with a NULL are planned otherwise.
         if parameters.iter().any(ScalarValue::is_null) {
             return Ok(None);
         }
-        let kept = std::mem::replace(&mut *lock(&self.plan), Kept::Lent);
-        let (plan, left) = match kept {
-            Kept::New => (None, Kept::Unfit),
-            Kept::Unfit => return Ok(self.leave(Kept::Unfit)),
-            Kept::Lent => return Ok(None),
-            Kept::Ready(plan) if plan.serves(session, parameters).await? => (Some(plan), Kept::Lent),
-            Kept::Ready(_) => (None, Kept::Unfit),
-        };
-        let plan = match plan {
-            Some(plan) => Some(plan),
-            None => KeptPlan::make(session, query).await?.filter(|plan| plan.takes(parameters)).map(Box::new),
-        };
-        if plan.is_none() {
-            self.leave(left);
-        }
-        Ok(plan)
+        let Some(mut loan) = self.borrow() else { return Ok(None) };
+        loan.fit(session, query, parameters).await?;
+        let Kept::Ready(plan) = &loan.kept else { return Ok(None) };
+        let rows = plan.run(parameters)?;
+        Ok(Some(Box::pin(Run { rows, _loan: loan })))
     }
 
-    fn leave(&self, kept: Kept) -> Option<Box<KeptPlan>> {
-        *lock(&self.plan) = kept;
+    /// What is kept, out of the statement: until it is given back, no other run has it. `None`: this run plans for itself.
+    fn borrow(&self) -> Option<Loan> {
+        let mut home = lock(&self.plan);
+        match std::mem::replace(&mut *home, Kept::Lent) {
+            Kept::New => *home = Kept::RunOnce,
+            Kept::Unfit => *home = Kept::Unfit,
+            Kept::Lent => {}
+            kept @ (Kept::RunOnce | Kept::Ready(_)) => return Some(Loan { kept, home: Arc::clone(&self.plan) }),
+        }
         None
     }
 }
 
 fn lock(plan: &Mutex<Kept>) -> std::sync::MutexGuard<'_, Kept> {
     plan.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What is kept of a statement while a run has it; it goes back when the run ends, however it ends.
+struct Loan {
+    kept: Kept,
+    home: Arc<Mutex<Kept>>,
+}
+
+impl Loan {
+    /// Makes a plan if there is none, or one that no longer serves.
+    async fn fit(&mut self, session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<()> {
+        if let Kept::Ready(plan) = &self.kept
+            && plan.serves(session, parameters).await?
+        {
+            return Ok(());
+        }
+        self.kept = match KeptPlan::make(session, query).await?.filter(|plan| plan.takes(parameters)) {
+            Some(plan) => Kept::Ready(Box::new(plan)),
+            None => Kept::Unfit,
+        };
+        Ok(())
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        *lock(&self.home) = std::mem::take(&mut self.kept);
+    }
 }
 
 /// A physical plan, and what it was made for.
@@ -128,6 +147,10 @@ impl KeptPlan {
             return Ok(None);
         }
         let planned = plan_query(session, query, &[]).await?;
+        // Before the optimizer writes the time of this run in the place of now().
+        if changes_by_itself(&planned.plan)? {
+            return Ok(None);
+        }
         let Some(types) = parameter_types(&planned.plan) else { return Ok(None) };
         let state = repeatable(&planned.state);
         // A shape that needs the values to be planned is an error here and none with them.
@@ -181,6 +204,20 @@ fn parameter_types(plan: &LogicalPlan) -> Option<Vec<DataType>> {
     (1..=types.len()).map(|number| types.get(&format!("${number}")).cloned().flatten()).collect()
 }
 
+/// Whether an expression of a plan depends on more than rows and parameters.
+fn changes_by_itself(plan: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|inner| {
+                found |= depends_on_more(inner);
+                Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+            })
+        })
+    })?;
+    Ok(found)
+}
+
 /// The tables that a plan of nothing but retrievals reads; `None` for any other plan.
 fn tables_of(plan: &LogicalPlan) -> Result<Option<Vec<Arc<Table>>>> {
     let mut tables = Vec::new();
@@ -205,12 +242,7 @@ fn tables_of(plan: &LogicalPlan) -> Result<Option<Vec<Arc<Table>>>> {
             | LogicalPlan::Values(_) => {}
             _ => is_fit = false,
         }
-        node.apply_expressions(|expression| {
-            expression.apply(|inner| {
-                is_fit &= !depends_on_more(inner);
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
+        Ok(if is_fit { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     })?;
     Ok((is_fit && !tables.is_empty()).then_some(tables))
 }
@@ -308,8 +340,7 @@ impl ScalarUDFImpl for BoundParameter {
 /// The rows of one run, which has the plan until it ends.
 struct Run {
     rows: SendableRecordBatchStream,
-    plan: Option<Box<KeptPlan>>,
-    home: Arc<Mutex<Kept>>,
+    _loan: Loan,
 }
 
 impl Stream for Run {
@@ -326,10 +357,55 @@ impl RecordBatchStream for Run {
     }
 }
 
-impl Drop for Run {
-    fn drop(&mut self) {
-        if let Some(plan) = self.plan.take() {
-            *lock(&self.home) = Kept::Ready(plan);
+#[cfg(test)]
+mod tests {
+    use futures::TryStreamExt;
+
+    use super::*;
+    use crate::engine::{Database, Response};
+
+    async fn run(session: &Session, prepared: &PreparedStatement, parameters: &[ScalarValue]) -> Result<()> {
+        match session.execute_prepared(prepared, parameters.to_vec()).await? {
+            Response::Rows { stream, .. } => stream.try_collect::<Vec<_>>().await.map(|_| ()).map_err(Into::into),
+            Response::Done { .. } => Ok(()),
         }
+    }
+
+    /// Where the plan that is kept is in memory: another plan is elsewhere.
+    fn kept(prepared: &PreparedStatement) -> Option<usize> {
+        match &*lock(&prepared.plan) {
+            Kept::Ready(plan) => Some(Arc::as_ptr(&plan.plan).addr()),
+            _ => None,
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn retrievals_are_planned_at_the_second_run_and_after_writes() -> Result<()> {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let session = Database::open(data.path()).await?.session();
+        let sql = async |text: &str| session.sql(text).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(crate::Error::from);
+        sql("CREATE TABLE t (id bigint PRIMARY KEY, words text, v vector(2))").await?;
+        sql("INSERT INTO t VALUES (1, 'one', '[1,0]'), (2, 'two', '[0,1]')").await?;
+        let prepare = async |text: &str| session.prepare(session.parse(text)?.remove(0)).await;
+        let retrieval = prepare("SELECT id FROM t ORDER BY v <=> '[1,1]' LIMIT 1").await?;
+        run(&session, &retrieval, &[]).await?;
+        assert_eq!(kept(&retrieval), None, "a statement that runs once is planned once");
+        run(&session, &retrieval, &[]).await?;
+        let first = kept(&retrieval);
+        assert!(first.is_some());
+        run(&session, &retrieval, &[]).await?;
+        assert_eq!(kept(&retrieval), first);
+        sql("INSERT INTO t VALUES (3, 'three', '[1,1]')").await?;
+        run(&session, &retrieval, &[]).await?;
+        assert!(kept(&retrieval).is_some_and(|second| Some(second) != first), "the table has another version");
+        // What reads more than tables that are searched, or what a run decides.
+        for text in ["SELECT id FROM t WHERE id = 1", "SELECT now()", "SELECT id, now() FROM t ORDER BY v <=> '[1,1]' LIMIT 1"] {
+            let other = prepare(text).await?;
+            for _ in 0..3 {
+                run(&session, &other, &[]).await?;
+            }
+            assert!(matches!(&*lock(&other.plan), Kept::Unfit), "{text}");
+        }
+        Ok(())
     }
 }

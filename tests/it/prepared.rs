@@ -27,6 +27,26 @@ async fn found(session: &Session, prepared: &PreparedStatement, parameters: &[Sc
     Ok(kept)
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_plan_gives_all_rows_again_when_there_are_fewer_than_asked_for() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let session = Database::open(data.path()).await?.session();
+    run(&session, "CREATE TABLE points (id bigint PRIMARY KEY, kind text, v vector(2))").await?;
+    run(&session, "INSERT INTO points VALUES (1, 'a', '[1,1]'), (2, 'B', '[2,1]'), (3, 'a', NULL)").await?;
+    let prepare = async |sql: &str| session.prepare(session.parse(sql)?.remove(0)).await;
+    let all = prepare("SELECT id FROM points ORDER BY v <-> $1 LIMIT 10").await?;
+    let of_kind = prepare("SELECT id FROM points WHERE kind = 'a' ORDER BY v <-> $1 LIMIT 10").await?;
+    let by_function = prepare("SELECT id FROM points WHERE upper(kind) = $2 ORDER BY v <-> $1 LIMIT 10").await?;
+    for _ in 0..12 {
+        assert_eq!(found(&session, &all, &[vector([0.0, 1.0])]).await?, [1, 2, 3]);
+        assert_eq!(found(&session, &of_kind, &[vector([0.0, 1.0])]).await?, [1, 3]);
+        assert_eq!(found(&session, &by_function, &[vector([0.0, 1.0]), ScalarValue::from("B")]).await?, [2]);
+        // A run that ends early leaves nothing behind.
+        drop(session.execute_prepared(&all, vec![vector([0.0, 1.0])]).await?);
+    }
+    Ok(())
+}
+
 fn vector(numbers: [f32; 2]) -> ScalarValue {
     let row = Some(numbers.map(Some));
     ScalarValue::FixedSizeList(Arc::new(FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>([row], 2)))

@@ -24,6 +24,8 @@ async fn explain_says_why_an_index_is_not_used() {
     let used = [
         "v WHERE embedding <-> '[1,0]' < 0.3 AND kind = 'odd' ORDER BY embedding <-> '[1,0]' LIMIT 3",
         "v ORDER BY embedding <-> '[1,0]', id LIMIT 3",
+        "v ORDER BY embedding <-> '[1,0]' NULLS FIRST LIMIT 3",
+        "v WHERE upper(kind) = 'ODD' ORDER BY embedding <-> '[1,0]' LIMIT 3",
     ];
     for query in used {
         let plan = explain(&session, &format!("SELECT v.id FROM {query}")).await;
@@ -35,13 +37,12 @@ async fn explain_says_why_an_index_is_not_used() {
 
     let reasons = [
         ("v ORDER BY embedding <-> '[1,0]' DESC LIMIT 3", "the farthest come first"),
-        ("v ORDER BY embedding <-> '[1,0]' NULLS FIRST LIMIT 3", "rows without a vector come first (NULLS FIRST)"),
         ("v ORDER BY (embedding <-> '[1,0]') * 2 LIMIT 3", "the first sort key is an expression over the distance"),
         ("v ORDER BY embedding <-> '[1,0]'", "there is no LIMIT"),
         ("v ORDER BY kind, embedding <-> '[1,0]' LIMIT 3", "the first sort key is no distance"),
         ("v ORDER BY embedding <-> '[1,0]', kind LIMIT 3", "rows of one distance are ordered by something else than the primary key"),
-        ("v WHERE upper(kind) = 'ODD' ORDER BY embedding <-> '[1,0]' LIMIT 3", "is no comparison of a column with constants"),
-        ("v WHERE embedding <-> '[1,0]' > 0.3 ORDER BY embedding <-> '[1,0]' LIMIT 3", "is no comparison of a column with constants"),
+        ("v WHERE random() < 0.5 ORDER BY embedding <-> '[1,0]' LIMIT 3", "has a function whose result changes by itself"),
+        ("v ORDER BY (embedding <-> '[1,0]')::text LIMIT 3", "the first sort key is an expression over the distance"),
         ("v JOIN v AS w ON v.id = w.id ORDER BY v.embedding <-> '[1,0]' LIMIT 3", "a join stands between the table and the sort"),
     ];
     for (query, reason) in reasons {

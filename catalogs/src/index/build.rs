@@ -6,7 +6,7 @@ use lance::index::DatasetIndexExt;
 use lance_index::optimize::OptimizeOptions;
 
 use super::progress::{Stages, Unwatched};
-use super::{BuildProgress, INDEX_CONFIG, IndexDefinition, IndexKind, describe, graph_of, lance_params, names};
+use super::{BuildProgress, INDEX_CONFIG, IndexDefinition, IndexKind, describe, lance_params, names};
 use crate::names::nearest;
 use crate::{Error, Result, Table};
 
@@ -37,7 +37,7 @@ impl Table {
             let duplicate = Error::DuplicateIndex { name: index.name.clone(), table };
             return if if_not_exists { Ok(false) } else { Err(duplicate) };
         }
-        let _writer = self.state.writer.lock().await;
+        let _writer = self.lock_writer().await;
         self.latest().await?.build_index(index, progress).await?;
         Ok(true)
     }
@@ -55,7 +55,7 @@ impl Table {
     /// # Errors
     /// [`Error::UnknownIndex`], [`Error::Storage`].
     pub async fn rebuild_index_watched(&self, name: &str, progress: &Arc<dyn BuildProgress>) -> Result<()> {
-        let _writer = self.state.writer.lock().await;
+        let _writer = self.lock_writer().await;
         let table = self.latest().await?;
         let known = table.index_names().await?;
         match table.asked_for(name).filter(|_| known.iter().any(|known| known == name)) {
@@ -70,7 +70,7 @@ impl Table {
         let num_rows = self.row_count().await?;
         let params = lance_params(index, self.column_type(&index.column)?, num_rows)?;
         let graph = match index.kind {
-            IndexKind::Hnsw => self.build_graph(&graph_of(index)?, progress).await?,
+            IndexKind::Hnsw => self.build_graph(&self.graph_of(index)?, progress).await?,
             _ => None,
         };
         let mut dataset = self.dataset.as_ref().clone();
@@ -93,7 +93,7 @@ impl Table {
     /// # Errors
     /// [`Error::UnknownIndex`] with the table's indexes nearest to `name`.
     pub async fn drop_index(&self, name: &str) -> Result<()> {
-        let _writer = self.state.writer.lock().await;
+        let _writer = self.lock_writer().await;
         let mut dataset = self.state.snapshot(&self.schema_state.storage).await?.as_ref().clone();
         let known = names(self.name(), &dataset).await?;
         if !known.iter().any(|known| known == name) {
@@ -112,7 +112,7 @@ impl Table {
     /// # Errors
     /// [`Error::Conflict`], [`Error::Storage`].
     pub async fn optimize_indexes(&self) -> Result<()> {
-        let _writer = self.state.writer.lock().await;
+        let _writer = self.lock_writer().await;
         let mut dataset = self.state.snapshot(&self.schema_state.storage).await?.as_ref().clone();
         let failed = |source| Error::storage(self.name(), source);
         self.cleaned_up(async { dataset.optimize_indices(&OptimizeOptions::default()).await.map_err(failed) }).await?;

@@ -31,6 +31,8 @@ pub(crate) struct Vectors {
     pub(crate) norms: Vec<f64>,
     /// The rows that have a vector.
     pub(crate) present: Bits,
+    /// Whether a vector has length 0.
+    pub(crate) has_zeros: bool,
 }
 
 impl Column {
@@ -43,6 +45,7 @@ impl Column {
                 matrix: Arc::default(),
                 norms: Vec::new(),
                 present: Bits::none(0),
+                has_zeros: false,
             }),
             _ => Self::Values(Vec::new()),
         }
@@ -103,7 +106,9 @@ impl Vectors {
                 self.norms.push(0.0);
             } else {
                 matrix.extend_from_slice(vector);
-                self.norms.push(f64::from(dot(vector, vector)).sqrt());
+                let norm = f64::from(dot(vector, vector)).sqrt();
+                self.has_zeros |= norm == 0.0;
+                self.norms.push(norm);
             }
         }
     }

@@ -32,6 +32,8 @@ const FOLDER: &str = "_graphs";
 #[derive(Debug, Clone)]
 pub(crate) struct GraphIndex {
     pub(crate) name: String,
+    /// The number of the column.
+    pub(crate) field: i32,
     pub(crate) column: String,
     pub(crate) metric: Metric,
     pub(crate) m: usize,
@@ -52,6 +54,7 @@ pub(crate) struct BuiltGraph {
     graph: ResidentGraph,
     numbering: Numbering,
     metric: Metric,
+    field: i32,
     fragments: Value,
 }
 
@@ -109,13 +112,17 @@ impl Table {
         Ok(())
     }
 
-    /// The resident rows with the graph of an index, from its file if need be; without the graph when there is no file for these rows.
-    pub(crate) async fn with_graph(&self, resident: Resident, index: &GraphIndex) -> Result<Resident> {
+    /// The resident rows with the graph of an index, from its file if need be; without the graph when there is no file for these rows. `None`: the rows
+    /// in memory have become those of another version, or are gone.
+    pub(crate) async fn with_graph(&self, resident: Resident, index: &GraphIndex) -> Result<Option<Resident>> {
         if resident.graph(&index.name).is_some() || resident.lacks_graph(&index.name) {
-            return Ok(resident);
+            return Ok(Some(resident));
         }
         drop(resident);
         let mut write = Arc::clone(&self.state.resident).write_owned().await;
+        if !write.has(self, &self.column_names()) {
+            return Ok(None);
+        }
         let (table, index) = (self.clone(), index.clone());
         // A graph that has to move is work for a thread that may take its time.
         let read = move |_: &AtomicBool| {
@@ -123,15 +130,16 @@ impl Table {
                 Some(graph) => write.insert_graph(index.name, graph),
                 None => write.note_no_graph(index.name),
             }
-            Ok(write.downgrade())
+            table.note_memory(&write);
+            Ok(Some(write.downgrade()))
         };
         self.on_a_thread(read).await?
     }
 
-    /// Removes the graph of an index, and its file.
+    /// Removes the graph of an index, and its file. An index of other kind has none.
     pub(crate) async fn drop_graph(&self, index: &str) -> Result<()> {
         let _files = self.state.graph_files.lock().await;
-        self.state.resident.write().await.remove_graph(index);
+        self.state.resident.write().await.forget_index(index);
         let file = self.state.graph_file(index)?;
         match fs::remove_file(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),

@@ -109,7 +109,7 @@ impl Search<'_> {
             let others: Vec<_> = (1..threads).map(|number| scope.spawn(move || self.exact_part(queries, part(number)))).collect();
             let mut found = vec![self.exact_part(queries, part(0))];
             for other in others {
-                found.extend(other.join().ok());
+                found.push(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
             }
             for part in found {
                 for (nearest, part) in merged.iter_mut().zip(part) {

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::compute::concat;
+use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
+use arrow::compute::{concat, take};
 use arrow::datatypes::Schema;
 use datafusion::logical_expr::Expr;
 use futures::TryStreamExt;
@@ -41,7 +41,26 @@ pub(crate) type Resident = OwnedRwLockReadGuard<ResidentTable>;
 #[derive(Debug)]
 pub(crate) struct Budget {
     limit: usize,
-    used: Mutex<Vec<(Weak<TableState>, usize)>>,
+    used: Mutex<Vec<Used>>,
+}
+
+#[derive(Debug)]
+struct Used {
+    by: Weak<TableState>,
+    /// By the size of its files.
+    expected: usize,
+    /// What was there when it was looked at last.
+    seen: usize,
+}
+
+impl Used {
+    fn bytes(&self) -> usize {
+        self.expected.max(self.seen)
+    }
+
+    fn is_by(&self, state: &Arc<TableState>) -> bool {
+        self.by.upgrade().is_some_and(|by| Arc::ptr_eq(&by, state))
+    }
 }
 
 impl Budget {
@@ -52,17 +71,30 @@ impl Budget {
     /// Makes room for `bytes` of a table, by dropping the tables that became resident first. False if it does not fit.
     fn make_room(&self, state: &Arc<TableState>, bytes: usize) -> bool {
         let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        used.retain(|(other, _)| other.upgrade().is_some_and(|other| !Arc::ptr_eq(&other, state) && other.check_exists().is_ok()));
-        while used.iter().map(|(_, bytes)| bytes).sum::<usize>() + bytes > self.limit {
+        let seen = used.iter().find(|used| used.is_by(state)).map_or(0, |used| used.seen);
+        let new = Used { by: Arc::downgrade(state), expected: bytes, seen };
+        used.retain(|used| !used.is_by(state) && used.by.upgrade().is_some_and(|other| other.check_exists().is_ok()));
+        if new.bytes() > self.limit {
+            return false;
+        }
+        while used.iter().map(Used::bytes).sum::<usize>() + new.bytes() > self.limit {
             // One that is being searched stays.
-            let dropped = used.iter().position(|(other, _)| other.upgrade().is_none_or(|other| other.drop_resident()));
+            let dropped = used.iter().position(|used| used.by.upgrade().is_none_or(|other| other.drop_resident()));
             match dropped {
                 Some(position) => used.remove(position),
                 None => return false,
             };
         }
-        used.push((Arc::downgrade(state), bytes));
+        used.push(new);
         true
+    }
+
+    /// What a table takes by now, with words and graphs: the next that needs room finds it counted.
+    fn note(&self, state: &Arc<TableState>, bytes: usize) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(used) = used.iter_mut().find(|used| used.is_by(state)) {
+            used.seen = bytes;
+        }
     }
 }
 
@@ -94,7 +126,7 @@ impl PartialEq for Numbering {
     }
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct ResidentFragment {
     id: u64,
     files: Vec<String>,
@@ -119,6 +151,12 @@ pub(crate) struct ResidentGraph {
     pub(super) saved_rows: usize,
     /// Whether a task is at work to take rows in.
     pub(super) is_extending: Arc<AtomicBool>,
+}
+
+impl ResidentGraph {
+    fn memory_bytes(&self) -> usize {
+        self.graph.memory_bytes() + self.normalised.as_ref().map_or(0, |matrix| size_of_val(&matrix[..]))
+    }
 }
 
 #[cfg(test)]
@@ -180,12 +218,25 @@ impl Table {
         }
         drop(read);
         let mut write = lock.write_owned().await;
-        if write.version > Some(self.version()) || !self.fits_into_memory() {
+        if write.version > Some(self.version()) {
+            return Ok(None);
+        }
+        if !self.fits_into_memory() {
+            *write = ResidentTable::default();
             return Ok(None);
         }
         write.follow(self).await?;
+        if !write.can_load(self, columns) {
+            *write = ResidentTable::default();
+            write.follow(self).await?;
+        }
         write.load(self, columns).await?;
+        self.note_memory(&write);
         Ok(Some(write.downgrade()))
+    }
+
+    pub(super) fn note_memory(&self, resident: &ResidentTable) {
+        self.schema_state.storage.budget().note(&self.state, resident.memory_bytes());
     }
 
     fn fits_into_memory(&self) -> bool {
@@ -209,7 +260,12 @@ impl Table {
         let table = self.clone();
         let index = index.clone();
         // Splitting texts is work for a thread that may take its time.
-        let read = tokio::task::spawn_blocking(move || write.load_words(&table, &index).map(|()| write.downgrade())).await;
+        let load = move || {
+            write.load_words(&table, &index)?;
+            table.note_memory(&write);
+            Ok(write.downgrade())
+        };
+        let read = tokio::task::spawn_blocking(load).await;
         match read {
             Ok(read) => read.map(Some),
             Err(error) => Err(Error::NotReady(format!("the words of table \"{}\" could not be read: {error}", self.name()))),
@@ -236,7 +292,7 @@ impl Table {
 }
 
 impl ResidentTable {
-    fn has(&self, table: &Table, columns: &[&str]) -> bool {
+    pub(super) fn has(&self, table: &Table, columns: &[&str]) -> bool {
         let is_loaded = |name: &&str| self.column(table, name).is_some_and(|column| column.num_segments() == self.segments.len());
         self.version == Some(table.version()) && columns.iter().all(is_loaded)
     }
@@ -256,59 +312,61 @@ impl ResidentTable {
         }
     }
 
-    /// Brings new fragments and deletions in.
+    /// Brings new fragments and deletions in. What is awaited comes before what is changed: a search that is cancelled meanwhile leaves the rows of the
+    /// version before.
     async fn follow(&mut self, table: &Table) -> Result<()> {
         if self.version == Some(table.version()) {
             return Ok(());
         }
-        let live = self.live_rows(table).await?;
-        let num_dead = self.num_rows - live.as_ref().map_or(self.num_rows, Bits::count);
+        let mut fragments = self.fragments_of(table)?;
+        let mut live = live_rows(table, &fragments).await?;
+        let num_dead = live.num_rows() - live.count();
         if self.segments.len() >= SEGMENTS_MAX || (num_dead > DEAD_ROWS_MIN && num_dead * 2 > self.num_rows) {
             *self = Self::default();
+            fragments = self.fragments_of(table)?;
+            live = live_rows(table, &fragments).await?;
         }
-        let mut new: Vec<Fragment> = Vec::new();
-        for fragment in table.dataset.fragments().iter() {
-            if !self.fragments.iter().any(|known| known.is(fragment)) {
-                new.push(fragment.clone());
-            }
+        if fragments.len() > self.fragments.len() {
+            self.segments.push(Segment { rows: self.num_rows..live.num_rows(), fragments: self.fragments.len()..fragments.len() });
         }
+        self.fragments = fragments;
+        self.num_rows = live.num_rows();
+        let schema = table.dataset.schema();
+        self.columns.retain(|id, _| schema.field_by_id(*id).is_some());
+        self.words.values_mut().for_each(|words| words.set_live(&live));
+        self.live = (live.count() < self.num_rows).then_some(live);
+        self.version = Some(table.version());
+        Ok(())
+    }
+
+    /// Those that are known, also if they are gone, and then those of the version that are new.
+    fn fragments_of(&self, table: &Table) -> Result<Vec<ResidentFragment>> {
+        let mut new: Vec<&Fragment> = table.dataset.fragments().iter().filter(|fragment| !self.knows(fragment)).collect();
         new.sort_by_key(|fragment| fragment.id);
-        let (first_fragment, first_row) = (self.fragments.len(), self.num_rows);
-        for fragment in &new {
+        let mut fragments = self.fragments.clone();
+        let mut first_row = self.num_rows;
+        for fragment in new {
             let num_rows = fragment.physical_rows.ok_or_else(|| Error::Damaged {
                 table: table.name().to_owned(),
                 reason: format!("fragment {} does not say how many rows it has", fragment.id),
             })?;
             let files = fragment.files.iter().map(|file| file.path.clone()).collect();
-            self.fragments.push(ResidentFragment { id: fragment.id, files, first_row: self.num_rows, num_rows });
-            self.num_rows += num_rows;
+            fragments.push(ResidentFragment { id: fragment.id, files, first_row, num_rows });
+            first_row += num_rows;
         }
-        if !new.is_empty() {
-            let segment = Segment { rows: first_row..self.num_rows, fragments: first_fragment..self.fragments.len() };
-            self.segments.push(segment);
-        }
-        self.live = self.live_rows(table).await?;
-        let all = self.live.clone().unwrap_or_else(|| Bits::all(self.num_rows));
-        self.words.values_mut().for_each(|words| words.set_live(&all));
-        self.version = Some(table.version());
-        Ok(())
+        Ok(fragments)
     }
 
-    /// The rows of a version; `None`: all.
-    async fn live_rows(&self, table: &Table) -> Result<Option<Bits>> {
-        let mut live = Bits::all(self.num_rows);
-        for known in &self.fragments {
-            let rows = known.first_row..known.first_row + known.num_rows;
-            match table.dataset.get_fragment(known.id as usize).filter(|fragment| known.is(fragment.metadata())) {
-                None => rows.for_each(|row| live.remove(row)),
-                Some(fragment) => {
-                    let deleted = fragment.get_deletion_vector().await.map_err(|source| Error::storage(table.name(), source))?;
-                    let deleted = deleted.iter().flat_map(|deleted| deleted.iter());
-                    deleted.for_each(|place| live.remove(known.first_row + place as usize));
-                }
-            }
-        }
-        Ok(if live.count() == self.num_rows { None } else { Some(live) })
+    fn knows(&self, fragment: &Fragment) -> bool {
+        self.fragments.iter().any(|known| known.is(fragment))
+    }
+
+    /// Whether all fragments are there whose rows [`Self::load`] would read: those that have left the version cannot be read, and their places are taken.
+    fn can_load(&self, table: &Table, columns: &[&str]) -> bool {
+        let is_there = |known: &ResidentFragment| table.dataset.fragments().iter().any(|fragment| known.is(fragment));
+        let num_loaded = columns.iter().map(|name| self.column(table, name).map_or(0, ResidentColumn::num_segments)).min();
+        let missing = &self.segments[num_loaded.unwrap_or(self.segments.len())..];
+        missing.iter().all(|segment| self.fragments[segment.fragments.clone()].iter().all(is_there))
     }
 
     /// Reads the columns that are not there yet.
@@ -344,7 +402,6 @@ impl ResidentTable {
         let segment = &self.segments[segment];
         let mut fragments = Vec::with_capacity(segment.fragments.len());
         for known in &self.fragments[segment.fragments.clone()] {
-            // One that is gone has no rows of this version, but its places are taken: everything is read anew.
             match table.dataset.get_fragment(known.id as usize) {
                 Some(fragment) => fragments.push(fragment.metadata().clone()),
                 None => return Err(Error::NotReady(format!("table \"{}\" has changed while it was read", table.name()))),
@@ -399,7 +456,12 @@ impl ResidentTable {
                     _ => return Err(Error::NotReady(format!("column \"{name}\" is not in memory"))),
                 }
             }
-            matching.insert_mask(segment.rows.start, &condition.evaluate(arrays, segment.rows.len())?);
+            match (condition.evaluate(arrays.clone(), segment.rows.len()), &self.live) {
+                (Ok(is_met), _) => matching.insert_mask(segment.rows.start, &is_met),
+                // A row that is deleted may be why, and is none of the query's business.
+                (Err(_), Some(live)) => insert_live(&mut matching, &condition, &arrays, segment, live)?,
+                (Err(error), None) => return Err(error),
+            }
         }
         if let Some(live) = &self.live {
             matching.intersect(live);
@@ -506,6 +568,13 @@ impl ResidentTable {
         self.num_rows
     }
 
+    fn memory_bytes(&self) -> usize {
+        let columns: usize = self.columns.values().map(ResidentColumn::memory_bytes).sum();
+        let words: usize = self.words.values().map(Words::memory_bytes).sum();
+        let graphs: usize = self.graphs.values().flatten().map(ResidentGraph::memory_bytes).sum();
+        columns + words + graphs
+    }
+
     pub(crate) fn graph(&self, index: &str) -> Option<&ResidentGraph> {
         self.graphs.get(index)?.as_ref()
     }
@@ -523,8 +592,9 @@ impl ResidentTable {
         self.graphs.insert(index, None);
     }
 
-    pub(super) fn remove_graph(&mut self, index: &str) {
+    pub(super) fn forget_index(&mut self, index: &str) {
         self.graphs.remove(index);
+        self.words.remove(index);
     }
 
     pub(super) fn fragments_json(&self) -> serde_json::Value {
@@ -581,11 +651,34 @@ impl Table {
     /// What is in memory of this table; `None`: nothing.
     pub async fn in_memory(&self) -> Option<TableInMemory> {
         let resident = self.state.resident.read().await;
-        let columns: usize = resident.columns.values().map(ResidentColumn::memory_bytes).sum();
-        let words: usize = resident.words.values().map(Words::memory_bytes).sum();
-        let graphs: usize = resident.graphs.values().flatten().map(|graph| graph.graph.memory_bytes()).sum();
-        resident.version.map(|version| TableInMemory { version, num_rows: resident.num_rows, bytes: columns + words + graphs })
+        resident.version.map(|version| TableInMemory { version, num_rows: resident.num_rows, bytes: resident.memory_bytes() })
     }
+}
+
+/// The rows of a version among those of `fragments`.
+async fn live_rows(table: &Table, fragments: &[ResidentFragment]) -> Result<Bits> {
+    let mut live = Bits::all(fragments.last().map_or(0, |last| last.first_row + last.num_rows));
+    for known in fragments {
+        match table.dataset.get_fragment(known.id as usize).filter(|fragment| known.is(fragment.metadata())) {
+            None => (known.first_row..known.first_row + known.num_rows).for_each(|row| live.remove(row)),
+            Some(fragment) => {
+                let deleted = fragment.get_deletion_vector().await.map_err(|source| Error::storage(table.name(), source))?;
+                let deleted = deleted.iter().flat_map(|deleted| deleted.iter());
+                deleted.for_each(|place| live.remove(known.first_row + place as usize));
+            }
+        }
+    }
+    Ok(live)
+}
+
+/// Adds the live rows of a segment that meet a condition; `arrays` are its columns.
+fn insert_live(matching: &mut Bits, condition: &Condition, arrays: &[ArrayRef], segment: &Segment, live: &Bits) -> Result<()> {
+    let rows: Vec<usize> = segment.rows.clone().filter(|row| live.contains(*row)).collect();
+    let places = UInt64Array::from_iter_values(rows.iter().map(|row| (row - segment.rows.start) as u64));
+    let arrays = arrays.iter().map(|array| take(array, &places, None)).collect::<Result<_, _>>()?;
+    let is_met = condition.evaluate(arrays, rows.len())?;
+    rows.iter().zip(&is_met).filter(|(_, is_met)| *is_met == Some(true)).for_each(|(row, _)| matching.insert(*row));
+    Ok(())
 }
 
 impl ResidentFragment {

@@ -23,6 +23,8 @@ const QUERIES_PER_THREAD: usize = 16;
 /// Postings of one column and the analyzer of its index.
 #[derive(Debug)]
 pub(crate) struct Words {
+    /// The number of the column.
+    field: i32,
     params: InvertedIndexParams,
     analyzers: Analyzers,
     postings: Postings,
@@ -36,12 +38,12 @@ impl Words {
     pub(crate) fn new(table: &str, index: &TextIndex) -> Result<Self> {
         let analyzer = index.params.build().map_err(|source| Error::storage(table, source))?;
         let params = index.params.clone();
-        Ok(Self { params, analyzers: Analyzers::new(analyzer), postings: PostingsBuilder::new().finish(), live: None })
+        Ok(Self { field: index.field, params, analyzers: Analyzers::new(analyzer), postings: PostingsBuilder::new().finish(), live: None })
     }
 
-    /// Whether the index splits texts as these were split.
+    /// Whether the index is over these texts, and splits them as these were split.
     pub(crate) fn is_of(&self, index: &TextIndex) -> bool {
-        self.params == index.params
+        self.field == index.field && self.params == index.params
     }
 
     /// Rows whose words are here.

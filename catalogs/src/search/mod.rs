@@ -10,6 +10,6 @@ mod text_query;
 pub(crate) mod vector;
 
 pub(crate) use row_filter::Condition;
-pub use scan::{LateVector, NearestRows, QueryVector};
+pub use scan::{LateVector, NearestRows, QueryVector, RowsWithoutDistance};
 pub use text_query::{Clause, Edits, Occur, Operator, TextQuery};
 pub use vector::SearchEffort;

@@ -5,11 +5,12 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Field, Schema, UInt64Type};
+use arrow::datatypes::{Field, Schema, SchemaRef, UInt64Type};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema};
 use datafusion::execution::context::ExecutionProps;
 use datafusion::logical_expr::Expr;
+use datafusion::physical_expr::utils::reassign_expr_columns;
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use futures::TryStreamExt;
 use lance::dataset::scanner::{RowAddrMask, RowAddrTreeMap, Scanner};
@@ -59,6 +60,11 @@ impl Condition {
         let schema = Arc::new(Schema::new(fields.collect::<Result<Vec<Field>, _>>()?));
         let predicate = create_physical_expr(&condition, &DFSchema::try_from(schema.as_ref().clone())?, &ExecutionProps::new())?;
         Ok(Self { schema, predicate })
+    }
+
+    /// The predicate over batches of `schema`, which has its columns.
+    pub(crate) fn over(self, schema: &SchemaRef) -> Result<Arc<dyn PhysicalExpr>> {
+        Ok(reassign_expr_columns(self.predicate, schema)?)
     }
 
     pub(crate) fn column_names(&self) -> impl Iterator<Item = &str> {

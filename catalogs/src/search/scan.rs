@@ -15,6 +15,7 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::coalesce_partitions::CoalescePartitionsExec;
 use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType};
+use datafusion::physical_plan::filter::FilterExecBuilder;
 use datafusion::physical_plan::metrics::MetricsSet;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties};
@@ -22,9 +23,11 @@ use datafusion::prelude::SessionContext;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use super::counts::SearchCounts;
+use super::row_filter::Condition;
 use super::vector::{SCANNED_ROWS_MAX, SearchEffort, VectorSearch};
 use crate::index::in_single_precision;
-use crate::parameters::{Parameters, has_placeholder};
+use crate::parameters::Parameters;
+use crate::pushdown::can_push_down;
 use crate::resident::FILTERED_ROWS_MIN;
 use crate::{IndexDefinition, IndexKind, Metric, Result, Table};
 
@@ -68,6 +71,15 @@ impl QueryVector {
     }
 }
 
+/// Rows that a sort by distance puts first, though they have none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RowsWithoutDistance {
+    /// NULL is before everything.
+    pub no_vector: bool,
+    /// A vector of zeros, whose cosine distance is NaN.
+    pub zero_vector: bool,
+}
+
 /// The `k` rows of a table that are nearest to a vector, and are let through by the filters of the scan; all rows that these let through, if fewer have
 /// a vector. Their order is open.
 #[derive(Debug)]
@@ -78,6 +90,7 @@ pub struct NearestRows {
     k: usize,
     metric: Metric,
     effort: SearchEffort,
+    first_come: RowsWithoutDistance,
     /// Where the values of placeholders come from, in the query and in the filters.
     parameters: Parameters,
 }
@@ -85,15 +98,21 @@ pub struct NearestRows {
 impl NearestRows {
     #[must_use]
     pub fn new(table: &Table, column: &str, query: QueryVector, k: usize, metric: Metric, effort: SearchEffort) -> Self {
-        let parameters = Parameters::default();
-        Self { table: table.clone(), column: column.to_owned(), query, k, metric, effort, parameters }
+        let (first_come, parameters) = (RowsWithoutDistance::default(), Parameters::default());
+        Self { table: table.clone(), column: column.to_owned(), query, k, metric, effort, first_come, parameters }
+    }
+
+    /// The same rows; all rows of the table if there are some of these in it. An index has no vectors of zeros, as in pgvector: with one, they are no reason.
+    #[must_use]
+    pub fn unless(self, first_come: RowsWithoutDistance) -> Self {
+        Self { first_come, ..self }
     }
 
     /// The same rows, with placeholders that have these values when the plan runs.
     #[must_use]
     pub fn with_parameters(&self, parameters: &Parameters) -> Self {
-        let Self { table, column, query, k, metric, effort, .. } = self;
-        Self { parameters: parameters.clone(), ..Self::new(table, column, query.clone(), *k, *metric, *effort) }
+        let Self { table, column, query, k, metric, effort, first_come, .. } = self;
+        Self { parameters: parameters.clone(), ..Self::new(table, column, query.clone(), *k, *metric, *effort).unless(*first_come) }
     }
 
     #[must_use]
@@ -145,17 +164,12 @@ impl TableProvider for NearestRows {
 
     async fn scan(
         &self,
-        state: &dyn Session,
+        _state: &dyn Session,
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
         _limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let filter = conjunction(filters.to_vec());
-        // Lance plans no placeholders: the plan of all rows is made when their values are there.
-        let all_rows = match filter.as_ref().is_some_and(has_placeholder) {
-            true => None,
-            false => Some(self.table.scan(state, projection, filters, None).await?),
-        };
         let schema = match projection {
             Some(projection) => Arc::new(TableProvider::schema(&self.table).project(projection)?),
             None => TableProvider::schema(&self.table),
@@ -180,9 +194,9 @@ impl TableProvider for NearestRows {
             search,
             query: self.query.clone(),
             way: self.way(!filters.is_empty()).await?,
+            first_come: self.first_come,
             parameters: self.parameters.clone(),
             projection: projection.cloned().unwrap_or_else(all_columns),
-            all_rows,
             properties: Arc::new(properties),
         }))
     }
@@ -192,14 +206,38 @@ impl TableProvider for NearestRows {
     }
 }
 
+/// All rows that meet the conditions, those that Lance does not evaluate among them.
+async fn matching_rows(
+    table: &Table,
+    state: &dyn Session,
+    projection: &[usize],
+    filters: &[Expr],
+) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
+    let schema = TableProvider::schema(table);
+    let (of_scan, others): (Vec<Expr>, Vec<Expr>) = filters.iter().cloned().partition(|filter| can_push_down(filter, &schema));
+    let Some(condition) = conjunction(others) else {
+        return table.scan(state, Some(&projection.to_vec()), filters, None).await;
+    };
+    let mut columns = projection.to_vec();
+    for column in condition.column_refs() {
+        let index = schema.index_of(&column.name)?;
+        if !columns.contains(&index) {
+            columns.push(index);
+        }
+    }
+    let rows = table.scan(state, Some(&columns), &of_scan, None).await?;
+    let predicate = Condition::new(table, &condition)?.over(&rows.schema())?;
+    let wanted: Vec<usize> = (0..projection.len()).collect();
+    Ok(Arc::new(FilterExecBuilder::new(predicate, rows).apply_projection(Some(wanted))?.build()?))
+}
+
 struct NearestRowsExec {
     search: VectorSearch,
     query: QueryVector,
     parameters: Parameters,
     way: String,
+    first_come: RowsWithoutDistance,
     projection: Vec<usize>,
-    /// Read when too few rows have a vector; `None`: planned then.
-    all_rows: Option<Arc<dyn ExecutionPlan>>,
     properties: Arc<PlanProperties>,
 }
 
@@ -236,6 +274,11 @@ impl DisplayAs for NearestRowsExec {
             write!(f, " to {}", later.text())?;
         }
         write!(f, ", {}", self.way)?;
+        match self.first_come {
+            RowsWithoutDistance { no_vector: true, .. } => write!(f, ", all rows if one has no vector")?,
+            RowsWithoutDistance { zero_vector: true, .. } => write!(f, ", all rows if a vector is zero and there is no index")?,
+            _ => {}
+        }
         match filter {
             Some(filter) => write!(f, ", where {filter}"),
             None => Ok(()),
@@ -252,7 +295,6 @@ impl ExecutionPlan for NearestRowsExec {
         &self.properties
     }
 
-    /// The plan of all rows is not a child: it runs only when it is needed, and no rule may change it.
     fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
         vec![]
     }
@@ -269,23 +311,21 @@ impl ExecutionPlan for NearestRowsExec {
         let schema = self.schema();
         let mut search = self.search.clone();
         search.filter = search.filter.map(|filter| self.parameters.bind(filter)).transpose()?;
-        let (query, parameters) = (self.query.clone(), self.parameters.clone());
-        let (projection, all_rows, row_schema) = (self.projection.clone(), self.all_rows.clone(), Arc::clone(&schema));
+        let (query, parameters, first_come) = (self.query.clone(), self.parameters.clone(), self.first_come);
+        let (projection, row_schema) = (self.projection.clone(), Arc::clone(&schema));
         let rows = stream::once(async move {
             let found = match query.value(&parameters).await? {
-                Some(query) => Self::rows(search.clone(), query, projection.clone(), row_schema).await?,
-                None => None,
+                Some(query) if !search.may_find(first_come).await? => {
+                    Self::rows(search.clone(), query, projection.clone(), row_schema).await?
+                }
+                _ => None,
             };
             if let Some(rows) = found {
                 return Ok(stream::once(std::future::ready(Ok(rows))).boxed());
             }
-            let all_rows = match all_rows {
-                Some(plan) => plan,
-                None => {
-                    let filters: Vec<Expr> = search.filter.into_iter().collect();
-                    search.table.scan(&SessionContext::new().state(), Some(&projection), &filters, None).await?
-                }
-            };
+            // Too few rows have a vector, or others come first. Planned for this run: a scan of Lance's gives its rows once, and this plan may run again.
+            let filters: Vec<Expr> = search.filter.into_iter().collect();
+            let all_rows = matching_rows(&search.table, &SessionContext::new().state(), &projection, &filters).await?;
             Ok::<_, DataFusionError>(CoalescePartitionsExec::new(all_rows).execute(0, context)?.boxed())
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows.try_flatten())))

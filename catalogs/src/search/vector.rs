@@ -15,6 +15,7 @@ use lance_table::format::IndexMetadata;
 use super::counts::SearchCounts;
 use super::ranking::{Hit, KeyRows, ROW_ID, TopHits, row_id_column};
 use super::row_filter::RowFilter;
+use super::scan::RowsWithoutDistance;
 use crate::index::{in_single_precision, is_vector};
 use crate::resident::Measure;
 use crate::{Error, IndexKind, Metric, Result, Table};
@@ -150,6 +151,18 @@ impl VectorSearch {
         }
     }
 
+    /// Whether there may be rows of these. Only the vectors in memory tell that there are none.
+    pub(crate) async fn may_find(&self, rows: RowsWithoutDistance) -> Result<bool> {
+        let zero_vector = rows.zero_vector && !self.table.has_index(&self.column, &IndexKind::VECTOR, Some(self.metric)).await?;
+        if !rows.no_vector && !zero_vector {
+            return Ok(false);
+        }
+        let Some(resident) = self.table.resident(&self.table.column_names(), 1).await? else { return Ok(true) };
+        let Some(vectors) = resident.vectors(&self.table, &self.column) else { return Ok(true) };
+        let lacks = |is_meant: bool, has_all: bool| is_meant && !has_all;
+        Ok(lacks(rows.no_vector, vectors.present.count() == resident.num_rows()) || lacks(zero_vector, !vectors.has_zeros))
+    }
+
     /// From memory, when the table is searched often. `None`: not there, or an index on disk is the better way.
     async fn resident(&self, queries: &[Vec<f32>], exact: bool) -> Result<Option<Vec<Vec<Hit>>>> {
         let table = &self.table;
@@ -160,7 +173,8 @@ impl VectorSearch {
         let index = if exact { None } else { table.graph_index(&self.column, self.metric).await? };
         let mut is_walk = false;
         if let Some(index) = &index {
-            resident = table.with_graph(resident, index).await?;
+            let Some(with_graph) = table.with_graph(resident, index).await? else { return Ok(None) };
+            resident = with_graph;
             table.extend_graph_if_due(&resident, index);
             is_walk = resident.graph(&index.name).is_some();
         }

@@ -239,3 +239,38 @@ async fn every_commit_is_synced_before_it_is_acknowledged() {
 fn file_count(directory: &Path) -> usize {
     fs::read_dir(directory).unwrap().count()
 }
+
+/// A statement that is cancelled while its version is being put may have committed or not; whoever writes next knows which.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_after_a_cancelled_one_sees_whether_it_is_there() {
+    let fixture = Fixture::new().await;
+    let table = fixture.create("t", texts_definition()).await;
+    let mut num_cancelled = 0;
+    for round in 0..60_u64 {
+        let key = format!("k{round}");
+        let rows = || texts(&[(key.as_str(), None)]);
+        let pause = std::time::Duration::from_micros(round % 20 * 400);
+        num_cancelled += usize::from(tokio::time::timeout(pause, append(&table, rows())).await.is_err());
+        match append(&table, rows()).await {
+            Ok(_) | Err(Error::UniqueViolation { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+        if round % 10 == 9 {
+            table.vacuum(std::time::Duration::ZERO).await.unwrap();
+        }
+    }
+    assert!(num_cancelled > 0);
+    assert_eq!(fixture.query("SELECT count(*), count(DISTINCT id) FROM t").await, ["60|60"]);
+}
+
+#[tokio::test]
+async fn rows_planned_for_other_columns_are_refused() {
+    let fixture = Fixture::new().await;
+    let table = fixture.create("t", texts_definition()).await;
+    let altered = table.definition().with_default_changed("contents", Some("'x'")).unwrap();
+    let order = ["id".to_owned(), "contents".to_owned()];
+    table.begin_rewrite().await.unwrap().redefine(&altered, &order).await.unwrap();
+    let refused = append(&table, texts(&[("a", None)])).await;
+    assert!(matches!(refused, Err(Error::Altered { .. })), "{refused:?}");
+    append(&table.latest().await.unwrap(), texts(&[("a", None)])).await.unwrap();
+}

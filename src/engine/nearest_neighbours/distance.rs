@@ -28,6 +28,12 @@ impl Distance {
         }
     }
 
+    /// Whether an expression, or a side of a condition, is a constant less a distance. A NaN is then at the other end: it is greater than all numbers.
+    pub fn is_subtracted_in(expression: &Expr) -> bool {
+        let is_falling = |inner: &Expr| Ok(Self::signed(inner).is_some_and(|(_, grows)| !grows));
+        expression.exists(is_falling).unwrap_or(true)
+    }
+
     /// A distance, or a constant less a distance; and whether it grows with the distance.
     fn signed(expression: &Expr) -> Option<(Self, bool)> {
         match expression {
@@ -40,7 +46,8 @@ impl Distance {
 
     fn of_call(call: &Expr) -> Option<Self> {
         let call = match call {
-            Expr::Cast(cast) => cast.expr.as_ref(),
+            // Another type would round: what is nearest by the distance need not be by its text or its integer.
+            Expr::Cast(cast) if *cast.field.data_type() == DataType::Float64 => cast.expr.as_ref(),
             call => call,
         };
         let Expr::ScalarFunction(function) = call else { return None };

@@ -10,7 +10,7 @@ use rolloutdb_catalogs::{Backfill, ROW_ADDRESS, RemainingRows, Table, TableDefin
 use rolloutdb_sql::ColumnDefinition;
 
 use super::alter::with_column;
-use super::change::assignment::expression;
+use super::change::assignment::{columns_of, expression};
 use super::change::{column_of, quoted, select_from_target, selected};
 use crate::engine::planning::plan_rewrite;
 use crate::engine::progress::Progress;
@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 pub async fn add_column(session: &Session, table: &Table, column: &ColumnDefinition) -> Result<()> {
     let (definition, field) = with_column(session, table.definition(), column).await?;
     let text = generating_text(&definition, &field)?;
-    let mut backfill = table.begin_backfill(&field, &text).await?;
+    let mut backfill = table.begin_backfill(&field, &text, columns_of(&expression(&text)?)).await?;
     let latest = table.latest().await?;
     // Another may have added it while this one waited.
     with_column(session, latest.definition(), column).await?;
@@ -30,7 +30,7 @@ pub async fn add_column(session: &Session, table: &Table, column: &ColumnDefinit
     Box::pin(fill(session, &mut backfill, &latest, &field, &text)).await?;
     let rewrite = table.begin_rewrite().await?;
     let (definition, now) = with_column(session, rewrite.table().definition(), column).await?;
-    if now != field || generating_text(&definition, &now)? != text {
+    if now != field || generating_text(&definition, &now)? != text || !backfill.reads_the_same_columns(rewrite.table()) {
         return Err(Error::NotReady(format!(
             "table \"{}\" or a model was changed while column \"{}\" was filled",
             table.name(),
@@ -163,6 +163,10 @@ mod tests {
 
         /// Runs the statement until some of its rows are kept; returns how many are.
         async fn run_in_part(&self) -> Result<i64> {
+            self.run_until_more_than(0).await
+        }
+
+        async fn run_until_more_than(&self, num_rows: i64) -> Result<i64> {
             let other = self.session.database().session();
             let mut running = Box::pin(other.sql(ADD));
             loop {
@@ -170,7 +174,7 @@ mod tests {
                     ended = &mut running => panic!("the statement ended before it could be cancelled: {:?}", ended.err()),
                     () = tokio::time::sleep(Duration::from_millis(5)) => {}
                 }
-                if self.rows_done().await? > 0 {
+                if self.rows_done().await? > num_rows {
                     break;
                 }
             }
@@ -212,6 +216,66 @@ mod tests {
         assert_eq!(world.count(RIGHT).await?, FRAGMENTS * ROWS - 10 + 1);
         assert_eq!(world.count("SELECT count(*) FROM t WHERE e IS NULL AND id = -2").await?, 1);
         Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn values_of_another_column_of_the_name_are_computed_anew() -> Result<()> {
+        let world = World::new().await?;
+        world.run("ALTER TABLE t ADD COLUMN title text DEFAULT 'a title'").await?;
+        world.run_in_part().await?;
+        world.run("ALTER TABLE t RENAME COLUMN contents TO old").await?;
+        world.run("ALTER TABLE t RENAME COLUMN title TO contents").await?;
+        world.run(ADD).await?;
+        assert_eq!(world.count(RIGHT).await?, FRAGMENTS * ROWS);
+        // The same again, with a column that was dropped.
+        world.run("ALTER TABLE t DROP COLUMN e").await?;
+        world.run("ALTER TABLE t RENAME COLUMN old TO texts").await?;
+        world.run("ALTER TABLE t DROP COLUMN contents").await?;
+        world.run("ALTER TABLE t RENAME COLUMN texts TO contents").await?;
+        world.run_in_part().await?;
+        world.run("ALTER TABLE t DROP COLUMN contents").await?;
+        world.run("ALTER TABLE t ADD COLUMN contents text DEFAULT 'other contents'").await?;
+        world.run(ADD).await?;
+        assert_eq!(world.count(RIGHT).await?, FRAGMENTS * ROWS);
+        Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn rows_of_the_last_part_may_all_be_gone() -> Result<()> {
+        let world = World::new().await?;
+        let done = world.run_until_more_than(ROWS).await?;
+        let first_of_last_run = (done - 1) / ROWS * ROWS;
+        world.run(&format!("DELETE FROM t WHERE id >= {}", first_of_last_run + 1)).await?;
+        world.run(&format!("DELETE FROM t WHERE id = {first_of_last_run}")).await?;
+        world.run(ADD).await?;
+        assert_eq!(world.count(RIGHT).await?, first_of_last_run);
+        Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_table_stays_and_keeps_its_name_while_a_column_is_filled() -> Result<()> {
+        let world = World::new().await?;
+        let other = world.session.database().session();
+        let mut running = Box::pin(other.sql(ADD));
+        while world.rows_done().await? == 0 {
+            tokio::select! {
+                ended = &mut running => panic!("the statement ended before it could be disturbed: {:?}", ended.err()),
+                () = tokio::time::sleep(Duration::from_millis(5)) => {}
+            }
+        }
+        let others = async {
+            for statement in ["DROP TABLE t", "ALTER TABLE t RENAME TO u"] {
+                let refused = world.run(statement).await;
+                assert!(matches!(refused, Err(Error::Catalog(rolloutdb_catalogs::Error::InUse(_)))), "{refused:?}");
+            }
+        };
+        tokio::select! {
+            ended = &mut running => panic!("the statements waited: {:?}", ended.err()),
+            () = others => {}
+        }
+        drop(running);
+        world.run("DROP TABLE t").await?;
+        world.run("CREATE TABLE t (id bigint)").await
     }
 
     #[tokio::test(flavor = "multi_thread")]

@@ -99,6 +99,10 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     if !key.is_empty() {
         definition = definition.with_primary_key(&key)?;
     }
+    for columns in create.unique_columns() {
+        let columns: Vec<&str> = columns.iter().map(|column| column.value.as_str()).collect();
+        definition = definition.with_unique(&columns)?;
+    }
     let progress = Progress::new(session.notices(), format!("CREATE TABLE {table}"), "rows", None);
     let stream = progress.watch(stream);
     let created = session.database().shared.catalog.create_table_from(schema, table, definition, stream).await?;

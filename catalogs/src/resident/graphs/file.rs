@@ -1,4 +1,4 @@
-//! The file of a graph: the length of a header, the header (metric and fragments of the rows) and the graph.
+//! The file of a graph: the length of a header, the header (column, metric and fragments of the rows) and the graph.
 
 use std::fs;
 
@@ -19,11 +19,11 @@ pub(super) struct StoredGraph {
 
 impl BuiltGraph {
     pub(super) fn to_file(&self) -> Vec<u8> {
-        file_of(self.metric.name(), &self.fragments, &self.graph.graph)
+        file_of(self.field, self.metric.name(), &self.fragments, &self.graph.graph)
     }
 }
 
-pub(super) fn file_of(metric: &str, fragments: &Value, graph: &Graph) -> Vec<u8> {
+pub(super) fn file_of(field: i32, metric: &str, fragments: &Value, graph: &Graph) -> Vec<u8> {
     // Those that the graph reaches into: what comes after them is no business of the file.
     let mut first_row = 0;
     let mut reached = Vec::new();
@@ -33,7 +33,7 @@ pub(super) fn file_of(metric: &str, fragments: &Value, graph: &Graph) -> Vec<u8>
         }
         first_row += fragment[1].as_u64().unwrap_or(0);
     }
-    let header = json!({ "metric": metric, "fragments": reached }).to_string();
+    let header = json!({ "field": field, "metric": metric, "fragments": reached }).to_string();
     let mut file = (header.len() as u64).to_le_bytes().to_vec();
     file.extend_from_slice(header.as_bytes());
     file.extend_from_slice(&graph.to_bytes());
@@ -54,7 +54,7 @@ fn stored(bytes: &[u8], index: &GraphIndex) -> Option<StoredGraph> {
     let (length, rest) = bytes.split_first_chunk::<8>()?;
     let (header, graph) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*length)).ok()?)?;
     let mut header: Value = serde_json::from_slice(header).ok()?;
-    if header["metric"] != index.metric.name() {
+    if header["metric"] != index.metric.name() || header["field"] != index.field {
         return None;
     }
     Some(StoredGraph { graph: Graph::from_bytes(graph).ok()?, fragments: header["fragments"].take() })

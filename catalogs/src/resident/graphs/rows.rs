@@ -87,13 +87,14 @@ impl GraphRows {
             graph,
             numbering: self.numbering.clone(),
             metric: self.index.metric,
+            field: self.index.field,
             fragments: self.fragments.clone(),
         }
     }
 
     /// The graph as its file holds it.
     pub(super) fn file(&self, graph: &Graph) -> Vec<u8> {
-        file_of(self.index.metric.name(), &self.fragments, graph)
+        file_of(self.index.field, self.index.metric.name(), &self.fragments, graph)
     }
 
     fn normalised(&self) -> &Option<Arc<Vec<f32>>> {

@@ -52,6 +52,11 @@ impl NewValues {
         self.assigned.iter().find(|(name, _)| name == column).map(|(_, value)| value)
     }
 
+    /// Whether a row may have another value of the column afterwards.
+    pub fn changes(&self, column: &String) -> bool {
+        self.value(column).is_some() || self.generated.contains(column)
+    }
+
     /// The column's new value, or its stored one; a generated one is computed later, from the others.
     pub fn expression(&self, alias: &Ident, field: &Field) -> SqlExpr {
         self.value(field.name()).cloned().unwrap_or_else(|| column_of(alias, field.name()))

@@ -15,10 +15,7 @@ pub async fn execute(session: &Session, truncate: &Truncate) -> Result<Response>
         tables.push(catalog.table(&schema, &table).await?);
     }
     for table in tables {
-        table.begin_rewrite().await?.truncate().await?;
-        if truncate.restart_identity {
-            table.restart_identity()?;
-        }
+        table.begin_rewrite().await?.truncate(truncate.restart_identity).await?;
     }
     Ok(done("TRUNCATE TABLE"))
 }
