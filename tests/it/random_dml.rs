@@ -1,14 +1,17 @@
 //! Random INSERT, UPDATE, DELETE and MERGE statements against a plain model of the table: after each, both hold the same rows.
 //!
-//! `RANDOM_DML=n RANDOM_DML_SEED=s` runs n other statements.
+//! Between them the table is optimized, vacuumed, altered and opened anew, and searches by vector and by word are asked for the same rows.
+//!
+//! `RANDOM_DML_SEQUENCES=n RANDOM_DML=m RANDOM_DML_SEED=s` runs n sequences of m statements, the first with seed s.
 
 use std::collections::BTreeMap;
 
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
-use futures::TryStreamExt;
+use futures::{FutureExt, TryStreamExt};
 use rolloutdb::engine::Response;
 use rolloutdb::{Database, Result, Session};
+use tempfile::TempDir;
 
 /// `id` to (`a`, `b`).
 type Model = BTreeMap<i64, (Option<i64>, Option<String>)>;
@@ -224,38 +227,134 @@ async fn stored(session: &Session) -> Result<Model> {
     Ok(model)
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn random_changes_leave_what_a_model_says() -> Result<()> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let database = Database::open(directory.path()).await?;
-    let session = database.session();
-    session.sql("CREATE TABLE t (id bigint PRIMARY KEY, a bigint, b text)").await?.try_collect::<Vec<_>>().await?;
-    session.sql("CREATE INDEX t_a ON t USING btree (a)").await?.try_collect::<Vec<_>>().await?;
-    let seed = std::env::var("RANDOM_DML_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(31);
-    let (mut random, mut model) = (Random(seed), Model::new());
-    let statements = std::env::var("RANDOM_DML").ok().and_then(|count| count.parse().ok()).unwrap_or(STATEMENTS);
-    let mut failures = 0;
-    for number in 0..statements {
-        let (sql, expected) = statement(&mut random, &model);
-        let parsed = session.parse(&sql)?;
-        match (session.execute(&parsed[0], vec![]).await, expected) {
+/// A table under test: the statements are drawn, the model says what they leave.
+struct Trial {
+    database: Option<Database>,
+    session: Session,
+    directory: TempDir,
+    random: Random,
+    model: Model,
+    has_extra_column: bool,
+    failures: usize,
+}
+
+impl Trial {
+    async fn new(seed: u64) -> Result<Self> {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let database = Database::open(directory.path()).await?;
+        let session = database.session();
+        let trial = Self {
+            database: Some(database),
+            session,
+            directory,
+            random: Random(seed),
+            model: Model::new(),
+            has_extra_column: false,
+            failures: 0,
+        };
+        let vector = "v vector(2) GENERATED ALWAYS AS (vector_in('[' || id || ',1]', 2)) STORED";
+        trial.run(&format!("CREATE TABLE t (id bigint PRIMARY KEY, a bigint, b text, {vector})")).await?;
+        trial.run("CREATE INDEX t_a ON t USING btree (a)").await?;
+        trial.run("CREATE INDEX t_b ON t USING bm25 (b)").await?;
+        trial.run("CREATE INDEX t_v ON t USING hnsw (v vector_l2_ops)").await?;
+        Ok(trial)
+    }
+
+    async fn run(&self, sql: &str) -> Result<Vec<RecordBatch>> {
+        self.session.sql(sql).await?.try_collect().await.map_err(Into::into)
+    }
+
+    async fn step(&mut self) -> Result<()> {
+        let (sql, expected) = statement(&mut self.random, &self.model);
+        let parsed = self.session.parse(&sql)?;
+        match (self.session.execute(&parsed[0], vec![]).await, expected) {
             (Ok(Response::Done { tag }), Some((after, count))) => {
-                assert!(
-                    tag.ends_with(&format!(" {count}")),
-                    "statement {number}: {sql}\n{tag}, expected {count} rows; the table was {model:?}"
-                );
-                model = after;
+                assert!(tag.ends_with(&format!(" {count}")), "{sql}\n{tag}, expected {count} rows; the table was {:?}", self.model);
+                self.model = after;
             }
             (Err(error), None) => {
-                assert_eq!(rolloutdb::server::sqlstate(&error), "23505", "statement {number}: {sql}\n{error}");
-                failures += 1;
+                assert_eq!(rolloutdb::server::sqlstate(&error), "23505", "{sql}\n{error}");
+                self.failures += 1;
             }
-            (Ok(_), None) => panic!("statement {number} must fail: {sql}\nthe table was {model:?}"),
-            (Err(error), Some(_)) => panic!("statement {number}: {sql}\n{error}"),
-            (Ok(Response::Rows { .. }), Some(_)) => panic!("statement {number} gave rows: {sql}"),
+            (Ok(_), None) => panic!("it must fail: {sql}\nthe table was {:?}", self.model),
+            (Err(error), Some(_)) => panic!("{sql}\n{error}"),
+            (Ok(Response::Rows { .. }), Some(_)) => panic!("it gave rows: {sql}"),
         }
-        assert_eq!(stored(&session).await?, model, "after statement {number}: {sql}");
+        assert_eq!(stored(&self.session).await?, self.model, "after {sql}");
+        self.searches_agree(&sql).await?;
+        self.maintain().await
     }
-    assert!(failures > 0 && !model.is_empty(), "the statements were too tame");
+
+    /// Searches by vector and by word, in memory and through indexes, see the same rows.
+    async fn searches_agree(&mut self, after: &str) -> Result<()> {
+        let place = self.random.below(IDS) as i64;
+        let found = ids(&self.run(&format!("SELECT id FROM t ORDER BY v <-> '[{place},1]', id LIMIT 5")).await?);
+        let mut nearest: Vec<i64> = self.model.keys().copied().collect();
+        nearest.sort_by_key(|id| ((id - place).abs(), *id));
+        nearest.truncate(5);
+        assert_eq!(found, nearest, "the nearest to {place} after {after}");
+        let word = ["x", "kept", "changed", "merged"][self.random.below(4) as usize];
+        let mut found = ids(&self.run(&format!("SELECT id FROM text_search(t, '{word}', k => 1000, column => 'b')")).await?);
+        found.sort_unstable();
+        let holders: Vec<i64> = self.model.iter().filter(|(_, row)| row.1.as_deref() == Some(word)).map(|(id, _)| *id).collect();
+        assert_eq!(found, holders, "rows with {word} after {after}");
+        Ok(())
+    }
+
+    /// What changes no row.
+    async fn maintain(&mut self) -> Result<()> {
+        match self.random.below(40) {
+            0 => drop(self.run("OPTIMIZE t").await?),
+            1 => drop(self.run("VACUUM FULL t").await?),
+            2 => drop(self.run("REINDEX INDEX t_v").await?),
+            3 | 4 if self.has_extra_column => {
+                self.run("ALTER TABLE t DROP COLUMN extra").await?;
+                self.has_extra_column = false;
+            }
+            3 | 4 => {
+                self.run("ALTER TABLE t ADD COLUMN extra text DEFAULT 'more'").await?;
+                self.has_extra_column = true;
+            }
+            5 => {
+                // One process has the directory: the old one goes first.
+                self.session = Database::open(tempfile::tempdir().expect("a temporary directory").path()).await?.session();
+                self.database = None;
+                let database = Database::open(self.directory.path()).await?;
+                self.session = database.session();
+                self.database = Some(database);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn ids(batches: &[RecordBatch]) -> Vec<i64> {
+    batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect()
+}
+
+fn number_of(variable: &str, default: usize) -> usize {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn random_changes_leave_what_a_model_says() -> Result<()> {
+    let first_seed = number_of("RANDOM_DML_SEED", 31) as u64;
+    let (sequences, statements) = (number_of("RANDOM_DML_SEQUENCES", 1), number_of("RANDOM_DML", STATEMENTS));
+    let (mut failures, mut rows) = (0, 0);
+    for seed in first_seed..first_seed + sequences as u64 {
+        let mut trial = Trial::new(seed).await?;
+        for number in 0..statements {
+            let step = std::panic::AssertUnwindSafe(trial.step()).catch_unwind().await;
+            match step {
+                Ok(done) => done.unwrap_or_else(|error| panic!("seed {seed}, statement {number}: {error}")),
+                Err(_) => panic!("seed {seed}, statement {number}: see above"),
+            }
+        }
+        failures += trial.failures;
+        rows += trial.model.len();
+    }
+    println!("{sequences} sequences of {statements} statements");
+    assert!(failures > 0 && rows > 0, "the statements were too tame");
     Ok(())
 }
