@@ -5,7 +5,8 @@
 //! manifest is put, every file of the dataset that is not known to be synced is synced, with its directories; the put
 //! itself goes to a store that syncs the manifest before it gets its name. A crash leaves the old version or the new one.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path as FilePath, PathBuf};
@@ -22,7 +23,7 @@ use object_store::{
     CopyOptions, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta, ObjectStore, PutMultipartOptions, PutOptions, PutPayload,
     PutResult, RenameOptions, Result,
 };
-use tokio::sync::RwLock;
+use tokio::sync::{OwnedRwLockReadGuard, RwLock};
 
 use crate::manifests::VERSIONS;
 
@@ -36,8 +37,16 @@ pub(crate) struct Durability {
     /// Files are written once and never changed, so a file that was synced stays so.
     synced: Mutex<HashSet<PathBuf>>,
     num_commits: AtomicU64,
-    /// Held for reading while a version is put: the put goes on when the statement that waits for it is cancelled.
-    in_flight: Arc<RwLock<()>>,
+    /// By dataset: held while a version is put, which goes on when the statement that waits for it is cancelled.
+    in_flight: Mutex<HashMap<DatasetKey, Arc<RwLock<()>>>>,
+}
+
+/// The folders of schema and table, which the paths of the catalog and of Lance end with.
+type DatasetKey = (OsString, OsString);
+
+fn key_of(dataset: &FilePath) -> DatasetKey {
+    let name = |path: Option<&FilePath>| path.and_then(FilePath::file_name).unwrap_or_default().to_owned();
+    (name(dataset.parent()), name(Some(dataset)))
 }
 
 impl Durability {
@@ -46,13 +55,25 @@ impl Durability {
             writer: LocalFileSystem::new().with_fsync(true),
             synced: Mutex::default(),
             num_commits: AtomicU64::new(0),
-            in_flight: Arc::default(),
+            in_flight: Mutex::default(),
         })
     }
 
-    /// Waits until every version that is being put is there, or has failed.
-    pub(crate) async fn settled(&self) {
-        drop(self.in_flight.write().await);
+    /// Waits until every version of a dataset that is being put is there, or has failed.
+    pub(crate) async fn settled(&self, dataset: &FilePath) {
+        let puts = self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).get(&key_of(dataset)).cloned();
+        if let Some(puts) = puts {
+            drop(puts.write().await);
+        }
+    }
+
+    /// Held while something is put; `None`: it is no version.
+    async fn put_guard(&self, location: &Path) -> Result<Option<OwnedRwLockReadGuard<()>>> {
+        let path = self.writer.path_to_filesystem(location)?;
+        let versions = path.parent().filter(|parent| parent.ends_with(VERSIONS));
+        let Some(dataset) = versions.and_then(FilePath::parent) else { return Ok(None) };
+        let puts = Arc::clone(self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).entry(key_of(dataset)).or_default());
+        Ok(Some(puts.read_owned().await))
     }
 
     /// Versions published through this wrapper.
@@ -70,6 +91,7 @@ impl Durability {
     /// Forgets the files of a dataset that is gone.
     pub(crate) fn forget(&self, directory: &FilePath) {
         self.synced.lock().unwrap_or_else(PoisonError::into_inner).retain(|file| !file.starts_with(directory));
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).remove(&key_of(directory));
     }
 
     fn sync_dataset(&self, dataset: &FilePath) -> io::Result<()> {
@@ -209,7 +231,7 @@ impl ObjectStore for DurableStore {
             return self.reader.put_opts(location, payload, options).await;
         }
         let (durability, location) = (Arc::clone(&self.durability), location.clone());
-        let in_flight = Arc::clone(&durability.in_flight).read_owned().await;
+        let in_flight = durability.put_guard(&location).await?;
         // A task of its own: a put that is given up half-way may be there later all the same.
         let put = tokio::spawn(async move {
             let _in_flight = in_flight;

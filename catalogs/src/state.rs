@@ -183,7 +183,7 @@ impl TableState {
     /// The right to write. Commits of statements that were cancelled while they were being written are through then, and seen by [`Self::snapshot`].
     pub(crate) async fn lock_writer(&self, storage: &Storage) -> MutexGuard<'_, StoredKeys> {
         let keys = self.writer.lock().await;
-        storage.commits_settled().await;
+        storage.commits_settled(&self.directory).await;
         keys
     }
 
@@ -197,9 +197,13 @@ impl TableState {
     ///
     /// # Errors
     /// [`Error::InUse`] while one runs.
-    pub(crate) fn refuse_backfill(&self) -> Result<MutexGuard<'_, ()>> {
-        let reason = || format!("a column of table \"{}\" is being filled; cancel that first, see rollout.backfills", self.name);
-        self.backfill.try_lock().map_err(|_| Error::InUse(reason()))
+    pub(crate) async fn refuse_backfill(&self) -> Result<MutexGuard<'_, ()>> {
+        if self.running_backfill.lock().unwrap_or_else(PoisonError::into_inner).upgrade().is_some() {
+            let reason = format!("a column of table \"{}\" is being filled; cancel that first, see rollout.backfills", self.name);
+            return Err(Error::InUse(reason));
+        }
+        // Else it is OPTIMIZE that has it, and soon ends.
+        Ok(self.backfill.lock().await)
     }
 
     pub(crate) fn mark_dropped(&self) {

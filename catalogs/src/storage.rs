@@ -257,9 +257,9 @@ impl Storage {
         &self.budget
     }
 
-    /// Waits until no version is being put.
-    pub(crate) async fn commits_settled(&self) {
-        self.durability.settled().await;
+    /// Waits until no version of the table in `directory` is being put.
+    pub(crate) async fn commits_settled(&self, directory: &Path) {
+        self.durability.settled(directory).await;
     }
 
     #[cfg(test)]

@@ -4,6 +4,7 @@
 //! snapshot is answered from disk. Rows are numbered as the fragments hold them, deleted ones too, so that a number never changes its meaning.
 
 mod bits;
+mod budget;
 mod columns;
 mod graph;
 mod graphs;
@@ -15,9 +16,10 @@ mod table;
 mod words;
 
 pub(crate) use bits::Bits;
+pub(crate) use budget::Budget;
 pub use graphs::GraphPlace;
 pub(crate) use graphs::{CompactedRows, GraphIndex};
 pub(crate) use nearest::{FILTERED_ROWS_MIN, Measure};
 pub(crate) use simd::{dot, squared_l2};
 pub use table::TableInMemory;
-pub(crate) use table::{Budget, Heat, ResidentTable};
+pub(crate) use table::{Heat, ResidentTable};

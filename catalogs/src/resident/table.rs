@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::compute::{concat, take};
@@ -22,7 +22,6 @@ use crate::index::TextIndex;
 use crate::search::ranking::{Hit, KeyRows};
 use crate::search::vector::VectorSearch;
 use crate::search::{Condition, TextQuery};
-use crate::state::TableState;
 use crate::{Error, Result, Table};
 
 /// Searches after which a table becomes resident: a table that is asked once or twice is read from disk.
@@ -36,67 +35,6 @@ const GROWTH: u64 = 2;
 
 /// A read lock on the resident rows of one version.
 pub(crate) type Resident = OwnedRwLockReadGuard<ResidentTable>;
-
-/// What the resident tables of a data directory may take together.
-#[derive(Debug)]
-pub(crate) struct Budget {
-    limit: usize,
-    used: Mutex<Vec<Used>>,
-}
-
-#[derive(Debug)]
-struct Used {
-    by: Weak<TableState>,
-    /// By the size of its files.
-    expected: usize,
-    /// What was there when it was looked at last.
-    seen: usize,
-}
-
-impl Used {
-    fn bytes(&self) -> usize {
-        self.expected.max(self.seen)
-    }
-
-    fn is_by(&self, state: &Arc<TableState>) -> bool {
-        self.by.upgrade().is_some_and(|by| Arc::ptr_eq(&by, state))
-    }
-}
-
-impl Budget {
-    pub(crate) fn new(limit: usize) -> Self {
-        Self { limit, used: Mutex::default() }
-    }
-
-    /// Makes room for `bytes` of a table, by dropping the tables that became resident first. False if it does not fit.
-    fn make_room(&self, state: &Arc<TableState>, bytes: usize) -> bool {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        let seen = used.iter().find(|used| used.is_by(state)).map_or(0, |used| used.seen);
-        let new = Used { by: Arc::downgrade(state), expected: bytes, seen };
-        used.retain(|used| !used.is_by(state) && used.by.upgrade().is_some_and(|other| other.check_exists().is_ok()));
-        if new.bytes() > self.limit {
-            return false;
-        }
-        while used.iter().map(Used::bytes).sum::<usize>() + new.bytes() > self.limit {
-            // One that is being searched stays.
-            let dropped = used.iter().position(|used| used.by.upgrade().is_none_or(|other| other.drop_resident()));
-            match dropped {
-                Some(position) => used.remove(position),
-                None => return false,
-            };
-        }
-        used.push(new);
-        true
-    }
-
-    /// What a table takes by now, with words and graphs: the next that needs room finds it counted.
-    fn note(&self, state: &Arc<TableState>, bytes: usize) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(used) = used.iter_mut().find(|used| used.is_by(state)) {
-            used.seen = bytes;
-        }
-    }
-}
 
 #[derive(Debug, Default)]
 pub(crate) struct ResidentTable {
@@ -240,10 +178,13 @@ impl Table {
     }
 
     fn fits_into_memory(&self) -> bool {
+        self.schema_state.storage.budget().make_room(&self.state, self.expected_bytes())
+    }
+
+    fn expected_bytes(&self) -> usize {
         let files = self.dataset.fragments().iter().flat_map(|fragment| &fragment.files);
         let bytes: u64 = files.map(|file| file.file_size_bytes.get().map_or(0, u64::from)).sum();
-        let bytes = usize::try_from(bytes.saturating_mul(GROWTH)).unwrap_or(usize::MAX);
-        self.schema_state.storage.budget().make_room(&self.state, bytes)
+        usize::try_from(bytes.saturating_mul(GROWTH)).unwrap_or(usize::MAX)
     }
 
     /// As [`Self::resident`], with the words of a text column.
@@ -280,7 +221,7 @@ impl Table {
         k: usize,
         filter: Option<&Expr>,
     ) -> Result<Option<Vec<Vec<Hit>>>> {
-        if !self.fits_into_memory() {
+        if !self.schema_state.storage.budget().has_room(self.expected_bytes()) {
             return Ok(None);
         }
         let mut rows = ResidentTable::default();
@@ -444,27 +385,25 @@ impl ResidentTable {
         Ok(())
     }
 
-    /// The live rows that meet `filter`.
+    /// The live rows that meet `filter`. Each part of it sees the rows only that met those before: `x <> 0 AND 10 / x > 1` divides by no zero.
     pub(crate) fn matching(&self, table: &Table, filter: &Expr) -> Result<Bits> {
-        let condition = Condition::new(table, filter)?;
-        let mut matching = Bits::none(self.num_rows);
-        for (number, segment) in self.segments.iter().enumerate() {
-            let mut arrays = Vec::with_capacity(condition.schema.fields().len());
-            for name in condition.column_names() {
-                match self.column(table, name) {
-                    Some(ResidentColumn::Values(segments)) => arrays.push(Arc::clone(&segments[number])),
-                    _ => return Err(Error::NotReady(format!("column \"{name}\" is not in memory"))),
+        let mut matching = self.live.clone().unwrap_or_else(|| Bits::all(self.num_rows));
+        for condition in Condition::in_order(table, filter)? {
+            let mut met = Bits::none(self.num_rows);
+            for (number, segment) in self.segments.iter().enumerate() {
+                let mut arrays = Vec::with_capacity(condition.schema.fields().len());
+                for name in condition.column_names() {
+                    match self.column(table, name) {
+                        Some(ResidentColumn::Values(segments)) => arrays.push(Arc::clone(&segments[number])),
+                        _ => return Err(Error::NotReady(format!("column \"{name}\" is not in memory"))),
+                    }
+                }
+                match condition.is_comparison {
+                    true => met.insert_mask(segment.rows.start, &condition.evaluate(arrays, segment.rows.len())?),
+                    false => insert_met(&mut met, &condition, &arrays, segment, &matching)?,
                 }
             }
-            match (condition.evaluate(arrays.clone(), segment.rows.len()), &self.live) {
-                (Ok(is_met), _) => matching.insert_mask(segment.rows.start, &is_met),
-                // A row that is deleted may be why, and is none of the query's business.
-                (Err(_), Some(live)) => insert_live(&mut matching, &condition, &arrays, segment, live)?,
-                (Err(error), None) => return Err(error),
-            }
-        }
-        if let Some(live) = &self.live {
-            matching.intersect(live);
+            matching.intersect(&met);
         }
         Ok(matching)
     }
@@ -671,13 +610,13 @@ async fn live_rows(table: &Table, fragments: &[ResidentFragment]) -> Result<Bits
     Ok(live)
 }
 
-/// Adds the live rows of a segment that meet a condition; `arrays` are its columns.
-fn insert_live(matching: &mut Bits, condition: &Condition, arrays: &[ArrayRef], segment: &Segment, live: &Bits) -> Result<()> {
-    let rows: Vec<usize> = segment.rows.clone().filter(|row| live.contains(*row)).collect();
+/// Adds those of `rows` in a segment that meet a condition; `arrays` are its columns.
+fn insert_met(met: &mut Bits, condition: &Condition, arrays: &[ArrayRef], segment: &Segment, rows: &Bits) -> Result<()> {
+    let rows: Vec<usize> = segment.rows.clone().filter(|row| rows.contains(*row)).collect();
     let places = UInt64Array::from_iter_values(rows.iter().map(|row| (row - segment.rows.start) as u64));
     let arrays = arrays.iter().map(|array| take(array, &places, None)).collect::<Result<_, _>>()?;
     let is_met = condition.evaluate(arrays, rows.len())?;
-    rows.iter().zip(&is_met).filter(|(_, is_met)| *is_met == Some(true)).for_each(|(row, _)| matching.insert(*row));
+    rows.iter().zip(&is_met).filter(|(_, is_met)| *is_met == Some(true)).for_each(|(row, _)| met.insert(*row));
     Ok(())
 }
 

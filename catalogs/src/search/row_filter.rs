@@ -5,11 +5,13 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, RecordBatchOptions};
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::{Field, Schema, SchemaRef, UInt64Type};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema};
 use datafusion::execution::context::ExecutionProps;
 use datafusion::logical_expr::Expr;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::physical_expr::utils::reassign_expr_columns;
 use datafusion::physical_expr::{PhysicalExpr, create_physical_expr};
 use futures::TryStreamExt;
@@ -46,10 +48,21 @@ impl RowFilter {
 pub(crate) struct Condition {
     /// The columns that it reads, by name.
     pub(crate) schema: Arc<Schema>,
+    /// Whether it is of plain comparisons, which no value makes fail.
+    pub(crate) is_comparison: bool,
     predicate: Arc<dyn PhysicalExpr>,
 }
 
 impl Condition {
+    /// The parts of a condition that all have to be met, plain comparisons first, the others as they are written.
+    ///
+    /// # Errors
+    /// [`Error::Query`] if one can not be evaluated over the table.
+    pub(crate) fn in_order(table: &Table, condition: &Expr) -> Result<Vec<Self>> {
+        let (plain, others) = parts(table, condition)?;
+        plain.iter().chain(&others).map(|part| Self::new(table, part)).collect()
+    }
+
     /// # Errors
     /// [`Error::Query`] if it can not be evaluated over the table.
     pub(crate) fn new(table: &Table, condition: &Expr) -> Result<Self> {
@@ -59,7 +72,8 @@ impl Condition {
         let fields = names.iter().map(|name| table.definition().schema.field_with_name(name).cloned());
         let schema = Arc::new(Schema::new(fields.collect::<Result<Vec<Field>, _>>()?));
         let predicate = create_physical_expr(&condition, &DFSchema::try_from(schema.as_ref().clone())?, &ExecutionProps::new())?;
-        Ok(Self { schema, predicate })
+        let is_comparison = can_push_down(&condition, &table.definition().schema);
+        Ok(Self { schema, is_comparison, predicate })
     }
 
     /// The predicate over batches of `schema`, which has its columns.
@@ -97,20 +111,35 @@ impl Table {
 
     async fn rows_that_meet(&self, condition: &Expr) -> Result<RowAddrTreeMap> {
         let failed = |source| Error::storage(self.name(), source);
-        let condition = Condition::new(self, condition)?;
+        let (plain, others) = parts(self, condition)?;
+        let conditions = others.iter().map(|part| Condition::new(self, part)).collect::<Result<Vec<_>>>()?;
+        let mut names: Vec<&str> = conditions.iter().flat_map(Condition::column_names).collect();
+        names.sort_unstable();
+        names.dedup();
         let mut scanner = self.dataset.scan();
-        let names: Vec<&str> = condition.column_names().collect();
         scanner.project(&names).map_err(failed)?.with_row_id().scan_in_order(false);
+        if let Some(plain) = conjunction(plain) {
+            scanner.filter_expr(plain);
+        }
         let mut batches = scanner.try_into_stream().await.map_err(failed)?;
         let mut rows = RowAddrTreeMap::new();
-        while let Some(batch) = batches.try_next().await.map_err(failed)? {
-            let columns = names.iter().map(|name| Ok(Arc::clone(batch.column(batch.schema().index_of(name)?))));
-            let is_met = condition.evaluate(columns.collect::<Result<_>>()?, batch.num_rows())?;
-            let row_ids = batch.column(batch.schema().index_of(ROW_ID)?).as_primitive::<UInt64Type>().values();
-            rows.extend(row_ids.iter().zip(&is_met).filter(|(_, is_met)| *is_met == Some(true)).map(|(row_id, _)| *row_id));
+        while let Some(mut batch) = batches.try_next().await.map_err(failed)? {
+            for condition in &conditions {
+                let columns = condition.column_names().map(|name| Ok(Arc::clone(batch.column(batch.schema().index_of(name)?))));
+                let is_met = condition.evaluate(columns.collect::<Result<_>>()?, batch.num_rows())?;
+                batch = filter_record_batch(&batch, &is_met)?;
+            }
+            rows.extend(batch.column(batch.schema().index_of(ROW_ID)?).as_primitive::<UInt64Type>().values().iter().copied());
         }
         Ok(rows)
     }
+}
+
+/// What Lance evaluates of a condition, and the rest, over bare columns: all of it has to be met.
+fn parts(table: &Table, condition: &Expr) -> Result<(Vec<Expr>, Vec<Expr>)> {
+    let condition = unqualified(condition)?;
+    let parts = split_conjunction_owned(condition).into_iter();
+    Ok(parts.partition(|part| can_push_down(part, &table.definition().schema)))
 }
 
 /// The condition over bare columns.

@@ -100,11 +100,15 @@ pub fn is_at_most(condition: &Expr, distance: &Distance) -> bool {
     use Operator::{Gt, GtEq, Lt, LtEq};
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = condition else { return false };
     let (expression, is_upper_bound) = match (left.as_ref(), op, right.as_ref()) {
-        (expression, Lt | LtEq, Expr::Literal(..)) | (Expr::Literal(..), Gt | GtEq, expression) => (expression, true),
-        (expression, Gt | GtEq, Expr::Literal(..)) | (Expr::Literal(..), Lt | LtEq, expression) => (expression, false),
+        (expression, Lt | LtEq, bound) | (bound, Gt | GtEq, expression) if is_bound(bound) => (expression, true),
+        (expression, Gt | GtEq, bound) | (bound, Lt | LtEq, expression) if is_bound(bound) => (expression, false),
         _ => return false,
     };
     Distance::signed(expression).is_some_and(|(found, grows)| found == *distance && grows == is_upper_bound)
+}
+
+fn is_bound(expression: &Expr) -> bool {
+    matches!(expression, Expr::Literal(..) | Expr::Placeholder(_))
 }
 
 /// The vector that a literal is, or says as text.
