@@ -41,6 +41,12 @@ pub enum Error {
     /// 42704.
     #[error("unknown index \"{name}\"{}", did_you_mean(.known))]
     UnknownIndex { name: String, known: Vec<String> },
+    /// 42704.
+    #[error("table \"{table}\" has no tag \"{name}\"{}", did_you_mean(.known))]
+    UnknownTag { name: String, table: String, known: Vec<String> },
+    /// 42710.
+    #[error("table \"{table}\" has a tag \"{name}\" already; CREATE OR REPLACE TAG moves it")]
+    DuplicateTag { name: String, table: String },
     /// 42710.
     #[error("index \"{name}\" already exists on table \"{table}\"")]
     DuplicateIndex { name: String, table: String },

@@ -33,6 +33,7 @@ mod state;
 mod storage;
 pub mod system;
 mod table;
+mod tags;
 mod view;
 
 #[cfg(test)]
@@ -51,7 +52,10 @@ pub use manifests::TornVersion;
 pub use parameters::Parameters;
 pub use resident::{GraphPlace, TableInMemory};
 pub use schema::RolloutSchema;
-pub use search::{Clause, Edits, LateVector, NearestRows, Occur, Operator, QueryVector, RowsWithoutDistance, SearchEffort, TextQuery};
+pub use search::{
+    AskedEffort, Clause, Edits, LateVector, NearestRows, Occur, Operator, QueryVector, RowsWithoutDistance, SearchEffort, TextQuery,
+};
 pub use storage::MemoryLimits;
 pub use table::Table;
+pub use tags::Tag;
 pub use view::View;

@@ -30,6 +30,7 @@ impl<'a> Parser<'a> {
             .tokenize_with_location_into_buf_with_mapper(&mut tokens, distance_operator)
             .map_err(|error| syntax_error(text, lower_first(&error.message), error.location))?;
         check_chains(&tokens)?;
+        mark_tags(&mut tokens);
         let inner = parser::Parser::new(&DIALECT).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
         Ok(Self { inner, text })
     }
@@ -87,6 +88,25 @@ impl<'a> Parser<'a> {
 
     pub fn is_left_parenthesis(&self) -> bool {
         *self.peek_token() == Token::LParen
+    }
+
+    /// Whether `word` comes next, and a name after it: where `word` may be a name too.
+    pub fn is_before_name(&self, word: &str) -> bool {
+        let is_name = match &self.inner.peek_nth_token_ref(1).token {
+            Token::Word(next) => next.quote_style.is_some() || !matches!(next.value.to_ascii_uppercase().as_str(), "CASCADE" | "RESTRICT"),
+            other => matches!(other, Token::SingleQuotedString(_)),
+        };
+        self.is_at(word) && is_name
+    }
+
+    pub fn unsigned(&mut self, what: &str) -> Result<u64> {
+        let number = match self.peek_token() {
+            Token::Number(digits, _) => digits.parse().ok(),
+            _ => None,
+        };
+        let number = number.ok_or_else(|| self.expected(what))?;
+        self.next_token();
+        Ok(number)
     }
 
     /// Reads `( item, item, ... )`, at least one item.
@@ -248,6 +268,29 @@ impl<'a> Parser<'a> {
 ///
 /// sqlparser reads `<=>` as MySQL's null-safe equality, so `0.3 > a <=> b` would be `(0.3 > a) <=> b`. As a custom operator it
 /// also cannot fall into DataFusion's reading of `<=>` as `IS NOT DISTINCT FROM`: who does not claim it gets an error, not wrong rows.
+/// `VERSION AS OF 'tag'`: the parser takes numbers and placeholders there. The quote marks it, and [`tag_of`] reads it.
+fn mark_tags(tokens: &mut [TokenWithSpan]) {
+    let words = ["VERSION", "AS", "OF"];
+    let mut num_matched = 0;
+    for token in tokens {
+        match &mut token.token {
+            Token::Whitespace(_) => {}
+            Token::Word(word) if num_matched < 3 && word.value.eq_ignore_ascii_case(words[num_matched]) => num_matched += 1,
+            Token::SingleQuotedString(tag) if num_matched == 3 => {
+                token.token = Token::Placeholder(format!("'{tag}"));
+                num_matched = 0;
+            }
+            Token::Word(word) => num_matched = usize::from(word.value.eq_ignore_ascii_case(words[0])),
+            _ => num_matched = 0,
+        }
+    }
+}
+
+/// The tag that a placeholder stands for.
+pub(crate) fn tag_of(placeholder: &str) -> Option<&str> {
+    placeholder.strip_prefix('\'')
+}
+
 fn distance_operator(token: TokenWithSpan) -> TokenWithSpan {
     match token.token {
         Token::Spaceship => TokenWithSpan::new(Token::CustomBinaryOperator("<=>".to_string()), token.span),

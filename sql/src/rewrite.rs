@@ -4,10 +4,11 @@ use std::ops::ControlFlow;
 
 use crate::ast::{
     CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query,
-    Select, SetExpr, TableFactor, Value, VisitMut, VisitorMut,
+    Select, SetExpr, TableFactor, TableVersion, Value, VisitMut, VisitorMut,
 };
 use crate::depth::{DEPTH_MAX, balance};
 use crate::error::{Error, Result};
+use crate::parser::tag_of;
 
 /// Changes every cast to a type of ours into a call of the function that reads it (`'[1,2]'::vector` into `vector_in('[1,2]')`),
 /// balances long chains of AND and OR, and refuses queries that write and expressions that are too deep.
@@ -57,6 +58,14 @@ impl VisitorMut for Rewriter {
             TableFactor::Table { sample: Some(_), .. } | TableFactor::Derived { sample: Some(_), .. } => {
                 let instead = "write WHERE random() < 0.1, or ORDER BY random() LIMIT n";
                 ControlFlow::Break(Box::new(Error::not_supported_but("TABLESAMPLE", instead)))
+            }
+            TableFactor::Table { version: Some(TableVersion::VersionAsOf(Expr::Value(value))), .. } => {
+                if let Value::Placeholder(text) = &value.value
+                    && let Some(tag) = tag_of(text)
+                {
+                    value.value = Value::SingleQuotedString(tag.to_owned());
+                }
+                ControlFlow::Continue(())
             }
             _ => ControlFlow::Continue(()),
         }

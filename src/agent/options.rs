@@ -36,6 +36,8 @@ pub struct AgentOptions {
     pub policy: String,
     /// Table that is searched. Has no default.
     pub corpus: String,
+    /// The version of that table, its number or a tag; the newest at the beginning of each statement unless set.
+    pub corpus_version: Option<String>,
     pub retriever: RetrieverKind,
     /// Passages per query.
     pub k: usize,
@@ -57,6 +59,7 @@ impl Default for AgentOptions {
         Self {
             policy: String::new(),
             corpus: String::new(),
+            corpus_version: None,
             retriever: RetrieverKind::Hybrid,
             k: 3,
             protocol: "reasonrag".to_owned(),
@@ -71,8 +74,20 @@ impl Default for AgentOptions {
 }
 
 impl AgentOptions {
-    pub const NAMES: &'static [&'static str] =
-        &["policy", "corpus", "retriever", "k", "protocol", "prompts", "max_steps", "max_tokens", "temperature", "top_p", "seed"];
+    pub const NAMES: &'static [&'static str] = &[
+        "policy",
+        "corpus",
+        "corpus_version",
+        "retriever",
+        "k",
+        "protocol",
+        "prompts",
+        "max_steps",
+        "max_tokens",
+        "temperature",
+        "top_p",
+        "seed",
+    ];
 
     /// # Errors
     /// [`Error::UnknownOption`], [`Error::WrongType`] or, out of range, [`Error::InvalidParameter`]; nothing changes then.
@@ -80,6 +95,7 @@ impl AgentOptions {
         match name {
             "policy" => self.policy = text(name, value)?,
             "corpus" => self.corpus = text(name, value)?,
+            "corpus_version" => self.corpus_version = Some(version(name, value)?),
             "retriever" => self.retriever = retriever(name, value)?,
             "k" => self.k = count(name, value, 1..=1000)?,
             "protocol" => self.protocol = text(name, value)?,
@@ -230,6 +246,15 @@ fn text(name: &str, value: &Value) -> Result<String> {
     }
 }
 
+/// A number, or a text.
+fn version(name: &str, value: &Value) -> Result<String> {
+    match value {
+        Value::Int(number) if *number > 0 => Ok(number.to_string()),
+        Value::Int(number) => Err(out_of_range(name, number, "a version from 1, or a tag")),
+        other => text(name, other),
+    }
+}
+
 fn retriever(name: &str, value: &Value) -> Result<RetrieverKind> {
     let value = text(name, value)?;
     [RetrieverKind::Text, RetrieverKind::Vector, RetrieverKind::Hybrid]
@@ -290,7 +315,7 @@ mod tests {
             "max_step",
             Int(1),
             expect![[
-                r#"unknown option "max_step" of an agent; did you mean "max_steps"?; it has: policy, corpus, retriever, k, protocol, prompts, max_steps, max_tokens, temperature, top_p, seed"#
+                r#"unknown option "max_step" of an agent; did you mean "max_steps"?; it has: policy, corpus, corpus_version, retriever, k, protocol, prompts, max_steps, max_tokens, temperature, top_p, seed"#
             ]],
         );
         search_error("alpha", Int(0), expect!["alpha = 0: expected a number above 0 and at most 1"]);

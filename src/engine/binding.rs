@@ -12,6 +12,7 @@ use futures::TryStreamExt;
 use rolloutdb_catalogs::{Catalog, Table};
 
 use super::retrieval::{Queries, Retrieval, RetrievalOptions, RetrieverKind};
+use super::versions;
 use crate::agent::{self, Agent, AgentOptions, Generated, Passage, PolicyClient, PromptRow, Retriever, Sampling};
 use crate::error::{Error, Result};
 use crate::models::{Finish, GenerateRequest, Policy, Runtime};
@@ -46,7 +47,10 @@ pub async fn check(options: &AgentOptions, catalog: &Arc<Catalog>, models: &Arc<
 
 async fn corpus_retriever(options: &AgentOptions, catalog: &Arc<Catalog>, models: &Arc<Runtime>) -> Result<CorpusRetriever> {
     let (schema, table) = super::apply::planner::split_table_name(&options.corpus);
-    let corpus = catalog.table(&schema, &table).await?;
+    let mut corpus = catalog.table(&schema, &table).await?;
+    if let Some(version) = &options.corpus_version {
+        corpus = Arc::new(versions::named(&corpus, version).await?);
+    }
     CorpusRetriever::new(corpus, options.retriever, Arc::clone(models))
 }
 

@@ -64,7 +64,8 @@ impl Database {
     pub async fn open_with(directory: impl AsRef<Path>, options: DatabaseOptions) -> Result<Self> {
         let directory = directory.as_ref();
         let memory = MemoryBudget::new(options.memory_limit)?;
-        let catalog = Catalog::open_with(&directory.join("tables"), memory.catalog).await.map_err(|error| locked(error, directory))?;
+        let catalog =
+            Box::pin(Catalog::open_with(&directory.join("tables"), memory.catalog)).await.map_err(|error| locked(error, directory))?;
         // The catalog holds the lock: nobody else spills here.
         let runtime_env = memory.runtime_env(&directory.join("spill"))?;
         let registry = Arc::new(Registry::open(&directory.join("models"))?);
@@ -74,7 +75,8 @@ impl Database {
         let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
         let index_builds = Arc::default();
         let shared = Shared { catalog, registry, models, agents, functions, runtime_env, memory, rollout_targets, index_builds, tasks };
-        system::install(&shared).await?;
+        // Boxed: what it is made of is more than the crates of those who open a database lay out.
+        Box::pin(system::install(&shared)).await?;
         Ok(Self { shared: Arc::new(shared) })
     }
 

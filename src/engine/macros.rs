@@ -7,10 +7,12 @@ use std::sync::Arc;
 use arrow::datatypes::DataType;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, Ident, Query, Statement, TableAlias, TableFactor, UnaryOperator, Value, VisitMut, VisitorMut,
+    BinaryOperator, DataType as SqlType, Expr, FunctionArg, Ident, Query, Statement, TableAlias, TableFactor, UnaryOperator, Value,
+    VisitMut, VisitorMut,
 };
 
 use super::apply::planner::{Parameter, ParameterKind, assign, split_table_name, table_name};
+use super::function::interval_times::{OVER, TIMES};
 use crate::error::{Error, Result};
 
 const PREFERENCE_PAIRS: &str = "preference_pairs";
@@ -48,6 +50,17 @@ impl VisitorMut for Expander<'_> {
         }
     }
 
+    /// Inner ones first, so that a product of a product is one too.
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
+        if let Some(product) = product_of_interval(expr) {
+            match rolloutdb_sql::parse_expression(&product) {
+                Ok(call) => *expr = call,
+                Err(error) => return ControlFlow::Break(error.into()),
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<Error> {
         let TableFactor::Table { name, args: Some(arguments), alias, .. } = relation else { return ControlFlow::Continue(()) };
         if !name.to_string().eq_ignore_ascii_case(PREFERENCE_PAIRS) {
@@ -66,6 +79,27 @@ impl VisitorMut for Expander<'_> {
             }
             Err(error) => ControlFlow::Break(error),
         }
+    }
+}
+
+/// `n * interval '1 day'` and `interval '1 day' / n` as calls.
+fn product_of_interval(expr: &Expr) -> Option<String> {
+    let Expr::BinaryOp { left, op, right } = expr else { return None };
+    match (is_interval(left), op, is_interval(right)) {
+        (true, BinaryOperator::Multiply, false) => Some(format!("{TIMES}({left}, {right})")),
+        (false, BinaryOperator::Multiply, true) => Some(format!("{TIMES}({right}, {left})")),
+        (true, BinaryOperator::Divide, false) => Some(format!("{OVER}({left}, {right})")),
+        _ => None,
+    }
+}
+
+fn is_interval(expr: &Expr) -> bool {
+    match expr {
+        Expr::Interval(_) | Expr::Cast { data_type: SqlType::Interval { .. }, .. } => true,
+        Expr::Nested(inner) | Expr::UnaryOp { expr: inner, .. } => is_interval(inner),
+        Expr::BinaryOp { left, op: BinaryOperator::Plus | BinaryOperator::Minus, right } => is_interval(left) && is_interval(right),
+        Expr::Function(call) => [TIMES, OVER].contains(&call.name.to_string().as_str()),
+        _ => false,
     }
 }
 

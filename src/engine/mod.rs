@@ -35,6 +35,7 @@ mod session;
 mod session_catalog;
 mod settings;
 mod statement;
+mod statement_catalog;
 mod system;
 mod three_valued_in;
 mod typing;

@@ -16,7 +16,7 @@ use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, LogicalPlan, Sort, SortExpr, TableScan, Volatility};
 use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
-use rolloutdb_catalogs::{Metric, NearestRows, RowsWithoutDistance, SearchEffort, Table};
+use rolloutdb_catalogs::{AskedEffort, Metric, NearestRows, RowsWithoutDistance, SearchEffort, Table};
 
 use distance::{Distance, is_at_most};
 use path::{Path, is_model_call};
@@ -26,28 +26,27 @@ pub use unused::unused_indexes;
 const ROWS_MAX: usize = 100_000;
 
 /// What a session has set; clones are the same setting.
-#[derive(Debug, Clone)]
-pub struct EffortSetting(Arc<Mutex<SearchEffort>>);
-
-impl Default for EffortSetting {
-    fn default() -> Self {
-        Self(Arc::new(Mutex::new(SearchEffort { ef_search: Self::EF_SEARCH, probes: SearchEffort::PROBES })))
-    }
-}
+#[derive(Debug, Clone, Default)]
+pub struct EffortSetting(Arc<Mutex<AskedEffort>>);
 
 impl EffortSetting {
     /// pgvector's default.
     pub const EF_SEARCH: usize = 40;
 
-    fn get(&self) -> SearchEffort {
+    pub fn asked(&self) -> AskedEffort {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn set_ef_search(&self, value: usize) {
+    fn get(&self) -> SearchEffort {
+        let AskedEffort { ef_search, probes } = self.asked();
+        SearchEffort { ef_search: ef_search.unwrap_or(Self::EF_SEARCH), probes: probes.unwrap_or(SearchEffort::PROBES) }
+    }
+
+    pub fn set_ef_search(&self, value: Option<usize>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).ef_search = value;
     }
 
-    pub fn set_probes(&self, value: usize) {
+    pub fn set_probes(&self, value: Option<usize>) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).probes = value;
     }
 }

@@ -4,15 +4,18 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{ParamValues, ScalarValue};
+use datafusion::common::{DFSchema, ParamValues, ScalarValue};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::sql::TableReference;
@@ -23,6 +26,7 @@ use rolloutdb_catalogs::Table;
 use super::apply::ApplyExtensionPlanner;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
 use super::session::Session;
+use super::statement_catalog::with_opened_tables;
 use super::{macros, versions, views};
 use crate::error::{Error, Result};
 
@@ -91,16 +95,21 @@ async fn plan_over(
     macros::expand(&mut statement, state.scalar_functions())?;
     versions::open(session, &mut statement, &mut named).await?;
     let tables = open_table_arguments(session, &statement).await?;
+    if !tables.is_empty() {
+        let opened = tables.iter().map(|(name, table)| (split_table_name(name), Arc::clone(table))).collect();
+        state = with_opened_tables(state, opened);
+    }
     let functions = Arc::clone(&session.database().shared.functions);
     state.register_relation_planner(Arc::new(TableFunctionPlanner {
         functions,
         tables,
         named: named.clone(),
         notices: session.notices().clone(),
+        effort: session.effort().asked(),
     }))?;
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement, &named).await?;
-    let mut plan = typed_placeholders(state.statement_to_plan(statement).await?)?;
+    let mut plan = vectors_as_text(typed_placeholders(state.statement_to_plan(statement).await?)?, &state)?;
     if !parameters.is_empty() {
         plan = plan.with_param_values(ParamValues::from(parameters.to_vec()))?;
     }
@@ -124,6 +133,33 @@ fn typed_placeholders(plan: LogicalPlan) -> Result<LogicalPlan> {
         })
     })?;
     Ok(typed.data)
+}
+
+/// `vector::text`, which Arrow has no cast for.
+fn vectors_as_text(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+    let Some(vector_out) = state.scalar_functions().get("vector_out") else { return Ok(plan) };
+    let rewritten = plan.transform_up_with_subqueries(|node| {
+        let inputs = node.inputs();
+        let [input] = inputs.as_slice() else { return Ok(Transformed::no(node)) };
+        let (schema, names) = (Arc::clone(input.schema()), NamePreserver::new(&node));
+        node.map_expressions(|expression| {
+            let name = names.save(&expression);
+            let rewritten = expression.transform_up(|inner| match &inner {
+                Expr::Cast(cast) if *cast.field.data_type() == DataType::Utf8 && is_vector(&cast.expr, &schema) => {
+                    let call = ScalarFunction::new_udf(Arc::clone(vector_out), vec![cast.expr.as_ref().clone()]);
+                    Ok(Transformed::yes(Expr::ScalarFunction(call)))
+                }
+                _ => Ok(Transformed::no(inner)),
+            })?;
+            Ok(if rewritten.transformed { Transformed::yes(name.restore(rewritten.data)) } else { rewritten })
+        })
+    })?;
+    Ok(rewritten.data)
+}
+
+fn is_vector(expression: &Expr, schema: &DFSchema) -> bool {
+    let data_type = expression.get_type(schema);
+    matches!(data_type, Ok(DataType::FixedSizeList(item, _)) if item.data_type().is_floating())
 }
 
 /// An unknown table is our error, which names the nearest ones, rather than the planner's.
@@ -158,10 +194,15 @@ async fn open_table_arguments(session: &Session, statement: &SqlStatement) -> Re
     let shared = &session.database().shared;
     let mut names = TableNames { session, names: vec![] };
     let _ = statement.visit(&mut names);
-    let mut tables = HashMap::new();
+    let mut tables: HashMap<String, Arc<Table>> = HashMap::new();
     for name in names.names {
         let (schema, table) = split_table_name(&name);
-        tables.insert(name, shared.catalog.table(&schema, &table).await?);
+        let opened = tables.values().find(|opened| opened.schema_name() == schema && opened.name() == table).cloned();
+        let table = match opened {
+            Some(opened) => opened,
+            None => shared.catalog.table(&schema, &table).await?,
+        };
+        tables.insert(name, table);
     }
     Ok(tables)
 }

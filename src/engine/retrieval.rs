@@ -9,7 +9,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float32Type, Int32Type, Schema, SchemaRef};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::Expr;
-use rolloutdb_catalogs::{Edits, Operator, Table, TextQuery};
+use rolloutdb_catalogs::{AskedEffort, Edits, Operator, Table, TextQuery};
 use rolloutdb_udfs::model::{EmbedKind, ModelRuntime};
 
 use super::fusion::{Fusion, fuse, fused_fields};
@@ -92,6 +92,7 @@ pub struct Retrieval {
     filter: Option<Expr>,
     fusion: Fusion,
     candidates: usize,
+    effort: AskedEffort,
     reranking: Option<Reranking>,
     models: Arc<Runtime>,
 }
@@ -104,6 +105,8 @@ pub struct RetrievalOptions<'a> {
     pub metric: Option<&'a str>,
     /// Default true: search every row, which is right. False: use the index when there is one.
     pub exact: Option<bool>,
+    /// Of a search that is not exact.
+    pub effort: AskedEffort,
     pub text: TextOptions,
     /// A condition that rows have to meet before the best are taken.
     pub filter: Option<&'a Expr>,
@@ -141,6 +144,7 @@ impl Retrieval {
             filter: options.filter.cloned(),
             fusion: options.fusion.unwrap_or(Fusion::ReciprocalRank { constant: RRF_CONSTANT }),
             candidates: options.candidates.unwrap_or(CANDIDATES),
+            effort: options.effort,
             reranking,
             models,
         };
@@ -217,7 +221,8 @@ impl Retrieval {
             (Queries::Texts(texts), Some(model)) => self.embed(model, texts).await?.into(),
             (Queries::Texts(texts), None) => texts.iter().map(|text| parse_vector(text, &column.name)).collect::<Result<_>>()?,
         };
-        Ok(self.table.vector_search(&column.name, &vectors, k, column.metric, column.is_exact, self.filter.clone()).await?)
+        let effort = (!column.is_exact).then_some(self.effort);
+        Ok(self.table.vector_search_with(&column.name, &vectors, k, column.metric, effort, self.filter.clone()).await?)
     }
 
     async fn embed(&self, model: &str, queries: &[String]) -> Result<Vec<Vec<f32>>> {

@@ -163,7 +163,8 @@ impl Session {
 
     /// Output columns and parameter types, found by planning; nothing runs.
     pub async fn describe(&self, statement: &Statement) -> Result<Description> {
-        statement::describe(self, statement).await
+        // Boxed, as in execute_with: the crates of those who call it lay out no more than they can.
+        statement::describe(self, statement).boxed().await
     }
 
     /// Runs one statement with values for its `$1 ...`.

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{BooleanArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::array::{
+    BooleanArray, Float64Array, Int32Array, Int64Array, ListBuilder, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray,
+};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use async_trait::async_trait;
 use datafusion::catalog::{Session as PlannerSession, TableProvider};
@@ -212,6 +214,7 @@ fn agents_schema() -> SchemaRef {
         text("name"),
         text("policy"),
         text("corpus"),
+        Field::new("corpus_version", DataType::Utf8, true),
         text("retriever"),
         count("k"),
         text("protocol"),
@@ -237,6 +240,7 @@ fn agents_batch(agents: &AgentRegistry) -> Result<RecordBatch> {
             texts(|agent| &agent.name),
             texts(|agent| &agent.options.policy),
             texts(|agent| &agent.options.corpus),
+            Arc::new(agents.iter().map(|agent| agent.options.corpus_version.as_deref()).collect::<StringArray>()),
             texts(|agent| agent.options.retriever.as_str()),
             counts(|agent| agent.options.k as i64),
             texts(|agent| &agent.options.protocol),
@@ -374,14 +378,19 @@ async fn torn_versions(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
 
 fn versions_schema() -> SchemaRef {
     let time = DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into()));
-    Arc::new(Schema::new(vec![text("schema_name"), text("table_name"), count("version"), Field::new("committed_at", time, false)]))
+    let tags = Field::new("tags", DataType::new_list(DataType::Utf8, true), false);
+    Arc::new(Schema::new(vec![text("schema_name"), text("table_name"), count("version"), Field::new("committed_at", time, false), tags]))
 }
 
 /// Every version that can be read again, of every table.
 async fn versions(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
     let mut found = Vec::new();
+    let mut tags = ListBuilder::new(StringBuilder::new());
     for table in catalog.all_tables().await? {
+        let known = table.tags().await?;
         for version in table.versions().await? {
+            let of_version = known.iter().filter(|tag| tag.version == version.version);
+            tags.append_value(of_version.map(|tag| Some(&tag.name)));
             found.push((table.schema_name().to_owned(), table.name().to_owned(), version));
         }
     }
@@ -394,6 +403,7 @@ async fn versions(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
             Arc::new(StringArray::from_iter_values(found.iter().map(|(_, table, _)| table))),
             Arc::new(Int64Array::from_iter_values(numbers)),
             Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("+00:00")),
+            Arc::new(tags.finish()),
         ],
     );
     Ok(batch.map_err(DataFusionError::from)?)

@@ -1,4 +1,4 @@
-//! Time travel: `t VERSION AS OF 3` and `t FOR SYSTEM_TIME AS OF '2026-01-01'` read a table as it was.
+//! Time travel: `t VERSION AS OF 3`, `t VERSION AS OF 'release'` (a tag) and `t FOR SYSTEM_TIME AS OF '2026-01-01'` read a table as it was.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -59,10 +59,13 @@ fn internal_name(number: usize) -> String {
 async fn at(session: &Session, table: &Table, version: &TableVersion) -> Result<Table> {
     match version {
         TableVersion::VersionAsOf(number) => {
-            let value = constant(session, number).await?.cast_to(&DataType::UInt64)?;
-            match value {
-                ScalarValue::UInt64(Some(number)) => Ok(table.at_version(number).await?),
-                _ => Err(invalid("VERSION AS OF", number, "a version number; rollout.table_versions lists them")),
+            let value = constant(session, number).await?;
+            if let Some(text) = value.try_as_str().flatten() {
+                return named(table, text).await;
+            }
+            match value.cast_to(&DataType::UInt64) {
+                Ok(ScalarValue::UInt64(Some(number))) => Ok(table.at_version(number).await?),
+                _ => Err(invalid("VERSION AS OF", number, "a version number or a tag; rollout.table_versions lists them")),
             }
         }
         TableVersion::ForSystemTimeAsOf(time) | TableVersion::TimestampAsOf(time) => {
@@ -74,6 +77,17 @@ async fn at(session: &Session, table: &Table, version: &TableVersion) -> Result<
             }
         }
         other => Err(Error::NotSupported(format!("{other} is not supported; VERSION AS OF and FOR SYSTEM_TIME AS OF are"))),
+    }
+}
+
+/// The table at a version that is given as text: a tag, else the digits of a number.
+///
+/// # Errors
+/// There is no such tag or version.
+pub async fn named(table: &Table, version: &str) -> Result<Table> {
+    match (table.at_tag(version).await, version.parse()) {
+        (Err(rolloutdb_catalogs::Error::UnknownTag { .. }), Ok(number)) => Ok(table.at_version(number).await?),
+        (found, _) => Ok(found?),
     }
 }
 

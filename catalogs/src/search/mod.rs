@@ -12,4 +12,4 @@ pub(crate) mod vector;
 pub(crate) use row_filter::Condition;
 pub use scan::{LateVector, NearestRows, QueryVector, RowsWithoutDistance};
 pub use text_query::{Clause, Edits, Occur, Operator, TextQuery};
-pub use vector::SearchEffort;
+pub use vector::{AskedEffort, SearchEffort};

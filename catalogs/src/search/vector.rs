@@ -46,6 +46,21 @@ impl SearchEffort {
     pub const PROBES: usize = 20;
 }
 
+/// What a session has asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AskedEffort {
+    pub ef_search: Option<usize>,
+    pub probes: Option<usize>,
+}
+
+impl AskedEffort {
+    /// For a search that is not `ORDER BY distance LIMIT k`, and so not bound to pgvector's defaults.
+    fn for_rows(self, k: usize) -> SearchEffort {
+        let ef_search = self.ef_search.unwrap_or(EF_SEARCH.max(k.saturating_mul(2)));
+        SearchEffort { ef_search, probes: self.probes.unwrap_or(SearchEffort::PROBES) }
+    }
+}
+
 impl Table {
     /// The `k` rows whose `column` is nearest to each query: the table's columns, `query_index` (Int32, position in
     /// `queries`), `distance` (Float64, as pgvector's `<->`, `<=>`, `<#>` by `metric`) and `_rowid` (UInt64), ordered by
@@ -66,16 +81,32 @@ impl Table {
         exact: bool,
         filter: Option<Expr>,
     ) -> Result<RecordBatch> {
+        self.vector_search_with(column, queries, k, metric, (!exact).then(AskedEffort::default), filter).await
+    }
+
+    /// As [`Self::vector_search`], with the effort of an approximate search; exact without one.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn vector_search_with(
+        &self,
+        column: &str,
+        queries: &[Vec<f32>],
+        k: usize,
+        metric: Metric,
+        effort: Option<AskedEffort>,
+        filter: Option<Expr>,
+    ) -> Result<RecordBatch> {
         let search = VectorSearch {
             table: self.clone(),
             column: column.to_owned(),
             k,
             metric,
             filter,
-            effort: SearchEffort { ef_search: EF_SEARCH.max(k.saturating_mul(2)), probes: SearchEffort::PROBES },
+            effort: effort.unwrap_or_default().for_rows(k),
             counts: SearchCounts::default(),
         };
-        let hits = search.find(queries, exact).await?;
+        let hits = search.find(queries, effort.is_none()).await?;
         self.vector_result(&hits).await
     }
 

@@ -33,6 +33,10 @@ pub enum AlterAction {
     Default { column: Ident, expression: Option<Box<Expr>> },
     /// `ALTER [COLUMN] column {SET | DROP} NOT NULL`
     NotNull { column: Ident, not_null: bool },
+    /// `CREATE [OR REPLACE] TAG [IF NOT EXISTS] name [AS OF VERSION n]`, as in Apache Iceberg; without a version the newest
+    CreateTag { name: String, version: Option<u64>, replace: bool, if_not_exists: bool },
+    /// `DROP TAG [IF EXISTS] name`
+    DropTag { name: String, if_exists: bool },
 }
 
 impl AlterTable {
@@ -49,6 +53,7 @@ impl AlterTable {
 impl AlterAction {
     fn parse(parser: &mut Parser) -> Result<Self> {
         const COLUMN: &str = "a column's name";
+        const TAG: &str = "the tag's name";
         match parser.peek_word(0).as_deref() {
             Some("ADD") => {
                 parser.expect("ADD")?;
@@ -66,6 +71,11 @@ impl AlterAction {
             }
             Some("DROP") => {
                 parser.expect("DROP")?;
+                if parser.is_before_name("TAG") {
+                    parser.expect("TAG")?;
+                    let if_exists = parser.eat("IF EXISTS");
+                    return Ok(Self::DropTag { name: parser.new_name(TAG)?, if_exists });
+                }
                 if parser.is_at("CONSTRAINT") {
                     return Err(Error::not_supported("ALTER TABLE ... DROP CONSTRAINT"));
                 }
@@ -76,6 +86,15 @@ impl AlterAction {
                     parser.eat("RESTRICT");
                 }
                 Ok(Self::DropColumn { column, if_exists })
+            }
+            Some("CREATE") => {
+                parser.expect("CREATE")?;
+                let replace = parser.eat("OR REPLACE");
+                parser.expect("TAG")?;
+                let if_not_exists = parser.eat("IF NOT EXISTS");
+                let name = parser.new_name(TAG)?;
+                let version = if parser.eat("AS OF VERSION") { Some(parser.unsigned("a version")?) } else { None };
+                Ok(Self::CreateTag { name, version, replace, if_not_exists })
             }
             Some("RENAME") => {
                 parser.expect("RENAME")?;
@@ -93,7 +112,7 @@ impl AlterAction {
                 let column = parser.ident(COLUMN)?;
                 Self::parse_column_change(parser, column)
             }
-            _ => Err(parser.expected("ADD COLUMN, DROP COLUMN, RENAME or ALTER COLUMN")),
+            _ => Err(parser.expected("ADD COLUMN, DROP COLUMN, RENAME, ALTER COLUMN, CREATE TAG or DROP TAG")),
         }
     }
 
@@ -138,6 +157,12 @@ impl fmt::Display for AlterAction {
                 write!(f, "ALTER COLUMN {} SET DEFAULT {expression}", Name(&column.value))
             }
             Self::Default { column, expression: None } => write!(f, "ALTER COLUMN {} DROP DEFAULT", Name(&column.value)),
+            Self::CreateTag { name, version, replace, if_not_exists: quietly } => {
+                let or_replace = if *replace { "OR REPLACE " } else { "" };
+                write!(f, "CREATE {or_replace}TAG {}{}", if_not_exists(*quietly), Name(name))?;
+                version.map_or(Ok(()), |version| write!(f, " AS OF VERSION {version}"))
+            }
+            Self::DropTag { name, if_exists: quietly } => write!(f, "DROP TAG {}{}", if_exists(*quietly), Name(name)),
             Self::NotNull { column, not_null } => {
                 write!(f, "ALTER COLUMN {} {} NOT NULL", Name(&column.value), if *not_null { "SET" } else { "DROP" })
             }

@@ -91,6 +91,9 @@ fn alteration() -> impl Strategy<Value = AlterAction> {
         (ident(), proptest::option::of(expression().prop_map(Box::new)))
             .prop_map(|(column, expression)| AlterAction::Default { column, expression }),
         (ident(), any::<bool>()).prop_map(|(column, not_null)| AlterAction::NotNull { column, not_null }),
+        (name(), proptest::option::of(any::<u64>()), any::<bool>(), any::<bool>())
+            .prop_map(|(name, version, replace, if_not_exists)| AlterAction::CreateTag { name, version, replace, if_not_exists }),
+        (name(), any::<bool>()).prop_map(|(name, if_exists)| AlterAction::DropTag { name, if_exists }),
     ]
 }
 

@@ -26,6 +26,7 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use tokio::sync::OnceCell;
 
 use super::join_calls::hoist_from_join;
+use super::value_calls;
 use super::{Applied, Apply, ApplyFunction};
 
 #[derive(Debug)]
@@ -106,6 +107,14 @@ fn hoist(plan: LogicalPlan, calls: &[Expr], known: &mut Calls) -> Result<Logical
         }
         LogicalPlan::Extension(_) if plan.inputs().len() == 1 => {}
         LogicalPlan::Join(join) => return hoist_from_join(join, known),
+        LogicalPlan::Values(values) => {
+            let refused = || {
+                plan_err!(
+                    "rows of VALUES call different models, or some of them none, in one column; write SELECT ... UNION ALL SELECT ..."
+                )
+            };
+            return value_calls::as_projection(values)?.map_or_else(refused, Ok);
+        }
         other => return plan_err!("{name}() is not supported in {}; compute it in a subquery first", other.display()),
     }
     let original_schema = Arc::clone(plan.schema());

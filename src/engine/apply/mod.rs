@@ -20,6 +20,7 @@ mod join_calls;
 pub mod lateral;
 mod node;
 pub mod planner;
+mod value_calls;
 
 pub use exec::ApplyExtensionPlanner;
 pub use function::{Applied, ApplyFunction};

@@ -19,7 +19,7 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast::{
     Expr as SqlExpr, FunctionArg, FunctionArgExpr, FunctionArgOperator, Ident, ObjectName, TableAlias, TableFactor, Value,
 };
-use rolloutdb_catalogs::Table;
+use rolloutdb_catalogs::{AskedEffort, Table};
 
 use super::column_list::column_list;
 use super::filter::plan_filter;
@@ -102,6 +102,7 @@ pub struct Arguments {
     columns: BTreeMap<&'static str, SchemaRef>,
     tables: BTreeMap<&'static str, Arc<Table>>,
     notices: Notices,
+    effort: AskedEffort,
     filters: BTreeMap<&'static str, Expr>,
 }
 
@@ -109,6 +110,11 @@ impl Arguments {
     /// Where the function may tell the client something.
     pub fn notices(&self) -> &Notices {
         &self.notices
+    }
+
+    /// What the session has set for approximate searches.
+    pub fn effort(&self) -> AskedEffort {
+        self.effort
     }
 
     /// A [`ParameterKind::Columns`] argument, all nullable.
@@ -188,6 +194,7 @@ pub struct TableFunctionPlanner {
     /// Tables of this statement alone, by the names that its query has for them.
     pub named: HashMap<String, Arc<dyn TableProvider>>,
     pub notices: Notices,
+    pub effort: AskedEffort,
 }
 
 /// The name and arguments of a call of one of `functions`, if `relation` is one.
@@ -350,7 +357,7 @@ impl TableFunctionPlanner {
         arguments: &[FunctionArg],
         context: &mut dyn RelationPlannerContext,
     ) -> DataFusionResult<(Arguments, Vec<Expr>)> {
-        let mut bound = Arguments { function: function.name(), notices: self.notices.clone(), ..Arguments::default() };
+        let mut bound = Arguments { function: function.name(), notices: self.notices.clone(), effort: self.effort, ..Arguments::default() };
         let mut values = HashMap::new();
         // A filter is about a table, which may be named after it.
         let mut assigned = assign(function.name(), function.parameters(), arguments)?;

@@ -37,6 +37,7 @@ const PARAMETERS: &[Parameter] = &[
     Parameter::constant("temperature", DataType::Float64),
     Parameter::constant("top_p", DataType::Float64),
     Parameter::constant("seed", DataType::Int64),
+    Parameter::constant("corpus_version", DataType::Utf8),
 ];
 
 pub fn functions(catalog: &Arc<Catalog>, models: &Arc<Runtime>, agents: &AgentRegistry) -> Vec<Arc<dyn TableFunction>> {
@@ -73,6 +74,10 @@ impl TableFunction for AnswerFunction {
     fn bind(&self, arguments: &Arguments) -> Result<Bound> {
         let agent = arguments.text("agent").unwrap_or_default().to_owned();
         let mut options = self.agents.get(&agent)?.options;
+        // The version that the agent is held to is one of its own corpus.
+        if arguments.has("corpus") {
+            options.corpus_version = None;
+        }
         for (name, value) in arguments.constants().filter(|(name, _)| *name != "agent") {
             options.set(name, &to_value(value)?)?;
         }
@@ -122,9 +127,10 @@ impl ApplyFunction for AnswerCall {
     }
 
     fn details(&self) -> String {
-        let AgentOptions { policy, corpus, k, max_steps, temperature, seed, .. } = &self.options;
+        let AgentOptions { policy, corpus, corpus_version, k, max_steps, temperature, seed, .. } = &self.options;
+        let version = corpus_version.as_ref().map(|version| format!("@{version}")).unwrap_or_default();
         format!(
-            "agent={}, policy={policy}, corpus={corpus}, k={k}, max_steps={max_steps}, temperature={temperature}, seed={seed}",
+            "agent={}, policy={policy}, corpus={corpus}{version}, k={k}, max_steps={max_steps}, temperature={temperature}, seed={seed}",
             self.agent
         )
     }

@@ -5,6 +5,7 @@ mod chunk;
 mod files;
 mod hopworld;
 mod identity;
+pub mod interval_times;
 mod json_parts;
 mod json_texts;
 mod search;
@@ -47,6 +48,7 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
     let mut scalar = rolloutdb_udfs::scalar_functions();
     scalar.extend(rolloutdb_udfs::model_functions(models));
     scalar.extend([step_prompt::function(), json_texts::function()]);
+    scalar.extend(interval_times::functions());
     for function in scalar {
         state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
     }

@@ -106,6 +106,7 @@ impl TableFunction for Search {
             model: arguments.text("model"),
             metric: arguments.text("metric"),
             exact: arguments.boolean("exact"),
+            effort: arguments.effort(),
             text: text_options(arguments)?,
             filter: arguments.filter("filter"),
             fusion: fusion(arguments)?,

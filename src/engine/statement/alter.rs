@@ -35,6 +35,17 @@ pub async fn execute(session: &Session, alter: &AlterTable) -> Result<Response> 
                 catalog.rename_table(&schema, &name, &new_name.value).await?;
                 name.clone_from(&new_name.value);
             }
+            AlterAction::CreateTag { name, version, replace, if_not_exists } => {
+                if !table.create_tag(name, *version, *replace, *if_not_exists).await? {
+                    session.notices().notice(format!("tag \"{name}\" already exists, skipping"));
+                }
+            }
+            AlterAction::DropTag { name, if_exists } => match table.drop_tag(name).await {
+                Err(rolloutdb_catalogs::Error::UnknownTag { .. }) if *if_exists => {
+                    session.notices().notice(format!("tag \"{name}\" does not exist, skipping"));
+                }
+                ended => ended?,
+            },
             // Boxed: with the futures of planning in it, it is more than the compiler lays out.
             AlterAction::AddColumn { column, if_not_exists } => Box::pin(add_column(session, &table, column, *if_not_exists)).await?,
             other => redefine(session, &table, other).await?,
@@ -77,7 +88,7 @@ async fn redefine(session: &Session, table: &Table, action: &AlterAction) -> Res
             known(column)?;
             (definition.with_nullable(&column.value, !not_null)?, names)
         }
-        AlterAction::AddColumn { .. } | AlterAction::RenameTo(_) => {
+        AlterAction::AddColumn { .. } | AlterAction::RenameTo(_) | AlterAction::CreateTag { .. } | AlterAction::DropTag { .. } => {
             return Err(Error::Internal("this change is not one of the definition alone".to_owned()));
         }
     };

@@ -105,7 +105,9 @@ impl Drop for Target {
 /// Everything that shapes a tree, as JSON: the policy's version, the agent's options, the search's. Concurrency does not.
 fn run_property(agent: &Agent, options: &AgentOptions, search: &SearchOptions) -> Json {
     let (policy, version) = agent.policy.reference();
-    let agent = AgentOptions { policy: format!("{policy}@{version}"), ..options.clone() };
+    // A tag may move.
+    let corpus_version = options.corpus_version.as_ref().map(|_| agent.retriever.corpus_version().to_string());
+    let agent = AgentOptions { policy: format!("{policy}@{version}"), corpus_version, ..options.clone() };
     let search = SearchOptions { concurrency: 0, ..search.clone() };
     json!({ "agent": agent, "search": search })
 }

@@ -9,11 +9,9 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::prelude::SessionConfig;
-use rolloutdb_catalogs::SearchEffort;
 use rolloutdb_sql::{CreateExtension, OptionValue, Reset, Set, Show};
 
 use super::{arrow, done, rows};
-use crate::engine::nearest_neighbours::EffortSetting;
 use crate::engine::session::{Response, Session, default_config};
 use crate::error::{Error, Result};
 
@@ -45,7 +43,7 @@ const CLIENT_SETTINGS: &[(&str, &str)] = &[
     ("transaction_read_only", "off"),
 ];
 
-/// Of pgvector, with its ranges. Its default for `ivfflat.probes` is 1, which finds few of the nearest; see [`SearchEffort::PROBES`].
+/// Of pgvector, with its ranges. Its default for `ivfflat.probes` is 1, which finds few of the nearest; see [`rolloutdb_catalogs::SearchEffort::PROBES`].
 const EF_SEARCH: &str = "hnsw.ef_search";
 const PROBES: &str = "ivfflat.probes";
 const RANGES: &[(&str, RangeInclusive<usize>)] = &[(EF_SEARCH, 1..=1_000), (PROBES, 1..=32_768)];
@@ -109,8 +107,8 @@ fn check(session: &Session, name: &str, value: &str) -> Result<()> {
 fn put_in_force(session: &Session, name: &str) -> Result<()> {
     let value = session.settings().get(name).map(str::to_owned);
     match name {
-        EF_SEARCH => session.effort().set_ef_search(number(value.as_deref(), EffortSetting::EF_SEARCH)),
-        PROBES => session.effort().set_probes(number(value.as_deref(), SearchEffort::PROBES)),
+        EF_SEARCH => session.effort().set_ef_search(value.and_then(|value| value.parse().ok())),
+        PROBES => session.effort().set_probes(value.and_then(|value| value.parse().ok())),
         _ if name.starts_with(DATAFUSION) => {
             let mut options = default_config(session.database()).options().as_ref().clone();
             for (name, value) in session.settings().in_force(DATAFUSION) {
@@ -122,10 +120,6 @@ fn put_in_force(session: &Session, name: &str) -> Result<()> {
     }
     session.settings_changed();
     Ok(())
-}
-
-fn number(value: Option<&str>, default: usize) -> usize {
-    value.and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
 /// A setting of DataFusion's as a text; `None`: there is none of this name.

@@ -17,6 +17,7 @@ mod text;
 mod vector_dims;
 mod vector_in;
 mod vector_norm;
+mod vector_out;
 mod vector_type;
 
 pub use halfvec_in::to_half;
@@ -26,6 +27,7 @@ pub use vector_type::{ColumnTypePlanner, DIMENSIONS_MAX, halfvec_type, vector_li
 
 pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
     &vector_in::FUNCTION,
+    &vector_out::FUNCTION,
     &halfvec_in::FUNCTION,
     &l2_distance::FUNCTION,
     &cosine_distance::FUNCTION,
