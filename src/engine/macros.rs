@@ -11,7 +11,8 @@ use datafusion::sql::sqlparser::ast::{
     VisitMut, VisitorMut,
 };
 
-use super::apply::planner::{Parameter, ParameterKind, assign, split_table_name, table_name};
+use super::apply::arguments::{Parameter, ParameterKind, assign};
+use super::apply::planner::{split_table_name, table_name};
 use super::function::interval_times::{OVER, TIMES};
 use crate::error::{Error, Result};
 

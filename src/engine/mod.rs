@@ -24,6 +24,7 @@ mod macros;
 mod memory;
 mod nearest_neighbours;
 mod options;
+mod parameter_values;
 mod pinned_models;
 mod planning;
 mod prepared;

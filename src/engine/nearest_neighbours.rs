@@ -5,6 +5,7 @@
 //! and says why not ([`unused_indexes`]).
 
 mod distance;
+mod lateral;
 mod path;
 mod query;
 mod unused;
@@ -19,6 +20,7 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use rolloutdb_catalogs::{AskedEffort, Metric, NearestRows, RowsWithoutDistance, SearchEffort, Table};
 
 use distance::{Distance, is_at_most};
+pub use lateral::LateralNearestRows;
 use path::{Path, is_model_call};
 pub use unused::unused_indexes;
 

@@ -25,6 +25,7 @@ use rolloutdb_catalogs::Table;
 
 use super::apply::ApplyExtensionPlanner;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
+use super::parameter_values::ParameterValues;
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;
 use super::{macros, versions, views};
@@ -61,6 +62,13 @@ pub async fn plan_query(session: &Session, query: &Query, parameters: &[ScalarVa
     plan_statement(session, SqlStatement::Query(Box::new(query.clone())), parameters).await
 }
 
+/// Plans a query for many values of its parameters: only those that decide the plan are known.
+pub async fn plan_open_query(session: &Session, query: &Query, known: &ParameterValues) -> Result<Planned> {
+    let mut planned = plan_with(session, SqlStatement::Query(Box::new(query.clone())), known, HashMap::new()).await?;
+    planned.plan = known.bind_limits(planned.plan)?;
+    Ok(planned)
+}
+
 /// The name by which the query of a change reads the table that it changes.
 pub const REWRITE_TARGET: &str = "__rewrite_target";
 /// The name by which the query of an INSERT ... ON CONFLICT reads the rows to insert.
@@ -86,8 +94,22 @@ pub async fn plan_statement(session: &Session, statement: SqlStatement, paramete
 
 async fn plan_over(
     session: &Session,
-    mut statement: SqlStatement,
+    statement: SqlStatement,
     parameters: &[ScalarValue],
+    named: HashMap<String, Arc<dyn TableProvider>>,
+) -> Result<Planned> {
+    let Planned { mut plan, state } = plan_with(session, statement, &ParameterValues::all(parameters), named).await?;
+    if !parameters.is_empty() {
+        plan = plan.with_param_values(ParamValues::from(parameters.to_vec()))?;
+    }
+    Ok(Planned { plan, state })
+}
+
+/// The plan with placeholders; what is known of their values serves where a plan needs them.
+async fn plan_with(
+    session: &Session,
+    mut statement: SqlStatement,
+    parameters: &ParameterValues,
     mut named: HashMap<String, Arc<dyn TableProvider>>,
 ) -> Result<Planned> {
     let mut state = session.context().state();
@@ -106,13 +128,11 @@ async fn plan_over(
         named: named.clone(),
         notices: session.notices().clone(),
         effort: session.effort().asked(),
+        parameters: parameters.clone(),
     }))?;
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement, &named).await?;
-    let mut plan = vectors_as_text(typed_placeholders(state.statement_to_plan(statement).await?)?, &state)?;
-    if !parameters.is_empty() {
-        plan = plan.with_param_values(ParamValues::from(parameters.to_vec()))?;
-    }
+    let plan = vectors_as_text(typed_placeholders(state.statement_to_plan(statement).await?)?, &state)?;
     Ok(Planned { plan, state })
 }
 

@@ -1,36 +1,29 @@
 //! Statements that are planned once and run often: the agent's inner loop asks thousands of times for the rows nearest to a vector, and making the
 //! plan takes longer than running it.
 //!
-//! What is kept is the plan of a retrieval: nearest-neighbour scans and search functions, with parameters where they have no influence on the plan.
-//! It serves as long as the tables have the versions and the session the settings that it was made for. Every other statement is planned each time.
+//! What is kept is the plan of a retrieval ([`KeptPlan`]): nearest-neighbour scans and search functions. It serves as long as the tables have the
+//! versions and the session the settings that it was made for. Every other statement is planned each time.
+
+mod bound_parameter;
+mod kept_plan;
+mod made_vectors;
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::SchemaRef;
 use datafusion::common::ScalarValue;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::Result as DataFusionResult;
-use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, SessionState, TaskContext};
-use datafusion::logical_expr::expr::{Placeholder, ScalarFunction};
-use datafusion::logical_expr::{
-    ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TableScan, Volatility,
-};
-use datafusion::physical_plan::execution_plan::reset_plan_states;
-use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use datafusion::sql::sqlparser::ast::{Query, Statement as SqlStatement};
+use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
+use datafusion::sql::sqlparser::ast::Query;
 use futures::Stream;
-use rolloutdb_catalogs::{NearestRows, Parameters, Table};
 use rolloutdb_sql::Statement;
 
-use super::apply::Apply;
-use super::planning::plan_query;
 use super::session::{Description, Session};
-use super::views;
 use crate::error::Result;
+use kept_plan::KeptPlan;
 
 /// A statement with the plan that its runs share. Made by [`Session::prepare`].
 #[derive(Debug)]
@@ -79,8 +72,8 @@ impl PreparedStatement {
         let Some(mut loan) = self.borrow() else { return Ok(None) };
         loan.fit(session, query, parameters).await?;
         let Kept::Ready(plan) = &loan.kept else { return Ok(None) };
-        let rows = plan.run(parameters)?;
-        Ok(Some(Box::pin(Run { rows, _loan: loan })))
+        let rows = if plan.is_for(parameters) { plan.run(parameters).await? } else { None };
+        Ok(rows.map(|rows| Box::pin(Run { rows, _loan: loan }) as SendableRecordBatchStream))
     }
 
     /// What is kept, out of the statement: until it is given back, no other run has it. `None`: this run plans for itself.
@@ -114,7 +107,7 @@ impl Loan {
         {
             return Ok(());
         }
-        self.kept = match KeptPlan::make(session, query).await?.filter(|plan| plan.takes(parameters)) {
+        self.kept = match KeptPlan::make(session, query, parameters).await?.filter(|plan| plan.takes(parameters)) {
             Some(plan) => Kept::Ready(Box::new(plan)),
             None => Kept::Unfit,
         };
@@ -125,215 +118,6 @@ impl Loan {
 impl Drop for Loan {
     fn drop(&mut self) {
         *lock(&self.home) = std::mem::take(&mut self.kept);
-    }
-}
-
-/// A physical plan, and what it was made for.
-#[derive(Debug)]
-struct KeptPlan {
-    plan: Arc<dyn ExecutionPlan>,
-    parameters: Parameters,
-    types: Vec<DataType>,
-    tables: Vec<Arc<Table>>,
-    settings: u64,
-    context: Arc<TaskContext>,
-}
-
-impl KeptPlan {
-    /// `None`: something other than tables, settings and parameters decides what the query gives.
-    async fn make(session: &Session, query: &Query) -> Result<Option<Self>> {
-        let settings = session.settings_epoch();
-        if reads_views(session, query)? {
-            return Ok(None);
-        }
-        let planned = plan_query(session, query, &[]).await?;
-        // Before the optimizer writes the time of this run in the place of now().
-        if changes_by_itself(&planned.plan)? {
-            return Ok(None);
-        }
-        let Some(types) = parameter_types(&planned.plan) else { return Ok(None) };
-        let state = repeatable(&planned.state);
-        // A shape that needs the values to be planned is an error here and none with them.
-        let Ok(optimized) = state.optimize(&planned.plan) else { return Ok(None) };
-        let Some(tables) = tables_of(&optimized)? else { return Ok(None) };
-        let parameters = Parameters::default();
-        let bound = bind(optimized, &parameters)?;
-        let Ok(plan) = state.query_planner().create_physical_plan(&bound, &state).await else { return Ok(None) };
-        Ok(Some(Self { plan, parameters, types, tables, settings, context: state.task_ctx() }))
-    }
-
-    async fn serves(&self, session: &Session, parameters: &[ScalarValue]) -> Result<bool> {
-        if !self.takes(parameters) || self.settings != session.settings_epoch() {
-            return Ok(false);
-        }
-        for table in &self.tables {
-            if !table.is_latest().await? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    fn takes(&self, parameters: &[ScalarValue]) -> bool {
-        parameters.len() == self.types.len() && parameters.iter().zip(&self.types).all(|(value, data_type)| value.data_type() == *data_type)
-    }
-
-    fn run(&self, parameters: &[ScalarValue]) -> Result<SendableRecordBatchStream> {
-        self.parameters.set(parameters.to_vec());
-        Ok(execute_stream(reset_plan_states(Arc::clone(&self.plan))?, Arc::clone(&self.context))?)
-    }
-}
-
-/// Sorts tell the scans below them what they no longer want; a plan that runs again must not remember it.
-fn repeatable(state: &SessionState) -> SessionState {
-    let mut state = state.clone();
-    state.config_mut().options_mut().optimizer.enable_dynamic_filter_pushdown = false;
-    state
-}
-
-fn reads_views(session: &Session, query: &Query) -> Result<bool> {
-    let written = SqlStatement::Query(Box::new(query.clone()));
-    let mut expanded = written.clone();
-    views::expand(&session.database().shared.catalog, &mut expanded)?;
-    Ok(written != expanded)
-}
-
-/// The types of `$1 ...`; `None` if one is not known.
-fn parameter_types(plan: &LogicalPlan) -> Option<Vec<DataType>> {
-    let types = plan.get_parameter_types().ok()?;
-    (1..=types.len()).map(|number| types.get(&format!("${number}")).cloned().flatten()).collect()
-}
-
-/// Whether an expression of a plan depends on more than rows and parameters.
-fn changes_by_itself(plan: &LogicalPlan) -> Result<bool> {
-    let mut found = false;
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expression| {
-            expression.apply(|inner| {
-                found |= depends_on_more(inner);
-                Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
-            })
-        })
-    })?;
-    Ok(found)
-}
-
-/// The tables that a plan of nothing but retrievals reads; `None` for any other plan.
-fn tables_of(plan: &LogicalPlan) -> Result<Option<Vec<Arc<Table>>>> {
-    let mut tables = Vec::new();
-    let mut is_fit = true;
-    plan.apply_with_subqueries(|node| {
-        match node {
-            LogicalPlan::TableScan(scan) => match nearest_rows(scan).filter(|nearest| !nearest.has_late_query()) {
-                Some(nearest) => tables.push(Arc::new(nearest.table().clone())),
-                None => is_fit = false,
-            },
-            LogicalPlan::Extension(extension) => match extension.node.as_any().downcast_ref::<Apply>().map(|apply| apply.function.tables())
-            {
-                Some(Some(searched)) => tables.extend(searched),
-                _ => is_fit = false,
-            },
-            LogicalPlan::Projection(_)
-            | LogicalPlan::Filter(_)
-            | LogicalPlan::Sort(_)
-            | LogicalPlan::Limit(_)
-            | LogicalPlan::SubqueryAlias(_)
-            | LogicalPlan::EmptyRelation(_)
-            | LogicalPlan::Values(_) => {}
-            _ => is_fit = false,
-        }
-        Ok(if is_fit { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
-    })?;
-    Ok((is_fit && !tables.is_empty()).then_some(tables))
-}
-
-fn nearest_rows(scan: &TableScan) -> Option<NearestRows> {
-    let provider = source_as_provider(&scan.source).ok()?;
-    let nearest = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<NearestRows>()?;
-    Some(nearest.with_parameters(&Parameters::default()))
-}
-
-/// `now()` and the like, and subqueries.
-fn depends_on_more(expression: &Expr) -> bool {
-    match expression {
-        Expr::ScalarFunction(function) => function.func.signature().volatility != Volatility::Immutable,
-        Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_) | Expr::ScalarVariable(..) => true,
-        _ => false,
-    }
-}
-
-/// The plan with placeholders that read `parameters` when it runs.
-fn bind(plan: LogicalPlan, parameters: &Parameters) -> Result<LogicalPlan> {
-    let bound = plan.transform_up(|node| match node {
-        LogicalPlan::TableScan(scan) => match nearest_rows(&scan) {
-            // Its filters are bound by the scan itself, for Lance has no functions of ours.
-            Some(nearest) => {
-                let source = provider_as_source(Arc::new(nearest.with_parameters(parameters)));
-                Ok(Transformed::yes(LogicalPlan::TableScan(TableScan { source, ..scan })))
-            }
-            None => Ok(Transformed::no(LogicalPlan::TableScan(scan))),
-        },
-        node => node.map_expressions(|expression| expression.transform_up(|inner| Ok(bound_expression(inner, parameters)))),
-    })?;
-    Ok(bound.data)
-}
-
-fn bound_expression(expression: Expr, parameters: &Parameters) -> Transformed<Expr> {
-    match expression {
-        Expr::Placeholder(Placeholder { id, field: Some(field) }) => {
-            let function = BoundParameter {
-                id,
-                data_type: field.data_type().clone(),
-                parameters: parameters.clone(),
-                signature: Signature::exact(vec![], Volatility::Volatile),
-            };
-            Transformed::yes(Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(function)), vec![])))
-        }
-        other => Transformed::no(other),
-    }
-}
-
-/// A parameter as a function without arguments, whose value is another in each run.
-#[derive(Debug)]
-struct BoundParameter {
-    id: String,
-    data_type: DataType,
-    parameters: Parameters,
-    signature: Signature,
-}
-
-impl PartialEq for BoundParameter {
-    fn eq(&self, other: &Self) -> bool {
-        self.id == other.id && self.parameters.identity() == other.parameters.identity()
-    }
-}
-
-impl Eq for BoundParameter {}
-
-impl std::hash::Hash for BoundParameter {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (&self.id, self.parameters.identity()).hash(state);
-    }
-}
-
-impl ScalarUDFImpl for BoundParameter {
-    fn name(&self) -> &str {
-        &self.id
-    }
-
-    fn signature(&self) -> &Signature {
-        &self.signature
-    }
-
-    fn return_type(&self, _: &[DataType]) -> DataFusionResult<DataType> {
-        Ok(self.data_type.clone())
-    }
-
-    fn invoke_with_args(&self, _: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {
-        match self.parameters.get(&self.id) {
-            Some(value) => Ok(ColumnarValue::Scalar(value)),
-            None => datafusion::common::internal_err!("{} has no value", self.id),
-        }
     }
 }
 
@@ -359,6 +143,8 @@ impl RecordBatchStream for Run {
 
 #[cfg(test)]
 mod tests {
+    use arrow::array::AsArray;
+    use arrow::datatypes::Int64Type;
     use futures::TryStreamExt;
 
     use super::*;
@@ -407,5 +193,52 @@ mod tests {
             assert!(matches!(&*lock(&other.plan), Kept::Unfit), "{text}");
         }
         Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn parameters_that_decide_the_plan_and_vectors_of_a_model_are_kept() -> Result<()> {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let session = Database::open(data.path()).await?.session();
+        let sql = async |text: &str| session.sql(text).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(crate::Error::from);
+        let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/models/bert");
+        sql(&format!("CREATE MODEL encoder FROM '{model}' WITH (task = 'embed')")).await?;
+        sql("CREATE TABLE t (id bigint PRIMARY KEY, words text, v vector(64) GENERATED ALWAYS AS (embed('encoder', words)) STORED)")
+            .await?;
+        sql("INSERT INTO t (id, words) SELECT n, 'film ' || n FROM generate_series(1, 9) AS g (n)").await?;
+        let long = |value: i64| ScalarValue::Int64(Some(value));
+        let text = |value: &str| ScalarValue::from(value);
+        let cases = [
+            ("SELECT id FROM t ORDER BY v <=> embed('encoder', $1) LIMIT 3", vec![text("film 7")], Some(vec![text("film 8")])),
+            (
+                "SELECT id FROM t ORDER BY v <=> embed('encoder', $1) LIMIT $2",
+                vec![text("film 7"), long(3)],
+                Some(vec![text("film 8"), long(3)]),
+            ),
+            ("SELECT id FROM vector_search(t, $1, k => $2)", vec![text("film 7"), long(3)], None),
+            ("SELECT id FROM vector_search(t, $1, k => 3, filter => 'id < $2')", vec![text("film 7"), long(5)], None),
+            ("SELECT id FROM vector_search(t, $1, k => 3, filter => $2)", vec![text("film 7"), text("id < 5")], None),
+        ];
+        for (query, parameters, others) in cases {
+            let prepared = session.prepare(session.parse(query)?.remove(0)).await?;
+            assert_eq!(prepared.description().parameters.len(), parameters.len(), "{query}");
+            for parameters in [Some(&parameters), others.as_ref(), Some(&parameters), others.as_ref()].into_iter().flatten() {
+                let found = ids(session.execute_prepared(&prepared, parameters.clone()).await?).await?;
+                let planned = ids(session.execute(prepared.statement(), parameters.clone()).await?).await?;
+                assert!(found == planned && found.len() == 3, "{query} {parameters:?}: {found:?}, {planned:?}");
+            }
+            assert!(kept(&prepared).is_some(), "{query}");
+            if let [query_text, ScalarValue::Int64(_)] = parameters.as_slice() {
+                // Another value of what decides the plan: it is planned for this run.
+                let found = ids(session.execute_prepared(&prepared, vec![query_text.clone(), long(2)]).await?).await?;
+                assert_eq!(found.len(), if query.contains("filter") { 1 } else { 2 }, "{query}");
+            }
+        }
+        Ok(())
+    }
+
+    async fn ids(response: Response) -> Result<Vec<i64>> {
+        let Response::Rows { stream, .. } = response else { panic!("a query has rows") };
+        let batches: Vec<RecordBatch> = stream.try_collect().await?;
+        Ok(batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect())
     }
 }

@@ -19,7 +19,7 @@ use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
 use super::correlated::DistinctSubqueryColumns;
 use super::database::Database;
-use super::nearest_neighbours::{EffortSetting, NearestNeighbours};
+use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours};
 use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
 use super::progress::{NoticeSink, Notices};
@@ -105,11 +105,15 @@ pub(super) fn default_config(database: &Database) -> SessionConfig {
 
 impl Session {
     pub(super) fn new(database: Database) -> Self {
-        let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> =
-            vec![Arc::new(ResolveLateral), Arc::new(ThreeValuedIn), Arc::new(DistinctSubqueryColumns)];
+        let effort = EffortSetting::default();
+        let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> = vec![
+            Arc::new(ResolveLateral),
+            Arc::new(LateralNearestRows { effort: effort.clone() }),
+            Arc::new(ThreeValuedIn),
+            Arc::new(DistinctSubqueryColumns),
+        ];
         analyzer_rules.extend(Analyzer::new().rules);
         analyzer_rules.push(Arc::new(ExtractModelCalls));
-        let effort = EffortSetting::default();
         let mut state = SessionStateBuilder::new()
             .with_config(default_config(&database))
             .with_runtime_env(Arc::clone(&database.shared.runtime_env))

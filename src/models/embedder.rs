@@ -9,11 +9,10 @@ use super::config::read_json;
 use super::encoder::Encoder;
 use super::owner::Owner;
 use super::registry::ModelInfo;
+use super::shared_forward::{FORWARD_TOKENS, SharedForward, Waiting, ask};
 use super::tokenizer::{TOKENIZER_CONFIG_FILE, Tokenizer};
 use crate::error::{Error, Result};
 
-/// Tokens of one forward. Small, so that a long column of texts lets decode steps of other callers in between.
-const BATCH_TOKENS: usize = 1024;
 /// Below this norm a vector is left as it is, as sentence-transformers does.
 const NORM_MIN: f32 = 1e-12;
 
@@ -46,6 +45,7 @@ pub struct LoadedEmbedder {
     encoder: Encoder,
     tokenizer: Tokenizer,
     settings: EmbedderSettings,
+    waiting: Waiting<Vec<u32>, Vec<f32>>,
 }
 
 /// A handle to an embedding model; cheap to clone.
@@ -92,7 +92,7 @@ impl LoadedEmbedder {
         let (encoder, settings) = (Encoder::load(directory)?, EmbedderSettings::load(directory)?);
         let max_tokens = settings.max_tokens.unwrap_or(usize::MAX).min(encoder.max_tokens());
         let tokenizer = Tokenizer::load_truncating(directory, max_tokens)?;
-        Ok(Self { encoder, tokenizer, settings })
+        Ok(Self { encoder, tokenizer, settings, waiting: Waiting::default() })
     }
 
     /// Width of the vectors.
@@ -131,6 +131,19 @@ impl LoadedEmbedder {
             vector.iter_mut().for_each(|x| *x /= norm);
         }
         vector
+    }
+}
+
+impl SharedForward for LoadedEmbedder {
+    type Input = Vec<u32>;
+    type Output = Vec<f32>;
+
+    fn waiting(&self) -> &Waiting<Vec<u32>, Vec<f32>> {
+        &self.waiting
+    }
+
+    fn forward(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>> {
+        Ok(self.embed_tokens(texts)?.chunks_exact(self.dim()).map(<[f32]>::to_vec).collect())
     }
 }
 
@@ -174,17 +187,18 @@ impl Embedder {
         let dim = self.dim();
         let mut vectors = vec![0.0; encoded.len() * dim];
         for batch in batches(encoded.iter().map(Vec::len)) {
-            let (model, tokens) = (Arc::clone(&self.model), batch.iter().map(|index| encoded[*index].clone()).collect::<Vec<_>>());
-            let rows = self.owner.run(move || model.embed_tokens(&tokens)).await?;
-            for (index, row) in batch.into_iter().zip(rows.chunks_exact(dim)) {
-                vectors[index * dim..][..dim].copy_from_slice(row);
+            let tokens: Vec<Vec<u32>> = batch.iter().map(|index| encoded[*index].clone()).collect();
+            let num_tokens = tokens.iter().map(Vec::len).sum();
+            let rows = ask(&self.model, &self.owner, tokens, num_tokens).await?;
+            for (index, row) in batch.into_iter().zip(rows) {
+                vectors[index * dim..][..dim].copy_from_slice(&row);
             }
         }
         Ok(vectors)
     }
 }
 
-/// Indices of texts of similar lengths, at most [`BATCH_TOKENS`] tokens together (one text may be longer). `lengths`: tokens of each text.
+/// Indices of texts of similar lengths, at most [`FORWARD_TOKENS`] tokens together (one text may be longer). `lengths`: tokens of each text.
 pub(super) fn batches(lengths: impl Iterator<Item = usize>) -> Vec<Vec<usize>> {
     let mut order: Vec<(usize, usize)> = lengths.enumerate().map(|(index, length)| (length, index)).collect();
     order.sort_unstable();
@@ -192,7 +206,7 @@ pub(super) fn batches(lengths: impl Iterator<Item = usize>) -> Vec<Vec<usize>> {
     let mut tokens = usize::MAX;
     for (length, index) in order {
         tokens = tokens.saturating_add(length);
-        match batches.last_mut().filter(|_| tokens <= BATCH_TOKENS) {
+        match batches.last_mut().filter(|_| tokens <= FORWARD_TOKENS) {
             Some(batch) => batch.push(index),
             None => {
                 tokens = length;

@@ -21,6 +21,7 @@ pub mod reranker;
 pub mod runtime;
 mod sampling;
 mod scheduler;
+mod shared_forward;
 mod source;
 #[cfg(test)]
 mod tests;

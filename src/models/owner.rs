@@ -75,6 +75,14 @@ impl Owner {
         result.await.unwrap_or_else(|_| Err(Error::Internal("a job on the model thread panicked".to_owned())))
     }
 
+    /// Queues a function for the model thread, as [`Self::run`] does; it says itself what came of it.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the thread has ended.
+    pub fn post(&self, work: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.send(Message::Run(Box::new(work)))
+    }
+
     fn send(&self, message: Message) -> Result<()> {
         self.sender.send(message).map_err(|_| Error::Internal("the model thread has ended".to_owned()))
     }

@@ -11,6 +11,7 @@ use super::encoder::{Encoder, tensor_prefix};
 use super::owner::Owner;
 use super::panels::PackedMatrix;
 use super::registry::ModelInfo;
+use super::shared_forward::{SharedForward, Waiting, ask};
 use super::tokenizer::Tokenizer;
 use super::weights::{TensorShapes, read_shapes};
 use crate::error::{Error, Result};
@@ -24,7 +25,11 @@ pub struct LoadedReranker {
     output_weight: Vec<f32>,
     output_bias: f32,
     activation: Activation,
+    waiting: Waiting<EncodedPair, f32>,
 }
+
+/// Token ids of a pair, and the segment of each token.
+type EncodedPair = (Vec<u32>, Vec<u32>);
 
 /// What becomes of the label's logit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,6 +112,7 @@ impl LoadedReranker {
             output_bias: output_bias[0],
             activation: Activation::load(directory)?,
             encoder,
+            waiting: Waiting::default(),
         })
     }
 
@@ -169,6 +175,19 @@ impl Activation {
     }
 }
 
+impl SharedForward for LoadedReranker {
+    type Input = EncodedPair;
+    type Output = f32;
+
+    fn waiting(&self) -> &Waiting<EncodedPair, f32> {
+        &self.waiting
+    }
+
+    fn forward(&self, pairs: &[EncodedPair]) -> Result<Vec<f32>> {
+        self.score_encoded(&pairs.iter().collect::<Vec<_>>())
+    }
+}
+
 impl Reranker {
     pub(super) fn new(info: Arc<ModelInfo>, model: Arc<LoadedReranker>, owner: Owner) -> Self {
         Self { info, model, owner }
@@ -187,12 +206,11 @@ impl Reranker {
         let model = Arc::clone(&self.model);
         let encode = move || pairs.iter().map(|(query, passage)| model.encode(query, passage)).collect::<Result<Vec<_>>>();
         let encoded = tokio::task::spawn_blocking(encode).await.map_err(|error| Error::Internal(error.to_string()))??;
-        let encoded = Arc::new(encoded);
         let mut scores = vec![0.0; encoded.len()];
         for batch in batches(encoded.iter().map(|(tokens, _)| tokens.len())) {
-            let (model, pairs, indices) = (Arc::clone(&self.model), Arc::clone(&encoded), batch.clone());
-            let score = move || model.score_encoded(&indices.iter().map(|index| &pairs[*index]).collect::<Vec<_>>());
-            for (index, score) in batch.into_iter().zip(self.owner.run(score).await?) {
+            let pairs: Vec<_> = batch.iter().map(|index| encoded[*index].clone()).collect();
+            let num_tokens = pairs.iter().map(|(tokens, _)| tokens.len()).sum();
+            for (index, score) in batch.into_iter().zip(ask(&self.model, &self.owner, pairs, num_tokens).await?) {
                 scores[index] = score;
             }
         }

@@ -82,7 +82,7 @@ pub(super) fn innermost_in<'a>(expressions: impl IntoIterator<Item = &'a Expr>) 
     Ok(calls)
 }
 
-pub(super) fn async_function(expr: &Expr) -> Option<&Arc<ScalarUDF>> {
+pub fn async_function(expr: &Expr) -> Option<&Arc<ScalarUDF>> {
     match expr {
         Expr::ScalarFunction(ScalarFunction { func, .. }) if func.inner().downcast_ref::<AsyncScalarUDF>().is_some() => Some(func),
         _ => None,

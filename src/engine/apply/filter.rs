@@ -15,21 +15,27 @@ use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::sql::sqlparser::ast::{Query, Visit, Visitor};
 use rolloutdb_catalogs::Table;
 
+use crate::engine::parameter_values::ParameterValues;
 use crate::error::{Error, Result};
 
 /// The condition as an expression over the table's bare columns, of type boolean.
 ///
 /// # Errors
 /// A syntax error, an unknown column or function, [`Error::WrongType`] for another type, [`Error::NotSupported`] for what one row alone cannot answer:
-/// subqueries, aggregates, parameters, model calls.
-pub fn plan_filter(text: &str, table: &Table, context: &mut dyn RelationPlannerContext) -> DataFusionResult<Expr> {
+/// subqueries, aggregates, model calls. Parameters without values stay in it.
+pub fn plan_filter(
+    text: &str,
+    table: &Table,
+    parameters: &ParameterValues,
+    context: &mut dyn RelationPlannerContext,
+) -> DataFusionResult<Expr> {
     let parsed = rolloutdb_sql::parse_expression(text).map_err(Error::from)?;
     // The planner would first ask for the tables of a subquery, which nobody has opened.
     if parsed.visit(&mut Subqueries).is_break() {
         return Err(refusal("a subquery").into());
     }
     let schema = DFSchema::try_from_qualified_schema(table.name(), &table.definition().schema)?;
-    let planned = context.sql_to_expr(parsed, &schema)?;
+    let planned = parameters.bind(context.sql_to_expr(parsed, &schema)?)?;
     check_parts(&planned)?;
     let simplify = SimplifyContext::builder().with_schema(schema.clone().into()).build();
     let simplifier = ExprSimplifier::new(simplify);
@@ -76,7 +82,6 @@ impl Visitor for Subqueries {
 fn what_is_refused(part: &Expr) -> Option<&'static str> {
     match part {
         Expr::AggregateFunction(_) | Expr::WindowFunction(_) => Some("an aggregate"),
-        Expr::Placeholder(_) => Some("a parameter"),
         Expr::ScalarFunction(ScalarFunction { func, .. }) if func.inner().downcast_ref::<AsyncScalarUDF>().is_some() => {
             Some("a model call")
         }

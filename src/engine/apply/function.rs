@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use datafusion::logical_expr::Expr;
 use rolloutdb_catalogs::Table;
 
 use crate::error::Result;
@@ -37,6 +38,11 @@ pub trait ApplyFunction: Debug + Send + Sync {
     /// Whether its arguments are constants, so that every row gets the same: it computes that once, and [`Self::call`] needs no arguments.
     fn is_constant(&self) -> bool {
         false
+    }
+
+    /// Constants of the call that are parameters without values, so that it can be described and not run.
+    fn open_constants(&self) -> &[Expr] {
+        &[]
     }
 
     /// How many input rows to hand over at once: enough to fill a model's batch, few enough that results stream.

@@ -30,18 +30,27 @@ impl AnalyzerRule for ResolveLateral {
 fn resolve(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Join(join) = &plan else { return Ok(Transformed::no(plan)) };
     let Some((apply, alias)) = lateral_apply(&join.right) else { return Ok(Transformed::no(plan)) };
-    let is_outer = match join.join_type {
-        JoinType::Inner => false,
-        JoinType::Left => true,
-        other => return plan_err!("LATERAL {}() works after CROSS JOIN, JOIN or LEFT JOIN, not {other}", apply.function.name()),
-    };
-    if !join.on.is_empty() || !is_always_true(join) {
-        return plan_err!("JOIN LATERAL {}() takes ON true; put the condition into WHERE", apply.function.name());
-    }
+    let is_outer = is_outer(join, &format!("{}()", apply.function.name()))?;
     let arguments = apply.arguments.iter().cloned().map(to_input_columns).collect::<Result<Vec<_>>>()?;
     let resolved =
         Apply::try_new(join.left.as_ref().clone(), Arc::clone(&apply.function), arguments, alias, apply.column_names().to_vec(), is_outer)?;
     Ok(Transformed::yes(resolved.into_plan()))
+}
+
+/// Whether rows stay for which there is nothing on the right of LATERAL.
+///
+/// # Errors
+/// A plan error for joins that have no such meaning; `what` stands after LATERAL.
+pub fn is_outer(join: &Join, what: &str) -> Result<bool> {
+    let is_outer = match join.join_type {
+        JoinType::Inner => false,
+        JoinType::Left => true,
+        other => return plan_err!("LATERAL {what} works after CROSS JOIN, JOIN or LEFT JOIN, not {other}"),
+    };
+    if !join.on.is_empty() || !is_always_true(join) {
+        return plan_err!("JOIN LATERAL {what} takes ON true; put the condition into WHERE");
+    }
+    Ok(is_outer)
 }
 
 fn is_always_true(join: &Join) -> bool {
@@ -68,7 +77,7 @@ fn lateral_apply(plan: &LogicalPlan) -> Option<(&Apply, Option<TableReference>)>
 }
 
 /// The outer query's columns are the input's columns once the call sits on top of it.
-fn to_input_columns(argument: Expr) -> Result<Expr> {
+pub fn to_input_columns(argument: Expr) -> Result<Expr> {
     let transformed = argument.transform(|expr| {
         Ok(match expr {
             Expr::OuterReferenceColumn(_, column) => Transformed::yes(Expr::Column(column)),

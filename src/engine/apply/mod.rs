@@ -10,6 +10,7 @@
 //! DataFusion's own async functions evaluate up to 8,192 rows under `LIMIT 1`, do not nest and run once per reference (its issue #20031); and it
 //! plans LATERAL table functions that it then cannot run (#18121). Hence a node of ours.
 
+pub mod arguments;
 mod column_list;
 mod exec;
 pub mod extract;
@@ -19,6 +20,7 @@ mod function;
 mod join_calls;
 pub mod lateral;
 mod node;
+mod open_call;
 pub mod planner;
 mod value_calls;
 

@@ -2,28 +2,30 @@
 //!
 //! DataFusion's own table functions take literals only, no named arguments, and cannot follow LATERAL (its issue #18121), hence this planner.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::Debug;
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, Field};
 use datafusion::catalog::TableProvider;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{DFSchema, ScalarValue, TableReference};
 use datafusion::datasource::provider_as_source;
 use datafusion::error::Result as DataFusionResult;
+use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, RelationPlannerContext, RelationPlanning};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlanBuilder, cast};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
-use datafusion::sql::sqlparser::ast::{
-    Expr as SqlExpr, FunctionArg, FunctionArgExpr, FunctionArgOperator, Ident, ObjectName, TableAlias, TableFactor, Value,
-};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, FunctionArg, Ident, ObjectName, TableAlias, TableFactor, Value};
 use rolloutdb_catalogs::{AskedEffort, Table};
 
+use super::arguments::{Arguments, Parameter, ParameterKind, assign};
 use super::column_list::column_list;
 use super::filter::plan_filter;
+use super::open_call::OpenCall;
 use super::{Apply, ApplyFunction};
+use crate::engine::parameter_values::ParameterValues;
 use crate::engine::progress::Notices;
 use crate::engine::session::{CATALOG_NAME, DEFAULT_SCHEMA};
 use crate::error::{Error, Result};
@@ -47,145 +49,6 @@ pub enum Bound {
     Table(Arc<dyn TableProvider>),
 }
 
-#[derive(Debug)]
-pub struct Parameter {
-    pub name: &'static str,
-    pub kind: ParameterKind,
-    pub is_required: bool,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub enum ParameterKind {
-    /// A table, as an identifier or a text.
-    Table,
-    /// An expression over the relations before a LATERAL, or a constant.
-    Value(DataType),
-    /// The same, as text or as a list of numbers: the call sees `Utf8` or a `List` of `Float32`.
-    TextOrVector,
-    /// A constant.
-    Constant(DataType),
-    /// A constant text of names and types, as in CREATE TABLE: `'id text, year integer'`.
-    Columns,
-    /// A text that is a condition over the columns of the first table argument.
-    Filter,
-}
-
-impl Parameter {
-    pub const fn table(name: &'static str) -> Self {
-        Self { name, kind: ParameterKind::Table, is_required: true }
-    }
-    pub const fn value(name: &'static str, data_type: DataType) -> Self {
-        Self { name, kind: ParameterKind::Value(data_type), is_required: true }
-    }
-    pub const fn text_or_vector(name: &'static str) -> Self {
-        Self { name, kind: ParameterKind::TextOrVector, is_required: true }
-    }
-    pub const fn constant(name: &'static str, data_type: DataType) -> Self {
-        Self { name, kind: ParameterKind::Constant(data_type), is_required: false }
-    }
-    pub const fn columns(name: &'static str) -> Self {
-        Self { name, kind: ParameterKind::Columns, is_required: false }
-    }
-    pub const fn filter(name: &'static str) -> Self {
-        Self { name, kind: ParameterKind::Filter, is_required: false }
-    }
-    pub const fn required_constant(name: &'static str, data_type: DataType) -> Self {
-        Self { name, kind: ParameterKind::Constant(data_type), is_required: true }
-    }
-}
-
-/// The constant and table arguments of one call.
-#[derive(Debug, Default)]
-pub struct Arguments {
-    function: &'static str,
-    constants: BTreeMap<&'static str, ScalarValue>,
-    columns: BTreeMap<&'static str, SchemaRef>,
-    tables: BTreeMap<&'static str, Arc<Table>>,
-    notices: Notices,
-    effort: AskedEffort,
-    filters: BTreeMap<&'static str, Expr>,
-}
-
-impl Arguments {
-    /// Where the function may tell the client something.
-    pub fn notices(&self) -> &Notices {
-        &self.notices
-    }
-
-    /// What the session has set for approximate searches.
-    pub fn effort(&self) -> AskedEffort {
-        self.effort
-    }
-
-    /// A [`ParameterKind::Columns`] argument, all nullable.
-    pub fn columns(&self, name: &str) -> Option<&SchemaRef> {
-        self.columns.get(name)
-    }
-
-    pub fn table(&self, name: &str) -> Result<&Arc<Table>> {
-        self.tables.get(name).ok_or_else(|| Error::Internal(format!("{}() has no table argument {name}", self.function)))
-    }
-
-    /// A condition over the bare columns of the table.
-    pub fn filter(&self, name: &str) -> Option<&Expr> {
-        self.filters.get(name)
-    }
-
-    pub fn has(&self, name: &str) -> bool {
-        self.constants.contains_key(name)
-    }
-
-    pub fn text(&self, name: &str) -> Option<&str> {
-        self.constants.get(name).and_then(|value| value.try_as_str().flatten())
-    }
-
-    pub fn float(&self, name: &str) -> Option<f64> {
-        match self.constants.get(name)? {
-            ScalarValue::Float64(value) => *value,
-            _ => None,
-        }
-    }
-
-    pub fn boolean(&self, name: &str) -> Option<bool> {
-        match self.constants.get(name)? {
-            ScalarValue::Boolean(value) => *value,
-            _ => None,
-        }
-    }
-
-    /// An integer constant of at least `minimum`.
-    ///
-    /// # Errors
-    /// [`Error::InvalidParameter`] if it is smaller.
-    pub fn integer(&self, name: &str, default: i64, minimum: i64) -> Result<i64> {
-        self.integer_within(name, default, minimum..=i64::MAX)
-    }
-
-    /// An integer constant in a range.
-    ///
-    /// # Errors
-    /// [`Error::InvalidParameter`] if it is outside.
-    pub fn integer_within(&self, name: &str, default: i64, range: RangeInclusive<i64>) -> Result<i64> {
-        let value = match self.constants.get(name) {
-            Some(ScalarValue::Int64(Some(value))) => *value,
-            _ => default,
-        };
-        if range.contains(&value) {
-            return Ok(value);
-        }
-        let expected = match *range.end() {
-            i64::MAX => format!("{} or more", range.start()),
-            end => format!("{} to {end}", range.start()),
-        };
-        Err(Error::InvalidParameter { name: format!("{} of {}()", name, self.function), found: value.to_string(), expected })
-    }
-
-    /// Every constant given, in name order, for functions that take open-ended options.
-    pub fn constants(&self) -> impl Iterator<Item = (&'static str, &ScalarValue)> {
-        self.constants.iter().map(|(name, value)| (*name, value))
-    }
-}
-
 /// The functions by name, with the tables that one statement's calls name, opened beforehand (planning is synchronous).
 #[derive(Debug)]
 pub struct TableFunctionPlanner {
@@ -195,6 +58,16 @@ pub struct TableFunctionPlanner {
     pub named: HashMap<String, Arc<dyn TableProvider>>,
     pub notices: Notices,
     pub effort: AskedEffort,
+    pub parameters: ParameterValues,
+}
+
+/// Arguments that were planned.
+struct BoundArguments {
+    constants: Arguments,
+    /// Of the call, in the order of its parameters.
+    values: Vec<Expr>,
+    /// Constants that are parameters without values, as if they were left out.
+    open: Vec<Expr>,
 }
 
 /// The name and arguments of a call of one of `functions`, if `relation` is one.
@@ -245,76 +118,6 @@ pub fn table_name(argument: &SqlExpr) -> Option<String> {
     }
 }
 
-/// Gives each argument its parameter: positional ones first, then `name => value`.
-pub fn assign<'a>(
-    function: &str,
-    parameters: &'static [Parameter],
-    arguments: &'a [FunctionArg],
-) -> Result<Vec<(&'static Parameter, &'a SqlExpr)>> {
-    let mut assigned: Vec<(&'static Parameter, &SqlExpr)> = Vec::new();
-    for (position, argument) in arguments.iter().enumerate() {
-        let (parameter, value) = match argument {
-            FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => {
-                let parameter = parameters.get(position).ok_or_else(|| too_many(function, parameters, arguments.len()))?;
-                (parameter, value)
-            }
-            FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), operator: FunctionArgOperator::RightArrow } => {
-                (named(function, parameters, name)?, value)
-            }
-            FunctionArg::ExprNamed {
-                name: SqlExpr::Identifier(name),
-                arg: FunctionArgExpr::Expr(value),
-                operator: FunctionArgOperator::RightArrow,
-            } => (named(function, parameters, name)?, value),
-            other => {
-                return Err(Error::InvalidParameter {
-                    name: format!("argument of {}()", function),
-                    found: other.to_string(),
-                    expected: "a value, or name => value".to_owned(),
-                });
-            }
-        };
-        if assigned.iter().any(|(earlier, _)| earlier.name == parameter.name) {
-            return Err(Error::InvalidParameter {
-                name: format!("{} of {}()", parameter.name, function),
-                found: "two values".to_owned(),
-                expected: "one".to_owned(),
-            });
-        }
-        assigned.push((parameter, value));
-    }
-    if let Some(missing) = parameters.iter().find(|p| p.is_required && !assigned.iter().any(|(given, _)| given.name == p.name)) {
-        return Err(Error::InvalidParameter {
-            name: format!("{} of {}()", missing.name, function),
-            found: "nothing".to_owned(),
-            expected: "a value".to_owned(),
-        });
-    }
-    Ok(assigned)
-}
-
-fn named(function: &str, parameters: &'static [Parameter], name: &Ident) -> Result<&'static Parameter> {
-    let name = name.value.to_lowercase();
-    parameters.iter().find(|parameter| parameter.name == name).ok_or_else(|| unknown(function, parameters, &name))
-}
-
-fn too_many(function: &str, parameters: &[Parameter], count: usize) -> Error {
-    Error::InvalidParameter {
-        name: format!("number of arguments of {}()", function),
-        found: count.to_string(),
-        expected: format!("at most {}", parameters.len()),
-    }
-}
-
-fn unknown(function: &str, parameters: &[Parameter], name: &str) -> Error {
-    Error::UnknownOption {
-        kind: "argument",
-        name: name.to_owned(),
-        of: format!("{}()", function),
-        known: parameters.iter().map(|parameter| parameter.name.to_owned()).collect(),
-    }
-}
-
 impl RelationPlanner for TableFunctionPlanner {
     fn plan_relation(&self, relation: TableFactor, context: &mut dyn RelationPlannerContext) -> DataFusionResult<RelationPlanning> {
         if let TableFactor::Table { name, alias, args: None, .. } = &relation
@@ -327,10 +130,15 @@ impl RelationPlanner for TableFunctionPlanner {
         let Some((function, arguments)) = called_function(&self.functions, &relation) else {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
-        let (bound, values) = self.bind_arguments(function.as_ref(), arguments, context)?;
-        let plan = match function.bind(&bound)? {
+        let BoundArguments { constants, mut values, open } = self.bind_arguments(function.as_ref(), arguments, context)?;
+        let plan = match function.bind(&constants)? {
             Bound::Table(table) => LogicalPlanBuilder::scan(function.name(), provider_as_source(table), None)?.build()?,
-            Bound::Apply(applied) => {
+            Bound::Apply(mut applied) => {
+                if !open.is_empty() {
+                    // Among the arguments, for their types are asked for there.
+                    values.extend(open.iter().cloned());
+                    applied = Arc::new(OpenCall { function: applied, constants: open });
+                }
                 let column_names = applied.schema().fields().iter().map(|field| field.name().clone()).collect();
                 let one_row = LogicalPlanBuilder::empty(true).build()?;
                 Apply::try_new(one_row, applied, values, None, column_names, false)?.into_plan()
@@ -356,7 +164,8 @@ impl TableFunctionPlanner {
         function: &dyn TableFunction,
         arguments: &[FunctionArg],
         context: &mut dyn RelationPlannerContext,
-    ) -> DataFusionResult<(Arguments, Vec<Expr>)> {
+    ) -> DataFusionResult<BoundArguments> {
+        let mut open = Vec::new();
         let mut bound = Arguments { function: function.name(), notices: self.notices.clone(), effort: self.effort, ..Arguments::default() };
         let mut values = HashMap::new();
         // A filter is about a table, which may be named after it.
@@ -373,17 +182,18 @@ impl TableFunctionPlanner {
                 }
                 ParameterKind::TextOrVector => {
                     let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;
-                    let data_type = match value.get_type(&DFSchema::empty())? {
-                        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) => {
-                            DataType::new_list(DataType::Float32, true)
-                        }
-                        _ => DataType::Utf8,
-                    };
+                    let data_type = text_or_vector(&value.get_type(&DFSchema::empty())?);
+                    bound.has_array = is_array(&data_type);
                     values.insert(parameter.name, cast(value, data_type));
                 }
                 ParameterKind::Constant(data_type) => {
-                    let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;
-                    bound.constants.insert(parameter.name, constant(function, parameter, value, data_type)?);
+                    let value = self.parameters.bind(context.sql_to_expr(argument.clone(), &DFSchema::empty())?)?;
+                    match opened(parameter, &value, data_type)? {
+                        Some(value) => open.push(value),
+                        None => {
+                            bound.constants.insert(parameter.name, constant(function, parameter, value, data_type)?);
+                        }
+                    }
                 }
                 ParameterKind::Columns => {
                     let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;
@@ -392,17 +202,26 @@ impl TableFunctionPlanner {
                     bound.columns.insert(parameter.name, columns);
                 }
                 ParameterKind::Filter => {
-                    let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;
+                    let value = self.parameters.bind(context.sql_to_expr(argument.clone(), &DFSchema::empty())?)?;
+                    if let Some(value) = opened(parameter, &value, &DataType::Utf8)? {
+                        open.push(value);
+                        continue;
+                    }
                     let text = constant(function, parameter, value, &DataType::Utf8)?;
                     let table = bound.tables.values().next();
                     let table = table.ok_or_else(|| Error::Internal(format!("{}() has a filter and no table", function.name())))?;
-                    let filter = plan_filter(text.try_as_str().flatten().unwrap_or_default(), table, context)?;
-                    bound.filters.insert(parameter.name, filter);
+                    let filter = plan_filter(text.try_as_str().flatten().unwrap_or_default(), table, &self.parameters, context)?;
+                    match placeholders_in(&filter)? {
+                        none if none.is_empty() => {
+                            bound.filters.insert(parameter.name, filter);
+                        }
+                        without_value => open.extend(without_value),
+                    }
                 }
             }
         }
         let in_order = function.parameters().iter().filter_map(|parameter| values.remove(parameter.name)).collect();
-        Ok((bound, in_order))
+        Ok(BoundArguments { constants: bound, values: in_order, open })
     }
 
     fn table(&self, function: &dyn TableFunction, argument: &SqlExpr) -> Result<Arc<Table>> {
@@ -413,6 +232,49 @@ impl TableFunctionPlanner {
         })?;
         self.tables.get(&name).cloned().ok_or_else(|| Error::Internal(format!("table {name} was not opened before planning")))
     }
+}
+
+/// A constant that is or holds a parameter without a value, typed; `None` for any other. Texts decide which columns a call gives, but for a filter.
+fn opened(parameter: &Parameter, value: &Expr, data_type: &DataType) -> DataFusionResult<Option<Expr>> {
+    let may_be_open = !parameter.is_required && (parameter.kind == ParameterKind::Filter || *data_type != DataType::Utf8);
+    if !may_be_open || placeholders_in(value)?.is_empty() {
+        return Ok(None);
+    }
+    let typed = value.clone().transform_up(|inner| match inner {
+        Expr::Placeholder(Placeholder { id, field: None }) => {
+            let field = Arc::new(Field::new("", data_type.clone(), true));
+            Ok(Transformed::yes(Expr::Placeholder(Placeholder::new_with_field(id, Some(field)))))
+        }
+        other => Ok(Transformed::no(other)),
+    })?;
+    Ok(Some(typed.data))
+}
+
+fn placeholders_in(expression: &Expr) -> DataFusionResult<Vec<Expr>> {
+    let mut found = Vec::new();
+    expression.apply(|inner| {
+        if matches!(inner, Expr::Placeholder(_)) {
+            found.push(inner.clone());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}
+
+/// The type that a call sees of a text, a vector, or an array of them.
+fn text_or_vector(given: &DataType) -> DataType {
+    let element = match given {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => item.data_type(),
+        _ => return DataType::Utf8,
+    };
+    match element {
+        element if element.is_numeric() || element.is_null() => DataType::new_list(DataType::Float32, true),
+        element => DataType::new_list(text_or_vector(element), true),
+    }
+}
+
+fn is_array(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::List(item) if !item.data_type().is_numeric())
 }
 
 fn constant(function: &dyn TableFunction, parameter: &Parameter, value: Expr, data_type: &DataType) -> Result<ScalarValue> {

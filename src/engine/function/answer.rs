@@ -13,7 +13,8 @@ use rolloutdb_catalogs::Catalog;
 use tokio::sync::OnceCell;
 
 use crate::agent::{self, Agent, AgentOptions, Trajectory};
-use crate::engine::apply::planner::{Arguments, Bound, Parameter, TableFunction};
+use crate::engine::apply::arguments::{Arguments, Parameter};
+use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::engine::{AgentRegistry, binding};
 use crate::error::{Error, Result};

@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use datafusion::error::DataFusionError;
 use rolloutdb_udfs::chunk::{characters, packed_sentences, windows, words};
 
-use crate::engine::apply::planner::{Arguments, Bound, Parameter, TableFunction};
+use crate::engine::apply::arguments::{Arguments, Parameter};
+use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::error::{Error, Result};
 use crate::models::{Registry, Tokenizer};

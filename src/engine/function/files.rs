@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 
-use crate::engine::apply::planner::{Arguments, Bound, Parameter, TableFunction};
+use crate::engine::apply::arguments::{Arguments, Parameter};
+use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::files::{self, ColumnSource, ColumnarFormat, CsvOptions, OnError, SAMPLE_ROWS, TextFormat};
 use crate::error::Result;
 

@@ -7,7 +7,8 @@ use arrow::datatypes::{DataType, SchemaRef};
 use async_trait::async_trait;
 use rolloutdb_udfs::hopworld::{self, DemonstrationsOptions, QuestionMix, QuestionsOptions, WorldOptions};
 
-use crate::engine::apply::planner::{Arguments, Bound, Parameter, TableFunction};
+use crate::engine::apply::arguments::{Arguments, Parameter};
+use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::error::{Error, Result};
 

@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, UInt32Array};
-use arrow::datatypes::{DataType, Float32Type, SchemaRef};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, ListArray, RecordBatch, UInt32Array};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef};
 use async_trait::async_trait;
+use datafusion::error::DataFusionError;
 use rolloutdb_catalogs::Table;
 
 use super::search_options::{candidates, fusion, rerank_column, text_options};
-use crate::engine::apply::planner::{Arguments, Bound, Parameter, TableFunction};
+use crate::engine::apply::arguments::{Arguments, Parameter};
+use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
-use crate::engine::retrieval::{Queries, Retrieval, RetrievalOptions, RetrieverKind};
+use crate::engine::retrieval::{QUERY_INDEX, Queries, Retrieval, RetrievalOptions, RetrieverKind};
 use crate::error::{Error, Result};
 use crate::models::Runtime;
 
@@ -116,8 +119,15 @@ impl TableFunction for Search {
         };
         let k = arguments.integer_within("k", DEFAULT_K, 1..=K_MAX)? as usize;
         let table = Arc::clone(arguments.table("corpus")?);
-        let retrieval = Retrieval::new(table, self.kind, Arc::clone(&self.models), &options)?;
-        Ok(Bound::Apply(Arc::new(SearchCall { name: self.name, retrieval, k })))
+        let retrieval = Retrieval::new(Arc::clone(&table), self.kind, Arc::clone(&self.models), &options)?;
+        let is_of_array = arguments.has_array();
+        if is_of_array && table.definition().schema.index_of(QUERY_INDEX).is_ok() {
+            return Err(Error::NotSupported(format!(
+                "table \"{}\" has a column \"{QUERY_INDEX}\", which a search for an array adds: search for its elements one by one",
+                table.name()
+            )));
+        }
+        Ok(Bound::Apply(Arc::new(SearchCall { name: self.name, retrieval, k, is_of_array })))
     }
 }
 
@@ -126,6 +136,8 @@ struct SearchCall {
     name: &'static str,
     retrieval: Retrieval,
     k: usize,
+    /// Whether each row has an array of queries; a column says which of them, from 1, a row was found for.
+    is_of_array: bool,
 }
 
 #[async_trait]
@@ -139,7 +151,12 @@ impl ApplyFunction for SearchCall {
     }
 
     fn schema(&self) -> SchemaRef {
-        self.retrieval.schema()
+        let schema = self.retrieval.schema();
+        if !self.is_of_array {
+            return schema;
+        }
+        let added = Arc::new(Field::new(QUERY_INDEX, DataType::Int64, false));
+        Arc::new(Schema::new(schema.fields().iter().cloned().chain([added]).collect::<Vec<_>>()))
     }
 
     fn tables(&self) -> Option<Vec<Arc<Table>>> {
@@ -147,16 +164,26 @@ impl ApplyFunction for SearchCall {
     }
 
     fn batch_rows(&self) -> usize {
+        if self.is_of_array { 1 } else { self.queries_at_once() }
+    }
+
+    /// A NULL query finds nothing.
+    async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> Result<Applied> {
+        if self.is_of_array { self.search_arrays(arguments[0].as_list(), num_rows).await } else { self.search(&arguments[0]).await }
+    }
+}
+
+impl SearchCall {
+    fn queries_at_once(&self) -> usize {
         match self.retrieval.is_reranked() {
             true => QUERIES_RERANKED_AT_ONCE,
             false => (HITS_AT_ONCE / self.k).clamp(1, 256),
         }
     }
 
-    /// A NULL query finds nothing.
-    async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> Result<Applied> {
-        let given = &arguments[0];
-        let rows: Vec<u32> = (0..num_rows as u32).filter(|row| given.is_valid(*row as usize)).collect();
+    /// One query per row.
+    async fn search(&self, given: &ArrayRef) -> Result<Applied> {
+        let rows: Vec<u32> = (0..given.len() as u32).filter(|row| given.is_valid(*row as usize)).collect();
         let queries = match given.as_list_opt::<i32>() {
             Some(lists) => Queries::Vectors(rows.iter().map(|row| vector(&lists.value(*row as usize))).collect::<Result<_>>()?),
             None => Queries::Texts(rows.iter().map(|row| given.as_string::<i32>().value(*row as usize).to_owned()).collect()),
@@ -164,6 +191,25 @@ impl ApplyFunction for SearchCall {
         let (batch, query_rows) = self.retrieval.search(&queries, self.k).await?;
         let input_rows = UInt32Array::from_iter_values(query_rows.values().iter().map(|query| rows[*query as usize]));
         Ok(Applied { batch, input_rows })
+    }
+
+    /// An array of queries per row.
+    async fn search_arrays(&self, given: &ListArray, num_rows: usize) -> Result<Applied> {
+        let schema = self.schema();
+        let (mut batches, mut input_rows) = (Vec::new(), Vec::new());
+        for row in (0..num_rows).filter(|row| given.is_valid(*row)) {
+            let queries = given.value(row);
+            for start in (0..queries.len()).step_by(self.queries_at_once()) {
+                let found = self.search(&queries.slice(start, self.queries_at_once().min(queries.len() - start))).await?;
+                let position = |query: &u32| (start + *query as usize) as i64 + 1;
+                let query_index: ArrayRef = Arc::new(found.input_rows.values().iter().map(position).collect::<Int64Array>());
+                input_rows.extend(std::iter::repeat_n(row as u32, found.batch.num_rows()));
+                let columns = found.batch.columns().iter().cloned().chain([query_index]).collect();
+                batches.push(RecordBatch::try_new(Arc::clone(&schema), columns).map_err(DataFusionError::from)?);
+            }
+        }
+        let batch = concat_batches(&schema, &batches).map_err(DataFusionError::from)?;
+        Ok(Applied { batch, input_rows: UInt32Array::from(input_rows) })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use rolloutdb_catalogs::{Edits, Operator};
 
-use crate::engine::apply::planner::Arguments;
+use crate::engine::apply::arguments::Arguments;
 use crate::engine::fusion::Fusion;
 use crate::engine::retrieval::{RetrieverKind, TextMode, TextOptions};
 use crate::error::{Error, Result};

@@ -10,7 +10,7 @@ use rolloutdb_catalogs::Metric;
 use rolloutdb_udfs::vector::parse_vector;
 
 /// A distance from a column of vectors to something that is no column of the table.
-#[derive(PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Distance {
     pub column: String,
     pub query: Expr,
@@ -77,12 +77,14 @@ fn metric_of(function: &str) -> Option<Metric> {
     }
 }
 
-/// Whether it is the same for all rows: a constant, a parameter, or the value of a model call, which bears a relation's name that no table has.
+/// Whether it is the same for all rows: a constant, a parameter, columns of the relation before a LATERAL, or the value of a model call, which bears a
+/// relation's name that no table has.
 fn is_query(expression: &Expr) -> bool {
     match expression {
         Expr::Cast(cast) => is_query(&cast.expr),
         Expr::Column(column) => super::path::is_model_call(column),
         Expr::Literal(..) => true,
+        other if other.contains_outer() => other.column_refs().is_empty(),
         placeholder => vector_parameter(placeholder).is_some(),
     }
 }
@@ -95,7 +97,7 @@ pub fn vector_parameter(expression: &Expr) -> Option<&str> {
     }
 }
 
-/// Whether a condition says that `distance` is less than a constant (or at most), which the nearest rows fulfil before all others.
+/// Whether a condition says that `distance` is less than what is the same for all rows (or at most), which the nearest rows fulfil before all others.
 pub fn is_at_most(condition: &Expr, distance: &Distance) -> bool {
     use Operator::{Gt, GtEq, Lt, LtEq};
     let Expr::BinaryExpr(BinaryExpr { left, op, right }) = condition else { return false };
@@ -108,7 +110,7 @@ pub fn is_at_most(condition: &Expr, distance: &Distance) -> bool {
 }
 
 fn is_bound(expression: &Expr) -> bool {
-    matches!(expression, Expr::Literal(..) | Expr::Placeholder(_))
+    matches!(expression, Expr::Literal(..) | Expr::Placeholder(_) | Expr::OuterReferenceColumn(..))
 }
 
 /// The vector that a literal is, or says as text.

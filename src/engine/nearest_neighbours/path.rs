@@ -83,7 +83,8 @@ pub fn is_model_call(column: &Column) -> bool {
     column.relation.as_ref().is_some_and(|relation| relation.table() == MODEL_CALL)
 }
 
-fn all_below(plan: &LogicalPlan, expressions: Vec<Expr>, below: impl Fn(usize) -> Option<Expr>) -> Result<Vec<Expr>, String> {
+/// The expressions over the columns of `plan` as expressions over what is below it.
+pub fn all_below(plan: &LogicalPlan, expressions: Vec<Expr>, below: impl Fn(usize) -> Option<Expr>) -> Result<Vec<Expr>, String> {
     expressions.into_iter().map(|expression| replaced(plan, expression, &below)).collect()
 }
 

@@ -1,0 +1,49 @@
+//! What is known of the values of `$1 ...` while a statement is planned: all of them when it runs, none when it is described, and those that decide the
+//! plan when one is made that serves for many values of the others.
+
+use std::collections::BTreeMap;
+
+use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::error::Result;
+use datafusion::logical_expr::{Expr, Limit, LogicalPlan};
+
+#[derive(Debug, Clone, Default)]
+pub struct ParameterValues(BTreeMap<String, ScalarValue>);
+
+impl ParameterValues {
+    /// Of a statement's parameters in their order.
+    pub fn all(values: &[ScalarValue]) -> Self {
+        Self::some(values.iter().cloned().enumerate())
+    }
+
+    /// By position, from 0.
+    pub fn some(values: impl IntoIterator<Item = (usize, ScalarValue)>) -> Self {
+        Self(values.into_iter().map(|(position, value)| (format!("${}", position + 1), value)).collect())
+    }
+
+    /// The expression with the values that are known in the place of placeholders.
+    pub fn bind(&self, expression: Expr) -> Result<Expr> {
+        let bound = expression.transform_up(|inner| match &inner {
+            Expr::Placeholder(placeholder) => Ok(match self.0.get(&placeholder.id) {
+                Some(value) => Transformed::yes(Expr::Literal(value.clone(), None)),
+                None => Transformed::no(inner),
+            }),
+            _ => Ok(Transformed::no(inner)),
+        })?;
+        Ok(bound.data)
+    }
+
+    /// The plan with the values of LIMIT and OFFSET, where they are known.
+    pub fn bind_limits(&self, plan: LogicalPlan) -> Result<LogicalPlan> {
+        let bound = plan.transform_up_with_subqueries(|node| match node {
+            LogicalPlan::Limit(limit) => {
+                let value = |expression: Option<Box<Expr>>| expression.map(|inner| self.bind(*inner).map(Box::new)).transpose();
+                let Limit { skip, fetch, input } = limit;
+                Ok(Transformed::yes(LogicalPlan::Limit(Limit { skip: value(skip)?, fetch: value(fetch)?, input })))
+            }
+            other => Ok(Transformed::no(other)),
+        })?;
+        Ok(bound.data)
+    }
+}
