@@ -247,6 +247,20 @@ fn indexes() {
         DROP INDEX | DROP INDEX IF EXISTS public.wiki_emb
         DROP INDEX | DROP INDEX i"#]],
     );
+    check(
+        "create index concurrently if not exists i on t (a); CREATE INDEX CONCURRENTLY ON t USING hnsw (v halfvec_l2_ops); DROP INDEX CONCURRENTLY IF EXISTS i",
+        expect![[r#"
+        CREATE INDEX | CREATE INDEX IF NOT EXISTS i ON t USING btree (a)
+        CREATE INDEX | CREATE INDEX ON t USING hnsw (v halfvec_l2_ops)
+        DROP INDEX | DROP INDEX IF EXISTS i"#]],
+    );
+    check(
+        "REINDEX INDEX CONCURRENTLY i; REINDEX TABLE CONCURRENTLY s.t; REINDEX TABLE t",
+        expect![[r#"
+        REINDEX | REINDEX INDEX i
+        REINDEX | REINDEX TABLE s.t
+        REINDEX | REINDEX TABLE t"#]],
+    );
     check("CREATE INDEX i ON t (a, b)", expect!["CREATE INDEX on several columns is not supported yet; create one index for each"]);
     check(
         "CREATE INDEX i ON t (lower(a))",

@@ -24,7 +24,7 @@ fn query() -> impl Strategy<Value = Box<Query>> {
 
 /// Names with and without need of quotes, among them reserved words.
 fn name() -> impl Strategy<Value = String> {
-    prop_oneof!["[a-z_][a-z0-9_$]{0,6}", "[A-Za-z0-9 \"'.;é-]{1,6}", "select|from|with|using|if|model|on|primary|Policy"]
+    prop_oneof!["[a-z_][a-z0-9_$]{0,6}", "[A-Za-z0-9 \"'.;é-]{1,6}", "select|from|with|using|if|model|on|primary|concurrently|Policy"]
 }
 
 fn reference() -> impl Strategy<Value = String> {
