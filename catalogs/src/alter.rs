@@ -15,7 +15,9 @@ use lance::dataset::transaction::Operation;
 use lance_core::datatypes::Schema as LanceSchema;
 
 use crate::backfill::Backfill;
-use crate::{Error, Result, Rewrite, TableDefinition};
+use crate::constraint::{KeyCheck, StoredKeys};
+use crate::names::nearest;
+use crate::{Error, Result, Rewrite, TableDefinition, UniqueConstraint};
 
 /// Changes of a definition; none touches a row.
 impl TableDefinition {
@@ -34,7 +36,9 @@ impl TableDefinition {
             false => field.clone(),
         });
         changed.primary_key = self.primary_key.iter().map(renamed).collect();
-        changed.unique = self.unique.iter().map(|columns| columns.iter().map(renamed).collect()).collect();
+        for constraint in &mut changed.unique {
+            constraint.columns = constraint.columns.iter().map(renamed).collect();
+        }
         changed.generated = self.generated.iter().map(|(name, text)| (renamed(name), text.clone())).collect();
         changed.defaults = self.defaults.iter().map(|(name, text)| (renamed(name), text.clone())).collect();
         changed.identity = self.identity.iter().map(|(name, identity)| (renamed(name), *identity)).collect();
@@ -47,7 +51,8 @@ impl TableDefinition {
     pub fn dropping(&self, column: &str, used_by: Option<&str>) -> Result<Self> {
         self.column_named(column)?;
         refuse_use(column, used_by)?;
-        let in_constraint = |columns: &Vec<String>| columns.len() > 1 && columns.iter().any(|name| name == column);
+        let in_constraint =
+            |constraint: &UniqueConstraint| constraint.columns.len() > 1 && constraint.columns.iter().any(|name| name == column);
         if self.primary_key.iter().any(|name| name == column) || self.unique.iter().any(in_constraint) {
             return Err(Error::StillNeeded(format!("column \"{column}\" is part of a key of the table")));
         }
@@ -58,7 +63,7 @@ impl TableDefinition {
         let kept: Vec<Field> =
             self.schema.fields().iter().filter(|field| field.name() != column).map(|field| field.as_ref().clone()).collect();
         changed.schema = Arc::new(Schema::new(kept));
-        changed.unique.retain(|columns| !columns.iter().any(|name| name == column));
+        changed.unique.retain(|constraint| !constraint.columns.iter().any(|name| name == column));
         changed.generated.remove(column);
         changed.defaults.remove(column);
         changed.identity.remove(column);
@@ -95,6 +100,39 @@ impl TableDefinition {
     }
 }
 
+impl TableDefinition {
+    /// Without a UNIQUE constraint or the primary key, whose columns stay NOT NULL, as in PostgreSQL.
+    ///
+    /// # Errors
+    /// [`Error::UnknownConstraint`].
+    pub fn without_constraint(&self, table: &str, name: &str) -> Result<Self> {
+        let names = self.constraint_names(table);
+        let Some(number) = names.iter().position(|known| known == name) else {
+            return Err(Error::UnknownConstraint { name: name.to_owned(), table: table.to_owned(), known: nearest(name, names) });
+        };
+        let mut changed = self.clone();
+        match number.checked_sub(usize::from(!self.primary_key.is_empty())) {
+            Some(number) => drop(changed.unique.remove(number)),
+            None => {
+                changed.primary_key.clear();
+                changed.primary_key_name = None;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// The same columns, with the constraint of this name alone.
+    fn with_only(&self, table: &str, name: &str) -> Self {
+        let mut only = self.clone();
+        let is_primary = !self.primary_key.is_empty() && self.constraint_names(table).first().is_some_and(|primary| primary == name);
+        only.unique.retain(|constraint| constraint.name == name);
+        if !is_primary {
+            only.primary_key.clear();
+        }
+        only
+    }
+}
+
 fn refuse_use(column: &str, used_by: Option<&str>) -> Result<()> {
     match used_by {
         Some(user) => Err(Error::StillNeeded(format!("generated column \"{user}\" is computed from column \"{column}\"; drop it first"))),
@@ -127,6 +165,7 @@ impl Rewrite<'_> {
             lance_field.name.clone_from(field.name());
             lance_field.nullable = field.is_nullable();
             lance_field.metadata.clone_from(field.metadata());
+            lance_field.unenforced_primary_key_position = definition.primary_key.contains(field.name()).then_some(0);
             fields.push(lance_field);
         }
         let schema = LanceSchema { fields, metadata: stored.metadata().clone() };
@@ -152,6 +191,20 @@ impl Rewrite<'_> {
         self.move_to(Arc::new(dataset)).await
     }
 
+    /// Checks that the rows meet a constraint of `definition`, which is otherwise that of the table: no two share a key. A NULL in a primary key
+    /// [`Self::redefine`] finds.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`], [`Error::Storage`].
+    pub async fn check_constraint(&self, definition: &TableDefinition, name: &str) -> Result<()> {
+        let table = self.table();
+        let only = definition.with_only(table.name(), name);
+        match KeyCheck::new(table.name(), &only, None, StoredKeys::default(), false).await? {
+            Some(mut check) => check.check_all(&table.dataset).await,
+            None => Ok(()),
+        }
+    }
+
     async fn check_no_null(&self, column: &str) -> Result<()> {
         let failed = |source| Error::storage(self.table().name(), source);
         let mut scanner = self.table().dataset.scan();
@@ -166,10 +219,10 @@ impl Rewrite<'_> {
     }
 
     /// Adds the last column of `definition`, which is otherwise that of the table. `values`: row addresses, ascending, and the column's values; absent:
-    /// NULL in every row. One commit.
+    /// NULL in every row. One commit; a UNIQUE constraint that comes with the column is a second one, before anybody else may write.
     ///
     /// # Errors
-    /// [`Error::NotNull`], [`Error::UniqueViolation`] by a UNIQUE constraint on the new column; an error of `values` as it is; [`Error::Conflict`],
+    /// [`Error::NotNull`], [`Error::DuplicateKey`] by a UNIQUE constraint on the new column; an error of `values` as it is; [`Error::Conflict`],
     /// [`Error::Storage`]. The table is unchanged after any of them.
     pub async fn add_column(mut self, definition: &TableDefinition, values: Option<SendableRecordBatchStream>) -> Result<()> {
         let table = self.table().clone();
@@ -183,7 +236,12 @@ impl Rewrite<'_> {
                 return Err(Error::NotNull { table: table.name().to_owned(), column: field.name().clone() });
             }
             None => NewColumnTransform::Stream(Box::pin(RecordBatchStreamAdapter::new(column, futures::stream::empty()))),
-            Some(values) => NewColumnTransform::Stream(in_row_order(table.name(), values, column, Arc::clone(&error))),
+            Some(values) => {
+                let name = definition.unique.iter().find(|constraint| constraint.columns == [field.name().as_str()]);
+                let only = definition.with_only(table.name(), name.map_or("", |constraint| constraint.name.as_str()));
+                let keys = KeyCheck::new(table.name(), &only, None, StoredKeys::default(), false).await?;
+                NewColumnTransform::Stream(in_row_order(table.name(), values, column, keys, Arc::clone(&error)))
+            }
         };
         let mut dataset = table.dataset.as_ref().clone();
         let added = async {
@@ -194,8 +252,15 @@ impl Rewrite<'_> {
         };
         table.cleaned_up(added).await?;
         self.forget_keys();
-        table.state.publish(Arc::new(dataset)).await;
-        Ok(())
+        if definition.unique == table.definition().unique {
+            table.state.publish(Arc::new(dataset)).await;
+            return Ok(());
+        }
+        // The storage adds a column, not what is said of the table.
+        self.move_to(Arc::new(dataset)).await?;
+        let mut schema = self.table().dataset.schema().clone();
+        schema.metadata.clone_from(stored.metadata());
+        self.commit(Operation::Project { schema, preserves_nullability: false }).await
     }
 
     /// As [`Self::add_column`], with the values of a back-fill, which must be complete for this version; what it staged goes.
@@ -214,12 +279,17 @@ fn in_row_order(
     table: &str,
     values: SendableRecordBatchStream,
     column: Arc<Schema>,
+    mut keys: Option<KeyCheck>,
     error: Arc<std::sync::Mutex<Option<Error>>>,
 ) -> SendableRecordBatchStream {
     let (table, target) = (table.to_owned(), Arc::clone(&column));
     let mut last = None;
     let checked = values.map(move |batch| {
         let checked = batch.map_err(Error::from).and_then(|batch| one_column(&table, &batch, &target, &mut last));
+        let checked = checked.and_then(|batch| match &mut keys {
+            Some(keys) => keys.check_found(&batch).map(|()| batch),
+            None => Ok(batch),
+        });
         checked.map_err(|found| {
             let stopped = datafusion::error::DataFusionError::Execution(found.to_string());
             error.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(found);

@@ -74,8 +74,8 @@ pub(crate) struct KeyCheck {
 /// A primary key or a UNIQUE constraint.
 #[derive(Debug)]
 struct UniqueColumns {
+    name: String,
     columns: Vec<String>,
-    is_primary: bool,
     converter: RowConverter,
 }
 
@@ -102,9 +102,9 @@ impl KeyCheck {
         keep_all: bool,
     ) -> Result<Option<Self>> {
         let mut constraints = Vec::new();
-        for (columns, is_primary) in definition.unique_constraints() {
+        for (name, (columns, _)) in definition.constraint_names(table).into_iter().zip(definition.unique_constraints()) {
             let converter = converter(definition, columns)?;
-            constraints.push(UniqueColumns { columns: columns.clone(), is_primary, converter });
+            constraints.push(UniqueColumns { name, columns: columns.clone(), converter });
         }
         if constraints.is_empty() {
             return Ok(None);
@@ -148,6 +148,29 @@ impl KeyCheck {
                     return Err(self.violation(number, batch, row));
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// As [`Self::check`], for rows that a new constraint finds.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`] with the first key that repeats.
+    pub(crate) fn check_found(&mut self, batch: &RecordBatch) -> Result<()> {
+        self.check(batch).map_err(|error| match error {
+            Error::UniqueViolation { table, key, constraint } => Error::DuplicateKey { table, key, constraint },
+            other => other,
+        })
+    }
+
+    /// [`Self::check_found`] of all rows of a table.
+    ///
+    /// # Errors
+    /// The same, and [`Error::Storage`].
+    pub(crate) async fn check_all(&mut self, dataset: &Dataset) -> Result<()> {
+        let mut batches = self.scan(dataset).await?;
+        while let Some(batch) = batches.try_next().await.map_err(|source| Error::storage(&self.table, source))? {
+            self.check_found(&batch)?;
         }
         Ok(())
     }
@@ -260,15 +283,14 @@ impl KeyCheck {
 
     /// The error in Postgres' form: `(a, b)=(1, x)`.
     fn violation(&self, number: usize, batch: &RecordBatch, row: usize) -> Error {
-        let UniqueColumns { columns, is_primary, .. } = &self.constraints[number];
+        let UniqueColumns { name, columns, .. } = &self.constraints[number];
         let value = |column: &String| {
             let column = batch.column_by_name(column)?;
             array_value_to_string(column, row).ok()
         };
         let values: Vec<String> = columns.iter().filter_map(value).collect();
-        let names = columns.join(", ");
-        let constraint = if *is_primary { "primary key".to_owned() } else { format!("UNIQUE ({names})") };
-        Error::UniqueViolation { table: self.table.clone(), key: format!("({names})=({})", values.join(", ")), constraint }
+        let key = format!("({})=({})", columns.join(", "), values.join(", "));
+        Error::UniqueViolation { table: self.table.clone(), key, constraint: name.clone() }
     }
 }
 

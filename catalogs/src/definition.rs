@@ -17,8 +17,12 @@ const DEFAULT: &str = "rollout.default";
 const IDENTITY: &str = "rollout.identity";
 /// Schema metadata: the primary key's columns as a JSON array, in key order.
 const PRIMARY_KEY: &str = "rollout.primary_key";
+/// Schema metadata: the name of the primary key, where one was given or chosen.
+const PRIMARY_KEY_NAME: &str = "rollout.primary_key_name";
 /// Schema metadata: the columns of each UNIQUE constraint, as a JSON array of arrays.
 const UNIQUE: &str = "rollout.unique";
+/// Schema metadata: their names in the same order, as a JSON array. Tables of older versions have none.
+const UNIQUE_NAMES: &str = "rollout.unique_names";
 /// Field metadata that Lance reads: the default key of a merge.
 const LANCE_PRIMARY_KEY: &str = "lance-schema:unenforced-primary-key";
 
@@ -29,14 +33,23 @@ pub struct TableDefinition {
     pub schema: SchemaRef,
     /// Columns of the primary key, in key order; empty when there is none.
     pub primary_key: Vec<String>,
-    /// The columns of each UNIQUE constraint.
-    pub unique: Vec<Vec<String>>,
+    /// `None`: it is called after the table, see [`Self::constraint_names`].
+    pub primary_key_name: Option<String>,
+    pub unique: Vec<UniqueConstraint>,
     /// Column to the expression that computes it.
     pub generated: BTreeMap<String, String>,
     /// Column to the expression that fills it when an INSERT leaves it out.
     pub defaults: BTreeMap<String, String>,
     /// Columns that the table numbers.
     pub identity: BTreeMap<String, Identity>,
+}
+
+/// A UNIQUE constraint.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UniqueConstraint {
+    /// No other constraint of the table has it.
+    pub name: String,
+    pub columns: Vec<String>,
 }
 
 /// Whether an INSERT may give the number of an identity column itself.
@@ -61,6 +74,7 @@ impl TableDefinition {
         Ok(Self {
             schema: storage_schema(&Schema::new(fields))?,
             primary_key: Vec::new(),
+            primary_key_name: None,
             unique: Vec::new(),
             generated: BTreeMap::new(),
             defaults: BTreeMap::new(),
@@ -83,13 +97,30 @@ impl TableDefinition {
         Ok(self)
     }
 
-    /// Adds a UNIQUE constraint.
+    /// Adds a UNIQUE constraint, or the primary key. `name`: as it stands after CONSTRAINT; `None`: as PostgreSQL would call it, `t_a_b_key` or `t_pkey`,
+    /// with a number where that is taken.
     ///
     /// # Errors
-    /// As [`Self::with_primary_key`].
-    pub fn with_unique(mut self, columns: &[&str]) -> Result<Self> {
+    /// [`Error::SecondPrimaryKey`], [`Error::DuplicateConstraint`]; else as [`Self::with_primary_key`].
+    pub fn with_constraint(mut self, table: &str, name: Option<&str>, is_primary: bool, columns: &[&str]) -> Result<Self> {
+        if is_primary && !self.primary_key.is_empty() {
+            return Err(Error::SecondPrimaryKey { table: table.to_owned() });
+        }
+        let taken = self.constraint_names(table);
+        let name = match name {
+            Some(name) if taken.iter().any(|taken| taken == name) => {
+                return Err(Error::DuplicateConstraint { name: name.to_owned(), table: table.to_owned() });
+            }
+            Some(name) => name.to_owned(),
+            None if is_primary => free_name(format!("{table}_pkey"), &taken),
+            None => free_name(format!("{table}_{}_key", columns.join("_")), &taken),
+        };
+        if is_primary {
+            self.primary_key_name = Some(name);
+            return self.with_primary_key(columns);
+        }
         self.check_key("UNIQUE", columns)?;
-        self.unique.push(columns.iter().map(|column| (*column).to_owned()).collect());
+        self.unique.push(UniqueConstraint { name, columns: columns.iter().map(|column| (*column).to_owned()).collect() });
         Ok(self)
     }
 
@@ -127,7 +158,15 @@ impl TableDefinition {
     /// The columns of the primary key and of each UNIQUE constraint; true for the former.
     pub fn unique_constraints(&self) -> impl Iterator<Item = (&Vec<String>, bool)> {
         let primary = Some((&self.primary_key, true)).filter(|(columns, _)| !columns.is_empty());
-        primary.into_iter().chain(self.unique.iter().map(|columns| (columns, false)))
+        primary.into_iter().chain(self.unique.iter().map(|constraint| (&constraint.columns, false)))
+    }
+
+    /// The names of [`Self::unique_constraints`], in the same order.
+    #[must_use]
+    pub fn constraint_names(&self, table: &str) -> Vec<String> {
+        let named = self.primary_key_name.clone().unwrap_or_else(|| format!("{table}_pkey"));
+        let primary = Some(named).filter(|_| !self.primary_key.is_empty());
+        primary.into_iter().chain(self.unique.iter().map(|constraint| constraint.name.clone())).collect()
     }
 
     /// Whether there is a constraint on exactly `columns`, in any order; always for none.
@@ -190,8 +229,17 @@ impl TableDefinition {
             field.clone().with_metadata(metadata)
         });
         let key = serde_json::to_string(&self.primary_key).expect("a list of strings is JSON");
-        let unique = serde_json::to_string(&self.unique).expect("a list of lists of strings is JSON");
-        let metadata = HashMap::from([(PRIMARY_KEY.to_owned(), key), (UNIQUE.to_owned(), unique)]);
+        let columns: Vec<&Vec<String>> = self.unique.iter().map(|constraint| &constraint.columns).collect();
+        let unique = serde_json::to_string(&columns).expect("a list of lists of strings is JSON");
+        let mut metadata = HashMap::from([(PRIMARY_KEY.to_owned(), key), (UNIQUE.to_owned(), unique)]);
+        if let Some(name) = &self.primary_key_name {
+            metadata.insert(PRIMARY_KEY_NAME.to_owned(), name.clone());
+        }
+        if !self.unique.is_empty() {
+            let names: Vec<&String> = self.unique.iter().map(|constraint| &constraint.name).collect();
+            let names = serde_json::to_string(&names).expect("a list of strings is JSON");
+            metadata.insert(UNIQUE_NAMES.to_owned(), names);
+        }
         Arc::new(Schema::new_with_metadata(schema.fields().clone(), metadata))
     }
 
@@ -206,9 +254,13 @@ impl TableDefinition {
             None => Vec::new(),
             Some(text) => serde_json::from_str(text).map_err(|error| damaged("primary key", error))?,
         };
-        let unique = match stored.metadata().get(UNIQUE) {
+        let unique: Vec<Vec<String>> = match stored.metadata().get(UNIQUE) {
             None => Vec::new(),
             Some(text) => serde_json::from_str(text).map_err(|error| damaged("list of UNIQUE constraints", error))?,
+        };
+        let names: Vec<String> = match stored.metadata().get(UNIQUE_NAMES) {
+            None => Vec::new(),
+            Some(text) => serde_json::from_str(text).map_err(|error| damaged("list of names of constraints", error))?,
         };
         let collect = |key: &str| -> BTreeMap<String, String> {
             let fields = stored.fields().iter();
@@ -216,7 +268,9 @@ impl TableDefinition {
         };
         let identity = collect(IDENTITY).into_iter().map(|(column, name)| (column, Identity::from_name(&name))).collect();
         let schema = map_fields(stored, plain);
-        Ok(Self { schema, primary_key, unique, generated: collect(GENERATED), defaults: collect(DEFAULT), identity })
+        let primary_key_name = stored.metadata().get(PRIMARY_KEY_NAME).cloned();
+        let unique = named(table, unique, names);
+        Ok(Self { schema, primary_key, primary_key_name, unique, generated: collect(GENERATED), defaults: collect(DEFAULT), identity })
     }
 
     /// Positions of columns in the schema.
@@ -236,6 +290,22 @@ impl Identity {
     fn from_name(name: &str) -> Self {
         if name == "always" { Self::Always } else { Self::ByDefault }
     }
+}
+
+/// The constraints on these columns; those that have no name take PostgreSQL's.
+fn named(table: &str, columns: Vec<Vec<String>>, mut names: Vec<String>) -> Vec<UniqueConstraint> {
+    for columns in columns.iter().skip(names.len()) {
+        let name = free_name(format!("{table}_{}_key", columns.join("_")), &names);
+        names.push(name);
+    }
+    names.into_iter().zip(columns).map(|(name, columns)| UniqueConstraint { name, columns }).collect()
+}
+
+/// `name`, or the first of `name1`, `name2` and so on that is not taken.
+fn free_name(name: String, taken: &[String]) -> String {
+    let numbered = (1..=taken.len()).map(|number| format!("{name}{number}"));
+    let free = std::iter::once(name.clone()).chain(numbered).find(|name| !taken.contains(name));
+    free.unwrap_or(name)
 }
 
 /// `field` without the metadata that belongs to one table's definition.

@@ -62,9 +62,21 @@ pub enum Error {
     /// 21000: a statement that gives one row two new ones.
     #[error("the statement would change a row of table \"{table}\" twice; make the rows that it matches with unique")]
     RowTwice { table: String },
-    /// 23505. `key`: `(columns)=(values)` of the first row that repeats one. `constraint`: `primary key` or `UNIQUE (columns)`.
-    #[error("duplicate key {key} in table \"{table}\" violates its {constraint}")]
+    /// 23505. `key`: `(columns)=(values)` of the first row that repeats one. `constraint`: its name.
+    #[error("duplicate key value violates unique constraint \"{constraint}\": key {key} already exists in table \"{table}\"")]
     UniqueViolation { table: String, key: String, constraint: String },
+    /// 23505: rows that are stored already do not meet a new constraint.
+    #[error("could not create unique constraint \"{constraint}\": key {key} is duplicated in table \"{table}\"")]
+    DuplicateKey { table: String, key: String, constraint: String },
+    /// 42P16.
+    #[error("multiple primary keys for table \"{table}\" are not allowed")]
+    SecondPrimaryKey { table: String },
+    /// 42710.
+    #[error("constraint \"{name}\" for table \"{table}\" already exists")]
+    DuplicateConstraint { name: String, table: String },
+    /// 42704.
+    #[error("constraint \"{name}\" of table \"{table}\" does not exist{}", did_you_mean(.known))]
+    UnknownConstraint { name: String, table: String, known: Vec<String> },
     /// 42P10.
     #[error("table \"{table}\" has no primary key or UNIQUE constraint on ({columns}), as ON CONFLICT needs")]
     NoConstraint { table: String, columns: String },

@@ -20,6 +20,7 @@ use lance_linalg::distance::DistanceType;
 use serde_json::{Value, json};
 
 use crate::names::nearest;
+use crate::pushdown::is_comparable;
 use crate::resident::{GraphIndex, GraphPlace};
 use crate::state::TableState;
 use crate::{Error, Result, Table};
@@ -339,6 +340,11 @@ impl Table {
             IndexKind::LabelList => (is_label_list(data_type), "an array of texts, numbers, booleans or dates"),
             _ => (!data_type.is_nested(), "a scalar type"),
         };
+        let is_of_values = matches!(index.kind, IndexKind::BTree | IndexKind::Bitmap);
+        if fits && is_of_values && !is_comparable(data_type) {
+            let (kind, column) = (index.kind.name(), &index.column);
+            return Err(Error::NotSupported(format!("no filter on column \"{column}\" would read a {kind} index: it is {data_type}")));
+        }
         if fits {
             return Ok(());
         }

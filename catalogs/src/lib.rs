@@ -43,7 +43,7 @@ pub use append::RowSink;
 pub use backfill::{Backfill, BackfillInfo, RemainingRows};
 pub use catalog::Catalog;
 pub use conversion::storage_schema;
-pub use definition::{Identity, TableDefinition};
+pub use definition::{Identity, TableDefinition, UniqueConstraint};
 pub use dml::{IS_REMOVED, ROW_ADDRESS, Rewrite};
 pub use error::{Error, Result, is_disk_full};
 pub use index::{BuildProgress, IndexDefinition, IndexInfo, IndexKind, Metric};

@@ -4,7 +4,7 @@
 //! and without subqueries, and may answer it from an index.
 
 use arrow::array::Array;
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{DataType, SchemaRef, TimeUnit};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::expr::{Between, BinaryExpr, InList, Like, Placeholder, ScalarFunction};
 use datafusion::logical_expr::{Expr, Operator};
@@ -21,10 +21,12 @@ pub(crate) fn can_push_down(filter: &Expr, schema: &SchemaRef) -> bool {
         }
         Expr::Not(inner) => push(inner),
         Expr::Column(_) => column_type(filter, schema) == Some(&DataType::Boolean),
-        Expr::IsNull(inner) | Expr::IsNotNull(inner) => column_type(inner, schema).is_some_and(is_plain),
+        Expr::IsNull(inner) | Expr::IsNotNull(inner) => column_type(inner, schema).is_some_and(is_comparable),
         Expr::Between(Between { expr, low, high, .. }) => compares(expr, [low.as_ref(), high.as_ref()], schema),
         Expr::InList(InList { expr, list, .. }) => compares(expr, list, schema),
-        Expr::Like(Like { expr, pattern, escape_char: None, case_insensitive: false, .. }) => compares(expr, [pattern.as_ref()], schema),
+        Expr::Like(Like { expr, pattern, escape_char: None, case_insensitive: false, .. }) => {
+            column_type(expr, schema) == Some(&DataType::Utf8) && compares(expr, [pattern.as_ref()], schema)
+        }
         Expr::ScalarFunction(function) => looks_up_labels(function, schema),
         _ => false,
     }
@@ -56,11 +58,13 @@ fn is_comparison(operator: Operator) -> bool {
 
 /// Whether `column` is a column and all `values` are constants or parameters of its very type, so that no cast comes in between.
 fn compares<'a>(column: &Expr, values: impl IntoIterator<Item = &'a Expr>, schema: &SchemaRef) -> bool {
-    let Some(data_type) = column_type(column, schema).filter(|data_type| is_plain(data_type)) else { return false };
+    let Some(data_type) = column_type(column, schema).filter(|data_type| is_comparable(data_type)) else { return false };
     values.into_iter().all(|value| match value {
         Expr::Literal(value, _) => &value.data_type() == data_type && means_the_same(value),
         // A statement with a NULL for a parameter is planned anew; zeros of floats need to be seen.
-        Expr::Placeholder(Placeholder { field: Some(field), .. }) => field.data_type() == data_type && !data_type.is_floating(),
+        Expr::Placeholder(Placeholder { field: Some(field), .. }) => {
+            field.data_type() == data_type && is_plain(data_type) && !data_type.is_floating()
+        }
         _ => false,
     })
 }
@@ -77,6 +81,13 @@ fn means_the_same(value: &ScalarValue) -> bool {
 fn column_type<'a>(expr: &Expr, schema: &'a SchemaRef) -> Option<&'a DataType> {
     let Expr::Column(Column { name, .. }) = expr else { return None };
     schema.field_with_name(name).ok().map(|field| field.data_type())
+}
+
+/// Whether Lance, and an index of its, compares values of this type as DataFusion does. Of timestamps, numerics and bytes it does with constants of the
+/// very type: unit, time zone, precision and scale.
+pub(crate) fn is_comparable(data_type: &DataType) -> bool {
+    let is_exact = matches!(data_type, DataType::Timestamp(TimeUnit::Microsecond, _) | DataType::Decimal128(..) | DataType::Binary);
+    is_exact || is_plain(data_type)
 }
 
 fn is_plain(data_type: &DataType) -> bool {

@@ -17,6 +17,7 @@ const RESERVED: &[&str] = &[
     "asc",
     "case",
     "check",
+    "concurrently",
     "constraint",
     "create",
     "cross",

@@ -51,3 +51,4 @@ pub use memory::parse_bytes;
 pub use prepared::PreparedStatement;
 pub use progress::{Notice, Severity};
 pub use session::{Description, Response, Session, TransactionStatus};
+pub use settings::SessionSettings;

@@ -24,7 +24,7 @@ use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
-use super::settings::Settings;
+use super::settings::{SessionSettings, Settings};
 use super::three_valued_in::ThreeValuedIn;
 use super::{function, statement};
 use crate::error::{Error, Result};
@@ -42,7 +42,7 @@ struct Inner {
     database: Database,
     context: SessionContext,
     notices: Notices,
-    settings: Mutex<Settings>,
+    settings: SessionSettings,
     /// Counts changes of settings: plans that are kept were made for one of them.
     settings_epoch: AtomicU64,
     /// `hnsw.ef_search` and `ivfflat.probes`, which a planner rule reads.
@@ -131,7 +131,7 @@ impl Session {
             database,
             context,
             notices: Notices::default(),
-            settings: Mutex::default(),
+            settings: SessionSettings::default(),
             settings_epoch: AtomicU64::new(0),
             effort,
             transaction: Mutex::new(TransactionStatus::Idle),
@@ -296,6 +296,11 @@ impl Session {
     }
 
     pub(super) fn settings(&self) -> MutexGuard<'_, Settings> {
-        self.inner.settings.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.settings.lock()
+    }
+
+    /// For those that show the settings and must not hold the session: its catalogs.
+    pub fn session_settings(&self) -> SessionSettings {
+        self.inner.settings.clone()
     }
 }

@@ -1,9 +1,27 @@
 //! What SET, SET LOCAL and RESET have said in a session, as texts; what a setting does is told in `statement/settings.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::statement;
 
 /// Values other than the defaults, by name.
 type Values = BTreeMap<String, String>;
+
+/// The settings of one session; who has them does not hold the session.
+#[derive(Debug, Clone, Default)]
+pub struct SessionSettings(Arc<Mutex<Settings>>);
+
+impl SessionSettings {
+    /// Name, value and default of each, as SHOW ALL gives them.
+    pub fn list(&self) -> Vec<(&'static str, String, &'static str)> {
+        statement::settings_list(&self.lock())
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Settings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 #[derive(Debug, Default)]
 pub struct Settings {

@@ -45,7 +45,7 @@ impl Connection {
         stop: CancellationToken,
     ) -> Result<Self> {
         let catalog_name = session.context().state().config_options().catalog.default_catalog.clone();
-        install_catalog(session.context(), &catalog_name)?;
+        install_catalog(session.context(), &catalog_name, session.session_settings())?;
         let (sender, notices) = mpsc::channel(NOTICES_MAX);
         session.set_notice_sink(Arc::new(move |notice| {
             // Full or closed: see NOTICES_MAX; a statement must not wait for a client that does not read.

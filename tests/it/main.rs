@@ -7,6 +7,7 @@ mod bounded_memory;
 mod constant_calls;
 mod damage;
 mod disk_full;
+mod explain;
 mod kill;
 mod kill_many;
 mod manual;

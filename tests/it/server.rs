@@ -469,3 +469,19 @@ async fn set_local_outside_of_a_transaction_warns() {
     drop(client);
     server.stop().await;
 }
+
+#[tokio::test]
+async fn pg_settings_has_what_the_session_has_set() {
+    let server = TestServer::start().await;
+    let client = server.connect().await;
+    let query = "SELECT setting FROM pg_settings WHERE name = 'hnsw.iterative_scan'";
+    assert_eq!(text_value(&client, query).await.as_deref(), Some("off"));
+    client.batch_execute("SET hnsw.iterative_scan = strict_order").await.expect("pgvector's setting is known");
+    assert_eq!(text_value(&client, query).await.as_deref(), Some("strict_order"));
+    assert_eq!(
+        text_value(&client, "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'ivfflat.probes'").await.as_deref(),
+        Some("20")
+    );
+    drop(client);
+    server.stop().await;
+}

@@ -2,8 +2,11 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, Int64Builder, ListBuilder, RecordBatch, StringArray, StringBuilder};
-use arrow::datatypes::{DataType, Field, Schema};
+use arrow::array::{
+    ArrayRef, BinaryArray, BooleanArray, Decimal128Array, Float64Array, Int64Array, Int64Builder, ListBuilder, RecordBatch, StringArray,
+    StringBuilder, TimestampMicrosecondArray,
+};
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use datafusion::catalog::TableProvider;
 use datafusion::common::ScalarValue;
 use datafusion::datasource::MemTable;
@@ -13,7 +16,7 @@ use datafusion::prelude::random;
 
 use super::fixture::{Fixture, Random, append, lines, texts_definition};
 use super::index::index;
-use crate::{IndexDefinition, IndexKind, Table, TableDefinition};
+use crate::{Error, IndexDefinition, IndexKind, Table, TableDefinition};
 
 const SEED: u64 = 20_260_101;
 const NUM_FILTERS: usize = 120;
@@ -271,5 +274,137 @@ async fn an_index_on_labels_is_looked_up() {
         let plan = context.table("t").await.unwrap().filter(filter.clone()).unwrap().create_physical_plan().await.unwrap();
         let plan = datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
         assert!(plan.contains("ScalarIndexQuery") && plan.contains("_labels(LabelList)"), "{filter}: {plan}");
+    }
+}
+
+/// Columns whose constants have to be of the very type: unit and time zone, precision and scale.
+const EXACT: [&str; 4] = ["at", "instant", "price", "bytes"];
+
+#[tokio::test]
+async fn filters_on_times_numerics_and_bytes_keep_the_same_rows() {
+    for kind in [None, Some(IndexKind::BTree), Some(IndexKind::Bitmap)] {
+        compare_exact_filters(kind).await;
+    }
+}
+
+/// `kind`: of the indexes, which are older than the last commit; `None`: there are none.
+async fn compare_exact_filters(kind: Option<IndexKind>) {
+    let fixture = Fixture::new().await;
+    let mut random = Random(SEED + 3);
+    let batches: Vec<RecordBatch> = (0..3).map(|part| random_exact(&mut random, part * 100)).collect();
+    let table = fixture.create("t", TableDefinition::new(&batches[0].schema()).unwrap()).await;
+    for (part, batch) in batches.iter().enumerate() {
+        if let (2, Some(kind)) = (part, kind) {
+            for column in EXACT {
+                table.create_index(&index(&format!("{column}_index"), column, kind), false).await.unwrap();
+            }
+        }
+        append(&table, batch.clone()).await.unwrap();
+    }
+    let memory = MemTable::try_new(batches[0].schema(), vec![batches]).unwrap();
+    fixture.catalog.register_virtual("public", "memory", Arc::new(memory)).unwrap();
+    let context = fixture.context();
+    for number in 0..NUM_FILTERS {
+        let filter = random_exact_filter(&mut random, 2);
+        assert_eq!(table.supports_filters_pushdown(&[&filter]).unwrap()[0], TableProviderFilterPushDown::Exact, "{filter}");
+        let mut answers = Vec::new();
+        for name in ["t", "memory"] {
+            let rows = context.table(name).await.unwrap().filter(filter.clone()).unwrap();
+            let rows = rows.select_columns(&["id"]).unwrap().sort(vec![col("id").sort(true, true)]).unwrap();
+            answers.push(lines(&rows.collect().await.unwrap()));
+        }
+        assert_eq!(answers[0], answers[1], "filter {number} of seed {SEED}, index {kind:?}: {filter}");
+    }
+    for column in EXACT {
+        let value = || lit(exact_value(&mut Random(SEED), column));
+        let filters = [
+            col(column).eq(value()),
+            col(column).lt(value()),
+            col(column).between(value(), value()),
+            col(column).in_list(vec![value()], false),
+        ];
+        for filter in filters {
+            let plan = context.table("t").await.unwrap().filter(filter.clone()).unwrap().create_physical_plan().await.unwrap();
+            let plan = datafusion::physical_plan::displayable(plan.as_ref()).indent(false).to_string();
+            let is_looked_up = plan.contains("ScalarIndexQuery") && plan.contains(&format!("{column}_index"));
+            assert_eq!(is_looked_up, kind.is_some(), "{filter}: {plan}");
+        }
+    }
+}
+
+fn random_exact(random: &mut Random, first: i64) -> RecordBatch {
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(first..first + 100));
+    let times = (0..100).map(|_| maybe(random, micros)).collect::<TimestampMicrosecondArray>();
+    let instants = (0..100).map(|_| maybe(random, micros)).collect::<TimestampMicrosecondArray>().with_timezone("+00:00");
+    let prices = (0..100).map(|_| maybe(random, cents)).collect::<Decimal128Array>().with_precision_and_scale(10, 2).unwrap();
+    let bytes = (0..100).map(|_| maybe(random, bytes)).collect::<BinaryArray>();
+    let columns: [ArrayRef; 4] = [Arc::new(times), Arc::new(instants), Arc::new(prices), Arc::new(bytes)];
+    let exact = EXACT.into_iter().zip(columns).map(|(name, column)| (name, column, true));
+    RecordBatch::try_from_iter_with_nullable(std::iter::once(("id", ids, false)).chain(exact)).unwrap()
+}
+
+fn micros(random: &mut Random) -> i64 {
+    [-1, 0, 1, 1_000_000, 86_400_000_000, 32_535_215_999_000_000][random.below(6) as usize]
+}
+
+fn cents(random: &mut Random) -> i128 {
+    [-9_999_999_999, -100, -1, 0, 1, 9_999_999_999][random.below(6) as usize]
+}
+
+fn bytes(random: &mut Random) -> Vec<u8> {
+    let values: [&[u8]; 6] = [&[], &[0], &[0, 0], &[97], &[97, 98], &[255]];
+    values[random.below(6) as usize].to_vec()
+}
+
+/// A constant of the column's type.
+fn exact_value(random: &mut Random, column: &str) -> ScalarValue {
+    match column {
+        "at" => ScalarValue::TimestampMicrosecond(Some(micros(random)), None),
+        "instant" => ScalarValue::TimestampMicrosecond(Some(micros(random)), Some("+00:00".into())),
+        "price" => ScalarValue::Decimal128(Some(cents(random)), 10, 2),
+        _ => ScalarValue::Binary(Some(bytes(random))),
+    }
+}
+
+fn random_exact_filter(random: &mut Random, depth: u32) -> Expr {
+    let column = EXACT[random.below(4) as usize];
+    let value = |random: &mut Random| lit(exact_value(random, column));
+    match random.below(if depth == 0 { 6 } else { 9 }) {
+        0..=2 => compare(random, col(column), value),
+        3 => col(column).is_null(),
+        4 => col(column).between(value(random), value(random)),
+        5 => col(column).in_list((0..3).map(|_| value(random)).collect(), random.below(2) == 0),
+        6 => random_exact_filter(random, depth - 1).and(random_exact_filter(random, depth - 1)),
+        7 => random_exact_filter(random, depth - 1).or(random_exact_filter(random, depth - 1)),
+        _ => Expr::Not(Box::new(random_exact_filter(random, depth - 1))),
+    }
+}
+
+#[tokio::test]
+async fn a_constant_of_another_unit_or_scale_stays_above() {
+    let fixture = Fixture::new().await;
+    let table = fixture.create("t", TableDefinition::new(&random_exact(&mut Random(SEED), 0).schema()).unwrap()).await;
+    let above = [
+        col("at").lt(lit(ScalarValue::TimestampNanosecond(Some(0), None))),
+        col("at").lt(lit(ScalarValue::TimestampMicrosecond(Some(0), Some("+00:00".into())))),
+        col("at").eq(lit(ScalarValue::TimestampMicrosecond(None, None))),
+        col("price").eq(lit(ScalarValue::Decimal128(Some(100), 10, 3))),
+        col("price").eq(lit(1.0)),
+        col("bytes").eq(lit(ScalarValue::LargeBinary(Some(vec![0])))),
+        col("bytes").like(lit(ScalarValue::Binary(Some(vec![0])))),
+    ];
+    for filter in above {
+        assert_eq!(table.supports_filters_pushdown(&[&filter]).unwrap()[0], TableProviderFilterPushDown::Unsupported, "{filter}");
+    }
+}
+
+#[tokio::test]
+async fn an_index_that_no_filter_would_read_is_refused() {
+    let fixture = Fixture::new().await;
+    let schema = Schema::new(vec![Field::new("at", DataType::Time64(TimeUnit::Microsecond), true)]);
+    let table = fixture.create("t", TableDefinition::new(&schema).unwrap()).await;
+    for kind in [IndexKind::BTree, IndexKind::Bitmap] {
+        let refused = table.create_index(&index("t_at", "at", kind), false).await.unwrap_err();
+        assert!(matches!(refused, Error::NotSupported(_)), "{refused}");
     }
 }

@@ -62,6 +62,38 @@ async fn update_and_delete_never_reach_rows() {
 }
 
 #[tokio::test]
+async fn a_new_constraint_has_a_name_and_is_checked_against_the_rows() {
+    let fixture = Fixture::new().await;
+    let table = fixture.create("t", texts_definition()).await;
+    append(&table, texts(&[("a", Some("x")), ("b", Some("x")), ("c", None), ("d", None)])).await.unwrap();
+    let unique = |columns: &[&str]| table.definition().clone().with_constraint("t", None, false, columns).unwrap();
+    let (one, both) = (unique(&["contents"]), unique(&["contents", "id"]));
+    assert_eq!(one.constraint_names("t"), ["t_pkey", "t_contents_key"]);
+    let twice = one.clone().with_constraint("t", None, false, &["contents"]).unwrap();
+    assert_eq!(twice.constraint_names("t"), ["t_pkey", "t_contents_key", "t_contents_key1"]);
+    let taken = one.clone().with_constraint("t", Some("t_pkey"), false, &["id"]).unwrap_err();
+    assert_eq!(taken.to_string(), "constraint \"t_pkey\" for table \"t\" already exists");
+    let second = one.clone().with_constraint("t", None, true, &["id"]).unwrap_err();
+    assert_eq!(second.to_string(), "multiple primary keys for table \"t\" are not allowed");
+
+    let rewrite = table.begin_rewrite().await.unwrap();
+    let duplicate = rewrite.check_constraint(&one, "t_contents_key").await.unwrap_err();
+    let expected = "could not create unique constraint \"t_contents_key\": key (contents)=(x) is duplicated in table \"t\"";
+    assert_eq!(duplicate.to_string(), expected);
+    rewrite.check_constraint(&both, "t_contents_id_key").await.unwrap();
+    rewrite.redefine(&both, &["id".to_owned(), "contents".to_owned()]).await.unwrap();
+    drop(table);
+
+    let fixture = fixture.restart().await;
+    let table = fixture.catalog.table("public", "t").await.unwrap();
+    assert_eq!(table.definition(), &both);
+    let unknown = table.definition().without_constraint("t", "t_contents_key").unwrap_err();
+    assert!(matches!(unknown, Error::UnknownConstraint { .. }));
+    let without = table.definition().without_constraint("t", "t_pkey").unwrap();
+    assert_eq!((without.constraint_names("t"), without.schema), (vec!["t_contents_id_key".to_owned()], both.schema));
+}
+
+#[tokio::test]
 async fn null_and_key_violations_are_named_and_leave_the_table() {
     let fixture = Fixture::new().await;
     let table = fixture.create("t", texts_definition()).await;
@@ -74,7 +106,7 @@ async fn null_and_key_violations_are_named_and_leave_the_table() {
     let null = append(&table, RecordBatch::try_from_iter([("id", null)]).unwrap()).await.unwrap_err();
     assert_eq!(null.to_string(), "null value in column \"id\" of table \"t\", which is NOT NULL");
     let within = append(&table, texts(&[("c", None), ("c", None)])).await.unwrap_err();
-    assert_eq!(within.to_string(), "duplicate key (id)=(c) in table \"t\" violates its primary key");
+    assert_eq!(within.to_string(), "duplicate key value violates unique constraint \"t_pkey\": key (id)=(c) already exists in table \"t\"");
     let stored = append(&table, texts(&[("d", None), ("a", None)])).await.unwrap_err();
     assert!(matches!(stored, Error::UniqueViolation { key, .. } if key == "(id)=(a)"));
     // The second batch repeats the first: the first is written already when it shows.

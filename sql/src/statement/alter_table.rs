@@ -4,7 +4,7 @@ use std::fmt;
 
 use datafusion::sql::sqlparser::parser;
 
-use super::create_table::ColumnDefinition;
+use super::create_table::{ColumnDefinition, TableConstraint};
 use crate::ast::{Expr, Ident, ObjectName};
 use crate::error::{Error, Result};
 use crate::name::{Name, Qualified, Separated, if_exists, if_not_exists};
@@ -23,6 +23,10 @@ pub struct AlterTable {
 pub enum AlterAction {
     /// `ADD [COLUMN] [IF NOT EXISTS] column type ...`
     AddColumn { column: Box<ColumnDefinition>, if_not_exists: bool },
+    /// `ADD [CONSTRAINT name] {PRIMARY KEY | UNIQUE} (column, ...)`
+    AddConstraint(TableConstraint),
+    /// `DROP CONSTRAINT [IF EXISTS] name`
+    DropConstraint { name: Ident, if_exists: bool },
     /// `DROP [COLUMN] [IF EXISTS] column`
     DropColumn { column: Ident, if_exists: bool },
     /// `RENAME [COLUMN] a TO b`
@@ -57,13 +61,8 @@ impl AlterAction {
         match parser.peek_word(0).as_deref() {
             Some("ADD") => {
                 parser.expect("ADD")?;
-                if let Some(word) =
-                    parser.peek_word(0).filter(|word| matches!(word.as_str(), "CONSTRAINT" | "PRIMARY" | "UNIQUE" | "CHECK" | "FOREIGN"))
-                {
-                    return Err(Error::not_supported_but(
-                        format!("ALTER TABLE ... ADD {word}"),
-                        "say it in CREATE TABLE, and fill the new table by INSERT ... SELECT",
-                    ));
+                if let Some(constraint) = TableConstraint::parse_optional(parser, "ALTER TABLE ... ADD")? {
+                    return Ok(Self::AddConstraint(constraint));
                 }
                 parser.eat("COLUMN");
                 let if_not_exists = parser.eat("IF NOT EXISTS");
@@ -76,16 +75,16 @@ impl AlterAction {
                     let if_exists = parser.eat("IF EXISTS");
                     return Ok(Self::DropTag { name: parser.new_name(TAG)?, if_exists });
                 }
-                if parser.is_at("CONSTRAINT") {
-                    return Err(Error::not_supported("ALTER TABLE ... DROP CONSTRAINT"));
+                let is_constraint = parser.eat("CONSTRAINT");
+                if !is_constraint {
+                    parser.eat("COLUMN");
                 }
-                parser.eat("COLUMN");
                 let if_exists = parser.eat("IF EXISTS");
-                let column = parser.ident(COLUMN)?;
+                let name = parser.ident(if is_constraint { "the constraint's name" } else { COLUMN })?;
                 if !parser.eat("CASCADE") {
                     parser.eat("RESTRICT");
                 }
-                Ok(Self::DropColumn { column, if_exists })
+                Ok(if is_constraint { Self::DropConstraint { name, if_exists } } else { Self::DropColumn { column: name, if_exists } })
             }
             Some("CREATE") => {
                 parser.expect("CREATE")?;
@@ -112,7 +111,10 @@ impl AlterAction {
                 let column = parser.ident(COLUMN)?;
                 Self::parse_column_change(parser, column)
             }
-            _ => Err(parser.expected("ADD COLUMN, DROP COLUMN, RENAME, ALTER COLUMN, CREATE TAG or DROP TAG")),
+            _ => {
+                Err(parser
+                    .expected("ADD COLUMN, ADD CONSTRAINT, DROP COLUMN, DROP CONSTRAINT, RENAME, ALTER COLUMN, CREATE TAG or DROP TAG"))
+            }
         }
     }
 
@@ -150,6 +152,8 @@ impl fmt::Display for AlterAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AddColumn { column, if_not_exists: quietly } => write!(f, "ADD COLUMN {}{column}", if_not_exists(*quietly)),
+            Self::AddConstraint(constraint) => write!(f, "ADD {constraint}"),
+            Self::DropConstraint { name, if_exists: quietly } => write!(f, "DROP CONSTRAINT {}{}", if_exists(*quietly), Name(&name.value)),
             Self::DropColumn { column, if_exists: quietly } => write!(f, "DROP COLUMN {}{}", if_exists(*quietly), Name(&column.value)),
             Self::RenameColumn { from, to } => write!(f, "RENAME COLUMN {} TO {}", Name(&from.value), Name(&to.value)),
             Self::RenameTo(name) => write!(f, "RENAME TO {}", Name(&name.value)),

@@ -10,7 +10,9 @@ use crate::name::{Name, Qualified, column, if_not_exists};
 use crate::options::Options;
 use crate::parser::Parser;
 
-/// `CREATE INDEX [[IF NOT EXISTS] i] ON t [USING method] (column [operator class]) [WITH (name = value, ...)]`
+/// `CREATE INDEX [CONCURRENTLY] [[IF NOT EXISTS] i] ON t [USING method] (column [operator class]) [WITH (name = value, ...)]`
+///
+/// `CONCURRENTLY` is read and not kept: a build never blocks readers.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateIndex {
     /// `None`: the engine makes a name.
@@ -30,9 +32,7 @@ const DEFAULT_METHOD: &str = "btree";
 impl CreateIndex {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
         parser.expect("CREATE INDEX")?;
-        if parser.eat("CONCURRENTLY") {
-            return Err(Error::not_supported_but("CREATE INDEX CONCURRENTLY", "CREATE INDEX does not block readers"));
-        }
+        parser.eat("CONCURRENTLY");
         let if_not_exists = parser.eat("IF NOT EXISTS");
         let name = if parser.is_at("ON") { None } else { Some(parser.name("the index's name or ON")?) };
         if if_not_exists && name.is_none() {

@@ -7,21 +7,29 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 
 use crate::ast::{ColumnDef, ColumnOption, DataType, Expr, GeneratedAs, GeneratedExpressionMode, Ident, ObjectName, Query};
 use crate::error::{Error, Result};
-use crate::name::{Columns, Qualified, column, fold, if_not_exists};
+use crate::name::{Columns, Name, Qualified, column, fold, if_not_exists};
 use crate::parser::Parser;
 
-/// `CREATE TABLE [IF NOT EXISTS] t [(column, ..., [PRIMARY KEY (a, b)], [UNIQUE (a, b)])] [AS query]`; columns, a query, or both.
+/// `CREATE TABLE [IF NOT EXISTS] t [(column, ..., constraint, ...)] [AS query]`; columns, a query, or both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateTable {
     pub name: ObjectName,
     pub if_not_exists: bool,
     pub columns: Vec<ColumnDefinition>,
-    /// The columns of a `PRIMARY KEY (a, b)` of the table's own; empty if there is none. See [`CreateTable::primary_key_columns`].
-    pub primary_key: Vec<Ident>,
-    /// The columns of each `UNIQUE (a, b)` of the table's own. See [`CreateTable::unique_columns`].
-    pub unique: Vec<Vec<Ident>>,
+    /// Of the table's own. See [`CreateTable::all_constraints`].
+    pub constraints: Vec<TableConstraint>,
     /// The rows to start with.
     pub query: Option<Box<Query>>,
+}
+
+/// `[CONSTRAINT name] {PRIMARY KEY | UNIQUE} (column, ...)`, in CREATE TABLE and after ALTER TABLE ... ADD
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableConstraint {
+    /// `None`: the engine makes a name.
+    pub name: Option<Ident>,
+    pub is_primary: bool,
+    /// At least one.
+    pub columns: Vec<Ident>,
 }
 
 /// `name type [NOT NULL] [PRIMARY KEY] [UNIQUE] [DEFAULT expr] [GENERATED ALWAYS AS (expr) STORED]
@@ -54,18 +62,12 @@ const UNSUPPORTED_CLAUSES: &[&str] = &["INHERITS", "PARTITION", "WITH", "WITHOUT
 /// What a constraint of the table starts with, besides `PRIMARY KEY` and `UNIQUE`.
 const UNSUPPORTED_CONSTRAINTS: &[&str] = &["CHECK", "FOREIGN", "EXCLUDE", "LIKE"];
 
-enum Item {
-    Column(Box<ColumnDefinition>),
-    PrimaryKey(Vec<Ident>),
-    Unique(Vec<Ident>),
-}
-
 impl CreateTable {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
         parser.expect("CREATE TABLE")?;
         let if_not_exists = parser.eat("IF NOT EXISTS");
         let name = parser.object_name("the table's name")?;
-        let Items { columns, primary_key, unique } = parse_items(parser)?;
+        let Items { columns, constraints } = parse_items(parser)?;
         if let Some(clause) = parser.peek_word(0).filter(|word| UNSUPPORTED_CLAUSES.contains(&word.as_str())) {
             return Err(Error::not_supported(format!("CREATE TABLE ... {clause}")));
         }
@@ -77,27 +79,26 @@ impl CreateTable {
         if columns.is_empty() && query.is_none() {
             return Err(parser.expected("the table's columns in parentheses, or AS and a query"));
         }
-        Ok(Self { name, if_not_exists, columns, primary_key, unique, query })
+        Ok(Self { name, if_not_exists, columns, constraints, query })
     }
 
-    /// The columns of each UNIQUE constraint, wherever it was written.
-    pub fn unique_columns(&self) -> Vec<Vec<&Ident>> {
-        let own = self.columns.iter().filter(|column| column.unique).map(|column| vec![&column.name]);
-        own.chain(self.unique.iter().map(|columns| columns.iter().collect())).collect()
+    /// The primary key, at most one, and the UNIQUE constraints, wherever they were written.
+    pub fn all_constraints(&self) -> Vec<TableConstraint> {
+        let of = |column: &ColumnDefinition, is_primary| TableConstraint { name: None, is_primary, columns: vec![column.name.clone()] };
+        let keys = self.columns.iter().filter(|column| column.primary_key).map(|column| of(column, true));
+        let unique = self.columns.iter().filter(|column| column.unique).map(|column| of(column, false));
+        keys.chain(unique).chain(self.constraints.iter().cloned()).collect()
     }
 
-    /// The columns of the primary key, wherever it was written; empty if there is none.
-    pub fn primary_key_columns(&self) -> Vec<&Ident> {
-        let own = self.columns.iter().filter(|column| column.primary_key).map(|column| &column.name);
-        own.chain(&self.primary_key).collect()
+    fn has_primary_key(columns: &[ColumnDefinition], constraints: &[TableConstraint]) -> bool {
+        columns.iter().any(|column| column.primary_key) || constraints.iter().any(|constraint| constraint.is_primary)
     }
 }
 
 #[derive(Default)]
 struct Items {
     columns: Vec<ColumnDefinition>,
-    primary_key: Vec<Ident>,
-    unique: Vec<Vec<Ident>>,
+    constraints: Vec<TableConstraint>,
 }
 
 fn parse_items(parser: &mut Parser) -> Result<Items> {
@@ -106,44 +107,33 @@ fn parse_items(parser: &mut Parser) -> Result<Items> {
         return Ok(items);
     }
     parser.parenthesized(|parser| {
-        let key_exists = !items.primary_key.is_empty() || items.columns.iter().any(|column| column.primary_key);
-        let is_key = match parse_item(parser)? {
-            Item::Column(column) => {
-                items.columns.push(*column);
-                items.columns.last().is_some_and(|column| column.primary_key)
-            }
-            Item::PrimaryKey(key) => {
-                items.primary_key = key;
-                true
-            }
-            Item::Unique(columns) => {
-                items.unique.push(columns);
-                false
-            }
+        let key_exists = CreateTable::has_primary_key(&items.columns, &items.constraints);
+        let is_key = if let Some(constraint) = TableConstraint::parse_optional(parser, "CREATE TABLE with")? {
+            items.constraints.push(constraint);
+            items.constraints.last().is_some_and(|constraint| constraint.is_primary)
+        } else {
+            items.columns.push(ColumnDefinition::parse(parser)?);
+            items.columns.last().is_some_and(|column| column.primary_key)
         };
         if is_key && key_exists { Err(parser.error_here("a table has one primary key, here are two".to_string())) } else { Ok(()) }
     })?;
     Ok(items)
 }
 
-fn parse_item(parser: &mut Parser) -> Result<Item> {
-    if parser.eat("CONSTRAINT") {
-        // Nothing shows or drops a constraint by its name, so the name is read and forgotten.
-        parser.ident("the constraint's name")?;
-        let is_key = parser.is_at("PRIMARY KEY") || parser.is_at("UNIQUE");
-        if !is_key && !parser.peek_word(0).is_some_and(|word| UNSUPPORTED_CONSTRAINTS.contains(&word.as_str())) {
-            return Err(parser.expected("PRIMARY KEY or UNIQUE"));
+impl TableConstraint {
+    /// `None`: what comes next is no constraint. `clause`: what it would be part of, for errors.
+    pub(crate) fn parse_optional(parser: &mut Parser, clause: &str) -> Result<Option<Self>> {
+        let name = if parser.eat("CONSTRAINT") { Some(parser.ident("the constraint's name")?) } else { None };
+        let is_primary = parser.eat("PRIMARY KEY");
+        if is_primary || parser.eat("UNIQUE") {
+            let columns = parser.parenthesized(|parser| parser.ident("a column's name"))?;
+            return Ok(Some(Self { name, is_primary, columns }));
         }
-    }
-    if parser.eat("PRIMARY KEY") {
-        return Ok(Item::PrimaryKey(parser.parenthesized(|parser| parser.ident("a column's name"))?));
-    }
-    if parser.eat("UNIQUE") {
-        return Ok(Item::Unique(parser.parenthesized(|parser| parser.ident("a column's name"))?));
-    }
-    match parser.peek_word(0) {
-        Some(word) if UNSUPPORTED_CONSTRAINTS.contains(&word.as_str()) => Err(Error::not_supported(format!("CREATE TABLE with {word}"))),
-        _ => Ok(Item::Column(Box::new(ColumnDefinition::parse(parser)?))),
+        match parser.peek_word(0) {
+            Some(word) if UNSUPPORTED_CONSTRAINTS.contains(&word.as_str()) => Err(Error::not_supported(format!("{clause} {word}"))),
+            _ if name.is_some() => Err(parser.expected("PRIMARY KEY or UNIQUE")),
+            _ => Ok(None),
+        }
     }
 }
 
@@ -222,13 +212,10 @@ fn serial(data_type: DataType) -> (DataType, Option<Identity>) {
 
 impl fmt::Display for CreateTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, if_not_exists: quietly, columns, primary_key, unique, query } = self;
+        let Self { name, if_not_exists: quietly, columns, constraints, query } = self;
         write!(f, "CREATE TABLE {}{}", if_not_exists(*quietly), Qualified(name))?;
         let mut items: Vec<String> = columns.iter().map(ToString::to_string).collect();
-        if !primary_key.is_empty() {
-            items.push(format!("PRIMARY KEY{}", Columns(primary_key)));
-        }
-        items.extend(unique.iter().map(|columns| format!("UNIQUE{}", Columns(columns))));
+        items.extend(constraints.iter().map(ToString::to_string));
         if !items.is_empty() {
             write!(f, " ({})", items.join(", "))?;
         }
@@ -236,6 +223,15 @@ impl fmt::Display for CreateTable {
             Some(query) => write!(f, " AS {query}"),
             None => Ok(()),
         }
+    }
+}
+
+impl fmt::Display for TableConstraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(name) = &self.name {
+            write!(f, "CONSTRAINT {} ", Name(&name.value))?;
+        }
+        write!(f, "{}{}", if self.is_primary { "PRIMARY KEY" } else { "UNIQUE" }, Columns(&self.columns))
     }
 }
 

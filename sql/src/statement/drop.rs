@@ -113,9 +113,7 @@ impl DropSchema {
 impl DropIndex {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
         parser.expect("DROP INDEX")?;
-        if parser.eat("CONCURRENTLY") {
-            return Err(Error::not_supported_but("DROP INDEX CONCURRENTLY", "DROP INDEX does not block readers"));
-        }
+        parser.eat("CONCURRENTLY");
         let if_exists = parser.eat("IF EXISTS");
         let name = parser.object_name("the index's name")?;
         if *parser.peek_token() == Token::Comma {

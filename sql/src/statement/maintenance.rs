@@ -30,7 +30,7 @@ pub struct Analyze {
     pub tables: Vec<ObjectName>,
 }
 
-/// `REINDEX {INDEX i | TABLE t}`: builds indexes anew.
+/// `REINDEX {INDEX | TABLE} [CONCURRENTLY] name`: builds indexes anew; readers never wait for it.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reindex {
     Index(ObjectName),
@@ -70,9 +70,11 @@ impl Reindex {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
         parser.expect("REINDEX")?;
         if parser.eat("INDEX") {
+            parser.eat("CONCURRENTLY");
             return Ok(Self::Index(parser.object_name("the index's name")?));
         }
         parser.expect("TABLE")?;
+        parser.eat("CONCURRENTLY");
         Ok(Self::Table(parser.object_name("the table's name")?))
     }
 }

@@ -41,7 +41,7 @@ pub use create_extension::CreateExtension;
 pub use create_index::CreateIndex;
 pub use create_model::CreateModel;
 pub use create_schema::CreateSchema;
-pub use create_table::{ColumnDefinition, CreateTable, Identity};
+pub use create_table::{ColumnDefinition, CreateTable, Identity, TableConstraint};
 pub use create_view::CreateView;
 pub use delete::Delete;
 pub use describe::{DescribeAgent, DescribeModel, DescribeTable};
@@ -391,7 +391,9 @@ fn refuse_create_variants(parser: &Parser) -> Result<()> {
         )),
         [kind @ ("TEMP" | "TEMPORARY" | "UNLOGGED" | "EXTERNAL"), "TABLE", ..]
         | ["GLOBAL" | "LOCAL", kind @ ("TEMP" | "TEMPORARY"), "TABLE", ..] => Err(Error::not_supported(format!("CREATE {kind} TABLE"))),
-        ["UNIQUE", "INDEX", ..] => Err(Error::not_supported("CREATE UNIQUE INDEX")),
+        ["UNIQUE", "INDEX", ..] => {
+            Err(Error::not_supported_but("CREATE UNIQUE INDEX", "write ALTER TABLE t ADD CONSTRAINT name UNIQUE (columns)"))
+        }
         _ => Ok(()),
     }
 }

@@ -149,7 +149,9 @@ fn create_table() {
     );
     check(
         "CREATE TABLE IF NOT EXISTS a.t (x int, \"Y z\" double precision UNIQUE, CONSTRAINT pk PRIMARY KEY (x, \"Y z\"))",
-        expect![[r#"CREATE TABLE | CREATE TABLE IF NOT EXISTS a.t (x INT, "Y z" DOUBLE PRECISION UNIQUE, PRIMARY KEY (x, "Y z"))"#]],
+        expect![[
+            r#"CREATE TABLE | CREATE TABLE IF NOT EXISTS a.t (x INT, "Y z" DOUBLE PRECISION UNIQUE, CONSTRAINT pk PRIMARY KEY (x, "Y z"))"#
+        ]],
     );
     check(
         "CREATE TABLE proguide AS SELECT * FROM preference_pairs(run1, min_gap => 0.01)",
@@ -207,8 +209,28 @@ fn create_table() {
 fn primary_key_columns_are_found_wherever_they_were_written() {
     for text in ["CREATE TABLE t (a int PRIMARY KEY, b int)", "CREATE TABLE t (a int, b int, PRIMARY KEY (A))"] {
         let Statement::CreateTable(table) = parse_one(text) else { panic!("no table") };
-        assert_eq!(table.primary_key_columns(), [&Ident::new("a")], "{text}");
+        assert_eq!(table.all_constraints(), [TableConstraint { name: None, is_primary: true, columns: vec![Ident::new("a")] }], "{text}");
     }
+}
+
+#[test]
+fn constraints_of_a_table_that_exists() {
+    check(
+        "alter table T add unique (A, b), add constraint Pk primary key (id), ADD COLUMN c int UNIQUE",
+        expect!["ALTER TABLE | ALTER TABLE t ADD UNIQUE (a, b), ADD CONSTRAINT pk PRIMARY KEY (id), ADD COLUMN c INT UNIQUE"],
+    );
+    check(
+        "ALTER TABLE t DROP CONSTRAINT t_a_key, DROP CONSTRAINT IF EXISTS \"T pkey\" CASCADE, DROP a RESTRICT",
+        expect![[r#"ALTER TABLE | ALTER TABLE t DROP CONSTRAINT t_a_key, DROP CONSTRAINT IF EXISTS "T pkey", DROP COLUMN a"#]],
+    );
+    check("ALTER TABLE t ADD CHECK (a > 0)", expect!["ALTER TABLE ... ADD CHECK is not supported yet"]);
+    check("ALTER TABLE t ADD CONSTRAINT c FOREIGN KEY (a) REFERENCES u", expect!["ALTER TABLE ... ADD FOREIGN is not supported yet"]);
+    check(
+        "ALTER TABLE t ADD CONSTRAINT c int",
+        expect![[r#"syntax error at or near "int" (line 1, column 32): expected PRIMARY KEY or UNIQUE [at character 32]"#]],
+    );
+    check("ALTER TABLE t ADD UNIQUE", expect![[r#"syntax error at end of input: expected "(" [at character 25]"#]]);
+    check("ALTER TABLE t DROP CONSTRAINT", expect!["syntax error at end of input: expected the constraint's name [at character 30]"]);
 }
 
 #[test]
@@ -247,6 +269,20 @@ fn indexes() {
         DROP INDEX | DROP INDEX IF EXISTS public.wiki_emb
         DROP INDEX | DROP INDEX i"#]],
     );
+    check(
+        "create index concurrently if not exists i on t (a); CREATE INDEX CONCURRENTLY ON t USING hnsw (v halfvec_l2_ops); DROP INDEX CONCURRENTLY IF EXISTS i",
+        expect![[r#"
+        CREATE INDEX | CREATE INDEX IF NOT EXISTS i ON t USING btree (a)
+        CREATE INDEX | CREATE INDEX ON t USING hnsw (v halfvec_l2_ops)
+        DROP INDEX | DROP INDEX IF EXISTS i"#]],
+    );
+    check(
+        "REINDEX INDEX CONCURRENTLY i; REINDEX TABLE CONCURRENTLY s.t; REINDEX TABLE t",
+        expect![[r#"
+        REINDEX | REINDEX INDEX i
+        REINDEX | REINDEX TABLE s.t
+        REINDEX | REINDEX TABLE t"#]],
+    );
     check("CREATE INDEX i ON t (a, b)", expect!["CREATE INDEX on several columns is not supported yet; create one index for each"]);
     check(
         "CREATE INDEX i ON t (lower(a))",
@@ -254,7 +290,10 @@ fn indexes() {
     );
     check("CREATE INDEX i ON t (a DESC)", expect!["CREATE INDEX ... DESC is not supported yet"]);
     check("CREATE INDEX i ON t (a) WHERE a > 1", expect!["CREATE INDEX ... WHERE is not supported yet"]);
-    check("CREATE UNIQUE INDEX i ON t (a)", expect!["CREATE UNIQUE INDEX is not supported yet"]);
+    check(
+        "CREATE UNIQUE INDEX i ON t (a)",
+        expect!["CREATE UNIQUE INDEX is not supported yet; write ALTER TABLE t ADD CONSTRAINT name UNIQUE (columns)"],
+    );
     check(
         "CREATE INDEX IF NOT EXISTS ON t (a)",
         expect![[r#"syntax error at or near "ON" (line 1, column 28): expected the index's name after IF NOT EXISTS [at character 28]"#]],

@@ -24,7 +24,7 @@ fn query() -> impl Strategy<Value = Box<Query>> {
 
 /// Names with and without need of quotes, among them reserved words.
 fn name() -> impl Strategy<Value = String> {
-    prop_oneof!["[a-z_][a-z0-9_$]{0,6}", "[A-Za-z0-9 \"'.;é-]{1,6}", "select|from|with|using|if|model|on|primary|Policy"]
+    prop_oneof!["[a-z_][a-z0-9_$]{0,6}", "[A-Za-z0-9 \"'.;é-]{1,6}", "select|from|with|using|if|model|on|primary|concurrently|Policy"]
 }
 
 fn reference() -> impl Strategy<Value = String> {
@@ -82,10 +82,20 @@ fn column() -> impl Strategy<Value = ColumnDefinition> {
     )
 }
 
+fn constraint(is_primary: bool) -> impl Strategy<Value = TableConstraint> {
+    (proptest::option::of(ident()), proptest::collection::vec(ident(), 1..3)).prop_map(move |(name, columns)| TableConstraint {
+        name,
+        is_primary,
+        columns,
+    })
+}
+
 fn alteration() -> impl Strategy<Value = AlterAction> {
     prop_oneof![
         (column(), any::<bool>()).prop_map(|(column, if_not_exists)| AlterAction::AddColumn { column: Box::new(column), if_not_exists }),
         (ident(), any::<bool>()).prop_map(|(column, if_exists)| AlterAction::DropColumn { column, if_exists }),
+        any::<bool>().prop_flat_map(constraint).prop_map(AlterAction::AddConstraint),
+        (ident(), any::<bool>()).prop_map(|(name, if_exists)| AlterAction::DropConstraint { name, if_exists }),
         (ident(), ident()).prop_map(|(from, to)| AlterAction::RenameColumn { from, to }),
         ident().prop_map(AlterAction::RenameTo),
         (ident(), proptest::option::of(expression().prop_map(Box::new)))
@@ -186,8 +196,8 @@ fn upkeep() -> impl Strategy<Value = Statement> {
 
 fn definition() -> impl Strategy<Value = Statement> {
     let using = proptest::option::of(query());
-    let primary_key = proptest::collection::vec(ident(), 0..3);
-    let unique = proptest::collection::vec(proptest::collection::vec(ident(), 1..3), 0..3);
+    let primary_key = proptest::option::of(constraint(true));
+    let unique = proptest::collection::vec(constraint(false), 0..3);
     let columns = proptest::collection::vec(column(), 1..4);
     prop_oneof![
         (name(), any::<bool>(), "[ -~]{0,9}", using, option_entries()).prop_map(|(name, if_not_exists, source, using, options)| {
@@ -200,7 +210,8 @@ fn definition() -> impl Strategy<Value = Statement> {
         })),
         (object_name(), any::<bool>(), columns, primary_key, unique, proptest::option::of(query())).prop_map(
             |(name, if_not_exists, columns, primary_key, unique, query)| {
-                Statement::CreateTable(CreateTable { name, if_not_exists, columns, primary_key, unique, query })
+                let constraints = primary_key.into_iter().chain(unique).collect();
+                Statement::CreateTable(CreateTable { name, if_not_exists, columns, constraints, query })
             }
         ),
         (object_name(), any::<bool>(), proptest::collection::vec(alteration(), 1..4))

@@ -7,11 +7,11 @@ use datafusion::common::Column;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{Ident, SelectItem};
 use rolloutdb_catalogs::{ROW_ADDRESS, Rewrite, Table, TableDefinition};
-use rolloutdb_sql::{AlterAction, AlterTable, ColumnDefinition};
+use rolloutdb_sql::{AlterAction, AlterTable, ColumnDefinition, TableConstraint};
 
 use super::change::assignment::{columns_of, expression};
 use super::change::{column_of, quoted, select_from_target, selected};
-use super::table::{check_expression, column_field, with_expressions};
+use super::table::{check_expression, column_field, with_constraint, with_expressions};
 use super::{backfill, done, table_name};
 use crate::engine::pinned_models;
 use crate::engine::planning::plan_rewrite;
@@ -88,6 +88,22 @@ async fn redefine(session: &Session, table: &Table, action: &AlterAction) -> Res
             known(column)?;
             (definition.with_nullable(&column.value, !not_null)?, names)
         }
+        AlterAction::AddConstraint(constraint) => {
+            constraint.columns.iter().try_for_each(known)?;
+            let changed = with_constraint(definition.clone(), table.name(), constraint)?;
+            let before = definition.constraint_names(table.name());
+            let added = changed.constraint_names(table.name()).into_iter().find(|name| !before.contains(name));
+            rewrite.check_constraint(&changed, &added.unwrap_or_default()).await?;
+            (changed, names)
+        }
+        AlterAction::DropConstraint { name, if_exists } => match definition.without_constraint(table.name(), &name.value) {
+            Err(rolloutdb_catalogs::Error::UnknownConstraint { .. }) if *if_exists => {
+                let (name, table) = (&name.value, table.name());
+                session.notices().notice(format!("constraint \"{name}\" of table \"{table}\" does not exist, skipping"));
+                return Ok(());
+            }
+            changed => (changed?, names),
+        },
         AlterAction::AddColumn { .. } | AlterAction::RenameTo(_) | AlterAction::CreateTag { .. } | AlterAction::DropTag { .. } => {
             return Err(Error::Internal("this change is not one of the definition alone".to_owned()));
         }
@@ -127,10 +143,22 @@ async fn add_column(session: &Session, table: &Table, column: &ColumnDefinition,
     if let Some(generated) = &column.generated
         && pinned_models::calls_model(session, generated)?
     {
+        if column.unique {
+            return Err(Error::NotSupported(format!(
+                "ADD COLUMN with UNIQUE of a column that calls a model is not supported; add the column, then write ADD UNIQUE ({name})"
+            )));
+        }
         return Box::pin(backfill::add_column(session, table, column)).await;
     }
     let rewrite = table.begin_rewrite().await?;
     let (changed, stored) = with_column(session, rewrite.table().definition(), column).await?;
+    let changed = match column.unique {
+        true => {
+            let constraint = TableConstraint { name: None, is_primary: false, columns: vec![column.name.clone()] };
+            with_constraint(changed, table.name(), &constraint)?
+        }
+        false => changed,
+    };
     let text = changed.generated.get(name).or_else(|| changed.defaults.get(name)).cloned();
     match text {
         None => Ok(rewrite.add_column(&changed, None).await?),
@@ -147,10 +175,14 @@ pub async fn with_column(session: &Session, definition: &TableDefinition, column
     if definition.schema.field_with_name(name).is_ok() {
         return Err(rolloutdb_catalogs::Error::DuplicateColumn { name: name.clone() }.into());
     }
-    if column.primary_key || column.unique || column.identity.is_some() {
+    if column.primary_key {
+        return Err(Error::NotSupported(format!(
+            "ADD COLUMN with PRIMARY KEY is not supported; add the column, fill it, then write ADD PRIMARY KEY ({name})"
+        )));
+    }
+    if column.identity.is_some() {
         return Err(Error::NotSupported(
-            "ADD COLUMN with PRIMARY KEY, UNIQUE or IDENTITY is not supported; say it in CREATE TABLE, and fill the new table by INSERT ... SELECT"
-                .to_owned(),
+            "ADD COLUMN with IDENTITY is not supported; say it in CREATE TABLE, and fill the new table by INSERT ... SELECT".to_owned(),
         ));
     }
     let field = column_field(session, column).await?;

@@ -1,4 +1,4 @@
-//! EXPLAIN: the plan as one column `QUERY PLAN`, a line a row. Plain EXPLAIN runs no model.
+//! EXPLAIN: the plan as one column `QUERY PLAN`, a line a row, or one value of JSON. Plain EXPLAIN runs no model, and no EXPLAIN writes.
 
 use std::sync::Arc;
 
@@ -6,49 +6,134 @@ use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
-use datafusion::physical_plan::execute_stream;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use rolloutdb_sql::{Explain, Statement};
+use rolloutdb_udfs::TextType;
+use serde_json::{Value, json};
 
-use super::{arrow, drain, rows};
+use super::{arrow, change, drain, insert, not_supported, query, rows};
 use crate::engine::nearest_neighbours::unused_indexes;
-use crate::engine::planning::plan_query;
+use crate::engine::planning::{Planned, plan_query};
 use crate::engine::session::{Description, Response, Session};
 use crate::error::{Error, Result};
 
-pub fn schema() -> SchemaRef {
-    Arc::new(Schema::new(vec![Field::new("QUERY PLAN", DataType::Utf8, false)]))
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Format {
+    Text,
+    Json,
+}
+
+/// What a statement does with the rows that its query finds: `Update` on the table.
+struct Write {
+    operation: &'static str,
+    table: String,
+}
+
+fn schema(format: Format) -> SchemaRef {
+    const NAME: &str = "QUERY PLAN";
+    Arc::new(Schema::new(vec![match format {
+        Format::Text => Field::new(NAME, DataType::Utf8, false),
+        Format::Json => TextType::Json.field(NAME, false),
+    }]))
 }
 
 /// The parameters are those of the statement that is explained.
 pub async fn describe(session: &Session, explain: &Explain) -> Result<Description> {
-    let parameters = match explain.statement.as_ref() {
-        Statement::Query(query) => super::query::describe(session, query).await?.parameters,
-        _ => vec![],
+    let described = match explain.statement.as_ref() {
+        Statement::Query(query) => Some(query::describe(session, query).await?),
+        Statement::Insert(insert) => Some(Box::pin(insert::describe(session, insert)).await?),
+        Statement::Update(update) => Some(Box::pin(change::update::describe(session, update)).await?),
+        Statement::Delete(delete) => Some(Box::pin(change::delete::describe(session, delete)).await?),
+        Statement::Merge(merge) => Some(Box::pin(change::merge::describe(session, merge)).await?),
+        _ => None,
     };
-    Ok(Description { columns: schema(), parameters })
+    Ok(Description { columns: schema(format(explain)?), parameters: described.map_or_else(Vec::new, |described| described.parameters) })
 }
 
 pub async fn execute(session: &Session, explain: &Explain, parameters: &[ScalarValue]) -> Result<Response> {
-    if let Some(format) = explain.format.as_deref().filter(|format| *format != "text") {
-        return Err(Error::NotSupported(format!("EXPLAIN (FORMAT {format}) is not supported yet; text is")));
-    }
-    let Statement::Query(query) = explain.statement.as_ref() else {
-        return Err(Error::NotSupported(format!("EXPLAIN {} is not supported yet; EXPLAIN SELECT is", explain.statement.tag())));
-    };
-    let planned = plan_query(session, query, parameters).await?;
-    let mut text = String::new();
+    let format = format(explain)?;
+    let (write, planned) = Box::pin(plan(session, explain, parameters)).await?;
     let optimized = planned.state.optimize(&planned.plan)?;
-    if explain.verbose {
-        text += &format!("{}\n\n", optimized.display_indent());
-    }
     let plan = planned.state.create_physical_plan(&planned.plan).await?;
     if explain.analyze {
         drain(execute_stream(Arc::clone(&plan), planned.state.task_ctx())?).await?;
-        text += &DisplayableExecutionPlan::with_metrics(plan.as_ref()).indent(explain.verbose).to_string();
-    } else {
-        text += &DisplayableExecutionPlan::new(plan.as_ref()).indent(explain.verbose).to_string();
     }
-    text += &unused_indexes(&optimized).await?.join("\n");
-    let lines = StringArray::from(text.trim_end().lines().collect::<Vec<_>>());
-    Ok(rows("EXPLAIN", RecordBatch::try_new(schema(), vec![Arc::new(lines)]).map_err(arrow)?))
+    let notes = unused_indexes(&optimized).await?;
+    let lines = match format {
+        Format::Json => vec![json_text(plan.as_ref(), write, explain.analyze, notes)?],
+        Format::Text => {
+            let mut text = if explain.verbose { format!("{}\n\n", optimized.display_indent()) } else { String::new() };
+            text += &displayable(plan.as_ref(), explain.analyze).indent(explain.verbose).to_string();
+            text += &notes.join("\n");
+            text_lines(&text, write)
+        }
+    };
+    let batch = RecordBatch::try_new(schema(format), vec![Arc::new(StringArray::from(lines))]);
+    Ok(rows("EXPLAIN", batch.map_err(arrow)?))
+}
+
+fn format(explain: &Explain) -> Result<Format> {
+    match explain.format.as_deref() {
+        None | Some("text") => Ok(Format::Text),
+        Some("json") => Ok(Format::Json),
+        Some(other) => Err(not_supported(&format!("EXPLAIN (FORMAT {other})"), "text and json are")),
+    }
+}
+
+/// The query of a statement; of one that writes, the query that finds the rows, over the newest version of the table.
+async fn plan(session: &Session, explain: &Explain, parameters: &[ScalarValue]) -> Result<(Option<Write>, Planned)> {
+    let statement = explain.statement.as_ref();
+    let is_write = matches!(statement, Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) | Statement::Merge(_));
+    if is_write && explain.analyze {
+        let tag = statement.tag();
+        return Err(not_supported(&format!("EXPLAIN ANALYZE {tag}"), &format!("EXPLAIN {tag} shows the plan without running it")));
+    }
+    let (operation, (table, planned)) = match statement {
+        Statement::Query(query) => return Ok((None, plan_query(session, query, parameters).await?)),
+        Statement::Insert(insert) => ("Insert", insert::explained(session, insert, parameters).await?),
+        Statement::Update(update) => ("Update", change::update::explained(session, update, parameters).await?),
+        Statement::Delete(delete) => ("Delete", change::delete::explained(session, delete, parameters).await?),
+        Statement::Merge(merge) => ("Merge", change::merge::explained(session, merge, parameters).await?),
+        other => return Err(not_supported(&format!("EXPLAIN {}", other.tag()), "EXPLAIN of a SELECT, INSERT, UPDATE, DELETE or MERGE is")),
+    };
+    Ok((Some(Write { operation, table: table.name().to_owned() }), planned))
+}
+
+fn displayable(plan: &dyn ExecutionPlan, analyze: bool) -> DisplayableExecutionPlan<'_> {
+    if analyze { DisplayableExecutionPlan::with_metrics(plan) } else { DisplayableExecutionPlan::new(plan) }
+}
+
+/// The plan of a write stands below a line that names it.
+fn text_lines(text: &str, write: Option<Write>) -> Vec<String> {
+    let lines = text.trim_end().lines();
+    match write {
+        None => lines.map(str::to_owned).collect(),
+        Some(Write { operation, table }) => {
+            std::iter::once(format!("{operation} on {table}")).chain(lines.map(|line| format!("  {line}"))).collect()
+        }
+    }
+}
+
+/// In PostgreSQL's form: an array of one object, whose `Plan` has its inputs as `Plans`.
+fn json_text(plan: &dyn ExecutionPlan, write: Option<Write>, analyze: bool, notes: Vec<String>) -> Result<String> {
+    let mut plan = json_node(plan, analyze);
+    if let Some(Write { operation, table }) = write {
+        plan = json!({ "Node Type": "ModifyTable", "Operation": operation, "Relation Name": table, "Plans": [plan] });
+    }
+    let mut explained = json!({ "Plan": plan });
+    if !notes.is_empty() {
+        explained["Notes"] = json!(notes);
+    }
+    let text = serde_json::to_string_pretty(&json!([explained]));
+    text.map_err(|error| Error::Internal(format!("a plan is no JSON: {error}")))
+}
+
+fn json_node(plan: &dyn ExecutionPlan, analyze: bool) -> Value {
+    let details = displayable(plan, analyze).one_line().to_string();
+    let mut node = json!({ "Node Type": plan.name(), "Details": details.trim() });
+    let inputs: Vec<Value> = plan.children().into_iter().map(|input| json_node(input.as_ref(), analyze)).collect();
+    if !inputs.is_empty() {
+        node["Plans"] = Value::Array(inputs);
+    }
+    node
 }

@@ -8,16 +8,23 @@ use rolloutdb_sql::{CreateIndex, DropIndex, OptionValue, Reindex};
 use super::{done, table_name};
 use crate::engine::index_builds::Listed;
 use crate::engine::session::{Response, Session};
+use crate::engine::typing::sql_type_of;
 use crate::error::{Error, Result};
 
-/// pgvector's operator classes.
-const OPERATOR_CLASSES: &[(&str, Metric)] =
-    &[("vector_cosine_ops", Metric::Cosine), ("vector_l2_ops", Metric::L2), ("vector_ip_ops", Metric::Dot)];
+/// pgvector's operator classes, each with its distance and the type of the columns that it is for.
+const OPERATOR_CLASSES: &[(&str, (Metric, &str))] = &[
+    ("vector_cosine_ops", (Metric::Cosine, "vector")),
+    ("vector_l2_ops", (Metric::L2, "vector")),
+    ("vector_ip_ops", (Metric::Dot, "vector")),
+    ("halfvec_cosine_ops", (Metric::Cosine, "halfvec")),
+    ("halfvec_l2_ops", (Metric::L2, "halfvec")),
+    ("halfvec_ip_ops", (Metric::Dot, "halfvec")),
+];
 
 pub async fn create(session: &Session, create: &CreateIndex) -> Result<Response> {
     let kind = method(&create.using)?;
-    let metric = create.operator_class.as_deref().map(|class| find(OPERATOR_CLASSES, class, "operator class")).transpose()?;
-    if metric.is_some() && !kind.is_vector() {
+    let class = create.operator_class.as_deref().map(|class| find(OPERATOR_CLASSES, class, "operator class")).transpose()?;
+    if class.is_some() && !kind.is_vector() {
         return Err(Error::InvalidParameter {
             name: "operator class".to_owned(),
             found: create.operator_class.clone().unwrap_or_default(),
@@ -26,13 +33,33 @@ pub async fn create(session: &Session, create: &CreateIndex) -> Result<Response>
     }
     let (schema, table) = table_name(&create.table)?;
     let name = create.name.clone().unwrap_or_else(|| format!("{table}_{}_idx", create.column.value));
+    let metric = class.map(|(metric, _)| metric);
     let definition = IndexDefinition { name, column: create.column.value.clone(), kind, metric, options: index_options(create) };
     let table = session.database().shared.catalog.table(&schema, &table).await?;
+    if let Some((metric, accepted)) = class {
+        check_operator_class(create, metric, accepted, &table)?;
+    }
     let build = listed(session, "CREATE INDEX", &table, &definition.name);
     if !table.create_index_watched(&definition, create.if_not_exists, &build.progress).await? {
         session.notices().notice(format!("index \"{}\" already exists, skipping", definition.name));
     }
     Ok(done("CREATE INDEX"))
+}
+
+/// That the operator class is for the type of the column; what is no vector at all the catalog refuses.
+fn check_operator_class(create: &CreateIndex, metric: Metric, accepted: &str, table: &Table) -> Result<()> {
+    let column = &create.column.value;
+    let Ok(field) = table.definition().schema.field_with_name(column) else { return Ok(()) };
+    let found = sql_type_of(field);
+    let type_name = found.split('(').next().unwrap_or_default();
+    match OPERATOR_CLASSES.iter().find(|known| known.1 == (metric, type_name)) {
+        Some((right, _)) if accepted != type_name => Err(Error::WrongType {
+            what: format!("operator class \"{}\"", create.operator_class.as_deref().unwrap_or_default()),
+            found: format!("for {accepted}"),
+            expected: format!("{right} for column \"{column}\", which is {found}"),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// An access method by its name in SQL.

@@ -110,6 +110,17 @@ pub async fn describe(session: &Session, insert: &Insert) -> Result<Description>
     Ok(description)
 }
 
+/// The query whose rows would be written, for EXPLAIN.
+pub async fn explained(session: &Session, insert: &Insert, parameters: &[ScalarValue]) -> Result<(Arc<Table>, Planned)> {
+    let (schema, name) = table_name(&insert.target.table)?;
+    let table = session.database().shared.catalog.table(&schema, &name).await?;
+    let planned = match do_update(insert) {
+        Some(update) => update.plan(session, insert, &table, parameters).await?,
+        None => plan(session, insert, &table, parameters).await?,
+    };
+    Ok((table, planned))
+}
+
 /// The whole rows to write.
 pub async fn plan(session: &Session, insert: &Insert, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {
     generate_columns(complete_source(session, insert, table, parameters).await?, table)

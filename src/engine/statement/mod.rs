@@ -38,6 +38,7 @@ use crate::error::{Error, Result};
 
 pub use change::assignment::expression;
 pub use change::quoted;
+pub use settings::list as settings_list;
 
 /// Runs one statement.
 pub async fn execute(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {

@@ -13,6 +13,7 @@ use rolloutdb_sql::{CreateExtension, OptionValue, Reset, Set, Show};
 
 use super::{arrow, done, rows};
 use crate::engine::session::{Response, Session, default_config};
+use crate::engine::settings::Settings;
 use crate::error::{Error, Result};
 
 /// Settings of PostgreSQL that clients send or ask for, with what they are here.
@@ -26,9 +27,14 @@ const CLIENT_SETTINGS: &[(&str, &str)] = &[
     ("default_transaction_read_only", "off"),
     ("extra_float_digits", "1"),
     (EF_SEARCH, "40"),
+    ("hnsw.iterative_scan", "off"),
+    ("hnsw.max_scan_tuples", "20000"),
+    (SCAN_MEM_MULTIPLIER, "1"),
     ("idle_in_transaction_session_timeout", "0"),
     ("integer_datetimes", "on"),
     ("intervalstyle", "postgres"),
+    ("ivfflat.iterative_scan", "off"),
+    ("ivfflat.max_probes", "32768"),
     (PROBES, "20"),
     ("lock_timeout", "0"),
     ("max_identifier_length", "63"),
@@ -46,7 +52,17 @@ const CLIENT_SETTINGS: &[(&str, &str)] = &[
 /// Of pgvector, with its ranges. Its default for `ivfflat.probes` is 1, which finds few of the nearest; see [`rolloutdb_catalogs::SearchEffort::PROBES`].
 const EF_SEARCH: &str = "hnsw.ef_search";
 const PROBES: &str = "ivfflat.probes";
-const RANGES: &[(&str, RangeInclusive<usize>)] = &[(EF_SEARCH, 1..=1_000), (PROBES, 1..=32_768)];
+const RANGES: &[(&str, RangeInclusive<usize>)] =
+    &[(EF_SEARCH, 1..=1_000), ("hnsw.max_scan_tuples", 1..=2_147_483_647), ("ivfflat.max_probes", 1..=32_768), (PROBES, 1..=32_768)];
+
+/// The one of pgvector's that need not be a whole number.
+const SCAN_MEM_MULTIPLIER: &str = "hnsw.scan_mem_multiplier";
+const MULTIPLIERS: RangeInclusive<f64> = 1.0..=1_000.0;
+
+/// How pgvector goes on when a condition leaves too few of the rows that an index has found. Here a condition comes first, and min(k, matching rows)
+/// rows come back whatever these settings are: they are known, so that what is written for pgvector runs, and change nothing.
+const CHOICES: &[(&str, &[&str])] =
+    &[("hnsw.iterative_scan", &["off", "relaxed_order", "strict_order"]), ("ivfflat.iterative_scan", &["off", "relaxed_order"])];
 
 /// DataFusion's settings, by their first word.
 const DATAFUSION: &str = "datafusion.";
@@ -68,8 +84,8 @@ const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
 const READ_ONLY: &[&str] = &["integer_datetimes", "max_identifier_length", "server_encoding", "server_version"];
 
 pub fn set(session: &Session, set: &Set) -> Result<Response> {
-    let value = set.values.iter().map(text).collect::<Vec<_>>().join(", ");
     let name = set.variable.as_str();
+    let value = as_chosen(name, set.values.iter().map(text).collect::<Vec<_>>().join(", "));
     check(session, name, &value)?;
     if !set.local {
         session.settings().set(name, Some(value));
@@ -79,6 +95,11 @@ pub fn set(session: &Session, set: &Set) -> Result<Response> {
     }
     put_in_force(session, name)?;
     Ok(done("SET"))
+}
+
+/// One of a few words is the same in upper and lower case.
+fn as_chosen(name: &str, value: String) -> String {
+    if CHOICES.iter().any(|(known, _)| *known == name) { value.to_lowercase() } else { value }
 }
 
 /// That there is such a setting and it can have this value.
@@ -94,6 +115,12 @@ fn check(session: &Session, name: &str, value: &str) -> Result<()> {
     }
     if let Some((_, allowed)) = WITHOUT_EFFECT.iter().find(|(known, allowed)| *known == name && !allowed.contains(&value)) {
         return Err(Error::NotSupported(format!("{name} = {value} is not supported yet: it would have no effect; it is {}", allowed[0])));
+    }
+    if let Some((_, choices)) = CHOICES.iter().find(|(known, choices)| *known == name && !choices.contains(&value)) {
+        return Err(invalid(format!("one of {}", choices.join(", "))));
+    }
+    if name == SCAN_MEM_MULTIPLIER && !value.parse::<f64>().is_ok_and(|value| MULTIPLIERS.contains(&value)) {
+        return Err(invalid(format!("a number from {} to {}", MULTIPLIERS.start(), MULTIPLIERS.end())));
     }
     match RANGES.iter().find(|(known, _)| *known == name) {
         Some((_, range)) if !value.parse().is_ok_and(|value| range.contains(&value)) => {
@@ -190,12 +217,19 @@ pub fn show_schema(show: &Show) -> SchemaRef {
     Arc::new(Schema::new(if show.variable == "all" { vec![text("name"), text("setting")] } else { vec![text(&show.variable)] }))
 }
 
+/// Name, value and default of every setting but DataFusion's, by name.
+pub fn list(settings: &Settings) -> Vec<(&'static str, String, &'static str)> {
+    let value = |name: &str, default: &str| settings.get(name).unwrap_or(default).to_owned();
+    CLIENT_SETTINGS.iter().map(|(name, default)| (*name, value(name, default), *default)).collect()
+}
+
 pub fn show(session: &Session, show: &Show) -> Result<Response> {
     let value = |name: &str, default: &str| session.settings().get(name).unwrap_or(default).to_owned();
     let columns: Vec<ArrayRef> = if show.variable == "all" {
+        let settings = list(&session.settings());
         vec![
-            Arc::new(StringArray::from_iter_values(CLIENT_SETTINGS.iter().map(|(name, _)| *name))),
-            Arc::new(StringArray::from_iter_values(CLIENT_SETTINGS.iter().map(|(name, default)| value(name, default)))),
+            Arc::new(StringArray::from_iter_values(settings.iter().map(|(name, _, _)| *name))),
+            Arc::new(StringArray::from_iter_values(settings.iter().map(|(_, value, _)| value))),
         ]
     } else if show.variable.starts_with(DATAFUSION) {
         let value = entry(session.context().state().config(), &show.variable).ok_or_else(|| unknown_setting(&show.variable))?;

@@ -6,9 +6,9 @@ use arrow::array::{BooleanArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::TableType;
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident};
+use datafusion::sql::sqlparser::ast::Expr as SqlExpr;
 use rolloutdb_catalogs::TableDefinition;
-use rolloutdb_sql::{ColumnDefinition, CreateTable, DescribeTable, DropTable, Identity, Statement};
+use rolloutdb_sql::{ColumnDefinition, CreateTable, DescribeTable, DropTable, Identity, Statement, TableConstraint};
 
 use super::{arrow, done, rows, table_name};
 use crate::engine::pinned_models;
@@ -28,7 +28,7 @@ pub async fn create(session: &Session, create: &CreateTable, parameters: &[Scala
     if create.query.is_some() {
         return create_as(session, create, &schema, &table, parameters).await;
     }
-    let definition = definition(session, create).await?;
+    let definition = definition(session, create, &table).await?;
     catalog.create_table(&schema, &table, definition, create.if_not_exists).await?;
     Ok(done("CREATE TABLE"))
 }
@@ -95,13 +95,8 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     let planned = plan_query(session, query, parameters).await?;
     let stream = planned.stream().await?;
     let mut definition = TableDefinition::new(&stream.schema())?;
-    let key: Vec<&str> = create.primary_key.iter().map(|column| column.value.as_str()).collect();
-    if !key.is_empty() {
-        definition = definition.with_primary_key(&key)?;
-    }
-    for columns in create.unique_columns() {
-        let columns: Vec<&str> = columns.iter().map(|column| column.value.as_str()).collect();
-        definition = definition.with_unique(&columns)?;
+    for constraint in create.all_constraints() {
+        definition = with_constraint(definition, table, &constraint)?;
     }
     let progress = Progress::new(session.notices(), format!("CREATE TABLE {table}"), "rows", None);
     let stream = progress.watch(stream);
@@ -109,19 +104,14 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     Ok(done(format!("SELECT {}", created.row_count().await?)))
 }
 
-async fn definition(session: &Session, create: &CreateTable) -> Result<TableDefinition> {
+async fn definition(session: &Session, create: &CreateTable, table: &str) -> Result<TableDefinition> {
     let mut fields = Vec::with_capacity(create.columns.len());
     for column in &create.columns {
         fields.push(column_field(session, column).await?);
     }
     let mut definition = TableDefinition::new(&Schema::new(fields))?;
-    let key: Vec<&str> = key_columns(create).iter().map(|ident| ident.value.as_str()).collect();
-    if !key.is_empty() {
-        definition = definition.with_primary_key(&key)?;
-    }
-    for columns in create.unique_columns() {
-        let columns: Vec<&str> = columns.iter().map(|ident| ident.value.as_str()).collect();
-        definition = definition.with_unique(&columns)?;
+    for constraint in create.all_constraints() {
+        definition = with_constraint(definition, table, &constraint)?;
     }
     for column in &create.columns {
         definition = with_expressions(session, definition, column).await?;
@@ -129,8 +119,11 @@ async fn definition(session: &Session, create: &CreateTable) -> Result<TableDefi
     Ok(definition)
 }
 
-fn key_columns(create: &CreateTable) -> Vec<&Ident> {
-    create.primary_key_columns()
+/// `table`: the name of the table, after which a constraint without a name is called.
+pub fn with_constraint(definition: TableDefinition, table: &str, constraint: &TableConstraint) -> Result<TableDefinition> {
+    let columns: Vec<&str> = constraint.columns.iter().map(|column| column.value.as_str()).collect();
+    let name = constraint.name.as_ref().map(|name| name.value.as_str());
+    Ok(definition.with_constraint(table, name, constraint.is_primary, &columns)?)
 }
 
 /// The default, generating expression or numbering of a column that the definition has.

@@ -1,7 +1,7 @@
 //! Postgres' system catalog over our tables, so that psql's `\d`, drivers and BI tools find their way.
 //!
 //! `datafusion-pg-catalog` has the tables, functions and rewrites. What it gets wrong for us is amended here: the types of array
-//! and vector columns, the `vector` type itself, and which tables are visible without their schema.
+//! and vector columns, the `vector` type itself, which tables are visible without their schema, and the settings.
 
 mod amend;
 mod functions;
@@ -20,6 +20,7 @@ use datafusion_pg_catalog::pg_catalog::PgCatalogStaticTables;
 use datafusion_pg_catalog::pg_catalog::generate_series_arg_coercion::CoerceIntArgsToBigInt;
 use datafusion_pg_catalog::pg_catalog::oid_type_planner::PgOidTypePlanner;
 
+use crate::engine::SessionSettings;
 use crate::error::{Error, Result};
 
 pub use rewrite::rewrite_catalog_query;
@@ -41,14 +42,14 @@ static STATIC_TABLES: LazyLock<std::result::Result<Arc<PgCatalogStaticTables>, S
 ///
 /// # Errors
 /// [`Error::UnknownObject`] if there is no such catalog; errors of the catalog when it takes the schema.
-pub fn install_catalog(context: &SessionContext, catalog_name: &str) -> Result<()> {
+pub fn install_catalog(context: &SessionContext, catalog_name: &str, settings: SessionSettings) -> Result<()> {
     let catalog = context.catalog(catalog_name).ok_or_else(|| Error::UnknownObject {
         kind: "catalog",
         name: catalog_name.to_string(),
         known: context.catalog_names(),
     })?;
     let statics = STATIC_TABLES.as_ref().map_err(|reason| Error::Internal(reason.clone()))?;
-    let schema = tables::CatalogSchema::try_new(context.state().catalog_list(), catalog_name, statics.clone())?;
+    let schema = tables::CatalogSchema::try_new(context.state().catalog_list(), catalog_name, statics.clone(), settings)?;
     for function in functions::scalar_functions(catalog_name, schema.visibility()) {
         context.register_udf(function);
     }

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{AsArray, RecordBatch};
+use datafusion::arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray, new_null_array};
 use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::{Field, FieldRef, Int32Type};
-use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, Session, TableProvider};
+use datafusion::arrow::datatypes::{Field, FieldRef, Int32Type, SchemaRef};
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemTable, SchemaProvider, Session, TableProvider};
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::collect;
@@ -19,7 +19,7 @@ use rolloutdb_catalogs::system::SYSTEM_SCHEMA;
 
 use super::amend::{Amended, Amendment, column};
 use super::{SCHEMA, internal};
-use crate::engine::PROGRESS_VIEW;
+use crate::engine::{PROGRESS_VIEW, SessionSettings};
 
 /// Schemas whose tables are found without naming them.
 const SEARCH_PATH: &[&str] = &["public", "pg_catalog"];
@@ -46,6 +46,7 @@ impl Visibility {
 pub(super) struct CatalogSchema {
     library: Arc<Library>,
     reader: Reader,
+    settings: SessionSettings,
 }
 
 /// What the amendments read to do their work.
@@ -62,12 +63,13 @@ impl CatalogSchema {
         catalogs: &Arc<dyn CatalogProviderList>,
         catalog_name: &str,
         statics: Arc<PgCatalogStaticTables>,
+        settings: SessionSettings,
     ) -> Result<Self> {
         let catalogs: Arc<dyn CatalogProviderList> = Arc::new(WeakCatalogs(Arc::downgrade(catalogs)));
         let library = Arc::new(PgCatalogSchemaProvider::try_new(catalogs.clone(), statics, EmptyContextProvider)?);
         let reader =
             Reader { library: library.clone(), catalogs, catalog_name: catalog_name.to_string(), visibility: Visibility::default() };
-        Ok(Self { library, reader })
+        Ok(Self { library, reader, settings })
     }
 
     pub(super) fn visibility(&self) -> Visibility {
@@ -96,10 +98,27 @@ impl SchemaProvider for CatalogSchema {
             "pg_attribute" => Amendment::Attributes,
             "pg_class" => Amendment::Classes,
             "pg_type" => Amendment::Types,
+            "pg_settings" => return settings_table(&table.schema(), &self.settings).map(Some),
             _ => return Ok(Some(table)),
         };
         Ok(Some(Arc::new(Amended { inner: table, amendment, reader: self.reader.clone() })))
     }
+}
+
+/// `pg_settings` with what the session has set; the library's has one row. What is not known of a setting is NULL.
+fn settings_table(schema: &SchemaRef, settings: &SessionSettings) -> Result<Arc<dyn TableProvider>> {
+    let settings = settings.list();
+    let column = |field: &Arc<Field>| -> ArrayRef {
+        match field.name().as_str() {
+            "name" => Arc::new(StringArray::from_iter_values(settings.iter().map(|(name, _, _)| *name))),
+            "setting" => Arc::new(StringArray::from_iter_values(settings.iter().map(|(_, value, _)| value))),
+            "reset_val" => Arc::new(StringArray::from_iter_values(settings.iter().map(|(_, _, default)| *default))),
+            _ => new_null_array(field.data_type(), settings.len()),
+        }
+    };
+    let columns = schema.fields().iter().map(column).collect();
+    let batch = RecordBatch::try_new(Arc::clone(schema), columns)?;
+    Ok(Arc::new(MemTable::try_new(Arc::clone(schema), vec![vec![batch]])?))
 }
 
 /// The session's catalogs without a hold on them: one of them holds this schema, and the session would never be freed.

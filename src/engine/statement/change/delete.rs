@@ -1,5 +1,7 @@
 //! DELETE.
 
+use std::sync::Arc;
+
 use datafusion::common::ScalarValue;
 use rolloutdb_catalogs::Table;
 use rolloutdb_sql::Delete;
@@ -20,6 +22,13 @@ pub async fn describe(session: &Session, delete: &Delete) -> Result<Description>
     let table = open_target(session, &delete.target).await?;
     let planned = plan(session, delete, &table, &[]).await?;
     change_of(delete).describe(session, &table, &planned).await
+}
+
+/// The query that finds the rows, for EXPLAIN.
+pub async fn explained(session: &Session, delete: &Delete, parameters: &[ScalarValue]) -> Result<(Arc<Table>, Planned)> {
+    let table = open_target(session, &delete.target).await?;
+    let planned = plan(session, delete, &table, parameters).await?;
+    Ok((table, planned))
 }
 
 fn change_of(delete: &Delete) -> ChangeOf<'_> {

@@ -1,5 +1,7 @@
 //! MERGE: the source joined with the target; of the clauses for a pair of rows, the first whose condition is true says what becomes of it.
 
+use std::sync::Arc;
+
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, JoinConstraint, JoinOperator, Query, SelectItem, SetExpr};
 use rolloutdb_catalogs::{IS_REMOVED, Identity, ROW_ADDRESS, Table};
@@ -31,6 +33,13 @@ pub async fn describe(session: &Session, merge: &Merge) -> Result<Description> {
     let table = open_target(session, &merge.target).await?;
     let planned = plan(session, merge, &table, &[]).await?;
     change_of(merge).describe(session, &table, &planned).await
+}
+
+/// The query that finds the rows, for EXPLAIN.
+pub async fn explained(session: &Session, merge: &Merge, parameters: &[ScalarValue]) -> Result<(Arc<Table>, Planned)> {
+    let table = open_target(session, &merge.target).await?;
+    let planned = plan(session, merge, &table, parameters).await?;
+    Ok((table, planned))
 }
 
 fn change_of(merge: &Merge) -> ChangeOf<'_> {

@@ -1,5 +1,7 @@
 //! UPDATE.
 
+use std::sync::Arc;
+
 use datafusion::common::ScalarValue;
 use rolloutdb_catalogs::Table;
 use rolloutdb_sql::Update;
@@ -23,6 +25,13 @@ pub async fn describe(session: &Session, update: &Update) -> Result<Description>
     let table = open_target(session, &update.target).await?;
     let (planned, _) = plan(session, update, &table, &[]).await?;
     change_of(update).describe(session, &table, &planned).await
+}
+
+/// The query that finds the rows, for EXPLAIN.
+pub async fn explained(session: &Session, update: &Update, parameters: &[ScalarValue]) -> Result<(Arc<Table>, Planned)> {
+    let table = open_target(session, &update.target).await?;
+    let (planned, _) = plan(session, update, &table, parameters).await?;
+    Ok((table, planned))
 }
 
 fn change_of(update: &Update) -> ChangeOf<'_> {

@@ -62,7 +62,7 @@ pub async fn insert_or_update(
     // The stored rows of these keys are replaced, so that only two new rows can share one.
     let target = conflict.constraint(table);
     result.map_err(|error| match error {
-        Error::Catalog(CatalogError::UniqueViolation { table, constraint, .. }) if constraint == target => {
+        Error::Catalog(CatalogError::UniqueViolation { table, constraint, .. }) if Some(&constraint) == target.as_ref() => {
             Error::Catalog(CatalogError::RowTwice { table })
         }
         other => other,
@@ -93,12 +93,12 @@ impl DoUpdate<'_> {
     }
 
     /// The name of the constraint in the catalog's error.
-    fn constraint(&self, table: &Table) -> String {
-        let is_on = |columns: &&Vec<String>| {
+    fn constraint(&self, table: &Table) -> Option<String> {
+        let is_on = |columns: &Vec<String>| {
             columns.len() == self.columns.len() && self.columns.iter().all(|column| columns.contains(&column.value))
         };
-        let unique = table.definition().unique.iter().find(is_on).map(|columns| format!("UNIQUE ({})", columns.join(", ")));
-        unique.unwrap_or_else(|| "primary key".to_owned())
+        let number = table.definition().unique_constraints().position(|(columns, _)| is_on(columns))?;
+        table.definition().constraint_names(table.name()).into_iter().nth(number)
     }
 
     /// `SELECT t._rowaddr, CASE WHEN t._rowaddr IS NULL THEN excluded.a ELSE new END, ... FROM source AS excluded LEFT JOIN target AS t ON keys
