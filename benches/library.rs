@@ -8,14 +8,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, Int64Array, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, Int64Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Int64Type};
 use arrow::ipc::writer::FileWriter;
-use datafusion::common::ScalarValue;
 use futures::TryStreamExt;
-use rolloutdb::engine::{PreparedStatement, Response};
-use rolloutdb::{Database, Result, Session};
+use rolloutdb::{Database, Result};
+use rolloutdb_catalogs::{AskedEffort, Metric, Table};
 
+const COLUMN: &str = "embedding";
 const MEASURED: Duration = Duration::from_millis(1500);
 /// What is tried, the least first.
 const EF_SEARCH: [usize; 15] = [10, 16, 24, 32, 40, 48, 64, 80, 100, 128, 160, 200, 300, 400, 800];
@@ -29,7 +29,7 @@ async fn main() -> Result<()> {
         println!("run by benches/run --library; see benches/README.md");
         return Ok(());
     }
-    let library = Library::open().await?;
+    let mut library = Library::open().await?;
     library.choose_ef_search().await?;
     answer("ready", 1.0);
     for line in stdin().lock().lines() {
@@ -46,15 +46,15 @@ fn answer(name: &str, value: f64) {
 }
 
 struct Library {
-    session: Session,
-    exact: PreparedStatement,
-    exact_batch: PreparedStatement,
-    hnsw: PreparedStatement,
-    /// As parameters.
-    queries: Vec<ScalarValue>,
+    plain: Arc<Table>,
+    indexed: Arc<Table>,
+    queries: Vec<Vec<f32>>,
+    k: usize,
     batch: usize,
     recall: f64,
+    ef_search: usize,
     found: String,
+    _database: Database,
     _directory: tempfile::TempDir,
 }
 
@@ -64,136 +64,116 @@ impl Library {
         let number = |name: &str| text(name).parse::<usize>().expect("a number");
         let (width, k, batch) = (number("BENCH_DIMENSION"), number("BENCH_K"), number("BENCH_BATCH"));
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let session = Database::open(directory.path().join("data")).await?.session();
+        let database = Database::open(directory.path().join("data")).await?;
+        let session = database.session();
         let run = async |sql: &str| session.sql(sql).await?.try_collect::<Vec<_>>().await.map_err(rolloutdb::Error::from);
-        let vectors = vectors(&text("BENCH_VECTORS"), width);
-        let queries = self::vectors(&text("BENCH_QUERIES"), width);
         let file = directory.path().join("vectors.arrow");
-        for (table, vectors) in [("plain", &vectors), ("indexed", &vectors), ("queries", &queries)] {
-            write(&file, vectors, batch);
-            run(&format!("CREATE TABLE {table} (id bigint PRIMARY KEY, batch bigint, embedding vector({width}))")).await?;
+        write(&file, numbers(&text("BENCH_VECTORS")), width);
+        for table in ["plain", "indexed"] {
+            run(&format!("CREATE TABLE {table} (id bigint PRIMARY KEY, embedding vector({width}))")).await?;
             run(&format!("COPY {table} FROM '{}'", file.display())).await?;
         }
         run("CREATE INDEX ON indexed USING hnsw (embedding vector_cosine_ops)").await?;
-        let prepare = async |sql: String| session.prepare(session.parse(&sql)?.remove(0)).await;
-        let exact = prepare(format!("SELECT id FROM plain ORDER BY embedding <=> $1 LIMIT {k}")).await?;
-        let hnsw = prepare(format!("SELECT id FROM indexed ORDER BY embedding <=> $1 LIMIT {k}")).await?;
-        let of_batch = format!(
-            "SELECT s.id FROM (SELECT id, embedding FROM queries WHERE batch = $1) q \
-             CROSS JOIN LATERAL vector_search(plain, q.embedding, k => {k}) s ORDER BY q.id, s.rank"
-        );
-        let exact_batch = prepare(of_batch).await?;
-        let queries = (0..queries.len()).map(|row| ScalarValue::FixedSizeList(Arc::new(queries.slice(row, 1)))).collect();
-        let recall = text("BENCH_RECALL").parse().expect("a number");
-        let found = text("BENCH_FOUND");
-        Ok(Self { session, exact, exact_batch, hnsw, queries, batch, recall, found, _directory: directory })
+        Ok(Self {
+            plain: database.table("plain").await?,
+            indexed: database.table("indexed").await?,
+            queries: numbers(&text("BENCH_QUERIES")).chunks_exact(width).map(<[f32]>::to_vec).collect(),
+            k,
+            batch,
+            recall: text("BENCH_RECALL").parse().expect("a number"),
+            ef_search: 0,
+            found: text("BENCH_FOUND"),
+            _database: database,
+            _directory: directory,
+        })
     }
 
     /// The least effort that reaches the recall.
-    async fn choose_ef_search(&self) -> Result<()> {
-        let num_queries = self.queries.len().min(TUNING_QUERIES);
-        let mut right = Vec::with_capacity(num_queries);
-        for query in 0..num_queries {
-            right.push(self.one(&self.exact, query).await?);
+    async fn choose_ef_search(&mut self) -> Result<()> {
+        let queries = &self.queries[..self.queries.len().min(TUNING_QUERIES)];
+        let mut right = Vec::with_capacity(queries.len());
+        for query in queries {
+            right.push(self.exact(std::slice::from_ref(query)).await?);
         }
         for ef_search in EF_SEARCH {
-            drop(self.session.sql(&format!("SET hnsw.ef_search = {ef_search}")).await?);
             let (mut num_right, mut num_all) = (0, 0);
-            for (query, right) in right.iter().enumerate() {
-                let found: HashSet<i64> = self.one(&self.hnsw, query).await?.into_iter().collect();
+            for (query, right) in queries.iter().zip(&right) {
+                let found: HashSet<i64> = self.walk(query, ef_search).await?.into_iter().collect();
                 num_right += right.iter().filter(|id| found.contains(id)).count();
                 num_all += right.len();
             }
             if num_right as f64 >= (self.recall + TUNING_MARGIN) * num_all as f64 {
-                eprintln!("library: hnsw.ef_search = {ef_search}");
+                eprintln!("library: ef_search {ef_search}");
+                self.ef_search = ef_search;
                 return Ok(());
             }
         }
-        panic!("no hnsw.ef_search reaches the recall");
+        panic!("no ef_search reaches the recall");
     }
 
     async fn measure(&self, name: &str) -> Result<f64> {
         match name {
-            "exact" => self.rate(&self.exact).await,
-            "hnsw" => self.rate(&self.hnsw).await,
-            "exact_batch" => {
-                let num_batches = self.queries.len() / self.batch;
-                let (start, mut done) = (Instant::now(), 0);
-                while start.elapsed() < MEASURED {
-                    self.of_batch(done % num_batches).await?;
-                    done += 1;
-                }
-                Ok((done * self.batch) as f64 / start.elapsed().as_secs_f64())
-            }
-            "exact_check" => self.check(&self.exact).await,
-            "hnsw_check" => self.check(&self.hnsw).await,
-            "exact_batch_check" => {
-                let mut found = Vec::new();
-                for batch in 0..self.queries.len().div_ceil(self.batch) {
-                    found.extend(self.of_batch(batch).await?);
-                }
-                Ok(self.keep(&found))
-            }
+            "exact" => self.rate(1, async |queries| self.exact(queries).await).await,
+            "exact_batch" => self.rate(self.batch, async |queries| self.exact(queries).await).await,
+            "hnsw" => self.rate(1, async |queries| self.walk(&queries[0], self.ef_search).await).await,
+            "exact_check" => self.check(1, async |queries| self.exact(queries).await).await,
+            "exact_batch_check" => self.check(self.batch, async |queries| self.exact(queries).await).await,
+            "hnsw_check" => self.check(1, async |queries| self.walk(&queries[0], self.ef_search).await).await,
             other => panic!("no measure {other}"),
         }
     }
 
-    /// Queries per second, one at a time.
-    async fn rate(&self, statement: &PreparedStatement) -> Result<f64> {
+    /// Queries per second, `batch` at a time.
+    async fn rate(&self, batch: usize, search: impl AsyncFn(&[Vec<f32>]) -> Result<Vec<i64>>) -> Result<f64> {
         let (start, mut done) = (Instant::now(), 0);
+        let num_batches = self.queries.len() / batch;
         while start.elapsed() < MEASURED {
-            self.one(statement, done % self.queries.len()).await?;
+            let first = done % num_batches * batch;
+            search(&self.queries[first..first + batch]).await?;
             done += 1;
         }
-        Ok(done as f64 / start.elapsed().as_secs_f64())
+        Ok((done * batch) as f64 / start.elapsed().as_secs_f64())
     }
 
-    async fn check(&self, statement: &PreparedStatement) -> Result<f64> {
-        let mut found = Vec::new();
-        for query in 0..self.queries.len() {
-            found.extend(self.one(statement, query).await?);
+    /// Searches for every query once, and writes the ids for the one who asked.
+    async fn check(&self, batch: usize, search: impl AsyncFn(&[Vec<f32>]) -> Result<Vec<i64>>) -> Result<f64> {
+        let mut bytes = Vec::new();
+        for queries in self.queries.chunks(batch) {
+            bytes.extend(search(queries).await?.into_iter().flat_map(i64::to_le_bytes));
         }
-        Ok(self.keep(&found))
-    }
-
-    /// Writes the ids for the one who asked.
-    fn keep(&self, found: &[i64]) -> f64 {
-        let bytes: Vec<u8> = found.iter().flat_map(|id| id.to_le_bytes()).collect();
         fs::write(&self.found, bytes).expect("the file can be written");
-        self.queries.len() as f64
+        Ok(self.queries.len() as f64)
     }
 
-    async fn one(&self, statement: &PreparedStatement, query: usize) -> Result<Vec<i64>> {
-        self.ids(statement, self.queries[query].clone()).await
+    async fn exact(&self, queries: &[Vec<f32>]) -> Result<Vec<i64>> {
+        Ok(ids(&self.plain.vector_search(COLUMN, queries, self.k, Metric::Cosine, true, None).await?))
     }
 
-    async fn of_batch(&self, batch: usize) -> Result<Vec<i64>> {
-        self.ids(&self.exact_batch, ScalarValue::from(batch as i64)).await
-    }
-
-    async fn ids(&self, statement: &PreparedStatement, parameter: ScalarValue) -> Result<Vec<i64>> {
-        let Response::Rows { stream, .. } = self.session.execute_prepared(statement, vec![parameter]).await? else {
-            panic!("a query has rows");
-        };
-        let batches: Vec<RecordBatch> = stream.try_collect().await?;
-        Ok(batches.iter().flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect())
+    async fn walk(&self, query: &Vec<f32>, ef_search: usize) -> Result<Vec<i64>> {
+        let effort = Some(AskedEffort { ef_search: Some(ef_search), probes: None });
+        let queries = std::slice::from_ref(query);
+        Ok(ids(&self.indexed.vector_search_with(COLUMN, queries, self.k, Metric::Cosine, effort, None).await?))
     }
 }
 
-/// The rows of a file of little-endian f32.
-fn vectors(path: &str, width: usize) -> FixedSizeListArray {
+fn ids(found: &RecordBatch) -> Vec<i64> {
+    found.column(0).as_primitive::<Int64Type>().values().to_vec()
+}
+
+/// The numbers in a file of little-endian f32.
+fn numbers(path: &str) -> Vec<f32> {
     let bytes = fs::read(path).expect("the file is there");
     let (numbers, _) = bytes.as_chunks::<4>();
-    let values = Float32Array::from_iter_values(numbers.iter().map(|number| f32::from_le_bytes(*number)));
-    let item = Arc::new(Field::new("item", DataType::Float32, true));
-    FixedSizeListArray::new(item, i32::try_from(width).expect("a small width"), Arc::new(values), None)
+    numbers.iter().map(|number| f32::from_le_bytes(*number)).collect()
 }
 
-/// A file with `id` from 0, the number of the batch, and the vectors.
-fn write(path: &Path, vectors: &FixedSizeListArray, batch: usize) {
-    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..vectors.len() as i64));
-    let batches: ArrayRef = Arc::new(Int64Array::from_iter_values((0..vectors.len()).map(|row| (row / batch) as i64)));
-    let columns = [("id", ids), ("batch", batches), ("embedding", Arc::new(vectors.clone()) as ArrayRef)];
+/// A file with `id` from 0, and the vectors.
+fn write(path: &Path, numbers: Vec<f32>, width: usize) {
+    let num_rows = numbers.len() / width;
+    let item = Arc::new(Field::new("item", DataType::Float32, true));
+    let vectors = FixedSizeListArray::new(item, i32::try_from(width).expect("a small width"), Arc::new(Float32Array::from(numbers)), None);
+    let ids: ArrayRef = Arc::new(Int64Array::from_iter_values(0..num_rows as i64));
+    let columns = [("id", ids), (COLUMN, Arc::new(vectors) as ArrayRef)];
     let rows = RecordBatch::try_from_iter(columns).expect("columns of one length");
     let file = fs::File::create(path).expect("a temporary file");
     let mut writer = FileWriter::try_new(file, &rows.schema()).expect("a schema");

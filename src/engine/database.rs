@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
-use rolloutdb_catalogs::Catalog;
+use rolloutdb_catalogs::{Catalog, Table};
 use tokio_util::task::TaskTracker;
 
-use super::apply::planner::TableFunction;
+use super::apply::planner::{TableFunction, split_table_name};
 use super::index_builds::IndexBuilds;
 use super::memory::MemoryBudget;
 use super::session::Session;
@@ -78,6 +78,16 @@ impl Database {
         // Boxed: what it is made of is more than the crates of those who open a database lay out.
         Box::pin(system::install(&shared)).await?;
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// A table as it is now, by `name` or `schema.name`, for searches without SQL ([`Table::vector_search_with`], [`Table::text_search`]). What is
+    /// written later is in the table that the next call gives.
+    ///
+    /// # Errors
+    /// If there is no such table (42P01).
+    pub async fn table(&self, name: &str) -> Result<Arc<Table>> {
+        let (schema, table) = split_table_name(name);
+        Ok(self.shared.catalog.table(&schema, &table).await?)
     }
 
     /// Waits for what cancelled statements still have to commit: to be called before the process ends.

@@ -23,9 +23,16 @@ impl Bits {
     /// Appends rows that are in the set.
     pub(crate) fn extend_with(&mut self, count: usize) {
         let end = self.num_rows + count;
-        self.words.resize(end.div_ceil(64), 0);
-        for row in self.num_rows..end {
-            self.words[row / 64] |= 1 << (row % 64);
+        if let Some(last) = self.words.last_mut()
+            && !self.num_rows.is_multiple_of(64)
+        {
+            *last |= u64::MAX << (self.num_rows % 64);
+        }
+        self.words.resize(end.div_ceil(64), u64::MAX);
+        if let Some(last) = self.words.last_mut()
+            && !end.is_multiple_of(64)
+        {
+            *last &= (1 << (end % 64)) - 1;
         }
         self.num_rows = end;
     }
@@ -44,11 +51,11 @@ impl Bits {
 
     /// Adds the rows, counted from `first`, for which `mask` is true.
     pub(crate) fn insert_mask(&mut self, first: usize, mask: &BooleanArray) {
-        for (position, is_in) in mask.iter().enumerate() {
-            if is_in == Some(true) {
-                self.insert(first + position);
-            }
-        }
+        let is_in = match mask.nulls() {
+            Some(nulls) => mask.values() & nulls.inner(),
+            None => mask.values().clone(),
+        };
+        is_in.set_indices().for_each(|position| self.insert(first + position));
     }
 
     pub(crate) fn intersect(&mut self, other: &Self) {
@@ -131,5 +138,11 @@ mod tests {
         bits.intersect(&mask);
         assert_eq!(bits.iter().collect::<Vec<_>>(), [63, 67]);
         assert_eq!(Bits::none(0).iter().count(), 0);
+        let mut steps = Bits::none(3);
+        for (count, len) in [(0, 0), (5, 5), (56, 61), (1, 62), (130, 192), (64, 256)] {
+            steps.extend_with(count);
+            assert_eq!((steps.count(), steps.num_rows(), steps.contains(2)), (len, len + 3, false));
+        }
+        assert_eq!(steps.words().last(), Some(&0b111));
     }
 }
