@@ -36,7 +36,7 @@ pub enum Error {
     UnknownColumn { table: String, name: String, known: Vec<String> },
 
     /// A generated column that is given a value (428C9).
-    #[error("column \"{0}\" is generated and takes no value; leave it out of the column list")]
+    #[error("column \"{0}\" is generated and takes no value; leave it out, or write DEFAULT")]
     GeneratedColumn(String),
 
     /// As many values as columns are needed (42601).

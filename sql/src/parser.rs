@@ -1,10 +1,11 @@
 //! A thin layer over sqlparser's parser: words that are no keywords there (`MODEL`, `ROLLOUTS`), names folded as in Postgres,
 //! errors with their place.
 
+use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{self, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
-use crate::ast::{self, Ident, ObjectName, Query};
+use crate::ast::{self, Ident, ObjectName, Query, With};
 use crate::depth::check_chains;
 use crate::dialect::RolloutDialect;
 use crate::error::{Error, Result, char_offset};
@@ -88,6 +89,15 @@ impl<'a> Parser<'a> {
 
     pub fn is_left_parenthesis(&self) -> bool {
         *self.peek_token() == Token::LParen
+    }
+
+    /// Whether `(` comes next and no query after it: a list of columns.
+    pub fn is_at_columns(&self) -> bool {
+        let starts_query = match self.peek_word(1) {
+            Some(word) => ["SELECT", "VALUES", "WITH", "TABLE"].contains(&word.as_str()),
+            None => self.inner.peek_nth_token_ref(1).token == Token::LParen,
+        };
+        self.is_left_parenthesis() && !starts_query
     }
 
     /// Whether `word` comes next, and a name after it: where `word` may be a name too.
@@ -225,6 +235,16 @@ impl<'a> Parser<'a> {
         if self.eat_token(&Token::RParen) { Ok(query) } else { Err(self.expected("\")\"")) }
     }
 
+    /// Reads `WITH [RECURSIVE] a AS (...), ...`.
+    pub fn with(&mut self) -> Result<With> {
+        self.ast(|parser| {
+            let with_token = parser.expect_keyword(Keyword::WITH)?.into();
+            let recursive = parser.parse_keyword(Keyword::RECURSIVE);
+            let cte_tables = parser.parse_comma_separated(parser::Parser::parse_cte)?;
+            Ok(With { with_token, recursive, cte_tables })
+        })
+    }
+
     /// Reads a query without parentheses of its own.
     pub fn query(&mut self) -> Result<Box<Query>> {
         self.ast(parser::Parser::parse_query)
@@ -249,7 +269,12 @@ impl<'a> Parser<'a> {
 
     /// An error about the next token.
     pub fn error_here(&self, message: String) -> Error {
-        syntax_error(self.text, message, self.inner.peek_token_ref().span.start)
+        self.error_at(self.inner.peek_token_ref().span.start, message)
+    }
+
+    /// An error about what was read from `place` on.
+    pub fn error_at(&self, place: Location, message: String) -> Error {
+        syntax_error(self.text, message, place)
     }
 
     /// Takes the place out of sqlparser's message, where it is written at the end.

@@ -27,7 +27,7 @@ struct Rewriter {
 impl VisitorMut for Rewriter {
     type Break = Box<Error>;
 
-    /// `WITH x AS (DELETE ... RETURNING *) SELECT` and `WITH x AS (SELECT ...) INSERT`: queries by their outside only.
+    /// `WITH x AS (DELETE ... RETURNING *) SELECT`: a query by its outside only.
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
         if num_set_operators(&query.body) > DEPTH_MAX {
             return ControlFlow::Break(Box::new(Error::TooDeep { limit: DEPTH_MAX, what: "queries joined by UNION and the like" }));
@@ -35,7 +35,7 @@ impl VisitorMut for Rewriter {
         match writing_body(&query.body) {
             Some(word) => ControlFlow::Break(Box::new(Error::not_supported_but(
                 format!("{word} inside a query"),
-                format!("write the {word} as a statement of its own, with subqueries in place of WITH"),
+                format!("write the {word} as a statement of its own"),
             ))),
             None => ControlFlow::Continue(()),
         }

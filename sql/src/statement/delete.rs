@@ -2,14 +2,16 @@
 
 use std::fmt;
 
-use super::target::{Others, Returning, Target, Where};
-use crate::ast::{self, Expr, FromTable, SelectItem, TableWithJoins};
+use super::target::{Others, Returning, Target, Where, WithQueries, refuse_with_in_returning};
+use crate::ast::{self, Expr, FromTable, SelectItem, TableWithJoins, With};
 use crate::error::{Error, Result};
 use crate::parser::Parser;
 
-/// `DELETE FROM t [AS x] [USING others] [WHERE condition] [RETURNING ...]`
+/// `[WITH ...] DELETE FROM t [AS x] [USING others] [WHERE condition] [RETURNING ...]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Delete {
+    /// Queries that `using` and the condition can name.
+    pub with: Option<With>,
     pub target: Target,
     pub using: Vec<TableWithJoins>,
     /// Absent: all rows.
@@ -19,14 +21,14 @@ pub struct Delete {
 }
 
 impl Delete {
-    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+    pub(crate) fn parse(parser: &mut Parser, with: Option<With>) -> Result<Self> {
         match parser.statement()? {
-            ast::Statement::Delete(delete) => Self::from_ast(delete),
+            ast::Statement::Delete(delete) => Self::from_ast(with, delete),
             other => Err(Error::not_supported(format!("the statement {other}"))),
         }
     }
 
-    fn from_ast(delete: ast::Delete) -> Result<Self> {
+    fn from_ast(with: Option<With>, delete: ast::Delete) -> Result<Self> {
         if !delete.order_by.is_empty() || delete.limit.is_some() {
             return Err(Error::not_supported_but(
                 "DELETE with ORDER BY or LIMIT",
@@ -40,19 +42,22 @@ impl Delete {
         let (Some(table), true) = (from.pop(), from.is_empty()) else {
             return Err(Error::not_supported_but("DELETE from several tables", "name the others after USING"));
         };
+        let returning = delete.returning.unwrap_or_default();
+        refuse_with_in_returning(with.as_ref(), &returning)?;
         Ok(Self {
+            with,
             target: Target::from_joins(table, "DELETE", "USING")?,
             using: delete.using.unwrap_or_default(),
             condition: delete.selection,
-            returning: delete.returning.unwrap_or_default(),
+            returning,
         })
     }
 }
 
 impl fmt::Display for Delete {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { target, using, condition, returning } = self;
-        write!(f, "DELETE FROM {target}{}", Others("USING", using))?;
+        let Self { with, target, using, condition, returning } = self;
+        write!(f, "{}DELETE FROM {target}{}", WithQueries(with.as_ref()), Others("USING", using))?;
         write!(f, "{}{}", Where(condition.as_ref()), Returning(returning))
     }
 }

@@ -2,23 +2,37 @@
 
 use std::fmt;
 
-use super::target::{Assignment, Returning, SetClause, Target, Where, assignments};
-use crate::ast::{self, ConflictTarget, Expr, Ident, ObjectName, OnConflictAction, OnInsert, Query, SelectItem, TableObject};
+use datafusion::sql::sqlparser::parser;
+
+use super::target::{Assignment, Returning, SetClause, Target, Where, WithQueries, assignments, parse_returning, refuse_with_in_returning};
+use crate::ast::{Expr, Ident, Query, SelectItem, With};
 use crate::error::{Error, Result};
-use crate::name::{Columns, fold, fold_object_name};
+use crate::name::{Columns, parse_optional_columns};
 use crate::parser::Parser;
 
-/// `INSERT INTO t [AS x] [(a, b)] {VALUES (...), ... | query} [ON CONFLICT ...] [RETURNING ...]`
+/// `[WITH ...] INSERT INTO t [AS x] [(a, b)] [OVERRIDING ...] {VALUES (...), ... | query | DEFAULT VALUES} [ON CONFLICT ...] [RETURNING ...]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Insert {
+    /// Queries that the source, and the values and condition of ON CONFLICT, can name.
+    pub with: Option<With>,
     pub target: Target,
     /// The columns that the source has; empty: those of the table.
     pub columns: Vec<Ident>,
-    /// A `VALUES` list is a query too.
-    pub source: Box<Query>,
+    pub overriding: Option<Overriding>,
+    /// A `VALUES` list is a query too, in which a value may be the word DEFAULT; none: `DEFAULT VALUES`, a row without columns.
+    pub source: Option<Box<Query>>,
     pub on_conflict: Option<OnConflict>,
     /// What is asked for of the written rows; empty: nothing.
     pub returning: Vec<SelectItem>,
+}
+
+/// What becomes of the values that are given for identity columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Overriding {
+    /// `OVERRIDING SYSTEM VALUE`: they are written, also to a column that is numbered ALWAYS.
+    System,
+    /// `OVERRIDING USER VALUE`: they are ignored, and the table numbers the rows.
+    User,
 }
 
 /// `ON CONFLICT [(a, b)] DO NOTHING`, `ON CONFLICT (a, b) DO UPDATE SET c = 1, ... [WHERE condition]`
@@ -38,86 +52,87 @@ pub enum ConflictAction {
 }
 
 impl Insert {
-    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
-        match parser.statement()? {
-            ast::Statement::Insert(insert) => Self::from_ast(insert),
-            other => Err(Error::not_supported(format!("the statement {other}"))),
-        }
+    pub(crate) fn parse(parser: &mut Parser, with: Option<With>) -> Result<Self> {
+        parser.expect("INSERT INTO")?;
+        let table = parser.object_name("the table's name")?;
+        let alias = if parser.eat("AS") { Some(parser.ident("the table's alias")?) } else { None };
+        let (columns, overriding, source) = if parser.eat("DEFAULT VALUES") {
+            (Vec::new(), None, None)
+        } else {
+            let columns = if parser.is_at_columns() { parse_optional_columns(parser)? } else { Vec::new() };
+            (columns, Overriding::parse(parser)?, Some(parser.query()?))
+        };
+        let on_conflict = if parser.eat("ON") { Some(OnConflict::parse(parser)?) } else { None };
+        let returning = parse_returning(parser)?;
+        refuse_with_in_returning(with.as_ref(), &returning)?;
+        Ok(Self { with, target: Target { table, alias }, columns, overriding, source, on_conflict, returning })
     }
+}
 
-    fn from_ast(insert: ast::Insert) -> Result<Self> {
-        refuse_clauses(&insert)?;
-        let TableObject::TableName(table) = insert.table else {
-            return Err(Error::not_supported("INSERT into a function or query"));
-        };
-        let columns = insert.columns.into_iter().map(single_name).collect::<Result<_>>()?;
-        let Some(source) = insert.source else {
-            return Err(Error::not_supported_but("INSERT ... DEFAULT VALUES", "give at least one value"));
-        };
-        Ok(Self {
-            target: Target { table: fold_object_name(table), alias: insert.table_alias.map(|alias| fold(alias.alias)) },
-            columns,
-            source,
-            on_conflict: insert.on.map(OnConflict::from_ast).transpose()?,
-            returning: insert.returning.unwrap_or_default(),
-        })
+impl Overriding {
+    /// Reads the clause, or nothing.
+    pub(crate) fn parse(parser: &mut Parser) -> Result<Option<Self>> {
+        if !parser.eat("OVERRIDING") {
+            return Ok(None);
+        }
+        if parser.eat("SYSTEM VALUE") {
+            Ok(Some(Self::System))
+        } else if parser.eat("USER VALUE") {
+            Ok(Some(Self::User))
+        } else {
+            Err(parser.expected("SYSTEM VALUE or USER VALUE"))
+        }
     }
 }
 
 impl OnConflict {
-    fn from_ast(on: OnInsert) -> Result<Self> {
-        let OnInsert::OnConflict(on) = on else { return Err(Error::not_supported("INSERT ... ON DUPLICATE KEY UPDATE")) };
-        let columns = match on.conflict_target {
-            None => Vec::new(),
-            Some(ConflictTarget::Columns(columns)) => columns.into_iter().map(fold).collect(),
-            Some(ConflictTarget::OnConstraint(_)) => {
-                return Err(Error::not_supported_but("ON CONFLICT ON CONSTRAINT", "name the constraint's columns in parentheses"));
-            }
-        };
-        let action = match on.action {
-            OnConflictAction::DoNothing => ConflictAction::Nothing,
-            OnConflictAction::DoUpdate(update) => {
-                ConflictAction::Update { assignments: assignments(update.assignments)?, condition: update.selection.map(Box::new) }
-            }
+    /// Starts after the word ON.
+    fn parse(parser: &mut Parser) -> Result<Self> {
+        if parser.is_at("DUPLICATE KEY") {
+            return Err(Error::not_supported("INSERT ... ON DUPLICATE KEY UPDATE"));
+        }
+        parser.expect("CONFLICT")?;
+        if parser.is_at("ON CONSTRAINT") {
+            return Err(Error::not_supported_but("ON CONFLICT ON CONSTRAINT", "name the constraint's columns in parentheses"));
+        }
+        let columns = parse_optional_columns(parser)?;
+        parser.expect("DO")?;
+        let action = if parser.eat("NOTHING") {
+            ConflictAction::Nothing
+        } else if parser.eat("UPDATE SET") {
+            let list = parser.comma_separated(|parser| parser.ast(parser::Parser::parse_assignment))?;
+            let condition = if parser.eat("WHERE") { Some(Box::new(parser.ast(parser::Parser::parse_expr)?)) } else { None };
+            ConflictAction::Update { assignments: assignments(parser, list)?, condition }
+        } else {
+            return Err(parser.expected("NOTHING or UPDATE SET"));
         };
         Ok(Self { columns, action })
     }
 }
 
-fn refuse_clauses(insert: &ast::Insert) -> Result<()> {
-    // What other databases have; sqlparser reads some of it in every dialect.
-    let is_foreign = insert.or.is_some()
-        || insert.ignore
-        || insert.overwrite
-        || insert.replace_into
-        || !insert.assignments.is_empty()
-        || insert.partitioned.is_some()
-        || !insert.after_columns.is_empty()
-        || insert.output.is_some()
-        || insert.priority.is_some()
-        || insert.insert_alias.is_some()
-        || insert.settings.is_some()
-        || insert.format_clause.is_some()
-        || insert.multi_table_insert_type.is_some();
-    if is_foreign { Err(Error::not_supported("this form of INSERT")) } else { Ok(()) }
-}
-
-/// A column in an `INSERT` is one name; Postgres' `a.field` of a composite column is not ours.
-fn single_name(name: ObjectName) -> Result<Ident> {
-    match name.0.as_slice() {
-        [part] => part.as_ident().cloned().map(fold),
-        _ => None,
-    }
-    .ok_or_else(|| Error::not_supported(format!("INSERT into the field {name} of a column")))
-}
-
 impl fmt::Display for Insert {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "INSERT INTO {}{} {}", self.target, Columns(&self.columns), self.source)?;
+        write!(f, "{}INSERT INTO {}{}", WithQueries(self.with.as_ref()), self.target, Columns(&self.columns))?;
+        if let Some(overriding) = self.overriding {
+            write!(f, " {overriding}")?;
+        }
+        match &self.source {
+            Some(source) => write!(f, " {source}")?,
+            None => f.write_str(" DEFAULT VALUES")?,
+        }
         if let Some(on_conflict) = &self.on_conflict {
             write!(f, " {on_conflict}")?;
         }
         write!(f, "{}", Returning(&self.returning))
+    }
+}
+
+impl fmt::Display for Overriding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::System => "OVERRIDING SYSTEM VALUE",
+            Self::User => "OVERRIDING USER VALUE",
+        })
     }
 }
 

@@ -4,15 +4,18 @@ use std::fmt;
 
 use datafusion::sql::sqlparser::parser;
 
-use super::target::{Assignment, Returning, SetClause, Target, assignments};
-use crate::ast::{Expr, Ident, SelectItem, TableFactor};
-use crate::error::{Error, Result};
+use super::insert::Overriding;
+use super::target::{Assignment, Returning, SetClause, Target, WithQueries, assignments, parse_returning, refuse_with_in_returning};
+use crate::ast::{Expr, Ident, SelectItem, TableFactor, With};
+use crate::error::Result;
 use crate::name::{Columns, Separated, parse_optional_columns};
 use crate::parser::Parser;
 
-/// `MERGE INTO t [AS x] USING source ON condition WHEN ... THEN ... [RETURNING ...]`
+/// `[WITH ...] MERGE INTO t [AS x] USING source ON condition WHEN ... THEN ... [RETURNING ...]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Merge {
+    /// Queries that `source`, the conditions and the values can name.
+    pub with: Option<With>,
     pub target: Target,
     /// A table or a subquery.
     pub source: TableFactor,
@@ -46,12 +49,21 @@ pub enum MergeAction {
     Nothing,
     Delete,
     Update(Vec<Assignment>),
-    /// Columns (empty: those of the table) and their values; a value may be the word DEFAULT.
-    Insert(Vec<Ident>, Vec<Expr>),
+    Insert(MergeInsert),
+}
+
+/// `INSERT [(a, b)] [OVERRIDING ...] VALUES (1, DEFAULT)`, `INSERT DEFAULT VALUES`
+#[derive(Debug, Clone, PartialEq)]
+pub struct MergeInsert {
+    /// Empty: those of the table.
+    pub columns: Vec<Ident>,
+    pub overriding: Option<Overriding>,
+    /// A value may be the word DEFAULT; empty: DEFAULT VALUES.
+    pub values: Vec<Expr>,
 }
 
 impl Merge {
-    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+    pub(crate) fn parse(parser: &mut Parser, with: Option<With>) -> Result<Self> {
         parser.expect("MERGE")?;
         parser.eat("INTO");
         let target = Target::from_relation(parser.ast(parser::Parser::parse_table_factor)?, "MERGE")?;
@@ -66,12 +78,9 @@ impl Merge {
         if clauses.is_empty() {
             return Err(parser.expected("WHEN MATCHED or WHEN NOT MATCHED"));
         }
-        let returning = if parser.eat("RETURNING") {
-            parser.comma_separated(|parser| parser.ast(parser::Parser::parse_select_item))?
-        } else {
-            Vec::new()
-        };
-        Ok(Self { target, source, on, clauses, returning })
+        let returning = parse_returning(parser)?;
+        refuse_with_in_returning(with.as_ref(), &returning)?;
+        Ok(Self { with, target, source, on, clauses, returning })
     }
 }
 
@@ -95,9 +104,9 @@ impl MergeClause {
             Some("UPDATE") if !inserts => {
                 parser.expect("UPDATE SET")?;
                 let list = parser.comma_separated(|parser| parser.ast(parser::Parser::parse_assignment))?;
-                MergeAction::Update(assignments(list)?)
+                MergeAction::Update(assignments(parser, list)?)
             }
-            Some("INSERT") if inserts => parse_insert(parser)?,
+            Some("INSERT") if inserts => MergeInsert::parse(parser).map(MergeAction::Insert)?,
             _ if inserts => return Err(parser.expected("INSERT or DO NOTHING")),
             _ => return Err(parser.expected("UPDATE, DELETE or DO NOTHING")),
         };
@@ -105,20 +114,23 @@ impl MergeClause {
     }
 }
 
-fn parse_insert(parser: &mut Parser) -> Result<MergeAction> {
-    parser.expect("INSERT")?;
-    let columns = parse_optional_columns(parser)?;
-    if parser.is_at("DEFAULT VALUES") {
-        return Err(Error::not_supported_but("INSERT DEFAULT VALUES", "give at least one value"));
+impl MergeInsert {
+    fn parse(parser: &mut Parser) -> Result<Self> {
+        parser.expect("INSERT")?;
+        if parser.eat("DEFAULT VALUES") {
+            return Ok(Self { columns: Vec::new(), overriding: None, values: Vec::new() });
+        }
+        let columns = parse_optional_columns(parser)?;
+        let overriding = Overriding::parse(parser)?;
+        parser.expect("VALUES")?;
+        let values = parser.parenthesized(|parser| parser.ast(parser::Parser::parse_expr))?;
+        Ok(Self { columns, overriding, values })
     }
-    parser.expect("VALUES")?;
-    let values = parser.parenthesized(|parser| parser.ast(parser::Parser::parse_expr))?;
-    Ok(MergeAction::Insert(columns, values))
 }
 
 impl fmt::Display for Merge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "MERGE INTO {} USING {} ON {}", self.target, self.source, self.on)?;
+        write!(f, "{}MERGE INTO {} USING {} ON {}", WithQueries(self.with.as_ref()), self.target, self.source, self.on)?;
         for clause in &self.clauses {
             write!(f, " {clause}")?;
         }
@@ -140,9 +152,20 @@ impl fmt::Display for MergeClause {
             MergeAction::Nothing => f.write_str(" THEN DO NOTHING"),
             MergeAction::Delete => f.write_str(" THEN DELETE"),
             MergeAction::Update(assignments) => write!(f, " THEN UPDATE{}", SetClause(assignments)),
-            MergeAction::Insert(columns, values) => {
-                write!(f, " THEN INSERT{} VALUES ({})", Columns(columns), Separated(values.iter()))
-            }
+            MergeAction::Insert(insert) => write!(f, " THEN {insert}"),
         }
+    }
+}
+
+impl fmt::Display for MergeInsert {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.values.is_empty() {
+            return f.write_str("INSERT DEFAULT VALUES");
+        }
+        write!(f, "INSERT{}", Columns(&self.columns))?;
+        if let Some(overriding) = self.overriding {
+            write!(f, " {overriding}")?;
+        }
+        write!(f, " VALUES ({})", Separated(self.values.iter()))
     }
 }

@@ -29,7 +29,7 @@ mod update;
 
 use std::fmt;
 
-use crate::ast::{self, Query};
+use crate::ast::{self, Query, With};
 use crate::error::{Error, Result};
 use crate::parser::Parser;
 use crate::suggest::did_you_mean;
@@ -48,9 +48,9 @@ pub use describe::{DescribeAgent, DescribeModel, DescribeTable};
 pub use drop::{DropAgent, DropIndex, DropModel, DropSchema, DropTable, DropView};
 pub use explain::Explain;
 pub use generate_rollouts::GenerateRollouts;
-pub use insert::{ConflictAction, Insert, OnConflict};
+pub use insert::{ConflictAction, Insert, OnConflict, Overriding};
 pub use maintenance::{Analyze, Optimize, Reindex, Vacuum};
-pub use merge::{Matching, Merge, MergeAction, MergeClause};
+pub use merge::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
 pub use set::{Reset, Set};
 pub use show::Show;
 pub use target::{Assignment, Target, is_default};
@@ -222,10 +222,7 @@ impl Statement {
             "GENERATE" => GenerateRollouts::parse(parser).map(Self::GenerateRollouts),
             "TRAIN" => Train::parse(parser).map(Self::Train),
             "COPY" => copy::parse(parser),
-            "INSERT" => Insert::parse(parser).map(|insert| Self::Insert(Box::new(insert))),
-            "UPDATE" => Update::parse(parser).map(|update| Self::Update(Box::new(update))),
-            "DELETE" => Delete::parse(parser).map(|delete| Self::Delete(Box::new(delete))),
-            "MERGE" => Merge::parse(parser).map(|merge| Self::Merge(Box::new(merge))),
+            "INSERT" | "UPDATE" | "DELETE" | "MERGE" => Self::parse_change(parser, &first, None),
             "ALTER" if parser.is_at("ALTER TABLE") => AlterTable::parse(parser).map(Self::AlterTable),
             "VACUUM" => Vacuum::parse(parser).map(Self::Vacuum),
             "OPTIMIZE" => Optimize::parse(parser).map(Self::Optimize),
@@ -236,9 +233,34 @@ impl Statement {
             "SET" | "RESET" => set::parse(parser),
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => transaction::parse(parser),
             "EXPLAIN" => Explain::parse(parser).map(Self::Explain),
-            "SELECT" | "VALUES" | "WITH" | "TABLE" => parser.query().map(Self::Query),
+            "SELECT" | "VALUES" | "TABLE" => parser.query().map(Self::Query),
+            "WITH" => Self::parse_with(parser),
             _ if STARTS.contains(&first.as_str()) => Self::parse_ast(parser),
             _ => Err(parser.error_here(format!("unknown statement{}", did_you_mean(&first, STARTS)))),
+        }
+    }
+
+    /// `first`: the word that comes next; `with`: what was read before it.
+    fn parse_change(parser: &mut Parser, first: &str, with: Option<With>) -> Result<Self> {
+        Ok(match first {
+            "INSERT" => Self::Insert(Box::new(Insert::parse(parser, with)?)),
+            "UPDATE" => Self::Update(Box::new(Update::parse(parser, with)?)),
+            "DELETE" => Self::Delete(Box::new(Delete::parse(parser, with)?)),
+            _ => Self::Merge(Box::new(Merge::parse(parser, with)?)),
+        })
+    }
+
+    /// A query, or a statement that writes, after the queries that it can name.
+    fn parse_with(parser: &mut Parser) -> Result<Self> {
+        let with = parser.with()?;
+        match parser.peek_word(0).as_deref() {
+            Some(first @ ("INSERT" | "UPDATE" | "DELETE" | "MERGE")) => Self::parse_change(parser, first, Some(with)),
+            Some("WITH") => Err(parser.expected("SELECT, INSERT, UPDATE, DELETE or MERGE")),
+            _ => {
+                let mut query = parser.query()?;
+                query.with = Some(with);
+                Ok(Self::Query(query))
+            }
         }
     }
 

@@ -1,10 +1,17 @@
-//! The table that a statement changes, and the columns that it assigns.
+//! What the statements that change a table have in common: the table, the columns that they assign, WITH and RETURNING.
 
 use std::fmt;
+use std::ops::ControlFlow;
 
-use crate::ast::{self, AssignmentTarget, Expr, Ident, ObjectName, SelectItem, TableFactor, TableWithJoins};
+use datafusion::sql::sqlparser::parser;
+
+use crate::ast::{
+    self, AssignmentTarget, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName, SelectItem, Spanned,
+    TableFactor, TableWithJoins, With,
+};
 use crate::error::{Error, Result};
 use crate::name::{Name, Qualified, Separated, column, fold, fold_object_name};
+use crate::parser::Parser;
 
 /// `t`, `t AS x`
 #[derive(Debug, Clone, PartialEq)]
@@ -61,21 +68,17 @@ pub struct Assignment {
     pub value: Expr,
 }
 
-/// Reads `a = 1, (b, c) = (2, 3)` as three assignments.
-pub(crate) fn assignments(list: Vec<ast::Assignment>) -> Result<Vec<Assignment>> {
+/// Reads `a = 1, (b, c) = (2, 3)` as three assignments, and `(b, c) = ROW(2, 3)` too.
+pub(crate) fn assignments(parser: &Parser, list: Vec<ast::Assignment>) -> Result<Vec<Assignment>> {
     let mut read = Vec::with_capacity(list.len());
     for ast::Assignment { target, value } in list {
         match target {
             AssignmentTarget::ColumnName(name) => read.push(Assignment { column: assigned_column(name)?, value }),
-            AssignmentTarget::Tuple(mut names) if names.len() == 1 && matches!(value, Expr::Nested(_)) => {
-                read.push(Assignment { column: assigned_column(names.remove(0))?, value });
-            }
             AssignmentTarget::Tuple(names) => {
-                let Expr::Tuple(values) = value else {
-                    return Err(Error::not_supported_but("SET (a, b) = (SELECT ...)", "assign each column by itself"));
-                };
+                let values = row_values(value, names.len())?;
                 if names.len() != values.len() {
-                    return Err(Error::not_supported(format!("SET of {} columns to {} values", names.len(), values.len())));
+                    let message = format!("{} columns are set to {} values", names.len(), values.len());
+                    return Err(parser.error_at(names[0].span().start, message));
                 }
                 for (name, value) in names.into_iter().zip(values) {
                     read.push(Assignment { column: assigned_column(name)?, value });
@@ -84,6 +87,35 @@ pub(crate) fn assignments(list: Vec<ast::Assignment>) -> Result<Vec<Assignment>>
         }
     }
     Ok(read)
+}
+
+/// The values of `(1, 2)` or `ROW(1, 2)`, what `num_columns` columns are set to.
+fn row_values(value: Expr, num_columns: usize) -> Result<Vec<Expr>> {
+    match value {
+        Expr::Tuple(values) => Ok(values),
+        Expr::Function(function) if is_row(&function) => row_arguments(function),
+        // `(1)` is no row of one value, and a subquery for one column is a value as any other.
+        Expr::Nested(_) | Expr::Subquery(_) if num_columns == 1 => Ok(vec![value]),
+        Expr::Subquery(_) => Err(Error::not_supported_but(
+            "SET (a, b) = (SELECT ...)",
+            "write SET a = s.a, b = s.b FROM (SELECT ...) AS s, or a subquery for each column",
+        )),
+        other => Err(Error::not_supported_but(format!("SET of columns in parentheses to {other}"), "write (1, 2) or ROW(1, 2)")),
+    }
+}
+
+fn is_row(function: &Function) -> bool {
+    let is_word = |name: &Ident| name.quote_style.is_none() && name.value.eq_ignore_ascii_case("row");
+    matches!(function.name.0.as_slice(), [part] if part.as_ident().is_some_and(is_word))
+}
+
+fn row_arguments(function: Function) -> Result<Vec<Expr>> {
+    let FunctionArguments::List(list) = function.args else { return Err(Error::not_supported("ROW with a query inside")) };
+    let value = |argument: FunctionArg| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Ok(value),
+        other => Err(Error::not_supported(format!("ROW({other})"))),
+    };
+    list.args.into_iter().map(value).collect()
 }
 
 /// Postgres allows no table's name here; the field of a composite column is not ours.
@@ -99,6 +131,37 @@ fn assigned_column(name: ObjectName) -> Result<Ident> {
 #[must_use]
 pub fn is_default(value: &Expr) -> bool {
     matches!(value, Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"))
+}
+
+/// Reads `RETURNING a, b`, or nothing.
+pub(crate) fn parse_returning(parser: &mut Parser) -> Result<Vec<SelectItem>> {
+    if parser.eat("RETURNING") { parser.comma_separated(|parser| parser.ast(parser::Parser::parse_select_item)) } else { Ok(Vec::new()) }
+}
+
+/// RETURNING is answered when the change is made, so that the queries of WITH would see other rows there than in the statement.
+pub(crate) fn refuse_with_in_returning(with: Option<&With>, returning: &[SelectItem]) -> Result<()> {
+    let tables = with.into_iter().flat_map(|with| &with.cte_tables);
+    let names: Vec<Ident> = tables.map(|table| fold(table.alias.name.clone())).collect();
+    let is_of_with = |name: &ObjectName| match name.0.as_slice() {
+        [part] => part.as_ident().is_some_and(|ident| names.contains(&fold(ident.clone()))),
+        _ => false,
+    };
+    for item in returning {
+        let found = ast::visit_relations(item, |name| if is_of_with(name) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) });
+        if found.is_break() {
+            return Err(Error::not_supported_but("RETURNING from a query of WITH", "read it by a statement of its own"));
+        }
+    }
+    Ok(())
+}
+
+/// `WITH a AS (SELECT 1) `
+pub(crate) struct WithQueries<'a>(pub Option<&'a With>);
+
+impl fmt::Display for WithQueries<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.map_or(Ok(()), |with| write!(f, "{with} "))
+    }
 }
 
 /// ` SET a = 1, "B" = 2`

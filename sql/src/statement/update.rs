@@ -2,14 +2,16 @@
 
 use std::fmt;
 
-use super::target::{Assignment, Others, Returning, SetClause, Target, Where, assignments};
-use crate::ast::{self, Expr, SelectItem, TableWithJoins, UpdateTableFromKind};
+use super::target::{Assignment, Others, Returning, SetClause, Target, Where, WithQueries, assignments, refuse_with_in_returning};
+use crate::ast::{self, Expr, SelectItem, TableWithJoins, UpdateTableFromKind, With};
 use crate::error::{Error, Result};
 use crate::parser::Parser;
 
-/// `UPDATE t [AS x] SET a = 1, ... [FROM others] [WHERE condition] [RETURNING ...]`
+/// `[WITH ...] UPDATE t [AS x] SET a = 1, ... [FROM others] [WHERE condition] [RETURNING ...]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Update {
+    /// Queries that `from`, the values and the condition can name.
+    pub with: Option<With>,
     pub target: Target,
     /// At least one.
     pub assignments: Vec<Assignment>,
@@ -20,14 +22,14 @@ pub struct Update {
 }
 
 impl Update {
-    pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+    pub(crate) fn parse(parser: &mut Parser, with: Option<With>) -> Result<Self> {
         match parser.statement()? {
-            ast::Statement::Update(update) => Self::from_ast(update),
+            ast::Statement::Update(update) => Self::from_ast(parser, with, update),
             other => Err(Error::not_supported(format!("the statement {other}"))),
         }
     }
 
-    fn from_ast(update: ast::Update) -> Result<Self> {
+    fn from_ast(parser: &Parser, with: Option<With>, update: ast::Update) -> Result<Self> {
         if !update.order_by.is_empty() || update.limit.is_some() {
             return Err(Error::not_supported_but(
                 "UPDATE with ORDER BY or LIMIT",
@@ -37,23 +39,26 @@ impl Update {
         if update.or.is_some() || update.output.is_some() {
             return Err(Error::not_supported("this form of UPDATE"));
         }
+        let returning = update.returning.unwrap_or_default();
+        refuse_with_in_returning(with.as_ref(), &returning)?;
         Ok(Self {
+            with,
             target: Target::from_joins(update.table, "UPDATE", "FROM")?,
-            assignments: assignments(update.assignments)?,
+            assignments: assignments(parser, update.assignments)?,
             from: match update.from {
                 None => Vec::new(),
                 Some(UpdateTableFromKind::AfterSet(others) | UpdateTableFromKind::BeforeSet(others)) => others,
             },
             condition: update.selection,
-            returning: update.returning.unwrap_or_default(),
+            returning,
         })
     }
 }
 
 impl fmt::Display for Update {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { target, assignments, from, condition, returning } = self;
-        write!(f, "UPDATE {target}{}{}", SetClause(assignments), Others("FROM", from))?;
+        let Self { with, target, assignments, from, condition, returning } = self;
+        write!(f, "{}UPDATE {target}{}{}", WithQueries(with.as_ref()), SetClause(assignments), Others("FROM", from))?;
         write!(f, "{}{}", Where(condition.as_ref()), Returning(returning))
     }
 }

@@ -3,7 +3,10 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::ast::{Expr, Ident, ObjectName, Query, SelectItem, SetExpr, TableWithJoins};
+use crate::ast::{Expr, Ident, ObjectName, Query, SelectItem, SetExpr, TableWithJoins, With};
+
+/// Columns and rows of an INSERT.
+type Source = (Vec<Ident>, Option<Overriding>, Option<Box<Query>>);
 
 /// Queries whose printed form sqlparser itself reads back; what is random is what is ours.
 const QUERIES: &[&str] = &[
@@ -127,6 +130,33 @@ fn assignments() -> impl Strategy<Value = Vec<Assignment>> {
     proptest::collection::vec(assignment, 1..3)
 }
 
+/// The queries of a WITH, or none.
+fn with() -> impl Strategy<Value = Option<With>> {
+    let texts = &["SELECT 1", "WITH p AS (SELECT 1 AS a), \"Q\" (b) AS (VALUES (2)) SELECT 1", "WITH RECURSIVE p AS (SELECT 1) SELECT 1"];
+    proptest::sample::select(&texts[..]).prop_map(|text| match parse_one(text) {
+        Statement::Query(query) => query.with,
+        other => panic!("{other} is no query"),
+    })
+}
+
+fn overriding() -> impl Strategy<Value = Option<Overriding>> {
+    proptest::option::of(prop_oneof![Just(Overriding::System), Just(Overriding::User)])
+}
+
+fn source() -> impl Strategy<Value = Source> {
+    let rows = (proptest::collection::vec(ident(), 0..3), overriding(), query().prop_map(Some));
+    let defaults: Source = (Vec::new(), None, None);
+    prop_oneof![4 => rows, 1 => Just(defaults)]
+}
+
+fn merge_insert() -> impl Strategy<Value = MergeInsert> {
+    let values = proptest::collection::vec(expression(), 1..3);
+    let rows = (proptest::collection::vec(ident(), 0..3), overriding(), values);
+    let rows = rows.prop_map(|(columns, overriding, values)| MergeInsert { columns, overriding, values });
+    let defaults = MergeInsert { columns: Vec::new(), overriding: None, values: Vec::new() };
+    prop_oneof![4 => rows, 1 => Just(defaults)]
+}
+
 fn returning() -> impl Strategy<Value = Vec<SelectItem>> {
     proptest::collection::vec(expression().prop_map(SelectItem::UnnamedExpr), 0..3)
 }
@@ -149,32 +179,32 @@ fn relation() -> impl Strategy<Value = TableWithJoins> {
 
 fn merge_clause() -> impl Strategy<Value = MergeClause> {
     let matched = prop_oneof![Just(MergeAction::Nothing), Just(MergeAction::Delete), assignments().prop_map(MergeAction::Update)];
-    let insert = (proptest::collection::vec(ident(), 0..3), proptest::collection::vec(expression(), 1..3))
-        .prop_map(|(columns, values)| MergeAction::Insert(columns, values));
+    let insert = merge_insert().prop_map(MergeAction::Insert);
     let of_target = prop_oneof![Just(Matching::Matched), Just(Matching::NotMatchedBySource)];
     let pair = prop_oneof![(of_target, matched), (Just(Matching::NotMatchedByTarget), prop_oneof![Just(MergeAction::Nothing), insert])];
     (pair, proptest::option::of(expression())).prop_map(|((matching, action), condition)| MergeClause { matching, condition, action })
 }
 
 fn change() -> impl Strategy<Value = Statement> {
-    let columns = proptest::collection::vec(ident(), 0..3);
     let condition = || proptest::option::of(expression());
     let others = || proptest::collection::vec(relation(), 0..3);
     prop_oneof![
-        (target(), columns, query(), proptest::option::of(on_conflict()), returning()).prop_map(
-            |(target, columns, source, on_conflict, returning)| {
-                Statement::Insert(Box::new(Insert { target, columns, source, on_conflict, returning }))
+        (with(), target(), source(), proptest::option::of(on_conflict()), returning()).prop_map(
+            |(with, target, (columns, overriding, source), on_conflict, returning)| {
+                Statement::Insert(Box::new(Insert { with, target, columns, overriding, source, on_conflict, returning }))
             }
         ),
-        (target(), assignments(), others(), condition(), returning()).prop_map(|(target, assignments, from, condition, returning)| {
-            Statement::Update(Box::new(Update { target, assignments, from, condition, returning }))
+        (with(), target(), assignments(), others(), condition(), returning()).prop_map(
+            |(with, target, assignments, from, condition, returning)| {
+                Statement::Update(Box::new(Update { with, target, assignments, from, condition, returning }))
+            }
+        ),
+        (with(), target(), others(), condition(), returning()).prop_map(|(with, target, using, condition, returning)| {
+            Statement::Delete(Box::new(Delete { with, target, using, condition, returning }))
         }),
-        (target(), others(), condition(), returning()).prop_map(|(target, using, condition, returning)| {
-            Statement::Delete(Box::new(Delete { target, using, condition, returning }))
-        }),
-        (target(), relation(), expression(), proptest::collection::vec(merge_clause(), 1..4), returning()).prop_map(
-            |(target, source, on, clauses, returning)| {
-                Statement::Merge(Box::new(Merge { target, source: source.relation, on, clauses, returning }))
+        (with(), target(), relation(), expression(), proptest::collection::vec(merge_clause(), 1..4), returning()).prop_map(
+            |(with, target, source, on, clauses, returning)| {
+                Statement::Merge(Box::new(Merge { with, target, source: source.relation, on, clauses, returning }))
             }
         ),
         (proptest::collection::vec(object_name(), 1..3), any::<bool>())
@@ -307,6 +337,6 @@ proptest! {
 /// Enough to get far into every statement by chance.
 const WORDS: &[&str] = &[
     "CREATE", "DROP", "MODEL", "AGENT", "TABLE", "INDEX", "TRAIN", "DPO", "GENERATE", "ROLLOUTS", "INTO", "USING", "FROM", "WITH", "COPY",
-    "TO", "SET", "SHOW", "EXPLAIN", "INSERT", "VALUES", "SELECT", "IF", "NOT", "EXISTS", "ON", "AS", "BEGIN", "(", ")", ",", ";", "=",
-    "=>", "<=>", "<->", "::", "@", ".", "[", "]", "-", "'x'", "\"X\"", "m", "1", "2.5", "$1", "vector", "NULL", "'", "\n", "é",
+    "TO", "SET", "SHOW", "EXPLAIN", "INSERT", "VALUES", "DEFAULT", "SELECT", "IF", "NOT", "EXISTS", "ON", "AS", "BEGIN", "(", ")", ",",
+    ";", "=", "=>", "<=>", "<->", "::", "@", ".", "[", "]", "-", "'x'", "\"X\"", "m", "1", "2.5", "$1", "vector", "NULL", "'", "\n", "é",
 ];

@@ -35,8 +35,7 @@ async fn copy_from_once(session: &Session, copy: &CopyFrom) -> Result<Response> 
     let (schema, name) = table_name(&copy.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
     pinned_models::check(session, &table)?;
-    let columns: Vec<String> = copy.columns.iter().map(|ident| ident.value.clone()).collect();
-    let targets = target_columns(&table, &columns)?;
+    let targets = target_columns(&table, &copy.columns, None)?;
     let fields = targets.iter().map(|index| file_field(table.definition().schema.field(*index)));
     let target_schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let provider = match format {

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::{Column, DFSchema, ScalarValue};
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Query, SetExpr, Value};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit, when};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, Query, SetExpr, Value, With};
 use rolloutdb_catalogs::{Identity, Table};
-use rolloutdb_sql::{ConflictAction, Insert, OnConflict, Statement, is_default};
+use rolloutdb_sql::{ConflictAction, Insert, OnConflict, Overriding, Statement, is_default};
 
 use super::change::assignment::new_value;
 use super::change::returning::{self, KeptRows};
+use super::change::template;
 use super::change::upsert::{self, DoUpdate};
 use super::{done, query, table_name};
 use crate::engine::function::identity_numbers;
@@ -88,8 +90,7 @@ pub async fn refresh_indexes(session: &Session, table: &Table) {
 pub async fn describe(session: &Session, insert: &Insert) -> Result<Description> {
     let (schema, name) = table_name(&insert.target.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
-    let targets = target_columns(&table, &insert.columns.iter().map(|ident| ident.value.clone()).collect::<Vec<_>>())?;
-    let planned = plan_query(session, &typed_placeholders(&insert.source, &table, &targets)?, &[]).await?;
+    let planned = Source::of(insert, &table)?.plan(session, &[]).await?;
     let mut description = query::description(&planned);
     description.columns = Arc::new(Schema::empty());
     if let Some(update) = do_update(insert) {
@@ -101,7 +102,7 @@ pub async fn describe(session: &Session, insert: &Insert) -> Result<Description>
         description.columns = returned.columns;
         description.parameters = query::joined_parameters(description.parameters, returned.parameters);
     }
-    for (number, data_type) in placeholder_types(&insert.source, &table, &targets) {
+    for (number, data_type) in placeholder_types(insert, &table)? {
         if description.parameters.len() < number {
             description.parameters.resize(number, None);
         }
@@ -128,38 +129,177 @@ pub async fn plan(session: &Session, insert: &Insert, table: &Table, parameters:
 
 /// The rows to write, but for the generated columns, which are NULL.
 pub async fn complete_source(session: &Session, insert: &Insert, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {
-    let columns: Vec<String> = insert.columns.iter().map(|ident| ident.value.clone()).collect();
-    let targets = target_columns(table, &columns)?;
-    let source = plan_query(session, &typed_placeholders(&insert.source, table, &targets)?, parameters).await?;
-    let found = source.plan.schema().fields().len();
-    if found > targets.len() || (!columns.is_empty() && found < targets.len()) {
-        let (few, many) = if found > targets.len() { ("expressions", "target columns") } else { ("target columns", "expressions") };
-        return Err(Error::ColumnCount(format!("INSERT has more {few} than {many}")));
-    }
-    assign_columns(source, table, &targets[..found])
+    let source = Source::of(insert, table)?;
+    let rows = source.plan(session, parameters).await?;
+    let found = rows.plan.schema().fields().len();
+    check_count(found, source.purposes.len(), !insert.columns.is_empty())?;
+    assign_columns(rows, table, &source.purposes[..found])
 }
 
-/// The named columns' positions; without names all columns that are not generated.
+/// What a column of the rows that are given is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// It has the values of this column of the table.
+    Values(usize),
+    /// It says of each row whether the table numbers this column: some rows bring their number.
+    IsNumbered(usize),
+    /// It is ignored: the table computes or numbers the column.
+    Nothing,
+}
+
+/// What an INSERT gives of its rows, to be planned.
+struct Source {
+    /// None: one row without columns.
+    query: Option<Query>,
+    /// Of the query's columns; it may have fewer when no columns are named.
+    purposes: Vec<Purpose>,
+}
+
+impl Source {
+    fn of(insert: &Insert, table: &Table) -> Result<Self> {
+        let Some(query) = &insert.source else { return Ok(Self { query: None, purposes: vec![] }) };
+        let mut query = query.as_ref().clone();
+        let purposes = match query.body.as_mut() {
+            SetExpr::Values(values) => {
+                let given: Vec<Vec<SqlExpr>> = values.rows.iter_mut().map(|row| std::mem::take(&mut row.content)).collect();
+                let (resolved, purposes) = resolve_values(table, &insert.columns, insert.overriding, &given)?;
+                for (row, resolved) in values.rows.iter_mut().zip(resolved) {
+                    row.content = resolved;
+                }
+                purposes
+            }
+            _ => {
+                let targets = target_columns(table, &insert.columns, insert.overriding)?;
+                targets.into_iter().map(|target| purpose_of(table, target, insert.overriding, true)).collect::<Result<_>>()?
+            }
+        };
+        Ok(Self { query: Some(within(insert.with.as_ref(), query)?), purposes })
+    }
+
+    async fn plan(&self, session: &Session, parameters: &[ScalarValue]) -> Result<Planned> {
+        match &self.query {
+            Some(query) => plan_query(session, query, parameters).await,
+            None => Ok(Planned { plan: LogicalPlanBuilder::empty(true).build()?, state: session.context().state() }),
+        }
+    }
+}
+
+/// The query, which can name those of `with`.
+fn within(with: Option<&With>, mut query: Query) -> Result<Query> {
+    let Some(with) = with else { return Ok(query) };
+    if query.with.is_some() {
+        let mut outer = template("SELECT 1")?;
+        *outer.body = SetExpr::Query(Box::new(query));
+        query = outer;
+    }
+    query.with = Some(with.clone());
+    Ok(query)
+}
+
+fn check_count(found: usize, targets: usize, is_exact: bool) -> Result<()> {
+    if found <= targets && (!is_exact || found == targets) {
+        return Ok(());
+    }
+    let (few, many) = if found > targets { ("expressions", "target columns") } else { ("target columns", "expressions") };
+    Err(Error::ColumnCount(format!("INSERT has more {few} than {many}")))
+}
+
+/// Rows of a VALUES list with defaults filled in, with each parameter cast to its column's type, which the planner does not find out by itself, and
+/// with NULL for each DEFAULT that the table computes or numbers; and what their columns are for. A column that is numbered in some of the rows only
+/// gets one more behind the others.
+pub fn resolve_values(
+    table: &Table,
+    columns: &[Ident],
+    overriding: Option<Overriding>,
+    rows: &[Vec<SqlExpr>],
+) -> Result<(Vec<Vec<SqlExpr>>, Vec<Purpose>)> {
+    let definition = table.definition();
+    let width = rows.first().map_or(0, Vec::len);
+    if rows.iter().any(|row| row.len() != width) {
+        return Err(Error::ColumnCount("VALUES lists must all have the same length".to_owned()));
+    }
+    let targets = targets_of_values(table, columns, overriding, rows)?;
+    check_count(width, targets.len(), !columns.is_empty())?;
+    let mut purposes = Vec::with_capacity(width);
+    let mut numbered = Vec::new();
+    for (position, target) in targets.iter().take(width).enumerate() {
+        let is_default = |row: &Vec<SqlExpr>| is_default(&row[position]);
+        let purpose = purpose_of(table, *target, overriding, !rows.iter().all(is_default))?;
+        if purpose != Purpose::Nothing && is_left_to_table(table, *target) && rows.iter().any(is_default) {
+            numbered.push(position);
+        }
+        purposes.push(purpose);
+    }
+    let mut resolved = Vec::with_capacity(rows.len());
+    for row in rows {
+        let mut values = Vec::with_capacity(width + numbered.len());
+        for (value, target) in row.iter().zip(&targets) {
+            values.push(match is_default(value) && is_left_to_table(table, *target) {
+                true => SqlExpr::value(Value::Null),
+                false => new_value(definition, definition.schema.field(*target), value)?,
+            });
+        }
+        values.extend(numbered.iter().map(|position| SqlExpr::value(Value::Boolean(is_default(&row[*position])))));
+        resolved.push(values);
+    }
+    purposes.extend(numbered.iter().map(|position| Purpose::IsNumbered(targets[*position])));
+    Ok((resolved, purposes))
+}
+
+/// `is_given`: whether any row has more than the word DEFAULT for the column.
+fn purpose_of(table: &Table, target: usize, overriding: Option<Overriding>, is_given: bool) -> Result<Purpose> {
+    let column = table.definition().schema.field(target).name();
+    if is_given && takes_no_value(table, column, overriding) {
+        return Err(Error::GeneratedColumn(column.clone()));
+    }
+    let is_ignored = !is_given || overriding == Some(Overriding::User);
+    Ok(if is_ignored && is_left_to_table(table, target) { Purpose::Nothing } else { Purpose::Values(target) })
+}
+
+/// The columns that rows of a VALUES list are for: those named, else those of the table in order. Rows that leave out the columns that take no value
+/// are understood too, unless they have DEFAULT where such a column stands.
+fn targets_of_values(table: &Table, columns: &[Ident], overriding: Option<Overriding>, rows: &[Vec<SqlExpr>]) -> Result<Vec<usize>> {
+    if !columns.is_empty() {
+        return named_columns(table, columns);
+    }
+    let fields = table.definition().schema.fields();
+    let taking = columns_that_take_values(table, overriding);
+    let width = rows.first().map_or(0, Vec::len);
+    let fits =
+        |position: usize| !takes_no_value(table, fields[position].name(), overriding) || rows.iter().all(|row| is_default(&row[position]));
+    let is_of_all = width > taking.len() || (0..width).all(fits);
+    Ok(if is_of_all { (0..fields.len()).collect() } else { taking })
+}
+
+/// The positions of the columns that given values are for: those named, else all that take a value.
 ///
 /// # Errors
 /// Unknown, repeated or generated column.
-pub fn target_columns(table: &Table, columns: &[String]) -> Result<Vec<usize>> {
-    let definition = table.definition();
+pub fn target_columns(table: &Table, columns: &[Ident], overriding: Option<Overriding>) -> Result<Vec<usize>> {
     if columns.is_empty() {
-        let plain = |index: &usize| !takes_no_value(table, definition.schema.field(*index).name());
-        return Ok((0..definition.schema.fields().len()).filter(plain).collect());
+        return Ok(columns_that_take_values(table, overriding));
     }
+    let targets = named_columns(table, columns)?;
+    match columns.iter().find(|column| takes_no_value(table, &column.value, overriding)) {
+        Some(column) => Err(Error::GeneratedColumn(column.value.clone())),
+        None => Ok(targets),
+    }
+}
+
+fn columns_that_take_values(table: &Table, overriding: Option<Overriding>) -> Vec<usize> {
+    let fields = table.definition().schema.fields();
+    (0..fields.len()).filter(|index| !takes_no_value(table, fields[*index].name(), overriding)).collect()
+}
+
+fn named_columns(table: &Table, columns: &[Ident]) -> Result<Vec<usize>> {
+    let schema = &table.definition().schema;
     let mut targets = Vec::with_capacity(columns.len());
-    for column in columns {
-        let known = || definition.schema.fields().iter().map(|field| field.name().clone()).collect();
-        let index = definition.schema.index_of(column).map_err(|_| Error::UnknownColumn {
+    for Ident { value: column, .. } in columns {
+        let index = schema.index_of(column).map_err(|_| Error::UnknownColumn {
             table: table.name().to_owned(),
             name: column.clone(),
-            known: known(),
+            known: schema.fields().iter().map(|field| field.name().clone()).collect(),
         })?;
-        if takes_no_value(table, column) {
-            return Err(Error::GeneratedColumn(column.clone()));
-        }
         if targets.contains(&index) {
             return Err(Error::ColumnCount(format!("column {column} is named twice")));
         }
@@ -169,31 +309,54 @@ pub fn target_columns(table: &Table, columns: &[String]) -> Result<Vec<usize>> {
 }
 
 /// Computed or numbered by the table alone.
-fn takes_no_value(table: &Table, column: &str) -> bool {
+fn takes_no_value(table: &Table, column: &str, overriding: Option<Overriding>) -> bool {
     let definition = table.definition();
-    definition.generated.contains_key(column) || definition.identity.get(column) == Some(&Identity::Always)
+    definition.generated.contains_key(column) || (overriding.is_none() && definition.identity.get(column) == Some(&Identity::Always))
+}
+
+/// Computed or numbered by the table where a row has no value.
+fn is_left_to_table(table: &Table, target: usize) -> bool {
+    let definition = table.definition();
+    let column = definition.schema.field(target).name();
+    definition.generated.contains_key(column) || definition.identity.contains_key(column)
 }
 
 /// `source`'s columns are the table's `targets`; the rest take their number, their default or NULL, then the generated columns are computed.
 pub fn complete_rows(source: Planned, table: &Table, targets: &[usize]) -> Result<Planned> {
-    generate_columns(assign_columns(source, table, targets)?, table)
+    let purposes: Vec<Purpose> = targets.iter().map(|target| Purpose::Values(*target)).collect();
+    generate_columns(assign_columns(source, table, &purposes)?, table)
 }
 
-fn assign_columns(source: Planned, table: &Table, targets: &[usize]) -> Result<Planned> {
+fn assign_columns(source: Planned, table: &Table, purposes: &[Purpose]) -> Result<Planned> {
     let Planned { plan, state } = source;
     let definition = table.definition();
     let source_schema = Arc::clone(plan.schema());
+    let column_for = |purpose: Purpose| {
+        let position = purposes.iter().position(|found| *found == purpose)?;
+        Some(Expr::Column(Column::from(source_schema.qualified_field(position))))
+    };
     let mut stored = Vec::with_capacity(definition.schema.fields().len());
     for (index, field) in definition.schema.fields().iter().enumerate() {
-        let value = match (targets.iter().position(|target| *target == index), definition.defaults.get(field.name())) {
-            (Some(position), _) => Expr::Column(Column::from(source_schema.qualified_field(position))),
+        let value = match (column_for(Purpose::Values(index)), definition.defaults.get(field.name())) {
+            (Some(column), _) => column,
             (None, _) if definition.identity.contains_key(field.name()) => identity_numbers(table, field.name()),
             (None, Some(default)) => state.create_logical_expr(default, &DFSchema::empty())?,
             (None, None) => lit(ScalarValue::Null),
         };
-        stored.push(assign(&state, constant_of(&plan, value), &source_schema, field)?.alias(field.name()));
+        let value = assign(&state, constant_of(&plan, value), &source_schema, field)?;
+        let value = match column_for(Purpose::IsNumbered(index)) {
+            Some(is_numbered) => number_where(is_numbered, value, table, field, &state, &source_schema)?,
+            None => value,
+        };
+        stored.push(value.alias(field.name()));
     }
     Ok(Planned { plan: LogicalPlanBuilder::new(plan).project(stored)?.build()?, state })
+}
+
+/// The next number of the column where the condition is true, elsewhere `value`, which has the column's type. Only the rows that get a number take one.
+pub fn number_where(condition: Expr, value: Expr, table: &Table, column: &Field, state: &SessionState, schema: &DFSchema) -> Result<Expr> {
+    let number = assign(state, identity_numbers(table, column.name()), schema, column)?;
+    Ok(when(condition, number).otherwise(value)?)
 }
 
 /// A quoted constant in a one-row VALUES takes the column's type; the planner has made a column of it.
@@ -228,34 +391,19 @@ fn generate_columns(rows: Planned, table: &Table) -> Result<Planned> {
     Ok(Planned { plan: LogicalPlanBuilder::new(plan).project(columns)?.build()?, state })
 }
 
-/// `VALUES ($1, DEFAULT)` with each parameter cast to its column's type, which the planner does not find out by itself, and defaults filled in.
-fn typed_placeholders(source: &Query, table: &Table, targets: &[usize]) -> Result<Query> {
-    let mut typed = source.clone();
-    let SetExpr::Values(values) = typed.body.as_mut() else { return Ok(typed) };
-    let definition = table.definition();
-    for row in &mut values.rows {
-        for (value, target) in row.iter_mut().zip(targets) {
-            let field = definition.schema.field(*target);
-            if is_default(value) && definition.identity.contains_key(field.name()) {
-                return Err(Error::NotSupported(format!("DEFAULT for column {}: leave the column out, and it is numbered", field.name())));
-            }
-            *value = new_value(definition, field, value)?;
-        }
-    }
-    Ok(typed)
-}
-
-fn placeholder_types(source: &Query, table: &Table, targets: &[usize]) -> Vec<(usize, DataType)> {
-    let SetExpr::Values(values) = source.body.as_ref() else { return vec![] };
+fn placeholder_types(insert: &Insert, table: &Table) -> Result<Vec<(usize, DataType)>> {
+    let Some(SetExpr::Values(values)) = insert.source.as_deref().map(|query| query.body.as_ref()) else { return Ok(vec![]) };
+    let rows: Vec<Vec<SqlExpr>> = values.rows.iter().map(|row| row.content.clone()).collect();
+    let targets = targets_of_values(table, &insert.columns, insert.overriding, &rows)?;
     let schema: &SchemaRef = &table.definition().schema;
-    let typed = values.rows.iter().flat_map(|row| row.iter().zip(targets)).filter_map(|(expression, target)| {
+    let typed = rows.iter().flat_map(|row| row.iter().zip(&targets)).filter_map(|(expression, target)| {
         let number: usize = placeholder(expression)?.trim_start_matches('$').parse().ok()?;
         let data_type = schema.field(*target).data_type();
         // Clients write a vector as its text.
         let is_vector = matches!(data_type, DataType::FixedSizeList(..));
         (number > 0).then(|| (number, if is_vector { DataType::Utf8 } else { data_type.clone() }))
     });
-    typed.collect()
+    Ok(typed.collect())
 }
 
 /// The name of a parameter, `$1`.

@@ -9,7 +9,7 @@ use rolloutdb_sql::{Assignment, Statement, is_default};
 use rolloutdb_udfs::TextType;
 
 use super::super::insert::{cast_text, placeholder};
-use super::{column_of, selected};
+use super::{column_of, selected, unsupported};
 use crate::engine::planning::Planned;
 use crate::engine::typing::{assign, sql_type_name, sql_type_of};
 use crate::error::{Error, Result};
@@ -22,7 +22,7 @@ pub struct NewValues {
 
 impl NewValues {
     /// # Errors
-    /// [`Error::UnknownColumn`], [`Error::GeneratedColumn`], and a column that is assigned twice.
+    /// [`Error::UnknownColumn`], [`Error::GeneratedColumn`], a column that is assigned twice, and DEFAULT for one that the table numbers.
     pub fn of(table: &Table, assignments: &[Assignment]) -> Result<Self> {
         let definition = table.definition();
         let mut assigned: Vec<(String, SqlExpr)> = Vec::with_capacity(assignments.len());
@@ -35,6 +35,13 @@ impl NewValues {
                     known: definition.schema.fields().iter().map(|field| field.name().clone()).collect(),
                 });
             };
+            if is_default(value) && definition.identity.contains_key(name) {
+                return Err(unsupported(&format!("SET {name} = DEFAULT, a column that the table numbers,")));
+            }
+            if is_default(value) && definition.generated.contains_key(name) {
+                // It is computed in any case.
+                continue;
+            }
             if definition.generated.contains_key(name) || definition.identity.get(name) == Some(&Identity::Always) {
                 return Err(Error::GeneratedColumn(name.clone()));
             }

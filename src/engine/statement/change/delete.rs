@@ -40,6 +40,7 @@ async fn plan(session: &Session, delete: &Delete, table: &Table, parameters: &[S
     let alias = delete.target.name();
     let fields = delete.returning.first().into_iter().flat_map(|_| table.definition().schema.fields());
     let columns = fields.map(|field| selected(column_of(&alias, field.name()), field)).collect();
-    let query = select(&alias, &delete.using, delete.condition.as_ref(), columns)?;
+    let mut query = select(&alias, &delete.using, delete.condition.as_ref(), columns)?;
+    query.with.clone_from(&delete.with);
     plan_rewrite(session, query, parameters, table.with_addresses(), None).await
 }

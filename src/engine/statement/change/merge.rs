@@ -2,19 +2,22 @@
 
 use std::sync::Arc;
 
-use datafusion::common::ScalarValue;
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, JoinConstraint, JoinOperator, Query, SelectItem, SetExpr};
-use rolloutdb_catalogs::{IS_REMOVED, Identity, ROW_ADDRESS, Table};
-use rolloutdb_sql::{Matching, Merge, MergeAction, MergeClause, is_default};
 
-use super::assignment::{NewValues, complete, expression, new_value, typed};
+use datafusion::common::{Column, ScalarValue};
+use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, JoinConstraint, JoinOperator, Query, SelectItem, SetExpr};
+use rolloutdb_catalogs::{IS_REMOVED, ROW_ADDRESS, Table};
+use rolloutdb_sql::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
+
+use super::assignment::{NewValues, complete, expression, typed};
 use super::upsert::{and, equals, if_else, or};
-use super::{Change, ChangeOf, column_of, name_relation, open_target, quoted, selected, template, unsupported};
+use super::{Change, ChangeOf, column_of, name_relation, open_target, quoted, selected, template};
 use crate::engine::pinned_models;
 use crate::engine::planning::{Planned, REWRITE_TARGET, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
-use crate::engine::statement::insert::target_columns;
-use crate::error::{Error, Result};
+use crate::engine::statement::insert::{Purpose, number_where, resolve_values};
+use crate::engine::typing::assign;
+use crate::error::Result;
 
 /// The columns that tell a pair's side: both are true or NULL.
 const HAS_SOURCE: &str = "__has_source";
@@ -47,19 +50,22 @@ fn change_of(merge: &Merge) -> ChangeOf<'_> {
 }
 
 async fn plan(session: &Session, merge: &Merge, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {
-    let numbers_rows = table.definition().identity.iter().next();
-    if let (Some((column, _)), true) = (numbers_rows, merge.clauses.iter().any(|clause| matches!(clause.action, MergeAction::Insert(..)))) {
-        return Err(unsupported(&format!("MERGE with INSERT into a table that numbers its column \"{column}\"")));
-    }
-    let query = query(merge, table)?;
+    let alias = merge.target.name();
+    let clauses = merge.clauses.iter().map(|clause| ClauseValues::of(clause, &alias, table)).collect::<Result<Vec<_>>>()?;
+    let is_numbered = |index: &usize| clauses.iter().any(|clause| clause.numbered.contains(index));
+    let numbered: Vec<usize> = (0..table.definition().schema.fields().len()).filter(is_numbered).collect();
+    let mut query = query(merge, table, &clauses, &numbered)?;
+    query.with.clone_from(&merge.with);
     let rows = plan_rewrite(session, query, parameters, table.with_addresses(), None).await?;
+    let rows = number_rows(rows, table, &numbered)?;
     let generated: Vec<String> = table.definition().generated.keys().cloned().collect();
     complete(rows, table, 2, &generated)
 }
 
-/// `SELECT _rowaddr, removed, columns FROM (SELECT *, clause number FROM source FULL JOIN target) WHERE clause > 0`, with each column a CASE over the
-/// clauses. One SELECT: the number is spelled out where it is needed, since a nested one would hide the names that the clauses use.
-fn query(merge: &Merge, table: &Table) -> Result<Query> {
+/// `SELECT _rowaddr, removed, numbered, columns FROM (SELECT *, clause number FROM source FULL JOIN target) WHERE clause > 0`, with each column a CASE
+/// over the clauses; of each column that is `numbered`, whether the clause leaves its value to the table. One SELECT: the number is spelled out where
+/// it is needed, since a nested one would hide the names that the clauses use.
+fn query(merge: &Merge, table: &Table, clauses: &[ClauseValues], numbered: &[usize]) -> Result<Query> {
     let alias = merge.target.name();
     let address = column_of(&alias, ROW_ADDRESS);
     let has_target = SqlExpr::IsNotNull(Box::new(address.clone()));
@@ -84,28 +90,39 @@ fn query(merge: &Merge, table: &Table) -> Result<Query> {
         let done = if matches!(merge.clauses[position].action, MergeAction::Nothing) { 0 } else { position + 1 };
         number = if_else(condition, expression(&done.to_string())?, number)?;
     }
-    let is_clause = |position: usize| Ok::<_, Error>(equals(SqlExpr::Identifier(quoted(CLAUSE)), expression(&(position + 1).to_string())?));
-    let mut removed = expression("false")?;
-    for (position, clause) in merge.clauses.iter().enumerate() {
-        if matches!(clause.action, MergeAction::Delete) {
-            removed = or(removed, is_clause(position)?);
-        }
-    }
+    let removed = is_one_of(merge.clauses.iter().map(|clause| matches!(clause.action, MergeAction::Delete)))?;
     let mut items = vec![
         SelectItem::ExprWithAlias { expr: address, alias: quoted(ROW_ADDRESS) },
         SelectItem::ExprWithAlias { expr: removed, alias: quoted(IS_REMOVED) },
     ];
-    let values = merge.clauses.iter().map(|clause| ClauseValues::of(clause, &alias, table)).collect::<Result<Vec<_>>>()?;
+    for index in numbered {
+        let is_numbered = is_one_of(clauses.iter().map(|clause| clause.numbered.contains(index)))?;
+        items.push(SelectItem::ExprWithAlias { expr: is_numbered, alias: quoted(&format!("__is_numbered_{index}")) });
+    }
     for (index, field) in table.definition().schema.fields().iter().enumerate() {
         let mut value = column_of(&alias, field.name());
-        for (position, values) in values.iter().enumerate().rev() {
-            if let Some(values) = &values.0 {
+        for (position, clause) in clauses.iter().enumerate().rev() {
+            if let Some(values) = &clause.values {
                 value = if_else(&is_clause(position)?, typed(values[index].clone(), field.data_type())?, value)?;
             }
         }
         items.push(selected(value, field));
     }
     assemble(merge, &alias, items, number)
+}
+
+/// Whether the clause that is done is the one at this position.
+fn is_clause(position: usize) -> Result<SqlExpr> {
+    Ok(equals(SqlExpr::Identifier(quoted(CLAUSE)), expression(&(position + 1).to_string())?))
+}
+
+/// Whether it is one of those that are meant.
+fn is_one_of(is_meant: impl Iterator<Item = bool>) -> Result<SqlExpr> {
+    let mut some = expression("false")?;
+    for (position, _) in is_meant.enumerate().filter(|(_, is_meant)| *is_meant) {
+        some = or(some, is_clause(position)?);
+    }
+    Ok(some)
 }
 
 fn assemble(merge: &Merge, alias: &Ident, items: Vec<SelectItem>, number: SqlExpr) -> Result<Query> {
@@ -150,41 +167,64 @@ fn with_number(mut item: SelectItem, clause: &SqlExpr, number: &SqlExpr) -> Sele
     item
 }
 
-/// What a clause makes of each column of the table, in order; none for DELETE and DO NOTHING.
-struct ClauseValues(Option<Vec<SqlExpr>>);
+/// Gives new rows the numbers of the columns `numbered`, and takes out what says which rows these are.
+fn number_rows(rows: Planned, table: &Table, numbered: &[usize]) -> Result<Planned> {
+    if numbered.is_empty() {
+        return Ok(rows);
+    }
+    let Planned { plan, state } = rows;
+    let schema = Arc::clone(plan.schema());
+    let column = |position: usize| Expr::Column(Column::from(schema.qualified_field(position)));
+    let mut columns = vec![column(0).alias(ROW_ADDRESS), column(1).alias(IS_REMOVED)];
+    for (index, field) in table.definition().schema.fields().iter().enumerate() {
+        let mut value = column(2 + numbered.len() + index);
+        if let Some(position) = numbered.iter().position(|other| *other == index) {
+            // A CASE has the type of its first branch until the plan is analyzed.
+            let given = cast(assign(&state, value, &schema, field)?, field.data_type().clone());
+            value = number_where(column(2 + position), given, table, field, &state, &schema)?;
+        }
+        columns.push(value.alias(field.name()));
+    }
+    Ok(Planned { plan: LogicalPlanBuilder::new(plan).project(columns)?.build()?, state })
+}
+
+struct ClauseValues {
+    /// What the clause makes of each column of the table, in order; none for DELETE and DO NOTHING.
+    values: Option<Vec<SqlExpr>>,
+    /// The columns that the table numbers in the new row.
+    numbered: Vec<usize>,
+}
 
 impl ClauseValues {
     fn of(clause: &MergeClause, alias: &Ident, table: &Table) -> Result<Self> {
         let fields = table.definition().schema.fields();
         match &clause.action {
-            MergeAction::Nothing | MergeAction::Delete => Ok(Self(None)),
+            MergeAction::Nothing | MergeAction::Delete => Ok(Self { values: None, numbered: vec![] }),
             MergeAction::Update(assignments) => {
                 let new_values = NewValues::of(table, assignments)?;
-                Ok(Self(Some(fields.iter().map(|field| new_values.expression(alias, field)).collect())))
+                let values = fields.iter().map(|field| new_values.expression(alias, field)).collect();
+                Ok(Self { values: Some(values), numbered: vec![] })
             }
-            MergeAction::Insert(columns, values) => inserted(table, columns, values).map(|values| Self(Some(values))),
+            MergeAction::Insert(insert) => Self::of_insert(insert, table),
         }
     }
-}
 
-fn inserted(table: &Table, columns: &[Ident], values: &[SqlExpr]) -> Result<Vec<SqlExpr>> {
-    let definition = table.definition();
-    let names: Vec<String> = columns.iter().map(|column| column.value.clone()).collect();
-    let targets = target_columns(table, &names)?;
-    if values.len() > targets.len() || (!names.is_empty() && values.len() < targets.len()) {
-        return Err(Error::ColumnCount(format!("INSERT of MERGE has {} values for {} columns", values.len(), targets.len())));
-    }
-    let mut row = Vec::with_capacity(definition.schema.fields().len());
-    for (index, field) in definition.schema.fields().iter().enumerate() {
-        let default = definition.defaults.get(field.name()).map_or("NULL", String::as_str);
-        row.push(match targets.iter().position(|target| *target == index).and_then(|position| values.get(position)) {
-            Some(value) if is_default(value) => expression(default)?,
-            Some(_) if definition.identity.get(field.name()) == Some(&Identity::Always) => {
-                return Err(Error::GeneratedColumn(field.name().clone()));
+    fn of_insert(insert: &MergeInsert, table: &Table) -> Result<Self> {
+        let definition = table.definition();
+        let (rows, purposes) = resolve_values(table, &insert.columns, insert.overriding, std::slice::from_ref(&insert.values))?;
+        let given: Vec<SqlExpr> = rows.into_iter().flatten().collect();
+        let (mut values, mut numbered) = (Vec::with_capacity(definition.schema.fields().len()), vec![]);
+        for (index, field) in definition.schema.fields().iter().enumerate() {
+            let position = purposes.iter().position(|purpose| *purpose == Purpose::Values(index));
+            let default = definition.defaults.get(field.name()).map_or("NULL", String::as_str);
+            values.push(match position {
+                Some(position) => given[position].clone(),
+                None => expression(default)?,
+            });
+            if position.is_none() && definition.identity.contains_key(field.name()) {
+                numbered.push(index);
             }
-            Some(value) => new_value(definition, field, value)?,
-            None => expression(default)?,
-        });
+        }
+        Ok(Self { values: Some(values), numbered })
     }
-    Ok(row)
 }

@@ -146,7 +146,7 @@ fn name_relation(relation: &mut TableFactor, alias: &Ident) {
 }
 
 /// A query that this program wrote.
-fn template(sql: &str) -> Result<Query> {
+pub fn template(sql: &str) -> Result<Query> {
     match rolloutdb_sql::parse(sql)?.pop() {
         Some(Statement::Query(query)) => Ok(*query),
         _ => Err(Error::Internal(format!("not a query: {sql}"))),

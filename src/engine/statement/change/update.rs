@@ -42,7 +42,8 @@ async fn plan(session: &Session, update: &Update, table: &Table, parameters: &[S
     let alias = update.target.name();
     let new_values = NewValues::of(table, &update.assignments)?;
     let columns = table.definition().schema.fields().iter().map(|field| new_values.select(&alias, field)).collect();
-    let query = select(&alias, &update.from, update.condition.as_ref(), columns)?;
+    let mut query = select(&alias, &update.from, update.condition.as_ref(), columns)?;
+    query.with.clone_from(&update.with);
     let source = plan_rewrite(session, query, parameters, table.with_addresses(), None).await?;
     let keys_change = table.definition().unique_constraints().any(|(key, _)| key.iter().any(|column| new_values.changes(column)));
     Ok((complete(source, table, 1, &new_values.generated)?, keys_change))

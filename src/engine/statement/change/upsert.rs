@@ -86,7 +86,8 @@ impl DoUpdate<'_> {
         let source = complete_source(session, insert, table, parameters).await?;
         let source = Arc::new(ViewTable::new(source.plan, None));
         let alias = insert.target.name();
-        let query = self.query(&alias, table, &columns)?;
+        let mut query = self.query(&alias, table, &columns)?;
+        query.with.clone_from(&insert.with);
         let rows = plan_rewrite(session, query, parameters, table.with_addresses(), Some(source)).await?;
         let generated: Vec<String> = table.definition().generated.keys().cloned().collect();
         complete(rows, table, 1, &generated)
