@@ -1,6 +1,6 @@
 //! Sets of rows.
 
-use arrow::array::BooleanArray;
+use arrow::array::{Array, BooleanArray};
 
 /// One bit per row, the lowest of a word first.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! A parameter in a physical plan that runs with many values.
 
+use std::sync::Arc;
+
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::Transformed;
 use datafusion::error::Result as DataFusionResult;

@@ -29,7 +29,7 @@ use crate::error::Result;
 /// each time. A vector that a model makes of parameters is one more parameter, whose value the model gives before the run.
 #[derive(Debug)]
 pub struct KeptPlan {
-    plan: Arc<dyn ExecutionPlan>,
+    pub plan: Arc<dyn ExecutionPlan>,
     parameters: Parameters,
     types: Vec<Option<DataType>>,
     decided: Vec<(usize, ScalarValue)>,

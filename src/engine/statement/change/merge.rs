@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-
 use datafusion::common::{Column, ScalarValue};
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast};
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, JoinConstraint, JoinOperator, Query, SelectItem, SetExpr};
