@@ -11,11 +11,13 @@ use arrow::datatypes::Int64Type;
 use futures::TryStreamExt;
 use rolloutdb::{Database, Result, Session};
 
+use crate::process::binary;
+use crate::times;
+
 /// Runs statements in a process of its own.
 fn spawn(data: &Path, sql: &str) -> Child {
-    let binary = std::env::var("CARGO_BIN_EXE_rolloutdb").unwrap_or_else(|_| env!("CARGO_BIN_EXE_rolloutdb").to_owned());
     let arguments = ["sql", "--data", data.to_str().expect("a temporary path is UTF-8"), "-c", sql];
-    Command::new(binary).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts")
+    Command::new(binary()).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts")
 }
 
 /// Kills the process once `is_at_work`; it must not have ended by itself before.
@@ -138,7 +140,7 @@ async fn a_killed_backfill_goes_on() -> Result<()> {
 }
 
 /// Kills of [`acknowledged_statements_survive_kills`]; `KILLS=n` makes other numbers of them.
-const KILLS: usize = 12;
+const KILLS: u64 = 12;
 
 /// The statements of the process that is killed, one after the other, and what each makes of `id` to `n`.
 fn statement(number: i64) -> String {
@@ -174,15 +176,14 @@ async fn acknowledged_statements_survive_kills() -> Result<()> {
         let database = Database::open(data.path()).await?;
         run(&database.session(), "CREATE TABLE t (id bigint PRIMARY KEY, n bigint)").await?;
     }
-    let kills = std::env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    let kills = times("KILLS", KILLS);
     let (mut next, mut rows) = (1, BTreeMap::new());
     let mut in_flight = 0;
-    for kill in 0..kills as u64 {
+    for kill in 0..kills {
         let statements: Vec<String> = (next..next + 400).map(statement).collect();
-        let binary = std::env::var("CARGO_BIN_EXE_rolloutdb").unwrap_or_else(|_| env!("CARGO_BIN_EXE_rolloutdb").to_owned());
         let arguments = ["sql", "--data", data.path().to_str().expect("a temporary path is UTF-8"), "-c", &statements.join("; ")];
         let mut child =
-            Command::new(binary).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
+            Command::new(binary()).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
         let output = BufReader::new(child.stdout.take().expect("its output is piped"));
         // Other moments after the start for each kill, the same ones in every run of the test.
         let moment = Duration::from_millis(60 + kill * 7919 % 900);

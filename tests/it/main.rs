@@ -6,17 +6,22 @@ mod architecture;
 mod bounded_memory;
 mod constant_calls;
 mod damage;
+mod disk;
 mod disk_full;
 mod explain;
 mod kill;
+mod kill_clients;
 mod kill_many;
 mod manual;
 mod memory;
 mod model_calls;
+mod power_loss;
 mod prepared;
+mod process;
 mod random_dml;
 mod real_data;
 mod resume;
+mod round;
 mod script;
 mod server;
 mod unused_indexes;
@@ -26,4 +31,9 @@ mod upkeep;
 /// a shared target folder outlives.
 fn project() -> PathBuf {
     PathBuf::from(std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").to_owned()))
+}
+
+/// How often a test does what it does: as often as the variable says, where it is set.
+fn times(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|times| times.parse().ok()).unwrap_or(otherwise)
 }
