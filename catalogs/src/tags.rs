@@ -27,7 +27,7 @@ impl Table {
     pub async fn create_tag(&self, name: &str, version: Option<u64>, replace: bool, if_not_exists: bool) -> Result<bool> {
         let invalid = |error: lance::Error| Error::InvalidName { kind: "tag", name: name.to_owned(), reason: error.to_string() };
         check_valid_tag(name).map_err(invalid)?;
-        if !name.is_ascii() || name.len() > NAME_LENGTH_MAX || name.bytes().all(|byte| byte.is_ascii_digit()) {
+        if !name.is_ascii() || name == MOVING || name.len() > NAME_LENGTH_MAX || name.bytes().all(|byte| byte.is_ascii_digit()) {
             let reason = format!("a tag has letters, digits, '.', '-' and '_', not digits alone, at most {NAME_LENGTH_MAX}");
             return Err(Error::InvalidName { kind: "tag", name: name.to_owned(), reason });
         }
@@ -53,7 +53,8 @@ impl Table {
     async fn move_tag(&self, name: &str, version: u64) -> Result<()> {
         let failed = |source| Error::storage(self.name(), source);
         let tags = self.dataset.tags();
-        if self.tags().await?.iter().any(|tag| tag.name == MOVING) {
+        // A crash may have left one.
+        if tags.list().await.map_err(failed)?.contains_key(MOVING) {
             tags.delete(MOVING).await.map_err(failed)?;
         }
         tags.create(MOVING, version).await.map_err(failed)?;
@@ -70,7 +71,9 @@ impl Table {
     pub async fn drop_tag(&self, name: &str) -> Result<()> {
         let _writer = self.lock_writer().await;
         self.tag(name).await?;
-        self.dataset.tags().delete(name).await.map_err(|source| Error::storage(self.name(), source))
+        self.dataset.tags().delete(name).await.map_err(|source| Error::storage(self.name(), source))?;
+        let folder = self.state.directory.join(FOLDER);
+        sync_directory(&folder).map_err(|source| Error::io(&folder, source))
     }
 
     /// All tags of the table, by name.
@@ -79,7 +82,8 @@ impl Table {
     /// [`Error::Storage`].
     pub async fn tags(&self) -> Result<Vec<Tag>> {
         let tags = self.dataset.tags().list().await.map_err(|source| Error::storage(self.name(), source))?;
-        let mut tags: Vec<Tag> = tags.into_iter().map(|(name, contents)| Tag { name, version: contents.version }).collect();
+        let tags = tags.into_iter().filter(|(name, _)| name != MOVING);
+        let mut tags: Vec<Tag> = tags.map(|(name, contents)| Tag { name, version: contents.version }).collect();
         tags.sort();
         Ok(tags)
     }

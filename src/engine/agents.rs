@@ -32,6 +32,9 @@ impl AgentRegistry {
     pub fn open(directory: &Path) -> Result<Self> {
         let io_error = |source| Error::Io { path: directory.to_owned(), source };
         std::fs::create_dir_all(directory).map_err(io_error)?;
+        if let Some(parent) = directory.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            std::fs::File::open(parent).and_then(|folder| folder.sync_all()).map_err(io_error)?;
+        }
         let mut agents = BTreeMap::new();
         for entry in std::fs::read_dir(directory).map_err(io_error)? {
             let path = entry.map_err(io_error)?.path();

@@ -129,6 +129,9 @@ impl Registry {
     /// [`Error::Io`].
     pub fn open(root: &Path) -> Result<Self> {
         std::fs::create_dir_all(root).map_err(|source| io(root, source))?;
+        if let Some(parent) = root.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            sync(parent)?;
+        }
         for name in entries(root)? {
             if name.starts_with(STAGE_PREFIX) || name.starts_with(DROPPED_PREFIX) {
                 let path = root.join(name);
@@ -211,11 +214,13 @@ impl Registry {
             return Err(Error::UnknownObject { kind: "model", name: name.to_owned(), known: self.names()? });
         }
         let last_version = self.next_version(name)? - 1;
-        let mark = self.last_version_mark(name);
-        std::fs::write(&mark, last_version.to_string()).map_err(|source| io(&mark, source))?;
-        sync(&mark)?;
-        // One rename takes the model away whole; a crash during the removal is cleaned up by the next open.
+        // What a crash leaves in here is cleaned up by the next open.
         let grave = self.temporary(DROPPED_PREFIX)?;
+        let (written, mark) = (grave.path().join("last-version"), self.last_version_mark(name));
+        std::fs::write(&written, last_version.to_string()).map_err(|source| io(&written, source))?;
+        sync(&written)?;
+        std::fs::rename(&written, &mark).map_err(|source| io(&mark, source))?;
+        // One rename takes the model away whole.
         let target = grave.path().join(name);
         std::fs::rename(&directory, &target).map_err(|source| io(&directory, source))?;
         sync(&self.root)?;
