@@ -4,6 +4,7 @@ mod build;
 mod progress;
 mod vector;
 
+pub(crate) use build::merge_small_parts;
 pub use progress::BuildProgress;
 
 use std::collections::BTreeMap;

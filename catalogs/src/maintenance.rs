@@ -10,6 +10,7 @@ use lance::index::DatasetIndexExt;
 use lance_index::optimize::OptimizeOptions;
 
 use crate::constraint::StoredKeys;
+use crate::index::merge_small_parts;
 use crate::manifests::Which;
 use crate::resident::CompactedRows;
 use crate::{Error, Result, Table};
@@ -136,8 +137,10 @@ impl Table {
         };
         *keys = StoredKeys::default();
         let work = async {
+            merge_small_parts(&mut dataset).await.map_err(failed)?;
+            let unmoved = dataset.clone();
             compact_files(&mut dataset, options, None).await.map_err(failed)?;
-            let moved = CompactedRows::read(self.name(), &table.dataset, &dataset).await?;
+            let moved = CompactedRows::read(self.name(), &unmoved, &dataset).await?;
             dataset.optimize_indices(&OptimizeOptions::default()).await.map_err(failed)?;
             Ok::<_, Error>(moved)
         };

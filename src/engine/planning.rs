@@ -4,18 +4,18 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field};
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{DFSchema, ParamValues, ScalarValue};
+use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::dataframe::DataFrame;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::sql::TableReference;
@@ -132,15 +132,24 @@ async fn plan_with(
     }))?;
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement, &named).await?;
-    let plan = vectors_as_text(typed_placeholders(state.statement_to_plan(statement).await?)?, &state)?;
+    let plan = vector_casts(typed_placeholders(state.statement_to_plan(statement).await?)?, &state)?;
     Ok(Planned { plan, state })
 }
 
-/// `$1::type` gives `$1` that type, which DataFusion infers from everything but a cast.
+/// `$1::type` gives `$1` that type, and LIMIT a number's, which DataFusion does not infer.
 fn typed_placeholders(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let number = Arc::new(Field::new("", DataType::Int64, true));
     let typed = plan.transform_up_with_subqueries(|node| {
+        let is_limit = matches!(node, LogicalPlan::Limit(_));
         node.map_expressions(|expression| {
             expression.transform_up(|mut inner| {
+                if let Expr::Placeholder(placeholder) = &mut inner
+                    && is_limit
+                    && placeholder.field.is_none()
+                {
+                    placeholder.field = Some(Arc::clone(&number));
+                    return Ok(Transformed::yes(inner));
+                }
                 if let Expr::Cast(cast) = &mut inner
                     && let Expr::Placeholder(placeholder) = cast.expr.as_mut()
                     && placeholder.field.is_none()
@@ -155,21 +164,32 @@ fn typed_placeholders(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(typed.data)
 }
 
-/// `vector::text`, which Arrow has no cast for.
-fn vectors_as_text(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
-    let Some(vector_out) = state.scalar_functions().get("vector_out") else { return Ok(plan) };
+/// `vector::text` and `text::vector(n)`, which Arrow has no casts for.
+fn vector_casts(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+    let function = |name: &str| {
+        let found = state.scalar_functions().get(name).cloned();
+        found.ok_or_else(|| Error::Internal(format!("{name} is not registered")))
+    };
+    let (vector_in, vector_out) = (function("vector_in")?, function("vector_out")?);
     let rewritten = plan.transform_up_with_subqueries(|node| {
         let inputs = node.inputs();
         let [input] = inputs.as_slice() else { return Ok(Transformed::no(node)) };
         let (schema, names) = (Arc::clone(input.schema()), NamePreserver::new(&node));
         node.map_expressions(|expression| {
             let name = names.save(&expression);
-            let rewritten = expression.transform_up(|inner| match &inner {
-                Expr::Cast(cast) if *cast.field.data_type() == DataType::Utf8 && is_vector(&cast.expr, &schema) => {
-                    let call = ScalarFunction::new_udf(Arc::clone(vector_out), vec![cast.expr.as_ref().clone()]);
-                    Ok(Transformed::yes(Expr::ScalarFunction(call)))
-                }
-                _ => Ok(Transformed::no(inner)),
+            let rewritten = expression.transform_up(|inner| {
+                let Expr::Cast(cast) = &inner else { return Ok(Transformed::no(inner)) };
+                let value = cast.expr.as_ref();
+                let call = match (cast.field.data_type(), value.get_type(&schema)) {
+                    (DataType::Utf8, Ok(found)) if is_vector(&found) => {
+                        ScalarFunction::new_udf(Arc::clone(&vector_out), vec![value.clone()])
+                    }
+                    (wanted @ DataType::FixedSizeList(_, width), Ok(DataType::Utf8)) if is_vector(wanted) => {
+                        ScalarFunction::new_udf(Arc::clone(&vector_in), vec![value.clone(), lit(i64::from(*width))])
+                    }
+                    _ => return Ok(Transformed::no(inner)),
+                };
+                Ok(Transformed::yes(Expr::ScalarFunction(call)))
             })?;
             Ok(if rewritten.transformed { Transformed::yes(name.restore(rewritten.data)) } else { rewritten })
         })
@@ -177,9 +197,8 @@ fn vectors_as_text(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPla
     Ok(rewritten.data)
 }
 
-fn is_vector(expression: &Expr, schema: &DFSchema) -> bool {
-    let data_type = expression.get_type(schema);
-    matches!(data_type, Ok(DataType::FixedSizeList(item, _)) if item.data_type().is_floating())
+fn is_vector(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::FixedSizeList(item, _) if item.data_type().is_floating())
 }
 
 /// An unknown table is our error, which names the nearest ones, rather than the planner's.

@@ -1,7 +1,9 @@
 //! Indexes are made, made anew, brought up to date and removed, each in a commit.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use lance::Dataset;
 use lance::index::DatasetIndexExt;
 use lance_index::optimize::OptimizeOptions;
 
@@ -9,6 +11,9 @@ use super::progress::{Stages, Unwatched};
 use super::{BuildProgress, INDEX_CONFIG, IndexDefinition, IndexKind, describe, lance_params, names};
 use crate::names::nearest;
 use crate::{Error, Result, Table};
+
+/// A part of an index over at most so many rows is merged with the next ones before a compaction; a larger one would cost too much to make anew.
+const SMALL_PART_ROWS: u64 = 100_000;
 
 impl Table {
     /// As [`Self::create_index_watched`], without progress.
@@ -119,6 +124,27 @@ impl Table {
         self.state.publish(Arc::new(dataset)).await;
         Ok(())
     }
+}
+
+/// Merges the parts that small commits have left of each index, so that the files of one part can become one file: a compaction only joins files that
+/// the same parts know.
+pub(crate) async fn merge_small_parts(dataset: &mut Dataset) -> lance::Result<()> {
+    let indexes = dataset.load_indices().await?;
+    let rows: HashMap<u64, u64> =
+        dataset.fragments().iter().map(|fragment| (fragment.id, fragment.num_rows().unwrap_or_default() as u64)).collect();
+    let mut parts: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for part in indexes.iter() {
+        let known = part.fragment_bitmap.iter().flatten();
+        let num_rows = known.map(|fragment| rows.get(&u64::from(fragment)).copied().unwrap_or_default()).sum();
+        parts.entry(part.name.clone()).or_default().push(num_rows);
+    }
+    for (name, parts) in parts {
+        let num_small = parts.iter().rev().take_while(|num_rows| **num_rows <= SMALL_PART_ROWS).count();
+        if num_small > 1 {
+            dataset.optimize_indices(&OptimizeOptions::merge(num_small).index_names(vec![name])).await?;
+        }
+    }
+    Ok(())
 }
 
 fn unwatched() -> Arc<dyn BuildProgress> {
