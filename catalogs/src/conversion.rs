@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, new_null_array};
-use arrow::compute::{CastOptions, cast_with_options};
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array};
+use arrow::compute::{CastOptions, cast_with_options, take};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use crate::{Error, Result};
@@ -117,9 +117,16 @@ fn convert_column(table: &str, column: &ArrayRef, field: &Field) -> Result<Array
     if column.data_type() == field.data_type() {
         return Ok(column.clone());
     }
+    // Arrow's cast of lists to vectors takes the first numbers of the buffer, whichever rows the lists are.
+    let from_start = match (column.data_type(), field.data_type()) {
+        (DataType::List(_) | DataType::LargeList(_), DataType::FixedSizeList(..)) => {
+            take(column, &UInt64Array::from_iter_values(0..column.len() as u64), None)?
+        }
+        _ => Arc::clone(column),
+    };
     // Not `safe`: a value that does not fit is an error, never a silent NULL.
     let strict = CastOptions { safe: false, ..Default::default() };
-    cast_with_options(column, field.data_type(), &strict).map_err(|error| Error::WrongType {
+    cast_with_options(&from_start, field.data_type(), &strict).map_err(|error| Error::WrongType {
         what: format!("column \"{}\" of table \"{table}\"", field.name()),
         found: format!("{} ({error})", column.data_type()),
         expected: field.data_type().to_string(),

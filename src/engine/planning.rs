@@ -164,13 +164,13 @@ fn typed_placeholders(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(typed.data)
 }
 
-/// `vector::text` and `text::vector(n)`, which Arrow has no casts for.
+/// `vector::text` and `text::vector(n)`, which Arrow has no casts for, and `list::vector(n)`, for which its cast is wrong.
 fn vector_casts(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     let function = |name: &str| {
         let found = state.scalar_functions().get(name).cloned();
         found.ok_or_else(|| Error::Internal(format!("{name} is not registered")))
     };
-    let (vector_in, vector_out) = (function("vector_in")?, function("vector_out")?);
+    let (vector_in, array_to_vector, vector_out) = (function("vector_in")?, function("array_to_vector")?, function("vector_out")?);
     let rewritten = plan.transform_up_with_subqueries(|node| {
         let inputs = node.inputs();
         let [input] = inputs.as_slice() else { return Ok(Transformed::no(node)) };
@@ -184,8 +184,13 @@ fn vector_casts(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> 
                     (DataType::Utf8, Ok(found)) if is_vector(&found) => {
                         ScalarFunction::new_udf(Arc::clone(&vector_out), vec![value.clone()])
                     }
-                    (wanted @ DataType::FixedSizeList(_, width), Ok(DataType::Utf8)) if is_vector(wanted) => {
-                        ScalarFunction::new_udf(Arc::clone(&vector_in), vec![value.clone(), lit(i64::from(*width))])
+                    (wanted @ DataType::FixedSizeList(_, width), Ok(found)) if is_vector(wanted) => {
+                        let function = match found {
+                            DataType::Utf8 => &vector_in,
+                            DataType::List(_) | DataType::LargeList(_) => &array_to_vector,
+                            _ => return Ok(Transformed::no(inner)),
+                        };
+                        ScalarFunction::new_udf(Arc::clone(function), vec![value.clone(), lit(i64::from(*width))])
                     }
                     _ => return Ok(Transformed::no(inner)),
                 };

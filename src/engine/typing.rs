@@ -60,6 +60,9 @@ pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Fie
             call(state, "halfvec_in", vec![value, lit(i64::from(*width))])
         }
         (found, DataType::FixedSizeList(_, width)) if is_text(found) => call(state, "vector_in", vec![value, lit(i64::from(*width))]),
+        (DataType::List(_) | DataType::LargeList(_), DataType::FixedSizeList(_, width)) => {
+            call(state, "array_to_vector", vec![value, lit(i64::from(*width))])
+        }
         // Arrow would take the characters for the bytes.
         (found, DataType::Binary) if is_text(found) => call(state, "bytea_in", vec![value]),
         (DataType::FixedSizeList(_, found_width), DataType::FixedSizeList(_, width)) if found_width != width => Err(wrong(column, &found)),

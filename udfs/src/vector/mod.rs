@@ -3,6 +3,7 @@
 //! A vector is a `FixedSizeList<Float32, n>`, a halfvec one of `Float16`. The functions also take lists of any numbers and text such as `[1,2,3]`,
 //! and compute in single precision like pgvector; distances come back as double precision.
 
+mod array_to_vector;
 mod column;
 mod cosine_distance;
 mod halfvec_in;
@@ -28,6 +29,7 @@ pub use vector_type::{ColumnTypePlanner, DIMENSIONS_MAX, halfvec_type, vector_li
 pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
     &vector_in::FUNCTION,
     &vector_out::FUNCTION,
+    &array_to_vector::FUNCTION,
     &halfvec_in::FUNCTION,
     &l2_distance::FUNCTION,
     &cosine_distance::FUNCTION,

@@ -40,7 +40,7 @@ fn return_type(literals: &[Option<&ScalarValue>]) -> Result<DataType> {
             Some(text) => Ok(vector_type(parse_vector(text)?.len())),
             None => Err(not_constant("and given, because a NULL has no width: vector_in(NULL, 384)")),
         },
-        [_, Some(n)] => Ok(vector_type(width(n)?)),
+        [_, Some(n)] => Ok(vector_type(width(&FUNCTION, n)?)),
         [None] => Err(not_constant("and given, because the text is not constant: vector_in(text, 384)")),
         _ => Err(not_constant("because it decides the type of the result: vector_in(text, 384)")),
     }
@@ -50,8 +50,9 @@ fn not_constant(reason: &'static str) -> datafusion::error::DataFusionError {
     Error::NotConstant { function: FUNCTION.interface.name, argument: "n", reason }.into()
 }
 
-fn width(n: &ScalarValue) -> Result<usize> {
-    let refuse = || FUNCTION.interface.argument_error(1, n, format!("1 to {DIMENSIONS_MAX}"));
+/// The width that a constant argument says.
+pub(super) fn width(function: &Function, n: &ScalarValue) -> Result<usize> {
+    let refuse = || function.interface.argument_error(1, n, format!("1 to {DIMENSIONS_MAX}"));
     let ScalarValue::Int64(Some(width)) = n.cast_to(&DataType::Int64)? else { return Err(refuse().into()) };
     let width = usize::try_from(width).ok().filter(|width| (1..=DIMENSIONS_MAX).contains(width));
     Ok(width.ok_or_else(refuse)?)

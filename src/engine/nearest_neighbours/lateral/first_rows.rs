@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray, RecordBatch, UInt32Array};
 use arrow::compute::{cast, concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Float32Type, Int32Type, Schema, SchemaRef};
 use async_trait::async_trait;
@@ -20,7 +20,7 @@ use rolloutdb_catalogs::{AskedEffort, Table};
 use super::super::distance::Distance;
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::engine::retrieval::{QUERY_INDEX, column, groups};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A column that is true for each row, and NULL where an outer join has none.
 pub const FOUND: &str = "__found";
@@ -160,7 +160,7 @@ impl FirstRows {
         &self,
         search: &Search,
         values: &[ScalarValue],
-        queries: &arrow::array::ListArray,
+        queries: &ListArray,
         rows: &[usize],
     ) -> Result<Vec<(usize, RecordBatch)>> {
         let Distance { column: searched, metric, query } = &search.distance;
@@ -183,8 +183,7 @@ impl FirstRows {
         let vector_type = self.table.definition().schema.field_with_name(searched).map_err(DataFusionError::from)?.data_type();
         let mut nearest = Vec::with_capacity(rows.len());
         for (row, batch) in with_vector.into_iter().zip(found) {
-            let values =
-                with_query(ScalarValue::try_from_array(&cast(&queries.slice(row, 1), vector_type).map_err(DataFusionError::from)?, 0)?);
+            let values = with_query(vector_value(&queries.value(row), vector_type)?);
             // Rows without a distance fill what is left.
             let batch = match num_matching.is_some_and(|matching| batch.num_rows() < k.min(matching)) {
                 true => self.sorted(&values).await?,
@@ -250,4 +249,14 @@ impl FirstRows {
         columns.push(Arc::new(BooleanArray::from(vec![true; rows.num_rows()])));
         Ok(RecordBatch::try_new(self.schema(), columns).map_err(DataFusionError::from)?)
     }
+}
+
+/// A vector of a column's type.
+fn vector_value(numbers: &ArrayRef, vector_type: &DataType) -> Result<ScalarValue> {
+    let DataType::FixedSizeList(item, width) = vector_type else {
+        return Err(Error::Internal(format!("{vector_type} is no type of vectors")));
+    };
+    let numbers = cast(numbers, item.data_type()).map_err(DataFusionError::from)?;
+    let vector = FixedSizeListArray::try_new(Arc::clone(item), *width, numbers, None).map_err(DataFusionError::from)?;
+    Ok(ScalarValue::FixedSizeList(Arc::new(vector)))
 }
