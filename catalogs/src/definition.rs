@@ -125,8 +125,11 @@ impl TableDefinition {
     }
 
     fn check_key(&self, constraint: &str, columns: &[&str]) -> Result<()> {
-        for column in columns {
+        for (position, column) in columns.iter().enumerate() {
             let field = self.column_named(column)?;
+            if columns[..position].contains(column) {
+                return Err(Error::DuplicateColumn { name: (*column).to_owned() });
+            }
             if field.data_type().is_nested() {
                 return Err(Error::WrongType {
                     what: format!("{constraint} column \"{column}\""),

@@ -40,7 +40,8 @@ impl TableScanExec {
     pub(crate) fn new(table: String, input: Arc<dyn ExecutionPlan>) -> Self {
         let schema = without_metadata(&input.schema());
         let properties = PlanProperties::new(
-            EquivalenceProperties::new(schema),
+            // The columns are those of the input, in its order: a sort that was pushed below is known above.
+            EquivalenceProperties::new_with_orderings(schema, input.output_ordering().cloned()),
             input.output_partitioning().clone(),
             input.pipeline_behavior(),
             input.boundedness(),

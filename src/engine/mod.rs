@@ -29,6 +29,7 @@ mod pinned_models;
 mod planning;
 mod prepared;
 mod progress;
+mod quoted_constants;
 mod reranking;
 mod retrieval;
 mod retrieval_columns;

@@ -15,6 +15,7 @@ use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
@@ -28,7 +29,7 @@ use super::apply::planner::{TableFunctionPlanner, called_function, split_table_n
 use super::parameter_values::ParameterValues;
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;
-use super::{macros, versions, views};
+use super::{macros, quoted_constants, versions, views};
 use crate::error::{Error, Result};
 
 /// DataFusion's physical planner, with [`super::apply::Apply`] added.
@@ -133,6 +134,7 @@ async fn plan_with(
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement, &named).await?;
     let plan = vector_casts(typed_placeholders(state.statement_to_plan(statement).await?)?, &state)?;
+    let plan = quoted_constants::typed(plan, &state)?;
     Ok(Planned { plan, state })
 }
 
@@ -172,9 +174,11 @@ fn vector_casts(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> 
     };
     let (vector_in, array_to_vector, vector_out) = (function("vector_in")?, function("array_to_vector")?, function("vector_out")?);
     let rewritten = plan.transform_up_with_subqueries(|node| {
-        let inputs = node.inputs();
-        let [input] = inputs.as_slice() else { return Ok(Transformed::no(node)) };
-        let (schema, names) = (Arc::clone(input.schema()), NamePreserver::new(&node));
+        let has_cast = |expression: &Expr| expression.exists(|inner| Ok(matches!(inner, Expr::Cast(_)))).unwrap_or(true);
+        if !node.expressions().iter().any(has_cast) {
+            return Ok(Transformed::no(node));
+        }
+        let (schema, names) = (merge_schema(&node.inputs()), NamePreserver::new(&node));
         node.map_expressions(|expression| {
             let name = names.save(&expression);
             let rewritten = expression.transform_up(|inner| {
@@ -186,7 +190,7 @@ fn vector_casts(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> 
                     }
                     (wanted @ DataType::FixedSizeList(_, width), Ok(found)) if is_vector(wanted) => {
                         let function = match found {
-                            DataType::Utf8 => &vector_in,
+                            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => &vector_in,
                             DataType::List(_) | DataType::LargeList(_) => &array_to_vector,
                             _ => return Ok(Transformed::no(inner)),
                         };

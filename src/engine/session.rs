@@ -43,7 +43,7 @@ struct Inner {
     context: SessionContext,
     notices: Notices,
     settings: SessionSettings,
-    /// Counts changes of settings: plans that are kept were made for one of them.
+    /// Another number after each change of a setting, and for each session: plans that are kept were made for one of them.
     settings_epoch: AtomicU64,
     /// `hnsw.ef_search` and `ivfflat.probes`, which a planner rule reads.
     effort: EffortSetting,
@@ -52,6 +52,12 @@ struct Inner {
     has_written: AtomicBool,
     /// Notices that a session gets once.
     told: Mutex<BTreeSet<String>>,
+}
+
+/// A number that no session has had.
+fn next_epoch() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
 /// What `BEGIN` and an error inside a transaction block leave behind; every statement commits by itself.
@@ -132,7 +138,7 @@ impl Session {
             context,
             notices: Notices::default(),
             settings: SessionSettings::default(),
-            settings_epoch: AtomicU64::new(0),
+            settings_epoch: AtomicU64::new(next_epoch()),
             effort,
             transaction: Mutex::new(TransactionStatus::Idle),
             has_written: AtomicBool::new(false),
@@ -292,7 +298,7 @@ impl Session {
 
     /// Called when a setting has changed.
     pub(super) fn settings_changed(&self) {
-        self.inner.settings_epoch.fetch_add(1, Ordering::Release);
+        self.inner.settings_epoch.store(next_epoch(), Ordering::Release);
     }
 
     pub(super) fn settings(&self) -> MutexGuard<'_, Settings> {

@@ -77,7 +77,7 @@ pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Fie
 }
 
 /// A call of one of our functions that read text.
-fn call(state: &SessionState, function: &str, arguments: Vec<Expr>) -> Result<Expr> {
+pub fn call(state: &SessionState, function: &str, arguments: Vec<Expr>) -> Result<Expr> {
     let function =
         state.scalar_functions().get(function).cloned().ok_or_else(|| Error::Internal(format!("{function} is not registered")))?;
     Ok(Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments)))

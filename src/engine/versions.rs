@@ -8,7 +8,7 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::catalog::TableProvider;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{
-    Expr as SqlExpr, Ident, ObjectName, Statement as SqlStatement, TableAlias, TableFactor, TableVersion, VisitMut, VisitorMut,
+    Expr as SqlExpr, Ident, ObjectName, Query, Statement as SqlStatement, TableAlias, TableFactor, TableVersion, VisitMut, VisitorMut,
 };
 use rolloutdb_catalogs::Table;
 
@@ -31,6 +31,13 @@ pub async fn open(session: &Session, statement: &mut SqlStatement, named: &mut H
         named.insert(internal_name(number), Arc::new(at(session, &table, &version).await?));
     }
     Ok(())
+}
+
+/// Whether a query reads a table as of a version, a tag or a time: a tag may move.
+pub fn are_read(query: &Query) -> bool {
+    let mut found = Versioned(Vec::new());
+    let _ = query.clone().visit(&mut found);
+    !found.0.is_empty()
 }
 
 struct Versioned(Vec<(ObjectName, TableVersion)>);

@@ -14,7 +14,7 @@ pub struct Explain {
     /// Run it, and show what was measured.
     pub analyze: bool,
     pub verbose: bool,
-    /// In lower case: `tree`, `json`.
+    /// In lower case: `text`, `json`.
     pub format: Option<String>,
     /// Never another `EXPLAIN`.
     pub statement: Box<Statement>,
@@ -44,7 +44,7 @@ fn is_at_options(parser: &Parser) -> bool {
 fn parse_words(parser: &mut Parser) -> Result<(bool, bool, Option<String>)> {
     let analyze = parser.eat("ANALYZE");
     let verbose = parser.eat("VERBOSE");
-    let format = if parser.eat("FORMAT") { Some(parser.name("a format such as tree or json")?.to_lowercase()) } else { None };
+    let format = if parser.eat("FORMAT") { Some(parser.name("a format, text or json")?.to_lowercase()) } else { None };
     Ok((analyze, verbose, format))
 }
 

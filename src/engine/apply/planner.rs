@@ -182,7 +182,13 @@ impl TableFunctionPlanner {
                 }
                 ParameterKind::TextOrVector => {
                     let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;
-                    let data_type = text_or_vector(&value.get_type(&DFSchema::empty())?);
+                    let given = value.get_type(&DFSchema::empty())?;
+                    let wrong = || Error::WrongType {
+                        what: format!("{} of {}()", parameter.name, function.name()),
+                        found: given.to_string(),
+                        expected: "a text, a vector, or an array of them".to_owned(),
+                    };
+                    let data_type = text_or_vector(&given).ok_or_else(wrong)?;
                     bound.has_array = is_array(&data_type);
                     values.insert(parameter.name, cast(value, data_type));
                 }
@@ -261,15 +267,24 @@ fn placeholders_in(expression: &Expr) -> DataFusionResult<Vec<Expr>> {
     Ok(found)
 }
 
-/// The type that a call sees of a text, a vector, or an array of them.
-fn text_or_vector(given: &DataType) -> DataType {
-    let element = match given {
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => item.data_type(),
-        _ => return DataType::Utf8,
-    };
-    match element {
-        element if element.is_numeric() || element.is_null() => DataType::new_list(DataType::Float32, true),
-        element => DataType::new_list(text_or_vector(element), true),
+/// The type that a call sees of a text, a vector, or an array of them; `None` for anything deeper.
+fn text_or_vector(given: &DataType) -> Option<DataType> {
+    let vector = DataType::new_list(DataType::Float32, true);
+    match element(given) {
+        None => Some(DataType::Utf8),
+        Some(item) if item.is_numeric() || item.is_null() => Some(vector),
+        Some(item) => match element(item) {
+            None => Some(DataType::new_list(DataType::Utf8, true)),
+            Some(inner) if inner.is_numeric() || inner.is_null() => Some(DataType::new_list(vector, true)),
+            Some(_) => None,
+        },
+    }
+}
+
+fn element(list: &DataType) -> Option<&DataType> {
+    match list {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => Some(item.data_type()),
+        _ => None,
     }
 }
 

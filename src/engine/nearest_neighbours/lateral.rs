@@ -21,12 +21,14 @@ use super::distance::{Distance, constant_vector, is_at_most};
 use super::{EffortSetting, are_ties_by_key, more_than_a_row};
 use crate::engine::apply::Apply;
 use crate::engine::apply::lateral::{is_outer, to_input_columns};
+use crate::engine::retrieval::QUERY_INDEX;
 use first_rows::{FOUND, FirstRows, Search};
 use shape::Shape;
 
 /// The relation of the table's columns between the function and the projection above it.
 const ROWS: &str = "__first_rows";
 
+/// Takes the joins of the shape that the module describes, and leaves others as they are.
 #[derive(Debug)]
 pub struct LateralNearestRows {
     pub effort: EffortSetting,
@@ -61,8 +63,8 @@ impl LateralNearestRows {
         let before = join.left.schema().columns().into_iter().map(Expr::Column);
         let selected = shape.outputs.iter().zip(join.right.schema().iter()).map(|(output, (relation, field))| {
             let value = over_rows(output.clone())?;
-            let value = match is_outer && !matches!(value, Expr::Column(_)) {
-                // A row without any has NULL for a constant too.
+            let value = match is_outer && !matches!(output, Expr::Column(_)) {
+                // A row without any has NULL for constants and columns from before too.
                 true => when(Expr::Column(Column::new(Some(ROWS), FOUND)).is_not_null(), value).end()?,
                 false => value,
             };
@@ -112,9 +114,14 @@ impl LateralNearestRows {
         let Ok(distance) = Distance::of_key(&first.expr, first.asc) else { return Ok(None) };
         let Ok(field) = shape.table.definition().schema.field_with_name(&distance.column) else { return Ok(None) };
         let keys: Vec<Expr> = others.iter().map(|key| key.expr.clone()).collect();
-        let is_subtracted = distance.metric == Metric::Cosine && Distance::is_subtracted_in(&first.expr);
+        let mut expressions = shape.conditions.iter().chain([&first.expr]);
+        let is_subtracted = distance.metric == Metric::Cosine && expressions.any(Distance::is_subtracted_in);
         let first_come = RowsWithoutDistance { no_vector: first.nulls_first && field.is_nullable(), zero_vector: is_subtracted };
         if first_come.no_vector || first_come.zero_vector || !are_ties_by_key(&keys, others, &shape.table) {
+            return Ok(None);
+        }
+        // A search adds columns of these names.
+        if [QUERY_INDEX, "distance"].iter().any(|name| shape.table.definition().schema.index_of(name).is_ok()) {
             return Ok(None);
         }
         let list = DataType::new_list(DataType::Float32, true);

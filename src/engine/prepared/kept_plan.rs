@@ -20,7 +20,7 @@ use crate::engine::apply::Apply;
 use crate::engine::parameter_values::ParameterValues;
 use crate::engine::planning::{plan_open_query, plan_query};
 use crate::engine::session::Session;
-use crate::engine::views;
+use crate::engine::{versions, views};
 use crate::error::Result;
 
 /// A physical plan, and what it was made for.
@@ -43,7 +43,7 @@ impl KeptPlan {
     /// `None`: something other than tables, settings and parameters decides what the query gives.
     pub async fn make(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Option<Self>> {
         let settings = session.settings_epoch();
-        if reads_views(session, query)? {
+        if reads_views(session, query)? || versions::are_read(query) {
             return Ok(None);
         }
         let mut planned = plan_query(session, query, &[]).await?;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray, RecordBatch, UInt32Array};
-use arrow::compute::{cast, concat_batches, filter_record_batch};
+use arrow::compute::{concat_batches, filter_record_batch};
 use arrow::datatypes::{DataType, Field, Float32Type, Int32Type, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -25,8 +25,9 @@ use crate::error::{Error, Result};
 /// A column that is true for each row, and NULL where an outer join has none.
 pub const FOUND: &str = "__found";
 
-/// Queries that are searched for at once.
+/// Queries that are searched for at once, and the rows that they find together.
 const QUERIES_AT_ONCE: usize = 256;
+const ROWS_AT_ONCE: usize = 1 << 16;
 
 /// Arguments of a call: the values of `outer`, then the query vector as a list of real, if there is a `search`.
 #[derive(Debug)]
@@ -109,7 +110,7 @@ impl ApplyFunction for FirstRows {
     }
 
     fn batch_rows(&self) -> usize {
-        QUERIES_AT_ONCE
+        (ROWS_AT_ONCE / (self.skip + self.fetch).max(1)).clamp(1, QUERIES_AT_ONCE)
     }
 
     async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> Result<Applied> {
@@ -183,7 +184,7 @@ impl FirstRows {
         let vector_type = self.table.definition().schema.field_with_name(searched).map_err(DataFusionError::from)?.data_type();
         let mut nearest = Vec::with_capacity(rows.len());
         for (row, batch) in with_vector.into_iter().zip(found) {
-            let values = with_query(vector_value(&queries.value(row), vector_type)?);
+            let values = with_query(vector_value(queries.value(row))?);
             // Rows without a distance fill what is left.
             let batch = match num_matching.is_some_and(|matching| batch.num_rows() < k.min(matching)) {
                 true => self.sorted(&values).await?,
@@ -251,12 +252,10 @@ impl FirstRows {
     }
 }
 
-/// A vector of a column's type.
-fn vector_value(numbers: &ArrayRef, vector_type: &DataType) -> Result<ScalarValue> {
-    let DataType::FixedSizeList(item, width) = vector_type else {
-        return Err(Error::Internal(format!("{vector_type} is no type of vectors")));
-    };
-    let numbers = cast(numbers, item.data_type()).map_err(DataFusionError::from)?;
-    let vector = FixedSizeListArray::try_new(Arc::clone(item), *width, numbers, None).map_err(DataFusionError::from)?;
+/// A query vector, in single precision whatever the column's is.
+fn vector_value(numbers: ArrayRef) -> Result<ScalarValue> {
+    let item = Arc::new(Field::new("item", DataType::Float32, true));
+    let width = i32::try_from(numbers.len()).map_err(|error| Error::Internal(error.to_string()))?;
+    let vector = FixedSizeListArray::try_new(item, width, numbers, None).map_err(DataFusionError::from)?;
     Ok(ScalarValue::FixedSizeList(Arc::new(vector)))
 }

@@ -24,7 +24,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// `None` if `plan`, the right side of a join, is something else, or if more than a row decides a condition or a key.
+    /// `None` if `plan`, the right side of a join, is something else, if more than a row decides a condition, or a subquery is in a key or an output.
     pub fn of(plan: &LogicalPlan) -> Option<Self> {
         let mut outputs: Vec<Expr> = plan.schema().columns().into_iter().map(Expr::Column).collect();
         let (mut node, mut is_lateral, mut limit) = (plan, false, None);
@@ -68,7 +68,16 @@ impl Shape {
             skip,
             fetch,
         };
-        (shape.conditions.iter().all(is_of_a_row) && shape.keys.iter().all(|key| !has_parameter(&key.expr))).then_some(shape)
+        let has_subquery = |expression: &Expr| {
+            let is_subquery = |inner: &Expr| {
+                Ok(matches!(inner, Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_)))
+            };
+            expression.exists(is_subquery).unwrap_or(true)
+        };
+        let is_fit = shape.conditions.iter().all(is_of_a_row)
+            && shape.keys.iter().all(|key| !has_parameter(&key.expr) && !has_subquery(&key.expr))
+            && !shape.outputs.iter().any(has_subquery);
+        is_fit.then_some(shape)
     }
 
     /// Whether the outer columns are all of these rows, none from farther out, and no value is missing yet.

@@ -1,7 +1,11 @@
 //! `SET a = 1, b = DEFAULT`: what the assigned columns become, and the generated ones that depend on them.
 
+use std::sync::Arc;
+
 use arrow::datatypes::{DataType, Field};
-use datafusion::common::Column;
+use datafusion::common::{Column, DFSchema};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr::Case;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, SelectItem, SetExpr, UnaryOperator, Value, Visit, Visitor};
 use rolloutdb_catalogs::{Identity, Table, TableDefinition};
@@ -177,6 +181,35 @@ pub fn complete(source: Planned, table: &Table, num_leading: usize, generated: &
         builder = builder.project(columns)?;
     }
     Ok(Planned { plan: builder.build()?, state })
+}
+
+/// Gives each arm of a CASE the type of its column; the first `num_leading` columns stay as they are. Left to themselves the arms of several clauses
+/// agree on one type, such as double precision, which does not keep every value of the column.
+pub fn assigned_arms(source: Planned, table: &Table, num_leading: usize) -> Result<Planned> {
+    let Planned { plan, state } = source;
+    let LogicalPlan::Projection(projection) = plan else { return Ok(Planned { plan, state }) };
+    let (schema, fields) = (Arc::clone(projection.input.schema()), table.definition().schema.fields());
+    let columns = projection.expr.into_iter().enumerate().map(|(position, expression)| {
+        let Some(field) = position.checked_sub(num_leading).and_then(|index| fields.get(index)) else { return Ok(expression) };
+        match expression.clone().unalias() {
+            Expr::Case(case) => Ok(arms(&state, case, &schema, field)?.alias(field.name())),
+            _ => Ok(expression),
+        }
+    });
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    let plan = LogicalPlanBuilder::from(Arc::unwrap_or_clone(projection.input)).project(columns)?.build()?;
+    Ok(Planned { plan, state })
+}
+
+fn arms(state: &SessionState, case: Case, schema: &DFSchema, column: &Field) -> Result<Expr> {
+    let arm = |value: Expr| match value {
+        Expr::Case(inner) => arms(state, inner, schema, column),
+        value => assign(state, value, schema, column),
+    };
+    let when_then = case.when_then_expr.into_iter().map(|(when, then)| Ok((when, Box::new(arm(*then)?))));
+    let when_then = when_then.collect::<Result<Vec<_>>>()?;
+    let otherwise = case.else_expr.map(|value| arm(*value).map(Box::new)).transpose()?;
+    Ok(Expr::Case(Case::new(case.expr, when_then, otherwise)))
 }
 
 /// The literal that the query selects as this column: a quoted constant takes the column's type, as in PostgreSQL, and a text column does not.

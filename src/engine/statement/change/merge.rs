@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
+use datafusion::common::tree_node::TreeNode;
 use datafusion::common::{Column, ScalarValue};
-use datafusion::logical_expr::{Expr, LogicalPlanBuilder, cast};
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Volatility, cast};
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, JoinConstraint, JoinOperator, Query, SelectItem, SetExpr};
 use rolloutdb_catalogs::{IS_REMOVED, ROW_ADDRESS, Table};
 use rolloutdb_sql::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
 
-use super::assignment::{NewValues, complete, expression, typed};
+use super::assignment::{NewValues, assigned_arms, complete, expression, typed};
 use super::upsert::{and, equals, if_else, or};
-use super::{Change, ChangeOf, column_of, name_relation, open_target, quoted, selected, template};
+use super::{Change, ChangeOf, column_of, name_relation, open_target, quoted, selected, template, unsupported};
+use crate::engine::apply::extract::async_function;
 use crate::engine::pinned_models;
 use crate::engine::planning::{Planned, REWRITE_TARGET, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
@@ -56,9 +58,26 @@ async fn plan(session: &Session, merge: &Merge, table: &Table, parameters: &[Sca
     let mut query = query(merge, table, &clauses, &numbered)?;
     query.with.clone_from(&merge.with);
     let rows = plan_rewrite(session, query, parameters, table.with_addresses(), None).await?;
+    refuse_volatile_conditions(&rows.plan)?;
+    let rows = assigned_arms(rows, table, 2 + numbered.len())?;
     let rows = number_rows(rows, table, &numbered)?;
     let generated: Vec<String> = table.definition().generated.keys().cloned().collect();
     complete(rows, table, 2, &generated)
+}
+
+/// The number of the clause that is done is worked out where it is needed, and has to be the same everywhere.
+fn refuse_volatile_conditions(plan: &LogicalPlan) -> Result<()> {
+    let LogicalPlan::Projection(projection) = plan else { return Ok(()) };
+    let LogicalPlan::Filter(filter) = projection.input.as_ref() else { return Ok(()) };
+    let is_volatile = |inner: &Expr| {
+        let Expr::ScalarFunction(function) = inner else { return Ok(false) };
+        // Models give the same answer to the same input.
+        Ok(function.func.signature().volatility == Volatility::Volatile && async_function(inner).is_none())
+    };
+    match filter.predicate.exists(is_volatile)? {
+        true => Err(unsupported("a condition of WHEN with a function whose result changes by itself")),
+        false => Ok(()),
+    }
 }
 
 /// `SELECT _rowaddr, removed, numbered, columns FROM (SELECT *, clause number FROM source FULL JOIN target) WHERE clause > 0`, with each column a CASE

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, JoinConstraint, Jo
 use rolloutdb_catalogs::{Error as CatalogError, ROW_ADDRESS, Table};
 use rolloutdb_sql::{Assignment, Insert};
 
-use super::assignment::{NewValues, complete, expression, typed};
+use super::assignment::{NewValues, assigned_arms, complete, expression, typed};
 use super::returning::KeptRows;
 use super::{Change, ChangeOf, column_of, name_relation, quoted, returning, selected, template};
 use crate::engine::planning::{Planned, REWRITE_SOURCE, REWRITE_TARGET, plan_rewrite};
@@ -89,6 +89,7 @@ impl DoUpdate<'_> {
         let mut query = self.query(&alias, table, &columns)?;
         query.with.clone_from(&insert.with);
         let rows = plan_rewrite(session, query, parameters, table.with_addresses(), Some(source)).await?;
+        let rows = assigned_arms(rows, table, 1)?;
         let generated: Vec<String> = table.definition().generated.keys().cloned().collect();
         complete(rows, table, 1, &generated)
     }
