@@ -184,8 +184,20 @@ mod tests {
         sql("INSERT INTO t VALUES (3, 'three', '[1,1]')").await?;
         run(&session, &retrieval, &[]).await?;
         assert!(kept(&retrieval).is_some_and(|second| Some(second) != first), "the table has another version");
+        // Another session has settings of its own.
+        let other = session.database().session();
+        let third = kept(&retrieval);
+        run(&other, &retrieval, &[]).await?;
+        assert!(kept(&retrieval).is_some_and(|plan| Some(plan) != third), "it was made for another session");
         // What reads more than tables that are searched, or what a run decides.
-        for text in ["SELECT id FROM t WHERE id = 1", "SELECT now()", "SELECT id, now() FROM t ORDER BY v <=> '[1,1]' LIMIT 1"] {
+        sql("ALTER TABLE t CREATE TAG release").await?;
+        for text in [
+            "SELECT id FROM t WHERE id = 1",
+            "SELECT now()",
+            "SELECT id, now() FROM t ORDER BY v <=> '[1,1]' LIMIT 1",
+            // The tag may move.
+            "SELECT id FROM t VERSION AS OF 'release' ORDER BY v <=> '[1,1]' LIMIT 1",
+        ] {
             let other = prepare(text).await?;
             for _ in 0..3 {
                 run(&session, &other, &[]).await?;
@@ -207,6 +219,11 @@ mod tests {
         sql("INSERT INTO t (id, words) SELECT n, 'film ' || n FROM generate_series(1, 9) AS g (n)").await?;
         let long = |value: i64| ScalarValue::Int64(Some(value));
         let text = |value: &str| ScalarValue::from(value);
+        let path = data.path().join("a.csv");
+        std::fs::write(&path, "a\n1\n").expect("a temporary file is writable");
+        let file = session.parse(&format!("SELECT * FROM read_csv('{}', header => $1)", path.display()))?.remove(0);
+        let refused = session.prepare(file).await.map(|_| ()).map_err(|error| error.to_string());
+        assert!(refused.as_ref().is_err_and(|error| error.contains("a constant")), "its columns hang on it: {refused:?}");
         let cases = [
             ("SELECT id FROM t ORDER BY v <=> embed('encoder', $1) LIMIT 3", vec![text("film 7")], Some(vec![text("film 8")])),
             (

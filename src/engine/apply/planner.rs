@@ -132,6 +132,8 @@ impl RelationPlanner for TableFunctionPlanner {
         };
         let BoundArguments { constants, mut values, open } = self.bind_arguments(function.as_ref(), arguments, context)?;
         let plan = match function.bind(&constants)? {
+            // A table is read with its constants; nothing stands for one without a value.
+            Bound::Table(_) if !open.is_empty() => return Err(constant_without_value(function.as_ref(), &open[0]).into()),
             Bound::Table(table) => LogicalPlanBuilder::scan(function.name(), provider_as_source(table), None)?.build()?,
             Bound::Apply(mut applied) => {
                 if !open.is_empty() {
@@ -238,6 +240,11 @@ impl TableFunctionPlanner {
         })?;
         self.tables.get(&name).cloned().ok_or_else(|| Error::Internal(format!("table {name} was not opened before planning")))
     }
+}
+
+fn constant_without_value(function: &dyn TableFunction, value: &Expr) -> Error {
+    let (name, expected) = (format!("an argument of {}()", function.name()), "a constant".to_owned());
+    Error::InvalidParameter { name, found: value.to_string(), expected }
 }
 
 /// A constant that is or holds a parameter without a value, typed; `None` for any other. Texts decide which columns a call gives, but for a filter.

@@ -74,7 +74,7 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 enum Writer {
-    Jsonl(arrow::json::Writer<Output, LineDelimited>),
+    Jsonl(Box<arrow::json::Writer<Output, LineDelimited>>),
     Csv(Box<arrow::csv::Writer<Output>>),
     Parquet(Box<ArrowWriter<Output>>),
     Arrow(Box<FileWriter<Output>>),
@@ -84,7 +84,9 @@ impl Writer {
     fn new(format: Format, output: Output, schema: SchemaRef) -> Result<Self> {
         Ok(match format {
             // Every line has every key: a NULL that is left out looks like a column that is not there.
-            Format::Text(TextFormat::Jsonl) => Self::Jsonl(arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(output)),
+            Format::Text(TextFormat::Jsonl) => {
+                Self::Jsonl(Box::new(arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(output)))
+            }
             Format::Text(TextFormat::Csv(csv)) => Self::Csv(Box::new(
                 arrow::csv::WriterBuilder::new().with_header(csv.has_header).with_delimiter(csv.delimiter).build(output),
             )),
