@@ -223,7 +223,7 @@ impl Rewrite<'_> {
     ///
     /// # Errors
     /// [`Error::NotNull`], [`Error::DuplicateKey`] by a UNIQUE constraint on the new column; an error of `values` as it is; [`Error::Conflict`],
-    /// [`Error::Storage`]. The table is unchanged after any of them.
+    /// [`Error::Storage`]. The table is unchanged after any of them, but for one of the second commit: the column is there then, without its constraint.
     pub async fn add_column(mut self, definition: &TableDefinition, values: Option<SendableRecordBatchStream>) -> Result<()> {
         let table = self.table().clone();
         let stored = definition.to_stored();

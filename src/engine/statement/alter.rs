@@ -93,7 +93,8 @@ async fn redefine(session: &Session, table: &Table, action: &AlterAction) -> Res
             let changed = with_constraint(definition.clone(), table.name(), constraint)?;
             let before = definition.constraint_names(table.name());
             let added = changed.constraint_names(table.name()).into_iter().find(|name| !before.contains(name));
-            rewrite.check_constraint(&changed, &added.unwrap_or_default()).await?;
+            let added = added.ok_or_else(|| Error::Internal("a constraint that was added has no name".to_owned()))?;
+            rewrite.check_constraint(&changed, &added).await?;
             (changed, names)
         }
         AlterAction::DropConstraint { name, if_exists } => match definition.without_constraint(table.name(), &name.value) {
