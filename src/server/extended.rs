@@ -12,15 +12,18 @@ use datafusion::common::ScalarValue;
 use futures::Sink;
 use pgwire::api::portal::{Format, Portal, PortalExecutionState};
 use pgwire::api::query::{ExtendedQueryHandler, send_ready_for_query};
-use pgwire::api::results::{DescribePortalResponse, DescribeStatementResponse, FieldInfo, QueryResponse, Response as WireResponse};
+use pgwire::api::results::{
+    DescribePortalResponse, DescribeResponse, DescribeStatementResponse, FieldInfo, QueryResponse, Response as WireResponse,
+};
 use pgwire::api::stmt::{QueryParser, StoredStatement};
 use pgwire::api::store::PortalStore;
 use pgwire::api::{ClientInfo, ClientPortalStore, DEFAULT_NAME, PgWireConnectionState, Type};
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::data::{NoData, ParameterDescription, RowDescription};
 use pgwire::messages::extendedquery::{
-    Bind, BindComplete, Close, CloseComplete, Execute, Parse, ParseComplete, PortalSuspended, Sync as SyncMessage, TARGET_TYPE_BYTE_PORTAL,
-    TARGET_TYPE_BYTE_STATEMENT,
+    Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, PortalSuspended, Sync as SyncMessage,
+    TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
 };
 use pgwire::messages::response::{CommandComplete, EmptyQueryResponse, TransactionStatus as WireStatus};
 
@@ -102,6 +105,30 @@ impl ExtendedQueryHandler for Connection {
         check_counts(&message, &statement.statement).inspect_err(|_| self.session.fail_transaction())?;
         client.portal_store().put_portal(Arc::new(Portal::try_new(&message, statement)?));
         client.put(PgWireBackendMessage::BindComplete(BindComplete::new())).await
+    }
+
+    /// As the protocol library's own, but the answer goes out with that of the next message: a client that waits reads once.
+    async fn on_describe<C>(&self, client: &mut C, message: Describe) -> PgWireResult<()>
+    where
+        C: ClientInfo + ClientPortalStore + Sink<PgWireBackendMessage> + Unpin + Send + Sync,
+        C::PortalStore: PortalStore<Statement = Self::Statement>,
+        C::Error: Debug,
+        PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
+    {
+        let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
+        match message.target_type {
+            TARGET_TYPE_BYTE_STATEMENT => {
+                let statement = client.portal_store().get_statement(name).ok_or_else(|| unknown("prepared statement", name, "26000"))?;
+                let described = self.do_describe_statement(client, &statement).await?;
+                put_description(client, &described).await
+            }
+            TARGET_TYPE_BYTE_PORTAL => {
+                let portal = client.portal_store().get_portal(name).ok_or_else(|| unknown("portal", name, "34000"))?;
+                let described = self.do_describe_portal(client, &portal).await?;
+                put_description(client, &described).await
+            }
+            other => Err(PgWireError::InvalidTargetType(other)),
+        }
     }
 
     async fn on_execute<C>(&self, client: &mut C, message: Execute) -> PgWireResult<()>
@@ -278,6 +305,18 @@ impl Connection {
             }
         })
     }
+}
+
+async fn put_description(client: &mut impl Outbox, described: &impl DescribeResponse) -> PgWireResult<()> {
+    if let Some(parameters) = described.parameters() {
+        let parameters = ParameterDescription::new(parameters.iter().map(Type::oid).collect());
+        client.put(PgWireBackendMessage::ParameterDescription(parameters)).await?;
+    }
+    let columns = match described.is_no_data() {
+        true => PgWireBackendMessage::NoData(NoData::new()),
+        false => PgWireBackendMessage::RowDescription(RowDescription::new(described.fields().iter().map(Into::into).collect())),
+    };
+    client.put(columns).await
 }
 
 fn bound_parameters(portal: &Portal<Arc<Prepared>>) -> PgWireResult<Vec<ScalarValue>> {

@@ -2,11 +2,14 @@
 
 use std::future::pending;
 use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
 use std::time::Duration;
 
 use pgwire::error::PgWireError;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::connection::Connection;
 use super::response::{fatal, wire_error};
@@ -37,22 +40,28 @@ impl Connection {
 }
 
 /// A second handle on a client's socket, which sees that the client is gone while nobody reads from the first.
-pub(super) struct PeerWatch(Option<TcpStream>);
+pub(super) struct PeerWatch {
+    socket: Option<TcpStream>,
+    /// Runs on from one statement to the next: short ones need not set it anew.
+    pause: Mutex<Pin<Box<Sleep>>>,
+}
 
 impl PeerWatch {
     /// Without a second handle (no file descriptors left), a lost client is noticed when the next row is written.
     pub(super) fn new(socket: &TcpStream) -> Self {
-        Self(duplicate(socket).ok())
+        Self { socket: duplicate(socket).ok(), pause: Mutex::new(Box::pin(sleep(PEER_CHECK))) }
     }
 
     async fn closed(&self) {
-        let Some(socket) = &self.0 else { return pending().await };
+        let Some(socket) = &self.socket else { return pending().await };
+        let mut pause = self.pause.lock().await;
         loop {
             // `ready` returns at once while unread input waits, hence the pause.
+            pause.as_mut().await;
+            pause.as_mut().reset(Instant::now() + PEER_CHECK);
             if socket.ready(Interest::READABLE).await.is_ok_and(|ready| ready.is_read_closed()) {
                 return;
             }
-            tokio::time::sleep(PEER_CHECK).await;
         }
     }
 }

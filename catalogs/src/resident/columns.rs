@@ -8,9 +8,13 @@ use arrow::compute::{cast, interleave, take};
 use arrow::datatypes::{DataType, Field, Float32Type};
 
 use super::Bits;
+use super::codes::Codes;
 use super::simd::dot;
 use crate::Result;
 use crate::index::{in_single_precision, is_vector};
+
+/// Narrower vectors are read as fast as their codes, and lose more to them.
+const CODED_WIDTH_MIN: usize = 32;
 
 #[derive(Debug)]
 pub(crate) enum Column {
@@ -27,6 +31,8 @@ pub(crate) struct Vectors {
     num_segments: usize,
     /// `[rows, width]` in single precision; zeros where there is no vector. Shared with the builds of graphs, which go on while rows come.
     pub(crate) matrix: Arc<Vec<f32>>,
+    /// Of the matrix; absent where a row of codes would be no smaller than the vector by much.
+    pub(crate) codes: Option<Codes>,
     /// Euclidean length of each row.
     pub(crate) norms: Vec<f64>,
     /// The rows that have a vector.
@@ -38,15 +44,9 @@ pub(crate) struct Vectors {
 impl Column {
     pub(crate) fn new(data_type: &DataType) -> Self {
         match data_type {
-            DataType::FixedSizeList(item, width) if is_vector(data_type) => Self::Vectors(Vectors {
-                width: usize::try_from(*width).unwrap_or(0),
-                item: Arc::clone(item),
-                num_segments: 0,
-                matrix: Arc::default(),
-                norms: Vec::new(),
-                present: Bits::none(0),
-                has_zeros: false,
-            }),
+            DataType::FixedSizeList(item, width) if is_vector(data_type) => {
+                Self::Vectors(Vectors::new(Arc::clone(item), usize::try_from(*width).unwrap_or(0)))
+            }
             _ => Self::Values(Vec::new()),
         }
     }
@@ -68,7 +68,10 @@ impl Column {
 
     pub(crate) fn memory_bytes(&self) -> usize {
         match self {
-            Self::Vectors(vectors) => size_of_val(&vectors.matrix[..]) + size_of_val(&vectors.norms[..]),
+            Self::Vectors(vectors) => {
+                let codes = vectors.codes.as_ref().map_or(0, Codes::memory_bytes);
+                size_of_val(&vectors.matrix[..]) + codes + size_of_val(&vectors.norms[..])
+            }
             Self::Values(arrays) => arrays.iter().map(|array| array.get_array_memory_size()).sum(),
         }
     }
@@ -89,26 +92,46 @@ impl Column {
 }
 
 impl Vectors {
+    pub(crate) fn new(item: Arc<Field>, width: usize) -> Self {
+        Self {
+            width,
+            item,
+            num_segments: 0,
+            matrix: Arc::default(),
+            codes: (width >= CODED_WIDTH_MIN).then(|| Codes::new(width)),
+            norms: Vec::new(),
+            present: Bits::none(0),
+            has_zeros: false,
+        }
+    }
+
     fn push_segment(&mut self, vectors: &FixedSizeListArray) {
         let values: &[f32] = vectors.values().as_primitive::<Float32Type>().values();
         let first = usize::try_from(vectors.value_offset(0)).unwrap_or(0);
         self.num_segments += 1;
         let matrix = Arc::make_mut(&mut self.matrix);
         matrix.reserve_exact(vectors.len() * self.width);
+        if let Some(codes) = &mut self.codes {
+            codes.reserve(vectors.len());
+        }
         for row in 0..vectors.len() {
             let start = first + row * self.width;
             let vector = &values[start..start + self.width];
             let position = self.norms.len();
             self.present.extend_with(1);
-            if vectors.is_null(row) {
+            let norm = if vectors.is_null(row) {
                 self.present.remove(position);
                 matrix.resize(matrix.len() + self.width, 0.0);
-                self.norms.push(0.0);
+                0.0
             } else {
                 matrix.extend_from_slice(vector);
                 let norm = f64::from(dot(vector, vector)).sqrt();
                 self.has_zeros |= norm == 0.0;
-                self.norms.push(norm);
+                norm
+            };
+            self.norms.push(norm);
+            if let Some(codes) = &mut self.codes {
+                codes.push(&matrix[position * self.width..], norm);
             }
         }
     }

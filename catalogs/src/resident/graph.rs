@@ -92,15 +92,19 @@ impl Graph {
     /// If the matrix has fewer rows than the graph, or the query another width.
     pub(crate) fn search(&self, vectors: &[f32], query: &[f32], ef: usize, accept: Option<&dyn Fn(u32) -> bool>) -> Vec<(f32, u32)> {
         assert!(query.len() == self.parameters.width, "the query is as wide as the rows");
-        let space = self.space(vectors);
+        self.search_by(&self.space(vectors).seen_from(query), ef, accept)
+    }
+
+    /// [`Self::search`] by other distances than those that the graph was built with, close to them.
+    pub(crate) fn search_by(&self, from: &impl Distances, ef: usize, accept: Option<&dyn Fn(u32) -> bool>) -> Vec<(f32, u32)> {
         let Some(entry) = self.entry.filter(|_| ef > 0) else { return Vec::new() };
         let mut scratch = self.pool.take();
-        let entry = space.key(query, entry);
-        let start = self.descend(space, query, entry, 0, &mut scratch);
+        let entry = from.key(entry);
+        let start = self.descend(from, entry, 0, &mut scratch);
         let accepted = |row| accept.is_none_or(|accept| accept(row));
         let is_result = |node| accepted(node) || self.twins_of(node).iter().any(|(_, twin)| accepted(*twin));
         // From the entry every node can be reached, which need not hold for the start.
-        self.walk(Walk { space, query, layer: 0, starts: &[start, entry], ef }, is_result, &mut scratch);
+        self.walk(&Walk { from, layer: 0, starts: &[start, entry], ef }, is_result, &mut scratch);
         let nearest = self.rows_of(scratch.frontier.drain_nearest(), ef, accepted);
         self.pool.give(scratch);
         nearest
@@ -125,11 +129,11 @@ impl Graph {
     }
 
     /// The key of the nearest node that a greedy walk from `start` finds in the layers above `layer`.
-    fn descend(&self, space: Space<'_>, query: &[f32], start: u64, layer: usize, scratch: &mut Scratch) -> u64 {
+    fn descend(&self, from: &impl Distances, start: u64, layer: usize, scratch: &mut Scratch) -> u64 {
         let mut nearest = start;
         for layer in (layer + 1..=self.level(node_of(start))).rev() {
             loop {
-                let best = space.keys(query, self.links(node_of(nearest), layer), &mut scratch.distances).min();
+                let best = from.keys(self.links(node_of(nearest), layer), &mut scratch.distances).min();
                 match best.filter(|best| *best < nearest) {
                     Some(best) => nearest = best,
                     None => break,
@@ -141,8 +145,8 @@ impl Graph {
 
     /// Leaves in the frontier of `scratch` the `ef` nearest results that a walk finds: always on from the nearest node, until
     /// that is farther than all of them. Nodes that are no results only lead on.
-    fn walk(&self, walk: Walk<'_>, is_result: impl Fn(u32) -> bool, scratch: &mut Scratch) {
-        let Walk { space, query, layer, starts, ef } = walk;
+    fn walk(&self, walk: &Walk<'_, impl Distances>, is_result: impl Fn(u32) -> bool, scratch: &mut Scratch) {
+        let &Walk { from, layer, starts, ef } = walk;
         let Scratch { visited, frontier, nodes, distances } = scratch;
         visited.clear(self.len());
         frontier.clear(ef);
@@ -153,7 +157,7 @@ impl Graph {
             self.prefetch_next(frontier, layer);
             nodes.clear();
             nodes.extend(self.links(node_of(candidate), layer).iter().filter(|node| visited.insert(**node)));
-            for key in space.keys(query, nodes, distances) {
+            for key in from.keys(nodes, distances) {
                 frontier.offer(key, &is_result);
             }
         }
@@ -217,17 +221,8 @@ impl<'a> Space<'a> {
         &self.vectors[node as usize * self.width..][..self.width]
     }
 
-    /// The keys of `nodes`, seen from `query`.
-    fn keys<'b>(self, query: &[f32], nodes: &'b [u32], distances: &'b mut Vec<f32>) -> impl Iterator<Item = u64> + use<'b> {
-        distances.resize(nodes.len(), 0.0);
-        self.measure(query, nodes, distances);
-        distances.iter().zip(nodes).map(|(distance, node)| key_of(*distance, *node))
-    }
-
-    fn key(self, query: &[f32], node: u32) -> u64 {
-        let mut distance = [0.0];
-        self.measure(query, &[node], &mut distance);
-        key_of(distance[0], node)
+    fn seen_from(self, query: &'a [f32]) -> SeenFrom<'a> {
+        SeenFrom { space: self, query }
     }
 
     /// The distances of `nodes` from `query`, one of `distances` each.
@@ -240,6 +235,36 @@ impl<'a> Space<'a> {
             }
             Nearness::SquaredL2 => squared_l2s_at(query, self.vectors, nodes, distances),
         }
+    }
+}
+
+/// How far nodes are from one query.
+pub(crate) trait Distances {
+    /// The distances of `nodes`, one of `distances` each.
+    fn measure(&self, nodes: &[u32], distances: &mut [f32]);
+
+    fn keys<'b>(&self, nodes: &'b [u32], distances: &'b mut Vec<f32>) -> impl Iterator<Item = u64> + use<'b, Self> {
+        distances.resize(nodes.len(), 0.0);
+        self.measure(nodes, distances);
+        distances.iter().zip(nodes).map(|(distance, node)| key_of(*distance, *node))
+    }
+
+    fn key(&self, node: u32) -> u64 {
+        let mut distance = [0.0];
+        self.measure(&[node], &mut distance);
+        key_of(distance[0], node)
+    }
+}
+
+/// The rows from one query.
+struct SeenFrom<'a> {
+    space: Space<'a>,
+    query: &'a [f32],
+}
+
+impl Distances for SeenFrom<'_> {
+    fn measure(&self, nodes: &[u32], distances: &mut [f32]) {
+        self.space.measure(self.query, nodes, distances);
     }
 }
 
@@ -262,9 +287,8 @@ fn node_of(key: u64) -> u32 {
 }
 
 /// What a walk through one layer is to find.
-struct Walk<'a> {
-    space: Space<'a>,
-    query: &'a [f32],
+struct Walk<'a, D> {
+    from: &'a D,
     layer: usize,
     /// Keys of the nodes to begin at.
     starts: &'a [u64],

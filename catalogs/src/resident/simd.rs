@@ -1,6 +1,6 @@
 //! Inner products and squared Euclidean distances of f32 rows, with the best instructions of the running processor.
 //!
-//! A row's sum has one order of additions, whatever is computed beside it: single, scanned and gathered values are the same
+//! A row's sum has one order of additions, whatever is computed beside it: single and gathered values are the same
 //! bits, so equal rows have equal distances and values of different calls can be compared. Several rows are read at once,
 //! because one row alone leaves the processor waiting for memory.
 
@@ -20,22 +20,6 @@ pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
 /// If the widths differ.
 pub(crate) fn squared_l2(a: &[f32], b: &[f32]) -> f32 {
     single::<SQUARED_L2>(a, b)
-}
-
-/// [`dot`] of `query` `[width]` with every row of `matrix` `[out.len(), width]`.
-///
-/// # Panics
-/// If the shapes do not fit.
-pub(crate) fn dots(query: &[f32], matrix: &[f32], width: usize, out: &mut [f32]) {
-    scan::<PRODUCT>(query, matrix, width, out);
-}
-
-/// [`squared_l2`] of `query` `[width]` with every row of `matrix` `[out.len(), width]`.
-///
-/// # Panics
-/// If the shapes do not fit.
-pub(crate) fn squared_l2s(query: &[f32], matrix: &[f32], width: usize, out: &mut [f32]) {
-    scan::<SQUARED_L2>(query, matrix, width, out);
 }
 
 /// [`dot`] of `query` `[width]` with the rows of `matrix` `[_, width]` that `rows` names, one value of `out` each.
@@ -78,14 +62,10 @@ const PRODUCT: bool = false;
 const SQUARED_L2: bool = true;
 
 fn single<const L2: bool>(a: &[f32], b: &[f32]) -> f32 {
+    assert_eq!(a.len(), b.len(), "vectors of one width");
     let mut out = [0.0];
-    scan::<L2>(a, b, b.len(), &mut out);
+    each_row::<L2>(a, b, |i| i, &mut out);
     out[0]
-}
-
-fn scan<const L2: bool>(query: &[f32], matrix: &[f32], width: usize, out: &mut [f32]) {
-    assert!(query.len() == width && matrix.len() == width * out.len(), "a row of the matrix per value, each as wide as the query");
-    each_row::<L2>(query, matrix, |i| i, out);
 }
 
 fn gather<const L2: bool>(query: &[f32], matrix: &[f32], rows: &[u32], out: &mut [f32]) {
@@ -357,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn scans_and_gathers_have_the_bits_of_single_values() {
+    fn gathered_values_have_the_bits_of_single_ones() {
         for width in WIDTHS {
             for num_rows in 0..10 {
                 let (query, matrix) = (values(width, 1), values(width * num_rows, 2));
@@ -374,8 +354,6 @@ mod tests {
                     values.reverse();
                     values
                 };
-                assert_eq!(bits(&|out| dots(&query, &matrix, width, out)), each(dot));
-                assert_eq!(bits(&|out| squared_l2s(&query, &matrix, width, out)), each(squared_l2));
                 assert_eq!(reversed(bits(&|out| dots_at(&query, &matrix, &rows, out))), each(dot));
                 assert_eq!(reversed(bits(&|out| squared_l2s_at(&query, &matrix, &rows, out))), each(squared_l2));
             }
@@ -452,9 +430,9 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "as wide as the query")]
-    fn a_scan_checks_its_shape() {
-        dots(&[0.0; 3], &[0.0; 7], 3, &mut [0.0; 2]);
+    #[should_panic(expected = "of one width")]
+    fn a_product_checks_its_shape() {
+        dot(&[0.0; 3], &[0.0; 2]);
     }
 
     #[test]

@@ -1,8 +1,6 @@
 //! The words of a text column, split as its index splits them.
 
-use std::num::NonZero;
 use std::sync::{Mutex, PoisonError};
-use std::thread::available_parallelism;
 
 use arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use lance_index::scalar::inverted::InvertedIndexParams;
@@ -146,7 +144,7 @@ fn term((text, boost): (&str, f32), group: usize) -> Term<'_> {
 
 /// Calls `work` with `0..count` in parts of at least `least`, each in a thread of its own, and gives the results in order.
 fn by_threads<T: Send>(count: usize, least: usize, work: impl Fn(std::ops::Range<usize>) -> T + Sync) -> Vec<T> {
-    let threads = available_parallelism().map_or(1, NonZero::get).min(count / least).max(1);
+    let threads = super::threads().min(count / least).max(1);
     let share = count.div_ceil(threads);
     let part = |number: usize| (number * share).min(count)..((number + 1) * share).min(count);
     std::thread::scope(|scope| {

@@ -7,7 +7,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::{Graph, M_MAX, NONE, Parameters, Pool, Scratch, Space, Visited, Walk, distance_of, key_of, node_of};
+use super::{Distances, Graph, M_MAX, NONE, Parameters, Pool, Scratch, Space, Visited, Walk, distance_of, key_of, node_of};
 
 /// Points of a batch; bounds the work between two calls of `progress`, and the comparisons inside of a batch.
 const BATCH_MAX: usize = 256;
@@ -173,7 +173,8 @@ impl<'a> Builder<'a> {
         self.search_layers(vector, &mut candidates, scratch);
         let is_equal = |key: &&u64| self.space.row(node_of(**key)).iter().zip(vector).all(|(a, b)| a.to_bits() == b.to_bits());
         let twin_of = candidates[0].iter().find(is_equal).map(|key| node_of(*key));
-        let peers: Vec<u64> = self.space.keys(vector, points, &mut scratch.distances).filter(|key| node_of(*key) != node).collect();
+        let peers: Vec<u64> =
+            self.space.seen_from(vector).keys(points, &mut scratch.distances).filter(|key| node_of(*key) != node).collect();
         for (layer, candidates) in candidates.iter_mut().enumerate() {
             let worst = candidates.get(ef - 1).copied().unwrap_or(u64::MAX);
             candidates.extend(peers.iter().filter(|peer| **peer < worst && self.graph.level(node_of(**peer)) >= layer));
@@ -186,10 +187,11 @@ impl<'a> Builder<'a> {
     /// Fills the lists of layers from 0 with up to `ef_construction` nodes of the graph near `vector`, ascending.
     fn search_layers(&self, vector: &[f32], layers: &mut [Vec<u64>], scratch: &mut Scratch) {
         let Some(entry) = self.graph.entry else { return };
-        let mut start = self.graph.descend(self.space, vector, self.space.key(vector, entry), layers.len() - 1, scratch);
+        let from = self.space.seen_from(vector);
+        let mut start = self.graph.descend(&from, from.key(entry), layers.len() - 1, scratch);
         for (layer, candidates) in layers.iter_mut().enumerate().take(self.graph.level(entry) + 1).rev() {
-            let walk = Walk { space: self.space, query: vector, layer, starts: &[start], ef: self.graph.parameters.ef_construction };
-            self.graph.walk(walk, |_| true, scratch);
+            let walk = Walk { from: &from, layer, starts: &[start], ef: self.graph.parameters.ef_construction };
+            self.graph.walk(&walk, |_| true, scratch);
             candidates.extend(scratch.frontier.drain_nearest());
             start = candidates[0];
         }
@@ -257,7 +259,7 @@ impl<'a> Builder<'a> {
         if links.len() + new.clone().count() <= num_links_max {
             return (links.iter().copied().chain(new.map(node_of)).collect(), settled);
         }
-        let old = self.space.keys(self.space.row(target), links, &mut scratch.distances);
+        let old = self.space.seen_from(self.space.row(target)).keys(links, &mut scratch.distances);
         let old = old.enumerate().map(|(i, key)| (key, i < settled));
         let mut candidates: Vec<(u64, bool)> = old.chain(new.map(|key| (key, false))).collect();
         candidates.sort_unstable();

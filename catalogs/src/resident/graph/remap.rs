@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 
 use super::build::{Builder, draw_level, select};
 use super::bytes::starts;
-use super::{Graph, NONE, Pool, Space};
+use super::{Distances, Graph, NONE, Pool, Space};
 
 /// Where rows have gone: for each row of the old matrix its number in the new one; `None`: it is no longer there.
 pub(crate) type Moves = [Option<u32>];
@@ -119,7 +119,7 @@ impl Nodes {
             let mut candidates: Vec<u32> = stay.iter().copied().chain(theirs).collect();
             candidates.sort_unstable();
             candidates.dedup();
-            let mut keys: Vec<u64> = space.keys(space.row(new), &candidates, &mut Vec::new()).collect();
+            let mut keys: Vec<u64> = space.seen_from(space.row(new)).keys(&candidates, &mut Vec::new()).collect();
             keys.sort_unstable();
             select(space, keys.into_iter().map(|key| (key, false)), old.num_links_max(layer)).into_iter().map(super::node_of).collect()
         };

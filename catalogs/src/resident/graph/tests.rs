@@ -44,7 +44,7 @@ fn build(vectors: &[f32], width: usize, nearness: Nearness) -> Graph {
 
 /// What a search with unlimited `ef` should give.
 fn all_by_distance(graph: &Graph, vectors: &[f32], query: &[f32]) -> Vec<(f32, u32)> {
-    let mut keys: Vec<u64> = (0..graph.len() as u32).map(|row| graph.space(vectors).key(query, row)).collect();
+    let mut keys: Vec<u64> = (0..graph.len() as u32).map(|row| graph.space(vectors).seen_from(query).key(row)).collect();
     keys.sort_unstable();
     keys.into_iter().map(|key| (distance_of(key), node_of(key))).collect()
 }

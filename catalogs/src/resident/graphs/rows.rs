@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::super::graph::{Graph, Moves, Nearness, Parameters};
 use super::super::table::{Numbering, ResidentGraph, ResidentTable};
+use super::super::threads;
 use super::file::file_of;
 use super::{BuiltGraph, GraphIndex};
 use crate::{Metric, Table};
@@ -104,10 +105,6 @@ impl GraphRows {
     fn first(&self, num_rows: usize) -> &[f32] {
         &self.normalised().as_ref().unwrap_or(&self.matrix)[..num_rows * self.width]
     }
-}
-
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// The vectors at length 1; `None`: they are so already, or need not be.
