@@ -15,7 +15,7 @@ use lance::dataset::transaction::Operation;
 use lance_core::datatypes::Schema as LanceSchema;
 
 use crate::backfill::Backfill;
-use crate::constraint::{KeyCheck, StoredKeys};
+use crate::constraint::KeyCheck;
 use crate::names::nearest;
 use crate::{Error, Result, Rewrite, TableDefinition, UniqueConstraint};
 
@@ -199,7 +199,7 @@ impl Rewrite<'_> {
     pub async fn check_constraint(&self, definition: &TableDefinition, name: &str) -> Result<()> {
         let table = self.table();
         let only = definition.with_only(table.name(), name);
-        match KeyCheck::new(table.name(), &only, None, StoredKeys::default(), false).await? {
+        match KeyCheck::new(table.name(), &only)? {
             Some(mut check) => check.check_all(&table.dataset).await,
             None => Ok(()),
         }
@@ -239,7 +239,7 @@ impl Rewrite<'_> {
             Some(values) => {
                 let name = definition.unique.iter().find(|constraint| constraint.columns == [field.name().as_str()]);
                 let only = definition.with_only(table.name(), name.map_or("", |constraint| constraint.name.as_str()));
-                let keys = KeyCheck::new(table.name(), &only, None, StoredKeys::default(), false).await?;
+                let keys = KeyCheck::new(table.name(), &only)?;
                 NewColumnTransform::Stream(in_row_order(table.name(), values, column, keys, Arc::clone(&error)))
             }
         };

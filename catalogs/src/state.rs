@@ -113,7 +113,10 @@ pub(crate) struct TableState {
     pub(crate) name: String,
     pub(crate) directory: PathBuf,
     latest: Mutex<Latest>,
-    /// Held during a write: writes of one table queue here instead of conflicting at the commit.
+    /// Held for reading by statements that write rows, and alone by those that change the columns or the name, or drop the table: these wait for
+    /// rows that are still computed, as in PostgreSQL. Taken before `writer`.
+    pub(crate) definition: tokio::sync::RwLock<()>,
+    /// The right to write: commits of one table queue here instead of conflicting.
     pub(crate) writer: Mutex<StoredKeys>,
     dropped: AtomicBool,
     /// Its rows in memory, when it is searched often.
@@ -140,6 +143,7 @@ impl TableState {
             name: name.to_owned(),
             directory,
             latest: Mutex::default(),
+            definition: tokio::sync::RwLock::default(),
             writer: Mutex::default(),
             dropped: AtomicBool::new(false),
             resident: Arc::default(),

@@ -4,6 +4,7 @@ mod catalog;
 mod fixture;
 mod graphs;
 mod index;
+mod overlapping_writes;
 mod partitions;
 mod pushdown;
 mod resident;

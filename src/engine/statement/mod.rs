@@ -2,6 +2,7 @@
 
 mod agent;
 mod alter;
+mod attempt;
 mod backfill;
 mod change;
 mod copy;

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, Query, SelectItem, SetExpr, TableFactor, TableWithJoins};
-use rolloutdb_catalogs::{ROW_ADDRESS, Rewrite, Table};
+use rolloutdb_catalogs::{Hold, ROW_ADDRESS, Rewrite, Table};
 use rolloutdb_sql::{Statement, Target};
 
+use super::attempt::Attempt;
 use super::insert::refresh_indexes;
 use super::{done, query, table_name};
 use crate::engine::planning::{Planned, REWRITE_TARGET};
@@ -51,11 +52,15 @@ impl ChangeOf<'_> {
     pub async fn run(
         &self,
         session: &Session,
-        rewrite: Rewrite<'_>,
+        mut rewrite: Rewrite<'_>,
         planned: Planned,
         change: Change,
         parameters: &[ScalarValue],
+        attempt: Attempt,
     ) -> Result<Response> {
+        if attempt.hold(&planned.plan)? == Hold::AtTheEnd {
+            rewrite.let_others_write();
+        }
         let table = rewrite.table().clone();
         let progress = Progress::new(session.notices(), format!("{} {}", self.verb, table.name()), "rows", None);
         if !self.returning.is_empty() {
