@@ -1,5 +1,6 @@
 //! Tests on real directories.
 
+mod alter;
 mod catalog;
 mod fixture;
 mod graphs;
