@@ -25,6 +25,7 @@ mod parameters;
 mod property;
 mod pushdown;
 mod resident;
+mod retention;
 mod rewrite;
 mod scan;
 mod schema;

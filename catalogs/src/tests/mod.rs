@@ -9,6 +9,7 @@ mod overlapping_writes;
 mod partitions;
 mod pushdown;
 mod resident;
+mod retention;
 mod text_modes;
 mod text_search;
 mod torn;

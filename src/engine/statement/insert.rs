@@ -15,6 +15,7 @@ use super::change::assignment::new_value;
 use super::change::returning::{self, KeptRows};
 use super::change::template;
 use super::change::upsert::{self, DoUpdate};
+use super::upkeep::after_write;
 use super::{done, query, table_name};
 use crate::engine::function::identity_numbers;
 use crate::engine::pinned_models;
@@ -56,31 +57,15 @@ async fn insert_all(session: &Session, insert: &Insert, table: &Table, parameter
     let rows = progress.watch(planned.stream().await?);
     if insert.returning.is_empty() {
         let count = table.append(rows).await?;
-        refresh_indexes(session, table).await;
+        after_write(session, table).await;
         return Ok(done(format!("INSERT 0 {count}")));
     }
     // Before anything is written: an error afterwards would hide that it was.
     returning::plan(session, &insert.returning, &alias, table).await?;
     let (rows, kept) = KeptRows::of(rows);
     table.append(rows).await?;
-    refresh_indexes(session, table).await;
+    after_write(session, table).await;
     returning::response(session, &insert.returning, &alias, kept, parameters, "INSERT").await
-}
-
-/// Brings new rows into the indexes, and compacts the table when many small commits have gathered. Until then BM25 scores of those rows are off by some percent. The rows are committed already, so that a
-/// failure is a warning; an error would make clients write them again.
-pub async fn refresh_indexes(session: &Session, table: &Table) {
-    let refreshed = async {
-        let latest = table.latest().await?;
-        match latest.needs_compaction() {
-            true => latest.compact().await.map(|_| ()),
-            false => latest.optimize_indexes().await,
-        }
-    };
-    if let Err(error) = refreshed.await {
-        let message = format!("the rows are written, but the indexes of {} do not have them yet: {error}", table.name());
-        session.notices().warning(message);
-    }
 }
 
 pub async fn describe(session: &Session, insert: &Insert) -> Result<Description> {

@@ -18,6 +18,7 @@ mod settings;
 mod table;
 mod train;
 mod transaction;
+mod upkeep;
 mod view;
 
 use std::sync::Arc;

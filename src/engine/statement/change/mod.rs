@@ -19,7 +19,7 @@ use rolloutdb_catalogs::{Hold, ROW_ADDRESS, Rewrite, Table};
 use rolloutdb_sql::{Statement, Target};
 
 use super::attempt::Attempt;
-use super::insert::refresh_indexes;
+use super::upkeep::after_write;
 use super::{done, query, table_name};
 use crate::engine::planning::{Planned, REWRITE_TARGET};
 use crate::engine::progress::Progress;
@@ -81,7 +81,7 @@ impl ChangeOf<'_> {
             Change::Update { keys_change } => rewrite.update(rows, keys_change).await?,
             Change::Merge => rewrite.merge(rows).await?,
         };
-        refresh_indexes(session, &table).await;
+        after_write(session, &table).await;
         match kept {
             Some(kept) => returning::response(session, self.returning, &self.alias, kept, parameters, self.verb).await,
             None if self.verb == "INSERT" => Ok(done(format!("INSERT 0 {count}"))),

@@ -17,7 +17,8 @@ use super::{Change, ChangeOf, column_of, name_relation, quoted, returning, selec
 use crate::engine::planning::{Planned, REWRITE_SOURCE, REWRITE_TARGET, plan_rewrite};
 use crate::engine::session::{Response, Session};
 use crate::engine::statement::attempt::Attempt;
-use crate::engine::statement::insert::{complete_source, refresh_indexes};
+use crate::engine::statement::insert::complete_source;
+use crate::engine::statement::upkeep::after_write;
 use crate::engine::statement::{done, insert};
 use crate::error::{Error, Result};
 
@@ -45,7 +46,7 @@ pub async fn insert_or_skip(
     let (kept, sink) = KeptRows::of_written(table);
     let sink = (!insert.returning.is_empty()).then_some(sink);
     let count = table.append_new(rows, columns, sink, hold).await?;
-    refresh_indexes(session, table).await;
+    after_write(session, table).await;
     match insert.returning.as_slice() {
         [] => Ok(done(format!("INSERT 0 {count}"))),
         items => returning::response(session, items, &alias, kept, parameters, "INSERT").await,
