@@ -15,7 +15,7 @@ use lance::dataset::transaction::Operation;
 use lance_core::datatypes::Schema as LanceSchema;
 
 use crate::backfill::Backfill;
-use crate::constraint::{KeyCheck, StoredKeys};
+use crate::constraint::KeyCheck;
 use crate::names::nearest;
 use crate::{Error, Result, Rewrite, TableDefinition, UniqueConstraint};
 
@@ -199,7 +199,7 @@ impl Rewrite<'_> {
     pub async fn check_constraint(&self, definition: &TableDefinition, name: &str) -> Result<()> {
         let table = self.table();
         let only = definition.with_only(table.name(), name);
-        match KeyCheck::new(table.name(), &only, None, StoredKeys::default(), false).await? {
+        match KeyCheck::new(table.name(), &only)? {
             Some(mut check) => check.check_all(&table.dataset).await,
             None => Ok(()),
         }
@@ -219,15 +219,14 @@ impl Rewrite<'_> {
     }
 
     /// Adds the last column of `definition`, which is otherwise that of the table. `values`: row addresses, ascending, and the column's values; absent:
-    /// NULL in every row. One commit; a UNIQUE constraint that comes with the column is a second one, before anybody else may write.
+    /// NULL in every row. One commit, with a UNIQUE constraint on the column if there is one.
     ///
     /// # Errors
     /// [`Error::NotNull`], [`Error::DuplicateKey`] by a UNIQUE constraint on the new column; an error of `values` as it is; [`Error::Conflict`],
-    /// [`Error::Storage`]. The table is unchanged after any of them, but for one of the second commit: the column is there then, without its constraint.
+    /// [`Error::Storage`]. The table is unchanged after any of them.
     pub async fn add_column(mut self, definition: &TableDefinition, values: Option<SendableRecordBatchStream>) -> Result<()> {
         let table = self.table().clone();
-        let stored = definition.to_stored();
-        let field = stored.field(stored.fields().len() - 1).clone();
+        let field = definition.last_column_to_stored();
         let column = Arc::new(Schema::new(vec![field.clone()]));
         let error = Arc::new(std::sync::Mutex::new(None));
         let transform = match values {
@@ -239,7 +238,7 @@ impl Rewrite<'_> {
             Some(values) => {
                 let name = definition.unique.iter().find(|constraint| constraint.columns == [field.name().as_str()]);
                 let only = definition.with_only(table.name(), name.map_or("", |constraint| constraint.name.as_str()));
-                let keys = KeyCheck::new(table.name(), &only, None, StoredKeys::default(), false).await?;
+                let keys = KeyCheck::new(table.name(), &only)?;
                 NewColumnTransform::Stream(in_row_order(table.name(), values, column, keys, Arc::clone(&error)))
             }
         };
@@ -252,15 +251,8 @@ impl Rewrite<'_> {
         };
         table.cleaned_up(added).await?;
         self.forget_keys();
-        if definition.unique == table.definition().unique {
-            table.state.publish(Arc::new(dataset)).await;
-            return Ok(());
-        }
-        // The storage adds a column, not what is said of the table.
-        self.move_to(Arc::new(dataset)).await?;
-        let mut schema = self.table().dataset.schema().clone();
-        schema.metadata.clone_from(stored.metadata());
-        self.commit(Operation::Project { schema, preserves_nullability: false }).await
+        table.state.publish(Arc::new(dataset)).await;
+        Ok(())
     }
 
     /// As [`Self::add_column`], with the values of a back-fill, which must be complete for this version; what it staged goes.

@@ -1,6 +1,8 @@
 //! Writing rows: one commit per statement, checked on the way, and nothing left of a write that fails.
+//!
+//! Rows are written to files while others may write the table too; the right to write it is for the last check of keys and the commit.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::compute::filter_record_batch;
@@ -13,101 +15,147 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType};
 use futures::StreamExt;
 use lance::Dataset;
+use lance::dataset::transaction::{Operation, Transaction};
 use lance::dataset::{CommitBuilder, InsertBuilder, WriteMode};
+use tokio::sync::MutexGuard;
 
 use crate::constraint::{KeyCheck, OnDuplicate, StoredKeys};
 use crate::conversion::convert;
-use crate::leftovers::NewFiles;
+use crate::staged::StagedRows;
 use crate::storage::{Storage, Temporary};
 use crate::{Error, Result, Table, TableDefinition};
 
+/// When a statement that writes what depends on the table's rows takes the right to write it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Hold {
+    /// Before it reads the table: others wait.
+    FromTheStart,
+    /// When its rows are computed, which may take long. If another statement has made them wrong by then, nothing is written, and the error is
+    /// [`Error::Overtaken`].
+    AtTheEnd,
+}
+
 impl Table {
     /// Appends rows to the newest version of the table, in one commit; the number of rows comes back. The columns of
-    /// `rows` are matched by position and cast; missing trailing columns are NULL. This `Table` keeps its version.
+    /// `rows` are matched by position and cast; missing trailing columns are NULL. This `Table` keeps its version. Others may write while the rows come.
     ///
     /// # Errors
     /// [`Error::NotNull`], [`Error::UniqueViolation`], [`Error::WrongType`]; an error of `rows` as it is;
-    /// [`Error::Conflict`], [`Error::Storage`]. The table is unchanged after any of them.
+    /// [`Error::Altered`], [`Error::Conflict`], [`Error::Storage`]. The table is unchanged after any of them.
     pub async fn append(&self, rows: SendableRecordBatchStream) -> Result<u64> {
-        self.append_rows(rows, OnDuplicate::Fail, None).await
+        let _same_columns = self.state.definition.read().await;
+        let dataset = self.planned_for().await?;
+        let mut keys = KeyCheck::new(self.name(), self.definition())?;
+        if let Some(check) = &mut keys {
+            self.tell_taken(check).await?;
+        }
+        let write = CheckedWrite::new(self.name(), Arc::new(Schema::from(dataset.schema())), keys);
+        let staged = self.stage(&dataset, &write, rows).await?;
+        let kept = match write.num_rows() {
+            0 => return Ok(0),
+            _ => self.lock_writer().await,
+        };
+        self.commit_append(kept, &dataset, &write, staged).await
     }
 
     /// As [`Self::append`], but leaves out each row whose key is taken, by the constraint on `columns` (empty: by any). `written` is given the rows
     /// that are written. Returns their number.
     ///
     /// # Errors
-    /// As [`Self::append`]; [`Error::NoConstraint`] when there is no constraint on `columns`.
-    pub async fn append_new(&self, rows: SendableRecordBatchStream, columns: Vec<String>, written: Option<RowSink>) -> Result<u64> {
+    /// As [`Self::append`]; [`Error::NoConstraint`] when there is no constraint on `columns`; [`Error::Overtaken`].
+    pub async fn append_new(
+        &self,
+        rows: SendableRecordBatchStream,
+        columns: Vec<String>,
+        written: Option<RowSink>,
+        hold: Hold,
+    ) -> Result<u64> {
         self.definition().check_conflict_target(self.name(), &columns)?;
-        self.append_rows(rows, OnDuplicate::Skip(columns), written).await
-    }
-
-    async fn append_rows(&self, rows: SendableRecordBatchStream, on_duplicate: OnDuplicate, written: Option<RowSink>) -> Result<u64> {
-        let mut keys = self.lock_writer().await;
-        let dataset = self.state.snapshot(&self.schema_state.storage).await?;
-        self.check_definition(&dataset)?;
-        // Taken out for the time of the write: when it is cancelled, the keys are read again.
-        let kept = std::mem::take(&mut *keys);
-        let keep_all = matches!(on_duplicate, OnDuplicate::Skip(_));
-        let key_check = KeyCheck::new(self.name(), self.definition(), Some(dataset.as_ref()), kept, keep_all).await?;
-        let files = NewFiles::watch(self.state.directory.join("data"));
-        let stored_schema = Arc::new(Schema::from(dataset.schema()));
-        let write = CheckedWrite::new(self.name(), stored_schema, key_check).with(on_duplicate, written);
-        match self.write(&dataset, &write, rows).await {
-            Err(error) => {
-                *keys = write.into_keys(None);
-                Err(error)
-            }
-            Ok(None) => {
-                *keys = write.into_keys(None);
-                Ok(0)
-            }
-            Ok(Some(transaction)) => {
-                // From here a cancelled future may still have committed: the files must stay.
-                files.keep();
-                let num_rows = write.num_rows();
-                let committed = CommitBuilder::new(dataset).execute(transaction).await;
-                let committed = Arc::new(committed.map_err(|source| Error::storage(self.name(), source))?);
-                *keys = write.into_keys(Some(committed.version().version));
-                self.state.publish(committed).await;
-                Ok(num_rows)
-            }
+        let _same_columns = self.state.definition.read().await;
+        let mut kept = match hold {
+            Hold::FromTheStart => Some(self.lock_writer().await),
+            Hold::AtTheEnd => None,
+        };
+        let dataset = self.planned_for().await?;
+        let mut keys = KeyCheck::new(self.name(), self.definition())?;
+        if let Some(check) = &mut keys {
+            // All of them, in either case: they decide which rows are written.
+            let mut own = StoredKeys::default();
+            let stored = kept.as_deref_mut().unwrap_or(&mut own);
+            stored.load(check, &dataset, true).await?;
+            check.know(stored);
         }
+        let write =
+            CheckedWrite::new(self.name(), Arc::new(Schema::from(dataset.schema())), keys).with(OnDuplicate::Skip(columns), written);
+        let staged = self.stage(&dataset, &write, rows).await?;
+        let kept = match (write.num_rows(), kept) {
+            (0, _) => return Ok(0),
+            (_, Some(kept)) => kept,
+            (_, None) => self.lock_writer().await,
+        };
+        // A row whose key was free and is taken now would have been left out.
+        self.commit_append(kept, &dataset, &write, staged).await.map_err(|error| match error {
+            Error::UniqueViolation { table, .. } if hold == Hold::AtTheEnd => Error::Overtaken { table },
+            other => other,
+        })
     }
 
-    /// The rows were planned for the definition of this `Table`: another one may want other columns, or other values of them.
-    fn check_definition(&self, newest: &Dataset) -> Result<()> {
+    /// The newest version. The rows of a statement were planned for the definition of this `Table`: another one may want other columns, or other values
+    /// of them.
+    async fn planned_for(&self) -> Result<Arc<Dataset>> {
+        let newest = self.state.snapshot(&self.schema_state.storage).await?;
         match TableDefinition::from_stored(self.name(), &Schema::from(newest.schema()))? == *self.definition() {
-            true => Ok(()),
+            true => Ok(newest),
             false => Err(Error::Altered { table: self.name().to_owned() }),
         }
     }
 
-    /// Writes the files of an append without committing them; `None` when there were no rows.
-    async fn write(
-        &self,
-        dataset: &Arc<Dataset>,
-        write: &CheckedWrite,
-        rows: SendableRecordBatchStream,
-    ) -> Result<Option<lance::dataset::transaction::Transaction>> {
-        let params = self.schema_state.storage.write_params(WriteMode::Append);
-        let written = InsertBuilder::new(dataset.clone())
-            .with_params(&params)
-            .execute_uncommitted_stream(write.stream(rows))
-            .await
-            .map_err(|source| write.error_of(source))?;
-        if write.num_rows() == 0 {
-            return Ok(None);
+    /// Lets a check know the keys that are taken, so that a duplicate is found before more is computed. Not while another statement has the right to
+    /// write: all rows are checked once this one has it.
+    async fn tell_taken(&self, check: &mut KeyCheck) -> Result<()> {
+        if let Ok(mut kept) = self.state.writer.try_lock() {
+            kept.load(check, &self.state.snapshot(&self.schema_state.storage).await?, false).await?;
+            check.know(&kept);
         }
-        // The check is taken out of the shared place: no lock may be held across an await.
-        let check = write.shared().keys.take();
-        let finished = match &check {
-            Some(check) => check.finish(dataset).await,
-            None => Ok(()),
-        };
-        write.shared().keys = check;
-        finished.map(|()| Some(written))
+        Ok(())
     }
+
+    /// Commits rows that were staged with the columns of `staged_for`.
+    async fn commit_append(
+        &self,
+        mut kept: MutexGuard<'_, StoredKeys>,
+        staged_for: &Dataset,
+        write: &CheckedWrite,
+        staged: StagedRows,
+    ) -> Result<u64> {
+        let newest = self.planned_for().await?;
+        if !same_columns(staged_for, &newest) {
+            return Err(Error::Altered { table: self.name().to_owned() });
+        }
+        let keys = write.take_keys();
+        if let Some(check) = &keys {
+            kept.load(check, &newest, false).await?;
+            check.finish(&newest, &kept).await?;
+        }
+        // From here a cancelled future may still have committed: the files must stay.
+        let operation = Operation::Append { fragments: staged.place(self)? };
+        let transaction = Transaction::new(newest.manifest().version, operation, None);
+        let committed = CommitBuilder::new(newest).execute(transaction).await;
+        let committed = Arc::new(committed.map_err(|source| Error::storage(self.name(), source))?);
+        if let Some(check) = keys {
+            kept.extend(check, &committed);
+        }
+        self.state.publish(committed).await;
+        Ok(write.num_rows())
+    }
+}
+
+/// Whether rows that were written for one version have the columns of another: by their numbers too, which say what is whose in a file.
+pub(crate) fn same_columns(one: &Dataset, other: &Dataset) -> bool {
+    let columns = |dataset: &Dataset| -> Vec<(i32, String)> {
+        dataset.schema().fields_pre_order().map(|field| (field.id, field.name.clone())).collect()
+    };
+    columns(one) == columns(other)
 }
 
 /// Writes a new dataset under its temporary name.
@@ -121,7 +169,7 @@ pub(crate) async fn write_new(
     definition: &TableDefinition,
     rows: SendableRecordBatchStream,
 ) -> Result<()> {
-    let key_check = KeyCheck::new(table, definition, None, StoredKeys::default(), false).await?;
+    let key_check = KeyCheck::new(table, definition)?;
     let write = CheckedWrite::new(table, definition.to_stored(), key_check);
     let params = storage.write_params(WriteMode::Create);
     InsertBuilder::new(target.uri()?.as_str())
@@ -164,7 +212,7 @@ impl CheckedWrite {
         self
     }
 
-    fn shared(&self) -> MutexGuard<'_, Checks> {
+    fn shared(&self) -> std::sync::MutexGuard<'_, Checks> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -211,20 +259,15 @@ impl CheckedWrite {
     /// # Errors
     /// [`Error::UniqueViolation`], [`Error::Storage`].
     pub(crate) async fn finish_keys(&self, dataset: &Dataset, replaced: &[u64]) -> Result<()> {
-        // Taken out of the shared place: no lock may be held across an await.
-        let keys = self.shared().keys.take();
-        match keys {
+        match self.take_keys() {
             Some(keys) => keys.finish_without(dataset, replaced).await,
             None => Ok(()),
         }
     }
 
-    fn into_keys(self, committed: Option<u64>) -> StoredKeys {
-        match (self.shared().keys.take(), committed) {
-            (None, _) => StoredKeys::default(),
-            (Some(keys), Some(version)) => keys.committed(version),
-            (Some(keys), None) => keys.abandoned(),
-        }
+    /// Out of the shared place: no lock may be held across an await.
+    fn take_keys(&self) -> Option<KeyCheck> {
+        self.shared().keys.take()
     }
 }
 

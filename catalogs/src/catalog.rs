@@ -238,6 +238,7 @@ impl Catalog {
         self.refuse_system_table(&schema, name)?;
         let state = schema.0.find(name)?;
         let _no_backfill = state.refuse_backfill().await?;
+        let _alone = state.definition.write().await;
         let _writer = state.lock_writer(&self.storage).await;
         state.check_exists()?;
         {
@@ -261,6 +262,7 @@ impl Catalog {
         let state = schema.0.find(name)?;
         let target = self.storage.table_directory(&schema.0.name, new_name)?;
         let _no_backfill = state.refuse_backfill().await?;
+        let _alone = state.definition.write().await;
         let _writer = state.lock_writer(&self.storage).await;
         state.check_exists()?;
         // No await from here: the rename and the entries in the list happen together or not at all.

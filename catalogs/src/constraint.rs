@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
+use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
 use arrow::datatypes::UInt64Type;
@@ -13,6 +14,7 @@ use arrow::row::{RowConverter, SortField};
 use arrow::util::display::array_value_to_string;
 use futures::TryStreamExt;
 use lance::Dataset;
+use lance_table::format::Fragment;
 
 use crate::dml::{ROW_ADDRESS, scan_with_addresses};
 use crate::{Error, Result, TableDefinition};
@@ -20,13 +22,14 @@ use crate::{Error, Result, TableDefinition};
 /// Above this many stored rows (64 MB of hashes) keys are not kept: every write scans the key columns once instead.
 const KEPT_KEYS_MAX: usize = 4_000_000;
 
-/// Hashes of the keys of one version of a table, kept between writes so that a small INSERT does not scan the table.
+/// Hashes of the keys of a table's rows, kept between writes so that a small INSERT does not scan the table. A version that has other indexes and the
+/// same rows has the same keys; whoever changes constraints or rows in place forgets them.
 #[derive(Debug, Default)]
 pub(crate) struct StoredKeys {
-    /// The version that `hashes` describes; `None` when it does not.
-    version: Option<u64>,
-    hashes: Hashes,
-    hasher: KeyHasher,
+    /// Where the rows are that `hashes` describes; `None` when it does not.
+    fragments: Option<Arc<Vec<Fragment>>>,
+    /// Shared with statements that look at them while others write.
+    hashes: Arc<Hashes>,
 }
 
 /// Of keys. They are hashes already: a set that hashed them again would spend half of its time on that.
@@ -49,7 +52,10 @@ impl Hasher for HighHalf {
     }
 }
 
-#[derive(Debug, Default, Clone)]
+/// One for the process: keys that a statement hashes before it has the right to write are compared with those that are kept.
+static HASHER: LazyLock<KeyHasher> = LazyLock::new(KeyHasher::default);
+
+#[derive(Debug, Default)]
 struct KeyHasher {
     high: RandomState,
     low: RandomState,
@@ -67,7 +73,8 @@ impl KeyHasher {
 pub(crate) struct KeyCheck {
     table: String,
     constraints: Vec<UniqueColumns>,
-    stored: StoredKeys,
+    /// Keys of stored rows, as far as they are known: there may be others.
+    taken: Arc<Hashes>,
     new: Hashes,
 }
 
@@ -87,20 +94,50 @@ pub(crate) enum OnDuplicate {
     Skip(Vec<String>),
 }
 
-impl KeyCheck {
-    /// For a write to `dataset` (`None`: to a table that is being made). `None` when the table has no constraint.
-    ///
-    /// `keep_all`: hold all stored keys in memory however many there are.
+impl StoredKeys {
+    /// Makes them the keys of a version, unless these are too many to keep. `keep_all`: hold them however many there are.
     ///
     /// # Errors
     /// [`Error::Storage`] when the stored keys can not be read.
-    pub(crate) async fn new(
-        table: &str,
-        definition: &TableDefinition,
-        dataset: Option<&Dataset>,
-        kept: StoredKeys,
-        keep_all: bool,
-    ) -> Result<Option<Self>> {
+    pub(crate) async fn load(&mut self, check: &KeyCheck, dataset: &Dataset, keep_all: bool) -> Result<()> {
+        if self.fragments.as_ref() == Some(dataset.fragments()) {
+            return Ok(());
+        }
+        *self = Self::default();
+        if !keep_all && check.num_rows(dataset).await? * check.constraints.len() > KEPT_KEYS_MAX {
+            return Ok(());
+        }
+        let mut hashes = Hashes::default();
+        let mut batches = check.scan(dataset).await?;
+        while let Some(batch) = batches.try_next().await.map_err(|source| Error::storage(&check.table, source))? {
+            for number in 0..check.constraints.len() {
+                hashes.extend(check.hash(number, &batch)?.into_iter().flatten());
+            }
+        }
+        *self = Self { fragments: Some(Arc::clone(dataset.fragments())), hashes: Arc::new(hashes) };
+        Ok(())
+    }
+
+    /// Goes on to the version that the rows of `check` made of the one that these are the keys of.
+    pub(crate) fn extend(&mut self, check: KeyCheck, committed: &Dataset) {
+        let KeyCheck { new, taken, .. } = check;
+        // Else there would be two who have the hashes, and the next line would copy them.
+        drop(taken);
+        if self.fragments.is_none() || self.hashes.len() + new.len() > KEPT_KEYS_MAX {
+            *self = Self::default();
+            return;
+        }
+        Arc::make_mut(&mut self.hashes).extend(new);
+        self.fragments = Some(Arc::clone(committed.fragments()));
+    }
+}
+
+impl KeyCheck {
+    /// Knows of no stored row yet. `None` when the table has no constraint.
+    ///
+    /// # Errors
+    /// When a key column has a type without an order.
+    pub(crate) fn new(table: &str, definition: &TableDefinition) -> Result<Option<Self>> {
         let mut constraints = Vec::new();
         for (name, (columns, _)) in definition.constraint_names(table).into_iter().zip(definition.unique_constraints()) {
             let converter = converter(definition, columns)?;
@@ -109,34 +146,15 @@ impl KeyCheck {
         if constraints.is_empty() {
             return Ok(None);
         }
-        let mut check = Self { table: table.to_owned(), constraints, stored: kept, new: Hashes::default() };
-        if let Some(dataset) = dataset {
-            check.load(dataset, keep_all).await?;
-        }
-        Ok(Some(check))
+        Ok(Some(Self { table: table.to_owned(), constraints, taken: Arc::default(), new: Hashes::default() }))
     }
 
-    async fn load(&mut self, dataset: &Dataset, keep_all: bool) -> Result<()> {
-        if self.stored.version == Some(dataset.version().version) {
-            return Ok(());
-        }
-        self.stored.version = None;
-        self.stored.hashes.clear();
-        if !keep_all && self.num_rows(dataset).await? * self.constraints.len() > KEPT_KEYS_MAX {
-            return Ok(());
-        }
-        let mut batches = self.scan(dataset).await?;
-        while let Some(batch) = batches.try_next().await.map_err(|source| Error::storage(&self.table, source))? {
-            for number in 0..self.constraints.len() {
-                let hashes = self.hash(number, &batch)?;
-                self.stored.hashes.extend(hashes.into_iter().flatten());
-            }
-        }
-        self.stored.version = Some(dataset.version().version);
-        Ok(())
+    /// Lets [`Self::check`] find keys that are among these.
+    pub(crate) fn know(&mut self, stored: &StoredKeys) {
+        self.taken = Arc::clone(&stored.hashes);
     }
 
-    /// Checks a batch against the batches before it and the kept keys.
+    /// Checks a batch against the batches before it and the stored keys that are known.
     ///
     /// # Errors
     /// [`Error::UniqueViolation`] with the first key that repeats.
@@ -144,7 +162,7 @@ impl KeyCheck {
         for number in 0..self.constraints.len() {
             for (row, hash) in self.hash(number, batch)?.into_iter().enumerate() {
                 let Some(hash) = hash else { continue };
-                if self.stored.hashes.contains(&hash) || !self.new.insert(hash) {
+                if self.taken.contains(&hash) || !self.new.insert(hash) {
                     return Err(self.violation(number, batch, row));
                 }
             }
@@ -185,18 +203,18 @@ impl KeyCheck {
             }
             for (row, hash) in self.hash(number, batch)?.into_iter().enumerate() {
                 let Some(hash) = hash else { continue };
-                free[row] &= !self.stored.hashes.contains(&hash) && !self.new.contains(&hash) && own.insert(hash);
+                free[row] &= !self.taken.contains(&hash) && !self.new.contains(&hash) && own.insert(hash);
             }
         }
         Ok(BooleanArray::from(free))
     }
 
-    /// After the last batch: checks against stored keys that are too many to keep.
+    /// After the last batch: checks against all rows of a version. `stored`: its keys, unless they are too many to keep.
     ///
     /// # Errors
     /// [`Error::UniqueViolation`], [`Error::Storage`].
-    pub(crate) async fn finish(&self, dataset: &Dataset) -> Result<()> {
-        if self.stored.version.is_some() {
+    pub(crate) async fn finish(&self, dataset: &Dataset, stored: &StoredKeys) -> Result<()> {
+        if stored.fragments.is_some() && self.new.is_disjoint(&stored.hashes) {
             return Ok(());
         }
         let mut batches = self.scan(dataset).await?;
@@ -231,22 +249,6 @@ impl KeyCheck {
         Ok(())
     }
 
-    /// The keys of the table after the write was committed as `version`.
-    pub(crate) fn committed(mut self, version: u64) -> StoredKeys {
-        if self.stored.version.is_some() && self.stored.hashes.len() + self.new.len() <= KEPT_KEYS_MAX {
-            self.stored.hashes.extend(self.new);
-            self.stored.version = Some(version);
-            self.stored
-        } else {
-            StoredKeys::default()
-        }
-    }
-
-    /// The keys of the table after the write failed.
-    pub(crate) fn abandoned(self) -> StoredKeys {
-        self.stored
-    }
-
     async fn num_rows(&self, dataset: &Dataset) -> Result<usize> {
         dataset.count_rows(None).await.map_err(|source| Error::storage(&self.table, source))
     }
@@ -276,7 +278,7 @@ impl KeyCheck {
         let rows = constraint.converter.convert_columns(&keys)?;
         let hash = |(row, key): (usize, arrow::row::Row<'_>)| {
             let has_null = keys.iter().any(|column| column.is_null(row));
-            (!has_null).then(|| self.stored.hasher.hash(number, key.as_ref()))
+            (!has_null).then(|| HASHER.hash(number, key.as_ref()))
         };
         Ok(rows.iter().enumerate().map(hash).collect())
     }

@@ -23,6 +23,8 @@ const PRIMARY_KEY_NAME: &str = "rollout.primary_key_name";
 const UNIQUE: &str = "rollout.unique";
 /// Schema metadata: their names in the same order, as a JSON array. Tables of older versions have none.
 const UNIQUE_NAMES: &str = "rollout.unique_names";
+/// Field metadata: the name of a UNIQUE constraint on this column alone that came with the column, until the constraints are next written as a whole.
+const UNIQUE_NAME: &str = "rollout.unique_name";
 /// Field metadata that Lance reads: the default key of a merge.
 const LANCE_PRIMARY_KEY: &str = "lance-schema:unenforced-primary-key";
 
@@ -246,7 +248,19 @@ impl TableDefinition {
         Arc::new(Schema::new_with_metadata(schema.fields().clone(), metadata))
     }
 
-    /// Reads back what [`Self::to_stored`] wrote.
+    /// The last column as it is added to a table: the storage takes what is said of it in the same commit, and nothing of what is said of the table,
+    /// so that a UNIQUE constraint on it goes with the column.
+    pub(crate) fn last_column_to_stored(&self) -> Field {
+        let stored = self.to_stored();
+        let field = stored.field(stored.fields().len() - 1);
+        let mut metadata = field.metadata().clone();
+        if let Some(constraint) = self.unique.iter().find(|constraint| constraint.columns == [field.name().as_str()]) {
+            metadata.insert(UNIQUE_NAME.to_owned(), constraint.name.clone());
+        }
+        field.clone().with_metadata(metadata)
+    }
+
+    /// Reads back what [`Self::to_stored`] and [`Self::last_column_to_stored`] wrote.
     ///
     /// # Errors
     /// [`Error::Damaged`] when the key is not a list of names.
@@ -272,7 +286,10 @@ impl TableDefinition {
         let identity = collect(IDENTITY).into_iter().map(|(column, name)| (column, Identity::from_name(&name))).collect();
         let schema = map_fields(stored, plain);
         let primary_key_name = stored.metadata().get(PRIMARY_KEY_NAME).cloned();
-        let unique = named(table, unique, names);
+        let mut unique = named(table, unique, names);
+        let of_columns =
+            stored.fields().iter().filter_map(|field| Some((field.name().clone(), field.metadata().get(UNIQUE_NAME)?.clone())));
+        unique.extend(of_columns.map(|(column, name)| UniqueConstraint { name, columns: vec![column] }));
         Ok(Self { schema, primary_key, primary_key_name, unique, generated: collect(GENERATED), defaults: collect(DEFAULT), identity })
     }
 
@@ -313,7 +330,7 @@ fn free_name(name: String, taken: &[String]) -> String {
 
 /// `field` without the metadata that belongs to one table's definition.
 fn plain(field: &Field) -> Field {
-    let ours = |key: &str| key == GENERATED || key == DEFAULT || key == IDENTITY || key.starts_with("lance-schema:");
+    let ours = |key: &str| key == GENERATED || key == DEFAULT || key == IDENTITY || key == UNIQUE_NAME || key.starts_with("lance-schema:");
     let metadata = field.metadata().iter().filter(|(key, _)| !ours(key));
     field.clone().with_metadata(metadata.map(|(key, value)| (key.clone(), value.clone())).collect())
 }

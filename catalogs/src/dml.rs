@@ -18,14 +18,13 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
 use lance::Dataset;
 use lance::datafusion::LanceTableProvider;
+use lance::dataset::CommitBuilder;
 use lance::dataset::transaction::{Operation, Transaction, UpdateMode};
-use lance::dataset::{CommitBuilder, InsertBuilder, WriteMode};
 use lance_table::format::Fragment;
-use tokio::sync::MutexGuard;
+use tokio::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::append::CheckedWrite;
+use crate::append::{CheckedWrite, same_columns};
 use crate::constraint::{KeyCheck, StoredKeys};
-use crate::leftovers::NewFiles;
 use crate::{Error, Result, Table};
 
 /// The column of row addresses, first in the rows of [`Rewrite::delete`], [`Rewrite::update`] and [`Rewrite::merge`].
@@ -33,10 +32,20 @@ pub const ROW_ADDRESS: &str = "_rowaddr";
 /// The second column in the rows of [`Rewrite::merge`]: whether the row goes.
 pub const IS_REMOVED: &str = "_is_removed";
 
-/// The newest version of a table while one statement changes its rows; other writers wait.
+/// The newest version of a table while one statement changes its rows; other writers wait, unless [`Self::let_others_write`].
 pub struct Rewrite<'a> {
-    keys: MutexGuard<'a, StoredKeys>,
+    /// That of the statement.
+    origin: &'a Table,
     table: Table,
+    /// `None`: others may write until the rows of this change are there.
+    keys: Option<MutexGuard<'a, StoredKeys>>,
+    _columns: Columns<'a>,
+}
+
+/// What others may do with the columns of the table meanwhile.
+enum Columns<'a> {
+    Stay { _guard: RwLockReadGuard<'a, ()> },
+    Change { _guard: RwLockWriteGuard<'a, ()> },
 }
 
 impl Table {
@@ -45,8 +54,20 @@ impl Table {
     /// # Errors
     /// [`Error::UnknownTable`] when it was dropped, [`Error::Storage`].
     pub async fn begin_rewrite(&self) -> Result<Rewrite<'_>> {
+        self.begin(Columns::Stay { _guard: self.state.definition.read().await }).await
+    }
+
+    /// As [`Self::begin_rewrite`], to change the columns or the constraints. Waits for the statements that compute rows for those there are.
+    ///
+    /// # Errors
+    /// As [`Self::begin_rewrite`].
+    pub async fn begin_alter(&self) -> Result<Rewrite<'_>> {
+        self.begin(Columns::Change { _guard: self.state.definition.write().await }).await
+    }
+
+    async fn begin<'a>(&'a self, columns: Columns<'a>) -> Result<Rewrite<'a>> {
         let keys = self.lock_writer().await;
-        Ok(Rewrite { keys, table: self.latest().await? })
+        Ok(Rewrite { origin: self, table: self.latest().await?, keys: Some(keys), _columns: columns })
     }
 
     /// The table with [`ROW_ADDRESS`] as its last column.
@@ -66,10 +87,34 @@ impl Rewrite<'_> {
         &self.table
     }
 
+    /// Lets others write until the rows of this change are computed. If one of them has changed the rows or the columns of the table by then, this
+    /// change writes nothing, and its error is [`Error::Overtaken`].
+    pub fn let_others_write(&mut self) {
+        self.keys = None;
+    }
+
+    /// Takes the right to write again, and goes on with the newest version: one with the rows that the change was computed from.
+    async fn stop_others(&mut self) -> Result<()> {
+        if self.keys.is_some() {
+            return Ok(());
+        }
+        let origin = self.origin;
+        self.keys = Some(origin.lock_writer().await);
+        let newest = origin.latest().await?;
+        let is_same = newest.definition() == self.table.definition()
+            && newest.dataset.fragments() == self.table.dataset.fragments()
+            && same_columns(&newest.dataset, &self.table.dataset);
+        if !is_same {
+            return Err(Error::Overtaken { table: self.table.name().to_owned() });
+        }
+        self.table = newest;
+        Ok(())
+    }
+
     /// Removes the rows whose addresses `rows` gives, each once however often it comes. Returns their number.
     ///
     /// # Errors
-    /// An error of `rows` as it is; [`Error::Conflict`], [`Error::Storage`]. The table is unchanged after any of them.
+    /// An error of `rows` as it is; [`Error::Overtaken`], [`Error::Conflict`], [`Error::Storage`]. The table is unchanged after any of them.
     pub async fn delete(mut self, rows: SendableRecordBatchStream) -> Result<u64> {
         let found = Addresses::default();
         let mut rows = found.taken_from(rows, Repeats::Ignored);
@@ -78,6 +123,7 @@ impl Rewrite<'_> {
         if addresses.is_empty() {
             return Ok(0);
         }
+        self.stop_others().await?;
         let (updated_fragments, deleted_fragment_ids) = self.without(&addresses).await?;
         let predicate = format!("{ROW_ADDRESS} in {} addresses", addresses.len());
         self.commit(Operation::Delete { updated_fragments, deleted_fragment_ids, predicate }).await?;
@@ -91,7 +137,7 @@ impl Rewrite<'_> {
     ///
     /// # Errors
     /// [`Error::NotNull`], [`Error::UniqueViolation`], [`Error::WrongType`]; [`Error::RowTwice`] if an address comes twice; an error of `rows` as it
-    /// is; [`Error::Conflict`], [`Error::Storage`]. The table is unchanged after any of them.
+    /// is; [`Error::Overtaken`], [`Error::Conflict`], [`Error::Storage`]. The table is unchanged after any of them.
     pub async fn update(self, rows: SendableRecordBatchStream, keys_change: bool) -> Result<u64> {
         self.replace(rows, Removals::None, keys_change).await
     }
@@ -107,11 +153,7 @@ impl Rewrite<'_> {
     async fn replace(mut self, rows: SendableRecordBatchStream, removals: Removals, keys_change: bool) -> Result<u64> {
         let table = self.table.clone();
         let dataset = &table.dataset;
-        let key_check = match keys_change {
-            true => KeyCheck::new(table.name(), table.definition(), None, StoredKeys::default(), false).await?,
-            false => None,
-        };
-        let files = NewFiles::watch(table.state.directory.join("data"));
+        let key_check = if keys_change { KeyCheck::new(table.name(), table.definition())? } else { None };
         let write = CheckedWrite::new(table.name(), Arc::new(Schema::from(dataset.schema())), key_check);
         let found = Addresses::default();
         let repeats = Repeats::Refused(table.name().to_owned());
@@ -119,24 +161,17 @@ impl Rewrite<'_> {
             Removals::None => found.taken_from(rows, repeats),
             Removals::InSecondColumn => without_removed(found.taken_from(rows, repeats)),
         };
-        let params = table.schema_state.storage.write_params(WriteMode::Append);
-        let written = InsertBuilder::new(Arc::clone(dataset))
-            .with_params(&params)
-            .execute_uncommitted_stream(write.stream(rows))
-            .await
-            .map_err(|source| write.error_of(source))?;
+        let staged = table.stage(dataset, &write, rows).await?;
         let num_rows = found.num_rows();
         let addresses = found.sorted();
         if num_rows == 0 {
             return Ok(0);
         }
+        self.stop_others().await?;
         write.finish_keys(dataset, &addresses).await?;
-        let Operation::Append { fragments: new_fragments } = written.operation else {
-            return Err(Error::NotSupported("the storage did not write the new rows as an append".to_owned()));
-        };
         let (updated_fragments, removed_fragment_ids) = self.without(&addresses).await?;
+        let new_fragments = if write.num_rows() > 0 { staged.place(&table)? } else { vec![] };
         // From here a cancelled future may still have committed: the files must stay.
-        files.keep();
         self.commit(match (write.num_rows(), addresses.len()) {
             (0, count) => {
                 let predicate = format!("{ROW_ADDRESS} in {count} addresses");
@@ -210,14 +245,16 @@ impl Rewrite<'_> {
 
     /// After a write that goes its own way to the commit.
     pub(crate) fn forget_keys(&mut self) {
-        *self.keys = StoredKeys::default();
+        if let Some(keys) = &mut self.keys {
+            **keys = StoredKeys::default();
+        }
     }
 
     pub(crate) async fn commit(&mut self, operation: Operation) -> Result<()> {
         let dataset = Arc::clone(&self.table.dataset);
         let transaction = Transaction::new(dataset.manifest().version, operation, None);
         // The keys are read again by the next write that needs them.
-        *self.keys = StoredKeys::default();
+        self.forget_keys();
         let committed = CommitBuilder::new(dataset).execute(transaction).await;
         let committed = committed.map_err(|source| Error::storage(self.table.name(), source))?;
         self.table.state.publish(Arc::new(committed)).await;

@@ -111,6 +111,9 @@ pub enum Error {
     /// 40001: the statement was planned for other columns; nothing was written.
     #[error("table \"{table}\" was altered while the statement waited to write it; run the statement again")]
     Altered { table: String },
+    /// 40001: nothing was written.
+    #[error("table \"{table}\" was changed while the statement computed what to write; run the statement again")]
+    Overtaken { table: String },
     /// XX001: stored data are not what they claim to be.
     #[error("table \"{table}\" is damaged: {reason}")]
     Damaged { table: String, reason: String },

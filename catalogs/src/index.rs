@@ -1,10 +1,11 @@
 //! Indexes: what CREATE INDEX asks for, how Lance builds it, and what exists.
 
 mod build;
+mod parts;
 mod progress;
 mod vector;
 
-pub(crate) use build::merge_small_parts;
+pub(crate) use parts::merge_small_parts;
 pub use progress::BuildProgress;
 
 use std::collections::BTreeMap;

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use lance::Dataset;
 use lance::index::DatasetIndexExt;
@@ -14,35 +14,9 @@ use crate::{Result, Table};
 
 /// Of [`crate::durability::write_durably`] and of Lance's writers. The object store stages `name` as `name#1`.
 const TEMPORARY_PREFIX: &str = ".tmp";
-const DATA: &str = "data";
+/// The folder of a table's rows.
+pub(crate) const DATA: &str = "data";
 const INDEXES: &str = "_indices";
-
-/// Removes the data files that a write made when it does not get as far as its commit.
-pub(crate) struct NewFiles {
-    directory: PathBuf,
-    before: Option<HashSet<OsString>>,
-}
-
-impl NewFiles {
-    pub(crate) fn watch(directory: PathBuf) -> Self {
-        let before = Some(file_names(&directory));
-        Self { directory, before }
-    }
-
-    pub(crate) fn keep(mut self) {
-        self.before = None;
-    }
-}
-
-impl Drop for NewFiles {
-    fn drop(&mut self) {
-        let Some(before) = &self.before else { return };
-        for name in file_names(&self.directory).difference(before) {
-            // A file that stays is never read: no version refers to it.
-            let _ = fs::remove_file(self.directory.join(name));
-        }
-    }
-}
 
 impl Table {
     /// Runs work that commits inside Lance, where no guard can know whether it has. When it fails, the new files that the newest version does not name

@@ -25,10 +25,12 @@ mod parameters;
 mod property;
 mod pushdown;
 mod resident;
+mod retention;
 mod rewrite;
 mod scan;
 mod schema;
 mod search;
+mod staged;
 mod state;
 mod storage;
 pub mod system;
@@ -39,7 +41,7 @@ mod view;
 #[cfg(test)]
 mod tests;
 
-pub use append::RowSink;
+pub use append::{Hold, RowSink};
 pub use backfill::{Backfill, BackfillInfo, RemainingRows};
 pub use catalog::Catalog;
 pub use conversion::storage_schema;

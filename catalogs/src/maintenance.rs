@@ -13,6 +13,7 @@ use crate::constraint::StoredKeys;
 use crate::index::merge_small_parts;
 use crate::manifests::Which;
 use crate::resident::CompactedRows;
+use crate::retention::time_before;
 use crate::{Error, Result, Table};
 
 /// Rows of a data file that OPTIMIZE aims at.
@@ -99,7 +100,7 @@ impl Table {
         self.schema_state.storage.set_torn_aside(self.name(), &self.state.directory, Which::All)?;
         let dataset = self.state.snapshot(&self.schema_state.storage).await?;
         let policy = CleanupPolicyBuilder::default()
-            .before_timestamp(Utc::now() - keep)
+            .before_timestamp(time_before(keep))
             .delete_unverified(true)
             .error_if_tagged_old_versions(false)
             .build();

@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use chrono::Utc;
 use lance::Dataset;
@@ -107,6 +108,12 @@ fn named(versions: &Path, suffix: &str) -> io::Result<Vec<(u64, PathBuf)>> {
         }
     }
     Ok(found)
+}
+
+/// The versions of the dataset in `directory`, and when each was written.
+pub(crate) fn versions_with_times(directory: &Path) -> io::Result<Vec<(u64, SystemTime)>> {
+    let manifests = named(&directory.join(VERSIONS), SUFFIX)?;
+    manifests.into_iter().map(|(version, file)| Ok((version, fs::metadata(file)?.modified()?))).collect()
 }
 
 /// What is wrong with a manifest; `None` when every part of it can be read. What a newer program wrote may mean nothing to this one, but is whole.

@@ -15,6 +15,7 @@ use datafusion::physical_expr::EquivalenceProperties;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, ExecutionPlanProperties, PlanProperties};
 use futures::TryStreamExt;
+use lance::Dataset;
 
 /// The metadata of a field that says what its values are, and goes with them through a query.
 const LOGICAL_TYPE: &str = "rolloutdb.type";
@@ -32,12 +33,14 @@ pub(crate) fn without_metadata(schema: &Schema) -> SchemaRef {
 pub(crate) struct TableScanExec {
     /// `public.wiki@12`
     table: String,
+    /// Not removed as long as a scan has it.
+    version: Arc<Dataset>,
     input: Arc<dyn ExecutionPlan>,
     properties: Arc<PlanProperties>,
 }
 
 impl TableScanExec {
-    pub(crate) fn new(table: String, input: Arc<dyn ExecutionPlan>) -> Self {
+    pub(crate) fn new(table: String, version: Arc<Dataset>, input: Arc<dyn ExecutionPlan>) -> Self {
         let schema = without_metadata(&input.schema());
         let properties = PlanProperties::new(
             // The columns are those of the input, in its order: a sort that was pushed below is known above.
@@ -46,7 +49,7 @@ impl TableScanExec {
             input.pipeline_behavior(),
             input.boundedness(),
         );
-        Self { table, input, properties: Arc::new(properties) }
+        Self { table, version, input, properties: Arc::new(properties) }
     }
 }
 
@@ -78,13 +81,14 @@ impl ExecutionPlan for TableScanExec {
     }
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self::new(self.table.clone(), children.swap_remove(0))))
+        Ok(Arc::new(Self::new(self.table.clone(), Arc::clone(&self.version), children.swap_remove(0))))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let schema = self.schema();
-        let target = Arc::clone(&schema);
+        let (target, version) = (Arc::clone(&schema), Arc::clone(&self.version));
         let batches = self.input.execute(partition, context)?.and_then(move |batch| {
+            let _read = &version;
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
             let plain = RecordBatch::try_new_with_options(Arc::clone(&target), batch.columns().to_vec(), &options);
             std::future::ready(plain.map_err(Into::into))

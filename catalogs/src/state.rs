@@ -1,9 +1,9 @@
 //! What all statements share about a schema and about one table.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -113,7 +113,14 @@ pub(crate) struct TableState {
     pub(crate) name: String,
     pub(crate) directory: PathBuf,
     latest: Mutex<Latest>,
-    /// Held during a write: writes of one table queue here instead of conflicting at the commit.
+    /// The versions that statements have open.
+    open: std::sync::Mutex<Vec<Weak<Dataset>>>,
+    /// The newest version when old ones were last looked for in this process.
+    pub(crate) last_removal: AtomicU64,
+    /// Held for reading by statements that write rows, and alone by those that change the columns or the name, or drop the table: these wait for
+    /// rows that are still computed, as in PostgreSQL. Taken before `writer`.
+    pub(crate) definition: tokio::sync::RwLock<()>,
+    /// The right to write: commits of one table queue here instead of conflicting.
     pub(crate) writer: Mutex<StoredKeys>,
     dropped: AtomicBool,
     /// Its rows in memory, when it is searched often.
@@ -140,6 +147,9 @@ impl TableState {
             name: name.to_owned(),
             directory,
             latest: Mutex::default(),
+            open: std::sync::Mutex::default(),
+            last_removal: AtomicU64::new(0),
+            definition: tokio::sync::RwLock::default(),
             writer: Mutex::default(),
             dropped: AtomicBool::new(false),
             resident: Arc::default(),
@@ -168,6 +178,20 @@ impl TableState {
         let is_settled = |changed: &SystemTime| now.duration_since(*changed).is_ok_and(|age| age > CLOCK_TICK);
         *latest = Latest { dataset: Some(dataset.clone()), unchanged_since: changed.filter(is_settled) };
         Ok(dataset)
+    }
+
+    /// A statement has this version open until it lets go of it.
+    pub(crate) fn opened(&self, dataset: &Arc<Dataset>) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|known| known.strong_count() > 0);
+        if !open.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(dataset))) {
+            open.push(Arc::downgrade(dataset));
+        }
+    }
+
+    pub(crate) fn versions_in_use(&self) -> HashSet<u64> {
+        let open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.iter().filter_map(Weak::upgrade).map(|dataset| dataset.version().version).collect()
     }
 
     async fn is_newest(&self, known: &Dataset) -> Result<bool> {

@@ -208,6 +208,12 @@ impl Storage {
             .map_err(|source| opening_failed(table, source))
     }
 
+    /// To write files in the format that those of a dataset have.
+    pub(crate) fn write_params_for(&self, dataset: &Dataset) -> WriteParams {
+        let version = dataset.manifest().data_storage_format.lance_file_format();
+        WriteParams { data_storage_version: Some(version.to_selector()), ..self.write_params(WriteMode::Append) }
+    }
+
     pub(crate) fn write_params(&self, mode: WriteMode) -> WriteParams {
         WriteParams { mode, store_params: Some(self.store_params.clone()), session: Some(self.session.clone()), ..Default::default() }
     }
@@ -294,7 +300,19 @@ pub(crate) struct Temporary {
 
 impl Temporary {
     pub(crate) fn uri(&self) -> Result<String> {
-        uri(self.path.as_deref().expect("only `rename` takes the path, and it takes the guard too"))
+        uri(self.path())
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.path.as_deref().expect("only `rename` and `remove` take the path, and they take the guard too")
+    }
+
+    /// Removes a folder that no version was written in, so that nothing is known of its files.
+    pub(crate) fn remove(mut self) {
+        if let Some(path) = self.path.take() {
+            // What can not be removed now is tried again when the directory is opened, as below.
+            let _ = self.storage.remove_folder(&path);
+        }
     }
 
     /// Gives the folder its name in one step; nothing can be half visible.

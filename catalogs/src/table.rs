@@ -51,6 +51,7 @@ impl Table {
     }
 
     pub(crate) fn of_dataset(schema_state: &Arc<SchemaState>, state: &Arc<TableState>, dataset: Arc<Dataset>) -> Result<Self> {
+        state.opened(&dataset);
         let provider = LanceTableProvider::new(dataset.clone(), false, false);
         let definition = TableDefinition::from_stored(&state.name, &provider.schema())?;
         let key = definition.positions(&definition.primary_key);
@@ -137,7 +138,7 @@ impl Table {
     /// A scan of Lance's as a scan of this version.
     pub(crate) fn named_scan(&self, scan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
         let name = format!("{}.{}@{}", self.schema_name(), self.name(), self.version());
-        Arc::new(TableScanExec::new(name, scan))
+        Arc::new(TableScanExec::new(name, Arc::clone(&self.dataset), scan))
     }
 
     fn refuse(&self, statement: &str) -> Error {

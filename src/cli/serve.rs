@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use rolloutdb::engine::parse_bytes;
+use rolloutdb::engine::{parse_bytes, parse_retention};
 use rolloutdb::{Database, DatabaseOptions, Error, Result, server};
 use tokio::net::TcpListener;
 
@@ -15,6 +16,9 @@ pub struct Arguments {
     /// Memory for queries, tables held for search and caches, as 4GB; without it 70 % of the machine's. Models come on top
     #[arg(long, value_parser = parse_bytes)]
     memory_limit: Option<u64>,
+    /// How long a version of a table can be read after the next one was written, as "12 hours"; without it 7 days
+    #[arg(long, value_parser = parse_retention)]
+    version_retention: Option<Duration>,
     /// Address and port; loopback only, because there is no authentication yet
     #[arg(long, default_value = "127.0.0.1:5433")]
     listen: SocketAddr,
@@ -24,7 +28,8 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let address = PathBuf::from(arguments.listen.to_string());
     let listener = TcpListener::bind(arguments.listen).await.map_err(|source| Error::Io { path: address, source })?;
     server::require_loopback(&listener)?;
-    let database = Database::open_with(&arguments.data, DatabaseOptions { memory_limit: arguments.memory_limit }).await?;
+    let options = DatabaseOptions { memory_limit: arguments.memory_limit, version_retention: arguments.version_retention };
+    let database = Database::open_with(&arguments.data, options).await?;
     for warning in database.take_warnings() {
         eprintln!("WARNING: {warning}");
     }

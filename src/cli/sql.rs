@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::json::writer::LineDelimited;
@@ -9,7 +10,7 @@ use arrow::util::pretty::pretty_format_batches_with_schema;
 use clap::ValueEnum;
 use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
-use rolloutdb::engine::{Response, nested_as_text, parse_bytes};
+use rolloutdb::engine::{Response, nested_as_text, parse_bytes, parse_retention};
 use rolloutdb::{Database, DatabaseOptions, Error, Result, Session};
 
 use super::{interrupted, show_notices};
@@ -22,6 +23,9 @@ pub struct Arguments {
     /// Memory for queries, tables held for search and caches, as 4GB; without it 70 % of the machine's. Models come on top
     #[arg(long, value_parser = parse_bytes)]
     memory_limit: Option<u64>,
+    /// How long a version of a table can be read after the next one was written, as "12 hours"; without it 7 days
+    #[arg(long, value_parser = parse_retention)]
+    version_retention: Option<Duration>,
     /// Statements to run, separated by semicolons
     #[arg(short, long, conflicts_with = "file")]
     command: Option<String>,
@@ -42,7 +46,8 @@ enum Format {
 
 pub async fn run(arguments: Arguments) -> Result<()> {
     let text = statements(&arguments)?;
-    let database = Database::open_with(&arguments.data, DatabaseOptions { memory_limit: arguments.memory_limit }).await?;
+    let options = DatabaseOptions { memory_limit: arguments.memory_limit, version_retention: arguments.version_retention };
+    let database = Database::open_with(&arguments.data, options).await?;
     let session = database.session();
     show_notices(&session);
     for statement in session.parse(&text)? {

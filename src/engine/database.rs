@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rolloutdb_catalogs::{Catalog, Table};
@@ -11,6 +12,7 @@ use tokio_util::task::TaskTracker;
 use super::apply::planner::{TableFunction, split_table_name};
 use super::index_builds::IndexBuilds;
 use super::memory::MemoryBudget;
+use super::retention::VERSION_RETENTION;
 use super::session::Session;
 use super::{AgentRegistry, function, system};
 use crate::error::{Error, Result};
@@ -22,6 +24,9 @@ pub struct DatabaseOptions {
     /// In bytes, at least 64 MiB: for queries (65 %), tables held in memory for search (25 %) and caches. `None`: 70 % of the machine's memory, or of
     /// what the process's control group may have. Models come on top.
     pub memory_limit: Option<u64>,
+    /// How long a version of a table can be read after the next one was written, for VACUUM and for writes, which remove older versions now and then.
+    /// Versions with a tag, those that agents search and those that statements read stay. `None`: 7 days; [`Duration::MAX`]: for ever.
+    pub version_retention: Option<Duration>,
 }
 
 /// A data directory, open in this process alone. Cheap to clone; sessions keep it open.
@@ -41,6 +46,7 @@ pub(super) struct Shared {
     pub functions: Arc<HashMap<&'static str, Arc<dyn TableFunction>>>,
     pub runtime_env: Arc<RuntimeEnv>,
     pub memory: MemoryBudget,
+    pub version_retention: Duration,
     /// Tables that a GENERATE ROLLOUTS writes to now.
     pub rollout_targets: Mutex<HashSet<String>>,
     pub index_builds: Arc<IndexBuilds>,
@@ -74,7 +80,20 @@ impl Database {
         let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents));
         let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
         let index_builds = Arc::default();
-        let shared = Shared { catalog, registry, models, agents, functions, runtime_env, memory, rollout_targets, index_builds, tasks };
+        let version_retention = options.version_retention.unwrap_or(VERSION_RETENTION);
+        let shared = Shared {
+            catalog,
+            registry,
+            models,
+            agents,
+            functions,
+            runtime_env,
+            memory,
+            version_retention,
+            rollout_targets,
+            index_builds,
+            tasks,
+        };
         // Boxed: what it is made of is more than the crates of those who open a database lay out.
         Box::pin(system::install(&shared)).await?;
         Ok(Self { shared: Arc::new(shared) })

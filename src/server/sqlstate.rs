@@ -143,7 +143,7 @@ fn catalog_state(error: &rolloutdb_catalogs::Error) -> &'static str {
         Error::NotSupported(_) => "0A000",
         Error::StillNeeded(_) => "2BP01",
         Error::Locked { .. } | Error::InUse(_) => "55006",
-        Error::Conflict { .. } | Error::Altered { .. } => "40001",
+        Error::Conflict { .. } | Error::Altered { .. } | Error::Overtaken { .. } => "40001",
         Error::Damaged { .. } => "XX001",
         Error::Io { source, .. } => io_state(source),
         Error::DiskFull { .. } => DISK_FULL,

@@ -36,6 +36,13 @@ fn num_files(directory: &Path) -> usize {
     std::fs::read_dir(directory).map_or(0, Iterator::count)
 }
 
+/// Files of rows that a process has begun to write beside the tables of a schema.
+fn num_files_beside(schema: &Path, process: u32) -> usize {
+    let folders = std::fs::read_dir(schema).expect("the folder is readable").flatten();
+    let is_its = |folder: &std::fs::DirEntry| folder.file_name().to_string_lossy().starts_with(&format!(".tmp-{process}-"));
+    folders.filter(is_its).map(|folder| num_files(&folder.path().join("data"))).sum()
+}
+
 async fn run(session: &Session, sql: &str) -> Result<()> {
     session.sql(sql).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(Into::into)
 }
@@ -82,13 +89,11 @@ async fn a_killed_write_has_written_nothing() -> Result<()> {
     }
     let public = data.path().join("tables/public");
     let rows = "SELECT value AS id FROM generate_series(1, 4000000000)";
-    let files_of_many = num_files(&public.join("many.lance/data"));
-    let files_of_kept = num_files(&public.join("kept.lance/data"));
-    kill_when(spawn(data.path(), &format!("INSERT INTO kept {rows}")), "INSERT", || {
-        num_files(&public.join("kept.lance/data")) > files_of_kept
-    });
-    kill_when(spawn(data.path(), &format!("CREATE TABLE half AS {rows}")), "CREATE TABLE AS", || num_files(&public) > 2);
-    kill_when(spawn(data.path(), "UPDATE many SET id = -id"), "UPDATE", || num_files(&public.join("many.lance/data")) > files_of_many);
+    for statement in [format!("INSERT INTO kept {rows}"), format!("CREATE TABLE half AS {rows}"), "UPDATE many SET id = -id".to_owned()] {
+        let child = spawn(data.path(), &statement);
+        let process = child.id();
+        kill_when(child, &statement, || num_files_beside(&public, process) > 0);
+    }
     let target = data.path().join("out.csv");
     let num_before = num_files(data.path());
     kill_when(spawn(data.path(), &format!("COPY ({rows}) TO '{}'", target.display())), "COPY", || num_files(data.path()) > num_before);

@@ -17,7 +17,7 @@ const BIG: &str = "CREATE TABLE big AS SELECT value AS id, value * 7919 % 300007
     repeat(md5(CAST(value AS text)), 10) AS text FROM generate_series(1, 300000)";
 
 async fn open(directory: &Path, memory_limit: Option<u64>) -> Result<Database> {
-    Database::open_with(directory, DatabaseOptions { memory_limit }).await
+    Database::open_with(directory, DatabaseOptions { memory_limit, ..DatabaseOptions::default() }).await
 }
 
 /// Number of rows, and a digest of them in order.

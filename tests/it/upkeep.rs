@@ -1,12 +1,13 @@
-//! What a table does by itself: many small commits become one file.
+//! What a table does by itself: many small commits become one file, and old versions go.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arrow::array::AsArray;
 use arrow::datatypes::Int64Type;
 use futures::TryStreamExt;
 use rolloutdb::engine::Notice;
-use rolloutdb::{Database, Result, Session};
+use rolloutdb::{Database, DatabaseOptions, Result, Session};
 
 async fn run(session: &Session, sql: &str) -> Result<Vec<arrow::array::RecordBatch>> {
     Ok(session.sql(sql).await?.try_collect().await?)
@@ -36,5 +37,24 @@ async fn many_small_commits_become_few_files() -> Result<()> {
     let told = notices.lock().expect("no panic").clone();
     let num_files = told.iter().find_map(|notice| notice.split(' ').nth(1)?.parse::<usize>().ok());
     assert!(num_files.is_some_and(|files| files <= 30), "{told:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_versions_go_by_themselves_but_for_those_that_are_named() -> Result<()> {
+    for (version_retention, all_stay) in [(None, true), (Some(Duration::ZERO), false)] {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let session =
+            Database::open_with(data.path(), DatabaseOptions { version_retention, ..DatabaseOptions::default() }).await?.session();
+        run(&session, "CREATE TABLE t (id bigint PRIMARY KEY, n bigint); INSERT INTO t VALUES (1, 0); ALTER TABLE t CREATE TAG begun")
+            .await?;
+        for _ in 0..120 {
+            run(&session, "UPDATE t SET n = n + 1").await?;
+        }
+        let versions = number(&session, "SELECT count(*) FROM rollout.table_versions WHERE table_name = 't'").await?;
+        assert_eq!(versions > 110, all_stay, "{versions} versions");
+        assert_eq!(number(&session, "SELECT n FROM t VERSION AS OF 'begun'").await?, 0);
+        assert_eq!(number(&session, "SELECT n FROM t").await?, 120);
+    }
     Ok(())
 }

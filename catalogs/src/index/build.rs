@@ -1,19 +1,13 @@
 //! Indexes are made, made anew, brought up to date and removed, each in a commit.
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use lance::Dataset;
 use lance::index::DatasetIndexExt;
-use lance_index::optimize::OptimizeOptions;
 
 use super::progress::{Stages, Unwatched};
 use super::{BuildProgress, INDEX_CONFIG, IndexDefinition, IndexKind, describe, lance_params, names};
 use crate::names::nearest;
 use crate::{Error, Result, Table};
-
-/// A part of an index over at most so many rows is merged with the next ones before a compaction; a larger one would cost too much to make anew.
-const SMALL_PART_ROWS: u64 = 100_000;
 
 impl Table {
     /// As [`Self::create_index_watched`], without progress.
@@ -118,37 +112,11 @@ impl Table {
     /// [`Error::Conflict`], [`Error::Storage`].
     pub async fn optimize_indexes(&self) -> Result<()> {
         let _writer = self.lock_writer().await;
-        let mut dataset = self.state.snapshot(&self.schema_state.storage).await?.as_ref().clone();
-        let failed = |source| Error::storage(self.name(), source);
-        self.cleaned_up(async { dataset.optimize_indices(&OptimizeOptions::default()).await.map_err(failed) }).await?;
+        let table = self.latest().await?;
+        let dataset = self.cleaned_up(table.index_new_rows()).await?;
         self.state.publish(Arc::new(dataset)).await;
         Ok(())
     }
-}
-
-/// Merges the parts that small commits have left of each index, so that the files of one part can become one file: a compaction only joins files that
-/// the same parts know.
-pub(crate) async fn merge_small_parts(dataset: &mut Dataset) -> lance::Result<()> {
-    let indexes = dataset.load_indices().await?;
-    let rows: HashMap<u64, u64> =
-        dataset.fragments().iter().map(|fragment| (fragment.id, fragment.num_rows().unwrap_or_default() as u64)).collect();
-    let mut parts: BTreeMap<String, Vec<u64>> = BTreeMap::new();
-    for part in indexes.iter() {
-        let known = part.fragment_bitmap.iter().flatten();
-        let num_rows = known.map(|fragment| rows.get(&u64::from(fragment)).copied().unwrap_or_default()).sum();
-        parts.entry(part.name.clone()).or_default().push(num_rows);
-    }
-    for (name, parts) in parts {
-        let num_small = parts.iter().rev().take_while(|num_rows| **num_rows <= SMALL_PART_ROWS).count();
-        if num_small > 1 {
-            match dataset.optimize_indices(&OptimizeOptions::merge(num_small).index_names(vec![name])).await {
-                // Parts whose clusters differ stay apart, and so do their files.
-                Err(lance::Error::Index { .. }) => {}
-                merged => merged?,
-            }
-        }
-    }
-    Ok(())
 }
 
 fn unwatched() -> Arc<dyn BuildProgress> {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use lance::index::DatasetIndexExt;
+
 use super::fixture::{Fixture, Random, append, by_words, passages, passages_definition, texts, texts_definition};
 use crate::{Error, GraphPlace, IndexDefinition, IndexKind, Metric};
 
@@ -49,6 +51,42 @@ async fn indexes_are_listed_found_and_dropped_across_a_restart() {
     assert!(matches!(unknown, Error::UnknownIndex { .. }));
     let unknown = table.drop_index("wiki_nmber").await.unwrap_err();
     assert_eq!(unknown.to_string(), "unknown index \"wiki_nmber\"; did you mean \"wiki_number\"?");
+}
+
+/// Each statement of one row used to write all of an index.
+#[tokio::test]
+async fn one_row_is_no_reason_to_make_a_large_part_of_an_index_anew() {
+    let fixture = Fixture::new().await;
+    let table = fixture.create("t", passages_definition(2)).await;
+    let rows = |numbers: std::ops::Range<i64>| {
+        passages(&numbers.clone().collect::<Vec<_>>(), &numbers.map(|_| vec![1.0, 2.0]).collect::<Vec<_>>())
+    };
+    append(&table, rows(0..400)).await.unwrap();
+    for (name, column, kind) in [("words", "id", IndexKind::Bm25), ("numbers", "number", IndexKind::BTree)] {
+        table.create_index(&index(name, column, kind), false).await.unwrap();
+    }
+    let parts = async |name: &str| {
+        let table = table.latest().await.unwrap();
+        table.dataset.load_indices_by_name(name).await.unwrap().iter().map(|part| part.uuid).collect::<Vec<_>>()
+    };
+    let before = (parts("words").await, parts("numbers").await);
+    for number in 400..403 {
+        append(&table, rows(number..number + 1)).await.unwrap();
+        let version = table.latest().await.unwrap().version();
+        table.optimize_indexes().await.unwrap();
+        let latest = table.latest().await.unwrap();
+        assert_eq!(latest.version(), version + 1, "both indexes in one commit");
+        assert!(latest.indexes().await.unwrap().iter().all(|index| index.rows_unindexed == 0));
+        for (name, before) in [("words", &before.0), ("numbers", &before.1)] {
+            let after = parts(name).await;
+            assert_eq!((after.len(), after[0]), (2, before[0]), "{name}: the large part, and one of the rows since");
+        }
+    }
+    assert_eq!(fixture.query("SELECT id FROM t WHERE number IN (7, 401) ORDER BY id").await, ["p401", "p7"]);
+    assert_eq!(by_words(&table.latest().await.unwrap(), "id", "p402", 10, None).await.unwrap().num_rows(), 1);
+    let version = table.latest().await.unwrap().version();
+    table.optimize_indexes().await.unwrap();
+    assert_eq!(table.latest().await.unwrap().version(), version, "there is nothing to do");
 }
 
 #[tokio::test]

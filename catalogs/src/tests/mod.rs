@@ -1,12 +1,15 @@
 //! Tests on real directories.
 
+mod alter;
 mod catalog;
 mod fixture;
 mod graphs;
 mod index;
+mod overlapping_writes;
 mod partitions;
 mod pushdown;
 mod resident;
+mod retention;
 mod text_modes;
 mod text_search;
 mod torn;

@@ -82,6 +82,17 @@ pub(super) fn innermost_in<'a>(expressions: impl IntoIterator<Item = &'a Expr>) 
     Ok(calls)
 }
 
+/// Whether something in the plan, analyzed or not, calls a model, an agent or a search.
+pub fn calls_model(plan: &LogicalPlan) -> Result<bool> {
+    let mut calls = false;
+    plan.apply_with_subqueries(|node| {
+        let is_call = matches!(node, LogicalPlan::Extension(extension) if extension.node.as_any().is::<Apply>());
+        calls = is_call || innermost_calls(node)?.is_some();
+        Ok(if calls { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(calls)
+}
+
 pub fn async_function(expr: &Expr) -> Option<&Arc<ScalarUDF>> {
     match expr {
         Expr::ScalarFunction(ScalarFunction { func, .. }) if func.inner().downcast_ref::<AsyncScalarUDF>().is_some() => Some(func),

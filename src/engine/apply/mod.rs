@@ -25,5 +25,6 @@ pub mod planner;
 mod value_calls;
 
 pub use exec::ApplyExtensionPlanner;
+pub use extract::calls_model;
 pub use function::{Applied, ApplyFunction};
 pub use node::Apply;

@@ -56,7 +56,7 @@ pub async fn execute(session: &Session, alter: &AlterTable) -> Result<Response> 
 
 /// Changes that leave the rows as they are.
 async fn redefine(session: &Session, table: &Table, action: &AlterAction) -> Result<()> {
-    let rewrite = table.begin_rewrite().await?;
+    let rewrite = table.begin_alter().await?;
     let definition = rewrite.table().definition().clone();
     let known = |name: &Ident| known_column(rewrite.table(), &name.value);
     let names: Vec<String> = definition.schema.fields().iter().map(|field| field.name().clone()).collect();
@@ -151,7 +151,7 @@ async fn add_column(session: &Session, table: &Table, column: &ColumnDefinition,
         }
         return Box::pin(backfill::add_column(session, table, column)).await;
     }
-    let rewrite = table.begin_rewrite().await?;
+    let rewrite = table.begin_alter().await?;
     let (changed, stored) = with_column(session, rewrite.table().definition(), column).await?;
     let changed = match column.unique {
         true => {

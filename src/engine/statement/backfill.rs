@@ -28,7 +28,7 @@ pub async fn add_column(session: &Session, table: &Table, column: &ColumnDefinit
     with_column(session, latest.definition(), column).await?;
     tell_what_was_found(session, &field, &backfill);
     Box::pin(fill(session, &mut backfill, &latest, &field, &text)).await?;
-    let rewrite = table.begin_rewrite().await?;
+    let rewrite = table.begin_alter().await?;
     let (definition, now) = with_column(session, rewrite.table().definition(), column).await?;
     if now != field || generating_text(&definition, &now)? != text || !backfill.reads_the_same_columns(rewrite.table()) {
         return Err(Error::NotReady(format!(

@@ -10,7 +10,9 @@ use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
 use rolloutdb_sql::{CopyFrom, CopySource, CopyTo, Options, Statement};
 use rolloutdb_udfs::TextType;
 
-use super::insert::{complete_rows, refresh_indexes, target_columns, was_altered};
+use super::attempt::is_void;
+use super::insert::{complete_rows, target_columns};
+use super::upkeep::after_write;
 use super::{done, table_name};
 use crate::engine::files::{self, ColumnSource, CsvOptions, Format, OnError};
 use crate::engine::options;
@@ -25,7 +27,7 @@ const FROM_OPTIONS: &[&str] = &["format", "header", "delimiter", "on_error"];
 
 pub async fn copy_from(session: &Session, copy: &CopyFrom) -> Result<Response> {
     let ended = copy_from_once(session, copy).await;
-    if was_altered(&ended) { copy_from_once(session, copy).await } else { ended }
+    if is_void(&ended) { copy_from_once(session, copy).await } else { ended }
 }
 
 async fn copy_from_once(session: &Session, copy: &CopyFrom) -> Result<Response> {
@@ -50,7 +52,7 @@ async fn copy_from_once(session: &Session, copy: &CopyFrom) -> Result<Response> 
     let planned = complete_rows(source, &table, &targets)?;
     let progress = Progress::new(session.notices(), format!("COPY {name}"), "rows", None);
     let count = table.append(progress.watch(planned.stream().await?)).await?;
-    refresh_indexes(session, &table).await;
+    after_write(session, &table).await;
     Ok(done(format!("COPY {count}")))
 }
 

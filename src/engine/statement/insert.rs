@@ -10,10 +10,12 @@ use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, Query, SetExpr, Va
 use rolloutdb_catalogs::{Identity, Table};
 use rolloutdb_sql::{ConflictAction, Insert, OnConflict, Overriding, Statement, is_default};
 
+use super::attempt::{Attempt, is_void};
 use super::change::assignment::new_value;
 use super::change::returning::{self, KeptRows};
 use super::change::template;
 use super::change::upsert::{self, DoUpdate};
+use super::upkeep::after_write;
 use super::{done, query, table_name};
 use crate::engine::function::identity_numbers;
 use crate::engine::pinned_models;
@@ -23,24 +25,19 @@ use crate::engine::session::{Description, Response, Session};
 use crate::engine::typing::{assign, sql_type_name};
 use crate::error::{Error, Result};
 
-/// Whether a table was altered while a statement waited to append rows to it, which is found out before the first row is read: it is planned again.
-pub fn was_altered(ended: &Result<Response>) -> bool {
-    matches!(ended, Err(Error::Catalog(rolloutdb_catalogs::Error::Altered { .. })))
-}
-
 pub async fn execute(session: &Session, insert: &Insert, parameters: &[ScalarValue]) -> Result<Response> {
-    let ended = execute_once(session, insert, parameters).await;
-    if was_altered(&ended) { execute_once(session, insert, parameters).await } else { ended }
+    let ended = execute_once(session, insert, parameters, Attempt::First).await;
+    if is_void(&ended) { execute_once(session, insert, parameters, Attempt::Last).await } else { ended }
 }
 
-async fn execute_once(session: &Session, insert: &Insert, parameters: &[ScalarValue]) -> Result<Response> {
+async fn execute_once(session: &Session, insert: &Insert, parameters: &[ScalarValue], attempt: Attempt) -> Result<Response> {
     let (schema, name) = table_name(&insert.target.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
     pinned_models::check(session, &table)?;
     match (&insert.on_conflict, do_update(insert)) {
         (None, _) => insert_all(session, insert, &table, parameters).await,
-        (Some(_), Some(update)) => upsert::insert_or_update(session, insert, &table, &update, parameters).await,
-        (Some(conflict), None) => upsert::insert_or_skip(session, insert, &table, &conflict.columns, parameters).await,
+        (Some(_), Some(update)) => upsert::insert_or_update(session, insert, &table, &update, parameters, attempt).await,
+        (Some(conflict), None) => upsert::insert_or_skip(session, insert, &table, &conflict.columns, parameters, attempt).await,
     }
 }
 
@@ -60,31 +57,15 @@ async fn insert_all(session: &Session, insert: &Insert, table: &Table, parameter
     let rows = progress.watch(planned.stream().await?);
     if insert.returning.is_empty() {
         let count = table.append(rows).await?;
-        refresh_indexes(session, table).await;
+        after_write(session, table).await;
         return Ok(done(format!("INSERT 0 {count}")));
     }
     // Before anything is written: an error afterwards would hide that it was.
     returning::plan(session, &insert.returning, &alias, table).await?;
     let (rows, kept) = KeptRows::of(rows);
     table.append(rows).await?;
-    refresh_indexes(session, table).await;
+    after_write(session, table).await;
     returning::response(session, &insert.returning, &alias, kept, parameters, "INSERT").await
-}
-
-/// Brings new rows into the indexes, and compacts the table when many small commits have gathered. Until then BM25 scores of those rows are off by some percent. The rows are committed already, so that a
-/// failure is a warning; an error would make clients write them again.
-pub async fn refresh_indexes(session: &Session, table: &Table) {
-    let refreshed = async {
-        let latest = table.latest().await?;
-        match latest.needs_compaction() {
-            true => latest.compact().await.map(|_| ()),
-            false => latest.optimize_indexes().await,
-        }
-    };
-    if let Err(error) = refreshed.await {
-        let message = format!("the rows are written, but the indexes of {} do not have them yet: {error}", table.name());
-        session.notices().warning(message);
-    }
 }
 
 pub async fn describe(session: &Session, insert: &Insert) -> Result<Description> {
@@ -448,13 +429,13 @@ mod tests {
         let session = Database::open(data.path()).await?.session();
         session.sql("CREATE TABLE t (a bigint, b bigint)").await?.try_collect::<Vec<_>>().await?;
         let table = session.database().shared.catalog.table("public", "t").await?;
-        let rewrite = table.begin_rewrite().await?;
+        let rewrite = table.begin_alter().await?;
         let other = session.database().session();
         let insert = tokio::spawn(async move {
             other.sql("INSERT INTO t (a) VALUES (1)").await?.try_collect::<Vec<_>>().await.map_err(crate::Error::from)
         });
         tokio::time::sleep(Duration::from_millis(200)).await;
-        assert!(!insert.is_finished(), "it waits for the right to write");
+        assert!(!insert.is_finished(), "it waits for the change of the columns");
         let altered = table.definition().with_default_changed("b", Some("7"))?;
         rewrite.redefine(&altered, &["a".to_owned(), "b".to_owned()]).await?;
         insert.await.expect("no panic")?;

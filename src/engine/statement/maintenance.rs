@@ -11,15 +11,13 @@ use super::{done, table_name};
 use crate::engine::session::{Response, Session};
 use crate::error::Result;
 
-/// How long a version can be read again after the next was written, but for VACUUM FULL.
-const RETENTION: Duration = Duration::from_secs(7 * 24 * 3600);
-
 pub async fn vacuum(session: &Session, vacuum: &Vacuum) -> Result<Response> {
+    let retention = session.database().shared.version_retention;
     for table in tables(session, &vacuum.tables).await? {
         if vacuum.full {
             table.compact().await?;
         }
-        let removed = table.vacuum(if vacuum.full { Duration::ZERO } else { RETENTION }).await?;
+        let removed = table.vacuum(if vacuum.full { Duration::ZERO } else { retention }).await?;
         let (schema, name) = (table.schema_name(), table.name());
         if removed.files + removed.versions > 0 {
             let freed = removed.bytes as f64 / f64::from(1 << 20);

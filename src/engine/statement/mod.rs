@@ -2,6 +2,7 @@
 
 mod agent;
 mod alter;
+mod attempt;
 mod backfill;
 mod change;
 mod copy;
@@ -17,6 +18,7 @@ mod settings;
 mod table;
 mod train;
 mod transaction;
+mod upkeep;
 mod view;
 
 use std::sync::Arc;

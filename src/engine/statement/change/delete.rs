@@ -9,13 +9,19 @@ use rolloutdb_sql::Delete;
 use super::{Change, ChangeOf, column_of, open_target, select, selected};
 use crate::engine::planning::{Planned, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
+use crate::engine::statement::attempt::{Attempt, is_void};
 use crate::error::Result;
 
 pub async fn execute(session: &Session, delete: &Delete, parameters: &[ScalarValue]) -> Result<Response> {
+    let ended = Box::pin(execute_once(session, delete, parameters, Attempt::First)).await;
+    if is_void(&ended) { Box::pin(execute_once(session, delete, parameters, Attempt::Last)).await } else { ended }
+}
+
+async fn execute_once(session: &Session, delete: &Delete, parameters: &[ScalarValue], attempt: Attempt) -> Result<Response> {
     let table = open_target(session, &delete.target).await?;
     let rewrite = table.begin_rewrite().await?;
     let planned = plan(session, delete, rewrite.table(), parameters).await?;
-    change_of(delete).run(session, rewrite, planned, Change::Delete, parameters).await
+    change_of(delete).run(session, rewrite, planned, Change::Delete, parameters, attempt).await
 }
 
 pub async fn describe(session: &Session, delete: &Delete) -> Result<Description> {

@@ -16,6 +16,7 @@ use crate::engine::apply::extract::async_function;
 use crate::engine::pinned_models;
 use crate::engine::planning::{Planned, REWRITE_TARGET, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
+use crate::engine::statement::attempt::{Attempt, is_void};
 use crate::engine::statement::insert::{Purpose, number_where, resolve_values};
 use crate::engine::typing::assign;
 use crate::error::Result;
@@ -26,11 +27,16 @@ const HAS_SOURCE: &str = "__has_source";
 const CLAUSE: &str = "__clause";
 
 pub async fn execute(session: &Session, merge: &Merge, parameters: &[ScalarValue]) -> Result<Response> {
+    let ended = Box::pin(execute_once(session, merge, parameters, Attempt::First)).await;
+    if is_void(&ended) { Box::pin(execute_once(session, merge, parameters, Attempt::Last)).await } else { ended }
+}
+
+async fn execute_once(session: &Session, merge: &Merge, parameters: &[ScalarValue], attempt: Attempt) -> Result<Response> {
     let table = open_target(session, &merge.target).await?;
     pinned_models::check(session, &table)?;
     let rewrite = table.begin_rewrite().await?;
     let planned = plan(session, merge, rewrite.table(), parameters).await?;
-    change_of(merge).run(session, rewrite, planned, Change::Merge, parameters).await
+    change_of(merge).run(session, rewrite, planned, Change::Merge, parameters, attempt).await
 }
 
 pub async fn describe(session: &Session, merge: &Merge) -> Result<Description> {

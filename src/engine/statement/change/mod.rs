@@ -15,10 +15,11 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, Query, SelectItem, SetExpr, TableFactor, TableWithJoins};
-use rolloutdb_catalogs::{ROW_ADDRESS, Rewrite, Table};
+use rolloutdb_catalogs::{Hold, ROW_ADDRESS, Rewrite, Table};
 use rolloutdb_sql::{Statement, Target};
 
-use super::insert::refresh_indexes;
+use super::attempt::Attempt;
+use super::upkeep::after_write;
 use super::{done, query, table_name};
 use crate::engine::planning::{Planned, REWRITE_TARGET};
 use crate::engine::progress::Progress;
@@ -51,11 +52,15 @@ impl ChangeOf<'_> {
     pub async fn run(
         &self,
         session: &Session,
-        rewrite: Rewrite<'_>,
+        mut rewrite: Rewrite<'_>,
         planned: Planned,
         change: Change,
         parameters: &[ScalarValue],
+        attempt: Attempt,
     ) -> Result<Response> {
+        if attempt.hold(&planned.plan)? == Hold::AtTheEnd {
+            rewrite.let_others_write();
+        }
         let table = rewrite.table().clone();
         let progress = Progress::new(session.notices(), format!("{} {}", self.verb, table.name()), "rows", None);
         if !self.returning.is_empty() {
@@ -76,7 +81,7 @@ impl ChangeOf<'_> {
             Change::Update { keys_change } => rewrite.update(rows, keys_change).await?,
             Change::Merge => rewrite.merge(rows).await?,
         };
-        refresh_indexes(session, &table).await;
+        after_write(session, &table).await;
         match kept {
             Some(kept) => returning::response(session, self.returning, &self.alias, kept, parameters, self.verb).await,
             None if self.verb == "INSERT" => Ok(done(format!("INSERT 0 {count}"))),

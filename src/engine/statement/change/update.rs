@@ -11,14 +11,20 @@ use super::{Change, ChangeOf, open_target, select};
 use crate::engine::pinned_models;
 use crate::engine::planning::{Planned, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
+use crate::engine::statement::attempt::{Attempt, is_void};
 use crate::error::Result;
 
 pub async fn execute(session: &Session, update: &Update, parameters: &[ScalarValue]) -> Result<Response> {
+    let ended = Box::pin(execute_once(session, update, parameters, Attempt::First)).await;
+    if is_void(&ended) { Box::pin(execute_once(session, update, parameters, Attempt::Last)).await } else { ended }
+}
+
+async fn execute_once(session: &Session, update: &Update, parameters: &[ScalarValue], attempt: Attempt) -> Result<Response> {
     let table = open_target(session, &update.target).await?;
     pinned_models::check(session, &table)?;
     let rewrite = table.begin_rewrite().await?;
     let (planned, keys_change) = plan(session, update, rewrite.table(), parameters).await?;
-    change_of(update).run(session, rewrite, planned, Change::Update { keys_change }, parameters).await
+    change_of(update).run(session, rewrite, planned, Change::Update { keys_change }, parameters, attempt).await
 }
 
 pub async fn describe(session: &Session, update: &Update) -> Result<Description> {

@@ -16,7 +16,9 @@ use super::returning::KeptRows;
 use super::{Change, ChangeOf, column_of, name_relation, quoted, returning, selected, template};
 use crate::engine::planning::{Planned, REWRITE_SOURCE, REWRITE_TARGET, plan_rewrite};
 use crate::engine::session::{Response, Session};
-use crate::engine::statement::insert::{complete_source, refresh_indexes};
+use crate::engine::statement::attempt::Attempt;
+use crate::engine::statement::insert::complete_source;
+use crate::engine::statement::upkeep::after_write;
 use crate::engine::statement::{done, insert};
 use crate::error::{Error, Result};
 
@@ -30,6 +32,7 @@ pub async fn insert_or_skip(
     table: &Table,
     columns: &[Ident],
     parameters: &[ScalarValue],
+    attempt: Attempt,
 ) -> Result<Response> {
     let alias = insert.target.name();
     let columns: Vec<String> = columns.iter().map(|column| column.value.clone()).collect();
@@ -37,11 +40,13 @@ pub async fn insert_or_skip(
     if !insert.returning.is_empty() {
         returning::plan(session, &insert.returning, &alias, table).await?;
     }
-    let rows = insert::plan(session, insert, table, parameters).await?.stream().await?;
+    let planned = insert::plan(session, insert, table, parameters).await?;
+    let hold = attempt.hold(&planned.plan)?;
+    let rows = planned.stream().await?;
     let (kept, sink) = KeptRows::of_written(table);
     let sink = (!insert.returning.is_empty()).then_some(sink);
-    let count = table.append_new(rows, columns, sink).await?;
-    refresh_indexes(session, table).await;
+    let count = table.append_new(rows, columns, sink, hold).await?;
+    after_write(session, table).await;
     match insert.returning.as_slice() {
         [] => Ok(done(format!("INSERT 0 {count}"))),
         items => returning::response(session, items, &alias, kept, parameters, "INSERT").await,
@@ -54,11 +59,12 @@ pub async fn insert_or_update(
     table: &Table,
     conflict: &DoUpdate<'_>,
     parameters: &[ScalarValue],
+    attempt: Attempt,
 ) -> Result<Response> {
     let rewrite = table.begin_rewrite().await?;
     let planned = conflict.plan(session, insert, rewrite.table(), parameters).await?;
     let change = ChangeOf { verb: "INSERT", alias: insert.target.name(), returning: &insert.returning };
-    let result = change.run(session, rewrite, planned, Change::Update { keys_change: true }, parameters).await;
+    let result = change.run(session, rewrite, planned, Change::Update { keys_change: true }, parameters, attempt).await;
     // The stored rows of these keys are replaced, so that only two new rows can share one.
     let target = conflict.constraint(table);
     result.map_err(|error| match error {
