@@ -31,6 +31,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::MissingColumn { .. } | Error::UnknownColumn { .. } => "42703",
         Error::GeneratedColumn(_) => "428C9",
         Error::ColumnCount(_) => "42601",
+        Error::SeveralRows => "21000",
         Error::WrongType { .. } => "42804",
         Error::NotReady(_) => "55000",
         Error::NotSupported(_) => "0A000",
@@ -296,7 +297,9 @@ fn plan_state(text: &str) -> &'static str {
 
 fn execution_state(text: &str) -> &'static str {
     let text = text.to_ascii_lowercase();
-    if text.contains("divide by zero") || text.contains("division by zero") {
+    if text.contains("subquery returned more than one row") {
+        "21000"
+    } else if text.contains("divide by zero") || text.contains("division by zero") {
         "22012"
     } else if text.contains("already exists") {
         "42P07"

@@ -5,7 +5,9 @@
 pub mod assignment;
 pub mod delete;
 pub mod merge;
+pub mod numbers;
 pub mod returning;
+pub mod row_query;
 pub mod truncate;
 pub mod update;
 pub mod upsert;

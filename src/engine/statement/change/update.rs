@@ -6,8 +6,8 @@ use datafusion::common::ScalarValue;
 use rolloutdb_catalogs::Table;
 use rolloutdb_sql::Update;
 
-use super::assignment::{NewValues, complete};
-use super::{Change, ChangeOf, open_target, select};
+use super::assignment::{NewValues, complete, expression};
+use super::{Change, ChangeOf, numbers, open_target, row_query, select};
 use crate::engine::pinned_models;
 use crate::engine::planning::{Planned, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
@@ -41,10 +41,14 @@ fn change_of(update: &Update) -> ChangeOf<'_> {
 async fn plan(session: &Session, update: &Update, table: &Table, parameters: &[ScalarValue]) -> Result<(Planned, bool)> {
     let alias = update.target.name();
     let new_values = NewValues::of(table, &update.assignments)?;
-    let columns = table.definition().schema.fields().iter().map(|field| new_values.select(&alias, field)).collect();
+    let numbered = new_values.numbered(table);
+    let is_numbered = numbered.iter().map(|position| Ok(numbers::is_numbered(*position, expression("true")?)));
+    let mut columns = is_numbered.collect::<Result<Vec<_>>>()?;
+    columns.extend(table.definition().schema.fields().iter().map(|field| new_values.select(&alias, field)));
     let mut query = select(&alias, &update.from, update.condition.as_ref(), columns)?;
     query.with.clone_from(&update.with);
     let source = plan_rewrite(session, query, parameters, table.with_addresses(), None).await?;
+    let source = numbers::number_rows(row_query::computed_once(source)?, table, 1, &numbered)?;
     let keys_change = table.definition().unique_constraints().any(|(key, _)| key.iter().any(|column| new_values.changes(column)));
     Ok((complete(source, table, 1, &new_values.generated)?, keys_change))
 }
