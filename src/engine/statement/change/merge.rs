@@ -14,7 +14,7 @@ use super::upsert::{and, equals, if_else, or};
 use super::{Change, ChangeOf, column_of, name_relation, numbers, open_target, quoted, row_query, selected, template, unsupported};
 use crate::engine::apply::extract::async_function;
 use crate::engine::pinned_models;
-use crate::engine::planning::{Planned, REWRITE_TARGET, plan_rewrite};
+use crate::engine::planning::{KeptRun, Planned, REWRITE_TARGET, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
 use crate::engine::statement::insert::{Purpose, resolve_values};
 use crate::error::Result;
@@ -24,29 +24,30 @@ const HAS_SOURCE: &str = "__has_source";
 /// The number of the clause that is done, from 1; 0: none.
 const CLAUSE: &str = "__clause";
 
-pub async fn execute(session: &Session, merge: &Merge, parameters: &[ScalarValue]) -> Result<Response> {
+/// `kept`: for EXPLAIN ANALYZE.
+pub async fn execute(session: &Session, merge: &Merge, parameters: &[ScalarValue], kept: Option<&KeptRun>) -> Result<Response> {
     let table = open_target(session, &merge.target).await?;
     pinned_models::check(session, &table)?;
     let rewrite = table.begin_rewrite().await?;
     let planned = plan(session, merge, rewrite.table(), parameters).await?;
-    change_of(merge).run(session, rewrite, planned, Change::Merge, parameters).await
+    change_of(merge, kept).run(session, rewrite, planned, Change::Merge, parameters).await
 }
 
 pub async fn describe(session: &Session, merge: &Merge) -> Result<Description> {
     let table = open_target(session, &merge.target).await?;
     let planned = plan(session, merge, &table, &[]).await?;
-    change_of(merge).describe(session, &table, &planned).await
+    change_of(merge, None).describe(session, &table, &planned).await
 }
 
-/// The query that finds the rows, for EXPLAIN.
+/// The query that finds the rows, for plain EXPLAIN.
 pub async fn explained(session: &Session, merge: &Merge, parameters: &[ScalarValue]) -> Result<(Arc<Table>, Planned)> {
     let table = open_target(session, &merge.target).await?;
     let planned = plan(session, merge, &table, parameters).await?;
     Ok((table, planned))
 }
 
-fn change_of(merge: &Merge) -> ChangeOf<'_> {
-    ChangeOf { verb: "MERGE", alias: merge.target.name(), returning: &merge.returning }
+fn change_of<'a>(merge: &'a Merge, kept: Option<&'a KeptRun>) -> ChangeOf<'a> {
+    ChangeOf { verb: "MERGE", alias: merge.target.name(), returning: &merge.returning, kept }
 }
 
 async fn plan(session: &Session, merge: &Merge, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {

@@ -9,33 +9,34 @@ use rolloutdb_sql::Update;
 use super::assignment::{NewValues, complete, expression};
 use super::{Change, ChangeOf, numbers, open_target, row_query, select};
 use crate::engine::pinned_models;
-use crate::engine::planning::{Planned, plan_rewrite};
+use crate::engine::planning::{KeptRun, Planned, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
 use crate::error::Result;
 
-pub async fn execute(session: &Session, update: &Update, parameters: &[ScalarValue]) -> Result<Response> {
+/// `kept`: for EXPLAIN ANALYZE.
+pub async fn execute(session: &Session, update: &Update, parameters: &[ScalarValue], kept: Option<&KeptRun>) -> Result<Response> {
     let table = open_target(session, &update.target).await?;
     pinned_models::check(session, &table)?;
     let rewrite = table.begin_rewrite().await?;
     let (planned, keys_change) = plan(session, update, rewrite.table(), parameters).await?;
-    change_of(update).run(session, rewrite, planned, Change::Update { keys_change }, parameters).await
+    change_of(update, kept).run(session, rewrite, planned, Change::Update { keys_change }, parameters).await
 }
 
 pub async fn describe(session: &Session, update: &Update) -> Result<Description> {
     let table = open_target(session, &update.target).await?;
     let (planned, _) = plan(session, update, &table, &[]).await?;
-    change_of(update).describe(session, &table, &planned).await
+    change_of(update, None).describe(session, &table, &planned).await
 }
 
-/// The query that finds the rows, for EXPLAIN.
+/// The query that finds the rows, for plain EXPLAIN.
 pub async fn explained(session: &Session, update: &Update, parameters: &[ScalarValue]) -> Result<(Arc<Table>, Planned)> {
     let table = open_target(session, &update.target).await?;
     let (planned, _) = plan(session, update, &table, parameters).await?;
     Ok((table, planned))
 }
 
-fn change_of(update: &Update) -> ChangeOf<'_> {
-    ChangeOf { verb: "UPDATE", alias: update.target.name(), returning: &update.returning }
+fn change_of<'a>(update: &'a Update, kept: Option<&'a KeptRun>) -> ChangeOf<'a> {
+    ChangeOf { verb: "UPDATE", alias: update.target.name(), returning: &update.returning, kept }
 }
 
 async fn plan(session: &Session, update: &Update, table: &Table, parameters: &[ScalarValue]) -> Result<(Planned, bool)> {

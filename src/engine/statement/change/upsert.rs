@@ -17,7 +17,7 @@ use rolloutdb_sql::{Assignment, Insert};
 use super::assignment::{NewValues, assigned_arms, complete, expression, typed};
 use super::returning::KeptRows;
 use super::{Change, ChangeOf, column_of, name_relation, numbers, quoted, returning, row_query, selected, template};
-use crate::engine::planning::{Planned, REWRITE_SOURCE, REWRITE_TARGET, plan_rewrite};
+use crate::engine::planning::{KeptRun, Planned, REWRITE_SOURCE, REWRITE_TARGET, plan_rewrite};
 use crate::engine::session::{Response, Session};
 use crate::engine::statement::insert::{complete_source, refresh_indexes};
 use crate::engine::statement::{done, insert};
@@ -26,13 +26,14 @@ use crate::error::{Error, Result};
 /// What a DO UPDATE calls the row that was to be inserted.
 const EXCLUDED: &str = "excluded";
 
-/// `columns`: of the constraint; empty: of any.
+/// `columns`: of the constraint; empty: of any. `kept_run`: for EXPLAIN ANALYZE.
 pub async fn insert_or_skip(
     session: &Session,
     insert: &Insert,
     table: &Table,
     columns: &[Ident],
     parameters: &[ScalarValue],
+    kept_run: Option<&KeptRun>,
 ) -> Result<Response> {
     let alias = insert.target.name();
     let columns: Vec<String> = columns.iter().map(|column| column.value.clone()).collect();
@@ -40,7 +41,7 @@ pub async fn insert_or_skip(
     if !insert.returning.is_empty() {
         returning::plan(session, &insert.returning, &alias, table).await?;
     }
-    let rows = insert::plan(session, insert, table, parameters).await?.stream().await?;
+    let rows = insert::plan(session, insert, table, parameters).await?.stream_of(kept_run).await?;
     let (kept, sink) = KeptRows::of_written(table);
     let sink = (!insert.returning.is_empty()).then_some(sink);
     let count = table.append_new(rows, columns, sink).await?;
@@ -51,16 +52,18 @@ pub async fn insert_or_skip(
     }
 }
 
+/// `kept`: for EXPLAIN ANALYZE.
 pub async fn insert_or_update(
     session: &Session,
     insert: &Insert,
     table: &Table,
     conflict: &DoUpdate<'_>,
     parameters: &[ScalarValue],
+    kept: Option<&KeptRun>,
 ) -> Result<Response> {
     let rewrite = table.begin_rewrite().await?;
     let planned = conflict.plan(session, insert, rewrite.table(), parameters).await?;
-    let change = ChangeOf { verb: "INSERT", alias: insert.target.name(), returning: &insert.returning };
+    let change = ChangeOf { verb: "INSERT", alias: insert.target.name(), returning: &insert.returning, kept };
     let result = change.run(session, rewrite, planned, Change::Update { keys_change: true }, parameters).await;
     // The stored rows of these keys are replaced, so that only two new rows can share one.
     let target = conflict.constraint(table);
