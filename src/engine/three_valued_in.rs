@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue};
+use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue, not_impl_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -121,6 +121,7 @@ fn under_not(expression: Expr, schema: &DFSchema) -> Result<Expr> {
 /// `CASE WHEN EXISTS (equal) THEN true WHEN x IS NULL AND EXISTS (any) THEN NULL WHEN EXISTS (NULL) THEN NULL ELSE false END`
 fn three_valued(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
     let InSubquery { expr: value, subquery, negated } = in_subquery;
+    refuse_limit(&subquery)?;
     let (relation, field) = subquery.subquery.schema().qualified_field(0);
     let has_nulls = field.is_nullable();
     let element = Expr::Column(Column::from((relation, field)));
@@ -136,6 +137,15 @@ fn three_valued(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
     }
     let is_in = case.otherwise(lit(false))?;
     Ok(if negated { Expr::Not(Box::new(is_in)) } else { is_in })
+}
+
+/// In an EXISTS that names columns of the outer query DataFusion leaves a LIMIT out, which would let an IN see more rows than there are.
+fn refuse_limit(subquery: &Subquery) -> Result<()> {
+    let has_limit = || subquery.subquery.as_ref().exists(|node| Ok(matches!(node, LogicalPlan::Limit(_))));
+    match !subquery.outer_ref_columns.is_empty() && has_limit()? {
+        true => not_impl_err!("x IN (SELECT ... LIMIT n) that names columns of the outer query is not supported here; write a join"),
+        false => Ok(()),
+    }
 }
 
 /// `EXISTS (SELECT * FROM (subquery) WHERE condition)`

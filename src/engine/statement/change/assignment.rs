@@ -118,9 +118,9 @@ fn field_of<'a>(table: &'a Table, column: &str) -> Result<&'a Field> {
     })
 }
 
-fn check_takes_values(definition: &TableDefinition, column: &String) -> Result<()> {
+fn check_takes_values(definition: &TableDefinition, column: &str) -> Result<()> {
     match definition.generated.contains_key(column) || definition.identity.get(column) == Some(&Identity::Always) {
-        true => Err(Error::GeneratedColumn(column.clone())),
+        true => Err(Error::GeneratedColumn(column.to_owned())),
         false => Ok(()),
     }
 }
