@@ -122,6 +122,10 @@ fn under_not(expression: Expr, schema: &DFSchema) -> Result<Expr> {
 fn three_valued(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
     let InSubquery { expr: value, subquery, negated } = in_subquery;
     refuse_limit(&subquery)?;
+    if is_one_row(&subquery.subquery) {
+        let is_equal = (*value).eq(Expr::ScalarSubquery(subquery));
+        return Ok(if negated { Expr::Not(Box::new(is_equal)) } else { is_equal });
+    }
     let (relation, field) = subquery.subquery.schema().qualified_field(0);
     let has_nulls = field.is_nullable();
     let element = Expr::Column(Column::from((relation, field)));
@@ -139,10 +143,20 @@ fn three_valued(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
     Ok(if negated { Expr::Not(Box::new(is_in)) } else { is_in })
 }
 
-/// In an EXISTS that names columns of the outer query DataFusion leaves a LIMIT out, which would let an IN see more rows than there are.
+/// An aggregate without groups: it has a row, of NULL, where an EXISTS of it would find none.
+fn is_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => is_one_row(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => is_one_row(&alias.input),
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+        _ => false,
+    }
+}
+
+/// In an EXISTS that names columns of the outer query DataFusion leaves a LIMIT above them out, which would let an IN see more rows than there are.
 fn refuse_limit(subquery: &Subquery) -> Result<()> {
-    let has_limit = || subquery.subquery.as_ref().exists(|node| Ok(matches!(node, LogicalPlan::Limit(_))));
-    match !subquery.outer_ref_columns.is_empty() && has_limit()? {
+    let is_limit = |node: &LogicalPlan| matches!(node, LogicalPlan::Limit(_)) && !node.all_out_ref_exprs().is_empty();
+    match subquery.subquery.as_ref().exists(|node| Ok(is_limit(node)))? {
         true => not_impl_err!("x IN (SELECT ... LIMIT n) that names columns of the outer query is not supported here; write a join"),
         false => Ok(()),
     }
