@@ -43,6 +43,10 @@ pub enum Error {
     #[error("{0}")]
     ColumnCount(String),
 
+    /// A subquery that stands for one value and has several rows (21000).
+    #[error("more than one row returned by a subquery used as an expression; add LIMIT 1, or an aggregate such as max")]
+    SeveralRows,
+
     /// A value of the wrong type or a vector of the wrong width (42804).
     #[error("{what} is {found}, expected {expected}")]
     WrongType { what: String, found: String, expected: String },

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow::datatypes::{DataType, Field};
 use async_trait::async_trait;
@@ -17,7 +17,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::sql::TableReference;
 use datafusion::sql::parser::Statement as PlannerStatement;
@@ -56,6 +56,33 @@ impl Planned {
 
     pub async fn stream(self) -> Result<SendableRecordBatchStream> {
         Ok(self.into_data_frame().execute_stream().await?)
+    }
+
+    /// The same; `kept` keeps the plan that runs.
+    pub async fn stream_of(self, kept: Option<&KeptRun>) -> Result<SendableRecordBatchStream> {
+        let Some(kept) = kept else { return self.stream().await };
+        let optimized = self.state.optimize(&self.plan)?;
+        let plan = self.state.create_physical_plan(&self.plan).await?;
+        let stream = execute_stream(Arc::clone(&plan), self.state.task_ctx())?;
+        *kept.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Run { optimized, plan });
+        Ok(stream)
+    }
+}
+
+/// What EXPLAIN ANALYZE shows of a statement that writes: its last run.
+#[derive(Default)]
+pub struct KeptRun(Mutex<Option<Run>>);
+
+/// A plan that has run, with what was measured.
+pub struct Run {
+    pub optimized: LogicalPlan,
+    pub plan: Arc<dyn ExecutionPlan>,
+}
+
+impl KeptRun {
+    /// `None`: nothing has run.
+    pub fn into_run(self) -> Option<Run> {
+        self.0.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

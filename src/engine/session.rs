@@ -25,8 +25,10 @@ use super::prepared::PreparedStatement;
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
 use super::settings::{SessionSettings, Settings};
+use super::single_row::SingleRow;
 use super::three_valued_in::ThreeValuedIn;
-use super::{function, statement};
+use super::values_of_queries::ValuesOfQueries;
+use super::{exists_as_column, function, statement};
 use crate::error::{Error, Result};
 
 pub(super) const CATALOG_NAME: &str = "rolloutdb";
@@ -115,6 +117,8 @@ impl Session {
         let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> = vec![
             Arc::new(ResolveLateral),
             Arc::new(LateralNearestRows { effort: effort.clone() }),
+            Arc::new(ValuesOfQueries),
+            Arc::new(SingleRow),
             Arc::new(ThreeValuedIn),
             Arc::new(DistinctSubqueryColumns),
         ];
@@ -125,6 +129,7 @@ impl Session {
             .with_runtime_env(Arc::clone(&database.shared.runtime_env))
             .with_default_features()
             .with_analyzer_rules(analyzer_rules)
+            .with_optimizer_rules(exists_as_column::optimizer_rules())
             .with_optimizer_rule(Arc::new(FewerModelCalls))
             .with_optimizer_rule(Arc::new(NearestNeighbours { effort: effort.clone() }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))

@@ -1,17 +1,19 @@
-//! `x IN (SELECT ...)` under NOT, or NOT IN under OR, with SQL's three values.
+//! `x IN (SELECT ...)` under NOT, or NOT IN under OR, with SQL's three values; and in a SELECT list, in SET and in RETURNING.
 //!
 //! DataFusion turns such an IN into a mark that is true or false. In SQL it is NULL where nothing is equal and there is a NULL on either side, so that its
 //! NOT is not true; with the mark, `DELETE ... WHERE a OR NOT (x IN (SELECT y ...))` removes rows that it must not. Directly among the conjuncts of a WHERE
 //! DataFusion is right (but refuses a NOT IN that names columns of the outer query), and an IN that only passes AND and OR need not tell NULL from false.
+//! Where rows are not filtered DataFusion runs no IN at all; what it becomes here, [`super::exists_as_column`] runs.
 
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue};
+use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue, not_impl_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
-use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::{conjunction, merge_schema, split_conjunction_owned};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, Filter, LogicalPlan, LogicalPlanBuilder, Operator, Subquery, lit, when};
 use datafusion::optimizer::AnalyzerRule;
 
@@ -27,6 +29,7 @@ impl AnalyzerRule for ThreeValuedIn {
                 let predicate = conjunction(conjuncts.collect::<Result<Vec<_>>>()?).unwrap_or_else(|| lit(true));
                 Ok(Transformed::yes(LogicalPlan::Filter(Filter::try_new(predicate, input)?)))
             }
+            node @ (LogicalPlan::Projection(_) | LogicalPlan::Aggregate(_)) if has_in(&node)? => in_expressions(node),
             other => Ok(Transformed::no(other)),
         })
         .map(|transformed| transformed.data)
@@ -35,6 +38,35 @@ impl AnalyzerRule for ThreeValuedIn {
     fn name(&self) -> &str {
         "three_valued_in"
     }
+}
+
+/// In an expression or in a comparison with ANY or ALL of a subquery.
+fn has_in(node: &LogicalPlan) -> Result<bool> {
+    let mut found = false;
+    node.apply_expressions(|expression| {
+        found = found || has_in_subquery(expression)? || has_set_comparison(expression)?;
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(found)
+}
+
+fn has_set_comparison(expression: &Expr) -> Result<bool> {
+    expression.exists(|inner| Ok(matches!(inner, Expr::SetComparison(_))))
+}
+
+fn in_expressions(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
+    let (schema, names) = (merge_schema(&node.inputs()), NamePreserver::new(&node));
+    node.map_expressions(|expression| {
+        let name = names.save(&expression);
+        // DataFusion changes ANY and ALL later on, and the name of the column with them unless it has an alias.
+        let alias =
+            (has_set_comparison(&expression)? && !matches!(expression, Expr::Alias(_))).then(|| expression.schema_name().to_string());
+        let rewritten = under_not(expression, &schema)?;
+        Ok(Transformed::yes(match alias {
+            Some(alias) => rewritten.alias(alias),
+            None => name.restore(rewritten),
+        }))
+    })
 }
 
 fn has_in_subquery(expression: &Expr) -> Result<bool> {
@@ -89,6 +121,11 @@ fn under_not(expression: Expr, schema: &DFSchema) -> Result<Expr> {
 /// `CASE WHEN EXISTS (equal) THEN true WHEN x IS NULL AND EXISTS (any) THEN NULL WHEN EXISTS (NULL) THEN NULL ELSE false END`
 fn three_valued(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
     let InSubquery { expr: value, subquery, negated } = in_subquery;
+    refuse_limit(&subquery)?;
+    if is_one_row(&subquery.subquery) {
+        let is_equal = (*value).eq(Expr::ScalarSubquery(subquery));
+        return Ok(if negated { Expr::Not(Box::new(is_equal)) } else { is_equal });
+    }
     let (relation, field) = subquery.subquery.schema().qualified_field(0);
     let has_nulls = field.is_nullable();
     let element = Expr::Column(Column::from((relation, field)));
@@ -104,6 +141,25 @@ fn three_valued(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
     }
     let is_in = case.otherwise(lit(false))?;
     Ok(if negated { Expr::Not(Box::new(is_in)) } else { is_in })
+}
+
+/// An aggregate without groups: it has a row, of NULL, where an EXISTS of it would find none.
+fn is_one_row(plan: &LogicalPlan) -> bool {
+    match plan {
+        LogicalPlan::Projection(projection) => is_one_row(&projection.input),
+        LogicalPlan::SubqueryAlias(alias) => is_one_row(&alias.input),
+        LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
+        _ => false,
+    }
+}
+
+/// In an EXISTS that names columns of the outer query DataFusion leaves a LIMIT above them out, which would let an IN see more rows than there are.
+fn refuse_limit(subquery: &Subquery) -> Result<()> {
+    let is_limit = |node: &LogicalPlan| matches!(node, LogicalPlan::Limit(_)) && !node.all_out_ref_exprs().is_empty();
+    match subquery.subquery.as_ref().exists(|node| Ok(is_limit(node)))? {
+        true => not_impl_err!("x IN (SELECT ... LIMIT n) that names columns of the outer query is not supported here; write a join"),
+        false => Ok(()),
+    }
 }
 
 /// `EXISTS (SELECT * FROM (subquery) WHERE condition)`

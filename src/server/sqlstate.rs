@@ -19,6 +19,10 @@ const DISK_FULL: &str = "53100";
 const OUT_OF_MEMORY_ADVICE: &str = "start with a larger --memory-limit, let the statement gather less in one value or join fewer rows, or SET \
     datafusion.optimizer.prefer_hash_join = false, so that equality joins sort, which spills";
 
+/// What DataFusion says of such a subquery is the text of its plan.
+const SUBQUERY_ADVICE: &str = "this subquery is not supported here yet: it names columns of the query round it, but not as a column of its own that equals \
+    them, in WHERE; write a join";
+
 /// The SQLSTATE of an error (PostgreSQL's Appendix A).
 pub fn sqlstate(error: &Error) -> &'static str {
     if is_disk_full(error) {
@@ -31,6 +35,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::MissingColumn { .. } | Error::UnknownColumn { .. } => "42703",
         Error::GeneratedColumn(_) => "428C9",
         Error::ColumnCount(_) => "42601",
+        Error::SeveralRows => "21000",
         Error::WrongType { .. } => "42804",
         Error::NotReady(_) => "55000",
         Error::NotSupported(_) => "0A000",
@@ -89,10 +94,20 @@ fn innermost_message(root: &DataFusionError) -> String {
         let reason = text.lines().next_back().unwrap_or_default().trim_start_matches("Error: ");
         return format!("out of memory: {reason}; {OUT_OF_MEMORY_ADVICE}");
     }
+    if is_unplanned_subquery(root) {
+        return SUBQUERY_ADVICE.to_owned();
+    }
     if is_disk_full(root) {
         return format!("no space left on the disk ({text}); free some and run the statement again");
     }
     text.to_owned()
+}
+
+/// A subquery that no rule has made a join of.
+fn is_unplanned_subquery(root: &DataFusionError) -> bool {
+    let DataFusionError::NotImplemented(text) = root else { return false };
+    let expression = text.strip_prefix("Physical plan does not support logical expression ");
+    expression.is_some_and(|expression| ["ScalarSubquery", "Exists", "InSubquery"].iter().any(|kind| expression.starts_with(kind)))
 }
 
 fn sql_state(error: &rolloutdb_sql::Error) -> &'static str {
@@ -296,7 +311,9 @@ fn plan_state(text: &str) -> &'static str {
 
 fn execution_state(text: &str) -> &'static str {
     let text = text.to_ascii_lowercase();
-    if text.contains("divide by zero") || text.contains("division by zero") {
+    if text.contains("subquery returned more than one row") {
+        "21000"
+    } else if text.contains("divide by zero") || text.contains("division by zero") {
         "22012"
     } else if text.contains("already exists") {
         "42P07"

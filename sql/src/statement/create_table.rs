@@ -5,7 +5,9 @@ use std::fmt;
 use datafusion::sql::sqlparser::parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use crate::ast::{ColumnDef, ColumnOption, DataType, Expr, GeneratedAs, GeneratedExpressionMode, Ident, ObjectName, Query};
+use crate::ast::{
+    ColumnDef, ColumnOption, ColumnOptionDef, DataType, Expr, GeneratedAs, GeneratedExpressionMode, Ident, ObjectName, Query,
+};
 use crate::error::{Error, Result};
 use crate::name::{Columns, Name, Qualified, column, fold, if_not_exists};
 use crate::parser::Parser;
@@ -32,7 +34,7 @@ pub struct TableConstraint {
     pub columns: Vec<Ident>,
 }
 
-/// `name type [NOT NULL] [PRIMARY KEY] [UNIQUE] [DEFAULT expr] [GENERATED ALWAYS AS (expr) STORED]
+/// `name type [NOT NULL] [[CONSTRAINT name] PRIMARY KEY] [[CONSTRAINT name] UNIQUE] [DEFAULT expr] [GENERATED ALWAYS AS (expr) STORED]
 /// [GENERATED {ALWAYS | BY DEFAULT} AS IDENTITY]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnDefinition {
@@ -40,13 +42,20 @@ pub struct ColumnDefinition {
     /// `vector(384)` is `DataType::Custom`.
     pub data_type: DataType,
     pub not_null: bool,
-    pub primary_key: bool,
-    pub unique: bool,
+    pub primary_key: Option<ColumnConstraint>,
+    pub unique: Option<ColumnConstraint>,
     pub default: Option<Expr>,
     /// The expression of a stored generated column.
     pub generated: Option<Expr>,
     /// Numbered by the table; the types `serial` and `bigserial` say so too.
     pub identity: Option<Identity>,
+}
+
+/// A constraint in the definition of its column.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ColumnConstraint {
+    /// `None`: the engine makes a name.
+    pub name: Option<Ident>,
 }
 
 /// Whether an INSERT may give the number itself.
@@ -84,14 +93,13 @@ impl CreateTable {
 
     /// The primary key, at most one, and the UNIQUE constraints, wherever they were written.
     pub fn all_constraints(&self) -> Vec<TableConstraint> {
-        let of = |column: &ColumnDefinition, is_primary| TableConstraint { name: None, is_primary, columns: vec![column.name.clone()] };
-        let keys = self.columns.iter().filter(|column| column.primary_key).map(|column| of(column, true));
-        let unique = self.columns.iter().filter(|column| column.unique).map(|column| of(column, false));
+        let keys = self.columns.iter().filter_map(ColumnDefinition::primary_key_constraint);
+        let unique = self.columns.iter().filter_map(ColumnDefinition::unique_constraint);
         keys.chain(unique).chain(self.constraints.iter().cloned()).collect()
     }
 
     fn has_primary_key(columns: &[ColumnDefinition], constraints: &[TableConstraint]) -> bool {
-        columns.iter().any(|column| column.primary_key) || constraints.iter().any(|constraint| constraint.is_primary)
+        columns.iter().any(|column| column.primary_key.is_some()) || constraints.iter().any(|constraint| constraint.is_primary)
     }
 }
 
@@ -113,7 +121,7 @@ fn parse_items(parser: &mut Parser) -> Result<Items> {
             items.constraints.last().is_some_and(|constraint| constraint.is_primary)
         } else {
             items.columns.push(ColumnDefinition::parse(parser)?);
-            items.columns.last().is_some_and(|column| column.primary_key)
+            items.columns.last().is_some_and(|column| column.primary_key.is_some())
         };
         if is_key && key_exists { Err(parser.error_here("a table has one primary key, here are two".to_string())) } else { Ok(()) }
     })?;
@@ -148,24 +156,42 @@ impl ColumnDefinition {
             name: fold(name),
             data_type,
             not_null: identity.is_some(),
-            primary_key: false,
-            unique: false,
+            primary_key: None,
+            unique: None,
             default: None,
             generated: None,
             identity,
         };
         for option in options {
-            definition.set(option.option)?;
+            definition.set(option)?;
         }
         Ok(definition)
     }
 
-    fn set(&mut self, option: ColumnOption) -> Result<()> {
+    /// Its PRIMARY KEY, as a constraint of the table.
+    #[must_use]
+    pub fn primary_key_constraint(&self) -> Option<TableConstraint> {
+        self.primary_key.as_ref().map(|constraint| self.as_table_constraint(constraint, true))
+    }
+
+    /// Its UNIQUE, as a constraint of the table.
+    #[must_use]
+    pub fn unique_constraint(&self) -> Option<TableConstraint> {
+        self.unique.as_ref().map(|constraint| self.as_table_constraint(constraint, false))
+    }
+
+    fn as_table_constraint(&self, constraint: &ColumnConstraint, is_primary: bool) -> TableConstraint {
+        TableConstraint { name: constraint.name.clone(), is_primary, columns: vec![self.name.clone()] }
+    }
+
+    /// Names of other constraints, such as NOT NULL, say nothing.
+    fn set(&mut self, ColumnOptionDef { name, option }: ColumnOptionDef) -> Result<()> {
+        let constraint = ColumnConstraint { name: name.map(fold) };
         match option {
             ColumnOption::Null => {}
             ColumnOption::NotNull => self.not_null = true,
-            ColumnOption::PrimaryKey(_) => self.primary_key = true,
-            ColumnOption::Unique(_) => self.unique = true,
+            ColumnOption::PrimaryKey(_) => self.primary_key = Some(constraint),
+            ColumnOption::Unique(_) => self.unique = Some(constraint),
             ColumnOption::Default(expr) => self.default = Some(expr),
             ColumnOption::Generated {
                 generated_as: GeneratedAs::Always | GeneratedAs::ExpStored,
@@ -238,9 +264,14 @@ impl fmt::Display for TableConstraint {
 impl fmt::Display for ColumnDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", column(&self.name), self.data_type)?;
-        for (is_set, words) in [(self.not_null, " NOT NULL"), (self.primary_key, " PRIMARY KEY"), (self.unique, " UNIQUE")] {
-            if is_set {
-                f.write_str(words)?;
+        if self.not_null {
+            f.write_str(" NOT NULL")?;
+        }
+        for (constraint, words) in [(&self.primary_key, "PRIMARY KEY"), (&self.unique, "UNIQUE")] {
+            match constraint {
+                Some(ColumnConstraint { name: Some(name) }) => write!(f, " CONSTRAINT {} {words}", Name(&name.value))?,
+                Some(ColumnConstraint { name: None }) => write!(f, " {words}")?,
+                None => {}
             }
         }
         if let Some(expr) = &self.default {

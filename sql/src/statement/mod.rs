@@ -41,7 +41,7 @@ pub use create_extension::CreateExtension;
 pub use create_index::CreateIndex;
 pub use create_model::CreateModel;
 pub use create_schema::CreateSchema;
-pub use create_table::{ColumnDefinition, CreateTable, Identity, TableConstraint};
+pub use create_table::{ColumnConstraint, ColumnDefinition, CreateTable, Identity, TableConstraint};
 pub use create_view::CreateView;
 pub use delete::Delete;
 pub use describe::{DescribeAgent, DescribeModel, DescribeTable};

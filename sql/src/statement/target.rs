@@ -61,10 +61,11 @@ impl fmt::Display for Target {
     }
 }
 
-/// `column = value`; the value may be the word DEFAULT.
+/// `column = value`; the value may be the word DEFAULT. Of several columns the value is a subquery: `(a, b) = (SELECT ...)`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assignment {
-    pub column: Ident,
+    /// At least one.
+    pub columns: Vec<Ident>,
     pub value: Expr,
 }
 
@@ -73,7 +74,11 @@ pub(crate) fn assignments(parser: &Parser, list: Vec<ast::Assignment>) -> Result
     let mut read = Vec::with_capacity(list.len());
     for ast::Assignment { target, value } in list {
         match target {
-            AssignmentTarget::ColumnName(name) => read.push(Assignment { column: assigned_column(name)?, value }),
+            AssignmentTarget::ColumnName(name) => read.push(Assignment { columns: vec![assigned_column(name)?], value }),
+            AssignmentTarget::Tuple(names) if names.len() > 1 && is_subquery(&value) => {
+                let columns = names.into_iter().map(assigned_column).collect::<Result<_>>()?;
+                read.push(Assignment { columns, value: unnested(value) });
+            }
             AssignmentTarget::Tuple(names) => {
                 let values = row_values(value, names.len())?;
                 if names.len() != values.len() {
@@ -81,12 +86,27 @@ pub(crate) fn assignments(parser: &Parser, list: Vec<ast::Assignment>) -> Result
                     return Err(parser.error_at(names[0].span().start, message));
                 }
                 for (name, value) in names.into_iter().zip(values) {
-                    read.push(Assignment { column: assigned_column(name)?, value });
+                    read.push(Assignment { columns: vec![assigned_column(name)?], value });
                 }
             }
         }
     }
     Ok(read)
+}
+
+/// `(SELECT ...)`, in more parentheses too.
+fn is_subquery(value: &Expr) -> bool {
+    match value {
+        Expr::Nested(inner) => is_subquery(inner),
+        other => matches!(other, Expr::Subquery(_)),
+    }
+}
+
+fn unnested(value: Expr) -> Expr {
+    match value {
+        Expr::Nested(inner) => unnested(*inner),
+        other => other,
+    }
 }
 
 /// The values of `(1, 2)` or `ROW(1, 2)`, what `num_columns` columns are set to.
@@ -96,11 +116,9 @@ fn row_values(value: Expr, num_columns: usize) -> Result<Vec<Expr>> {
         Expr::Function(function) if is_row(&function) => row_arguments(function),
         // `(1)` is no row of one value, and a subquery for one column is a value as any other.
         Expr::Nested(_) | Expr::Subquery(_) if num_columns == 1 => Ok(vec![value]),
-        Expr::Subquery(_) => Err(Error::not_supported_but(
-            "SET (a, b) = (SELECT ...)",
-            "write SET a = s.a, b = s.b FROM (SELECT ...) AS s, or a subquery for each column",
-        )),
-        other => Err(Error::not_supported_but(format!("SET of columns in parentheses to {other}"), "write (1, 2) or ROW(1, 2)")),
+        other => {
+            Err(Error::not_supported_but(format!("SET of columns in parentheses to {other}"), "write (1, 2), ROW(1, 2) or a subquery"))
+        }
     }
 }
 
@@ -164,13 +182,15 @@ impl fmt::Display for WithQueries<'_> {
     }
 }
 
-/// ` SET a = 1, "B" = 2`
+/// ` SET a = 1, "B" = 2, (c, d) = (SELECT 3, 4)`
 pub(crate) struct SetClause<'a>(pub &'a [Assignment]);
 
 impl fmt::Display for SetClause<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (position, Assignment { column: name, value }) in self.0.iter().enumerate() {
-            write!(f, "{}{} = {value}", if position == 0 { " SET " } else { ", " }, column(name))?;
+        for (position, Assignment { columns, value }) in self.0.iter().enumerate() {
+            let names: Vec<String> = columns.iter().map(|name| column(name).to_string()).collect();
+            let assigned = if names.len() == 1 { names.concat() } else { format!("({})", names.join(", ")) };
+            write!(f, "{}{assigned} = {value}", if position == 0 { " SET " } else { ", " })?;
         }
         Ok(())
     }

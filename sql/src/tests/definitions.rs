@@ -189,6 +189,12 @@ fn create_table() {
         "CREATE TABLE t (a int GENERATED ALWAYS AS IDENTITY)",
         expect!["CREATE TABLE | CREATE TABLE t (a INT NOT NULL GENERATED ALWAYS AS IDENTITY)"],
     );
+    check(
+        "CREATE TABLE t (a int CONSTRAINT Pk PRIMARY KEY, b int NOT NULL CONSTRAINT \"One b\" UNIQUE DEFAULT 1, c int CONSTRAINT some NOT NULL)",
+        expect![[
+            r#"CREATE TABLE | CREATE TABLE t (a INT CONSTRAINT pk PRIMARY KEY, b INT NOT NULL CONSTRAINT "One b" UNIQUE DEFAULT 1, c INT NOT NULL)"#
+        ]],
+    );
     check("CREATE TABLE t (a int, UNIQUE (a))", expect!["CREATE TABLE | CREATE TABLE t (a INT, UNIQUE (a))"]);
     check("CREATE TABLE t (a text COLLATE \"C\")", expect![[r#"the column option COLLATE "C" is not supported yet"#]]);
     check("CREATE TABLE t (a int) PARTITION BY RANGE (a)", expect!["CREATE TABLE ... PARTITION is not supported yet"]);
@@ -216,8 +222,8 @@ fn primary_key_columns_are_found_wherever_they_were_written() {
 #[test]
 fn constraints_of_a_table_that_exists() {
     check(
-        "alter table T add unique (A, b), add constraint Pk primary key (id), ADD COLUMN c int UNIQUE",
-        expect!["ALTER TABLE | ALTER TABLE t ADD UNIQUE (a, b), ADD CONSTRAINT pk PRIMARY KEY (id), ADD COLUMN c INT UNIQUE"],
+        "alter table T add unique (A, b), add constraint Pk primary key (id), ADD COLUMN c int constraint U UNIQUE",
+        expect!["ALTER TABLE | ALTER TABLE t ADD UNIQUE (a, b), ADD CONSTRAINT pk PRIMARY KEY (id), ADD COLUMN c INT CONSTRAINT u UNIQUE"],
     );
     check(
         "ALTER TABLE t DROP CONSTRAINT t_a_key, DROP CONSTRAINT IF EXISTS \"T pkey\" CASCADE, DROP a RESTRICT",

@@ -66,8 +66,13 @@ fn variable() -> impl Strategy<Value = String> {
 
 const TYPES: &[&str] = &["text", "int", "vector(3)", "text[]", "timestamp with time zone", "numeric(10,2)", "boolean", "double precision"];
 
+/// Of one column.
+fn column_constraint() -> impl Strategy<Value = Option<ColumnConstraint>> {
+    proptest::option::of(proptest::option::of(ident()).prop_map(|name| ColumnConstraint { name }))
+}
+
 fn column() -> impl Strategy<Value = ColumnDefinition> {
-    (ident(), proptest::sample::select(TYPES), any::<bool>(), any::<bool>(), 0..6usize).prop_map(
+    (ident(), proptest::sample::select(TYPES), any::<bool>(), column_constraint(), 0..6usize).prop_map(
         |(name, data_type, not_null, unique, value)| {
             let value = [
                 "",
@@ -126,8 +131,12 @@ fn target() -> impl Strategy<Value = Target> {
 }
 
 fn assignments() -> impl Strategy<Value = Vec<Assignment>> {
-    let assignment = (ident(), expression()).prop_map(|(column, value)| Assignment { column, value });
-    proptest::collection::vec(assignment, 1..3)
+    let single = (ident(), expression()).prop_map(|(column, value)| Assignment { columns: vec![column], value });
+    // `(VALUES ...)` is no expression.
+    let subquery = query().prop_filter("a SELECT", |query| !matches!(query.body.as_ref(), SetExpr::Values(_)));
+    let row = (proptest::collection::vec(ident(), 2..4), subquery)
+        .prop_map(|(columns, query)| Assignment { columns, value: Expr::Subquery(query) });
+    proptest::collection::vec(prop_oneof![3 => single, 1 => row], 1..3)
 }
 
 /// The queries of a WITH, or none.

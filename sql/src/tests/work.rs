@@ -250,12 +250,19 @@ fn update_of_several_columns() {
         expect![[r#"syntax error at or near "a" (line 1, column 15): 2 columns are set to 3 values [at character 15]"#]],
     );
     check(
-        "UPDATE t SET (a, b) = (SELECT 1, 2)",
-        expect![
-            "SET (a, b) = (SELECT ...) is not supported yet; write SET a = s.a, b = s.b FROM (SELECT ...) AS s, or a subquery for each column"
-        ],
+        "UPDATE t SET (A, \"B\") = (SELECT x, y FROM u WHERE u.id = t.id), c = 1, (d, e) = ((WITH v AS (SELECT 1) SELECT 1, 2))",
+        expect![[
+            r#"UPDATE | UPDATE t SET (a, "B") = (SELECT x, y FROM u WHERE u.id = t.id), c = 1, (d, e) = (WITH v AS (SELECT 1) SELECT 1, 2)"#
+        ]],
     );
-    check("UPDATE t SET (a, b) = c", expect!["SET of columns in parentheses to c is not supported yet; write (1, 2) or ROW(1, 2)"]);
+    check(
+        "INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET (b, c) = (SELECT 1, 2)",
+        expect!["INSERT | INSERT INTO t VALUES (1) ON CONFLICT (a) DO UPDATE SET (b, c) = (SELECT 1, 2)"],
+    );
+    check(
+        "UPDATE t SET (a, b) = c",
+        expect!["SET of columns in parentheses to c is not supported yet; write (1, 2), ROW(1, 2) or a subquery"],
+    );
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod identity;
 pub mod interval_times;
 mod json_parts;
 mod json_texts;
+mod only_value;
 mod search;
 mod search_options;
 mod step_prompt;
@@ -25,6 +26,7 @@ use super::database::Shared;
 use crate::models::{Registry, Runtime};
 
 pub use identity::identity_numbers;
+pub use only_value::only_value;
 
 /// Every table function by name.
 pub fn table_functions(

@@ -7,7 +7,7 @@ use datafusion::common::Column;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{Ident, SelectItem};
 use rolloutdb_catalogs::{ROW_ADDRESS, Rewrite, Table, TableDefinition};
-use rolloutdb_sql::{AlterAction, AlterTable, ColumnDefinition, TableConstraint};
+use rolloutdb_sql::{AlterAction, AlterTable, ColumnDefinition};
 
 use super::change::assignment::{columns_of, expression};
 use super::change::{column_of, quoted, select_from_target, selected};
@@ -144,7 +144,7 @@ async fn add_column(session: &Session, table: &Table, column: &ColumnDefinition,
     if let Some(generated) = &column.generated
         && pinned_models::calls_model(session, generated)?
     {
-        if column.unique {
+        if column.unique.is_some() {
             return Err(Error::NotSupported(format!(
                 "ADD COLUMN with UNIQUE of a column that calls a model is not supported; add the column, then write ADD UNIQUE ({name})"
             )));
@@ -153,12 +153,9 @@ async fn add_column(session: &Session, table: &Table, column: &ColumnDefinition,
     }
     let rewrite = table.begin_alter().await?;
     let (changed, stored) = with_column(session, rewrite.table().definition(), column).await?;
-    let changed = match column.unique {
-        true => {
-            let constraint = TableConstraint { name: None, is_primary: false, columns: vec![column.name.clone()] };
-            with_constraint(changed, table.name(), &constraint)?
-        }
-        false => changed,
+    let changed = match column.unique_constraint() {
+        Some(constraint) => with_constraint(changed, table.name(), &constraint)?,
+        None => changed,
     };
     let text = changed.generated.get(name).or_else(|| changed.defaults.get(name)).cloned();
     match text {
@@ -176,7 +173,7 @@ pub async fn with_column(session: &Session, definition: &TableDefinition, column
     if definition.schema.field_with_name(name).is_ok() {
         return Err(rolloutdb_catalogs::Error::DuplicateColumn { name: name.clone() }.into());
     }
-    if column.primary_key {
+    if column.primary_key.is_some() {
         return Err(Error::NotSupported(format!(
             "ADD COLUMN with PRIMARY KEY is not supported; add the column, fill it, then write ADD PRIMARY KEY ({name})"
         )));

@@ -1,19 +1,22 @@
-//! EXPLAIN: the plan as one column `QUERY PLAN`, a line a row, or one value of JSON. Plain EXPLAIN runs no model, and no EXPLAIN writes.
+//! EXPLAIN: the plan as one column `QUERY PLAN`, a line a row, or one value of JSON. Plain EXPLAIN runs no model and writes nothing;
+//! EXPLAIN ANALYZE of a statement that writes runs it, as in PostgreSQL.
 
 use std::sync::Arc;
 
 use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::display::DisplayableExecutionPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use rolloutdb_sql::{Explain, Statement};
+use futures::StreamExt;
+use rolloutdb_sql::{Explain, Statement, Target};
 use rolloutdb_udfs::TextType;
 use serde_json::{Value, json};
 
-use super::{arrow, change, drain, insert, not_supported, query, rows};
+use super::{arrow, change, drain, insert, not_supported, query, rows, table_name};
 use crate::engine::nearest_neighbours::unused_indexes;
-use crate::engine::planning::{Planned, plan_query};
+use crate::engine::planning::{KeptRun, Planned, Run, plan_query};
 use crate::engine::session::{Description, Response, Session};
 use crate::error::{Error, Result};
 
@@ -27,6 +30,15 @@ enum Format {
 struct Write {
     operation: &'static str,
     table: String,
+    /// Of those written, if it has run.
+    num_rows: Option<usize>,
+}
+
+/// A plan to show.
+struct Explained {
+    write: Option<Write>,
+    optimized: LogicalPlan,
+    plan: Arc<dyn ExecutionPlan>,
 }
 
 fn schema(format: Format) -> SchemaRef {
@@ -52,12 +64,10 @@ pub async fn describe(session: &Session, explain: &Explain) -> Result<Descriptio
 
 pub async fn execute(session: &Session, explain: &Explain, parameters: &[ScalarValue]) -> Result<Response> {
     let format = format(explain)?;
-    let (write, planned) = Box::pin(plan(session, explain, parameters)).await?;
-    let optimized = planned.state.optimize(&planned.plan)?;
-    let plan = planned.state.create_physical_plan(&planned.plan).await?;
-    if explain.analyze {
-        drain(execute_stream(Arc::clone(&plan), planned.state.task_ctx())?).await?;
-    }
+    let Explained { write, optimized, plan } = match explain.analyze && operation_and_target(&explain.statement).is_some() {
+        true => Box::pin(run_write(session, &explain.statement, parameters)).await?,
+        false => Box::pin(planned(session, explain, parameters)).await?,
+    };
     let notes = unused_indexes(&optimized).await?;
     let lines = match format {
         Format::Json => vec![json_text(plan.as_ref(), write, explain.analyze, notes)?],
@@ -80,15 +90,63 @@ fn format(explain: &Explain) -> Result<Format> {
     }
 }
 
+fn operation_and_target(statement: &Statement) -> Option<(&'static str, &Target)> {
+    match statement {
+        Statement::Insert(insert) => Some(("Insert", &insert.target)),
+        Statement::Update(update) => Some(("Update", &update.target)),
+        Statement::Delete(delete) => Some(("Delete", &delete.target)),
+        Statement::Merge(merge) => Some(("Merge", &merge.target)),
+        _ => None,
+    }
+}
+
+/// Runs a statement that writes. The rows of its RETURNING are counted and dropped.
+async fn run_write(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Explained> {
+    let kept = KeptRun::default();
+    let response = match statement {
+        Statement::Insert(insert) => insert::execute(session, insert, parameters, Some(&kept)).await?,
+        Statement::Update(update) => change::update::execute(session, update, parameters, Some(&kept)).await?,
+        Statement::Delete(delete) => change::delete::execute(session, delete, parameters, Some(&kept)).await?,
+        Statement::Merge(merge) => change::merge::execute(session, merge, parameters, Some(&kept)).await?,
+        other => return Err(Error::Internal(format!("{} writes no rows", other.tag()))),
+    };
+    let num_rows = Some(num_rows(response).await?);
+    let write = match operation_and_target(statement) {
+        Some((operation, target)) => Some(Write { operation, table: table_name(&target.table)?.1, num_rows }),
+        None => None,
+    };
+    let Run { optimized, plan } = kept.into_run().ok_or_else(|| Error::Internal("a statement has written without a plan".to_owned()))?;
+    Ok(Explained { write, optimized, plan })
+}
+
+/// Of the rows that a statement has written.
+async fn num_rows(response: Response) -> Result<usize> {
+    match response {
+        Response::Done { tag } => Ok(tag.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap_or(0)),
+        Response::Rows { mut stream, .. } => {
+            let mut count = 0;
+            while let Some(batch) = stream.next().await {
+                count += batch?.num_rows();
+            }
+            Ok(count)
+        }
+    }
+}
+
+/// The plan of a statement, which has run if it is a query to be analyzed.
+async fn planned(session: &Session, explain: &Explain, parameters: &[ScalarValue]) -> Result<Explained> {
+    let (write, planned) = plan(session, explain, parameters).await?;
+    let optimized = planned.state.optimize(&planned.plan)?;
+    let plan = planned.state.create_physical_plan(&planned.plan).await?;
+    if explain.analyze {
+        drain(execute_stream(Arc::clone(&plan), planned.state.task_ctx())?).await?;
+    }
+    Ok(Explained { write, optimized, plan })
+}
+
 /// The query of a statement; of one that writes, the query that finds the rows, over the newest version of the table.
 async fn plan(session: &Session, explain: &Explain, parameters: &[ScalarValue]) -> Result<(Option<Write>, Planned)> {
-    let statement = explain.statement.as_ref();
-    let is_write = matches!(statement, Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_) | Statement::Merge(_));
-    if is_write && explain.analyze {
-        let tag = statement.tag();
-        return Err(not_supported(&format!("EXPLAIN ANALYZE {tag}"), &format!("EXPLAIN {tag} shows the plan without running it")));
-    }
-    let (operation, (table, planned)) = match statement {
+    let (operation, (table, planned)) = match explain.statement.as_ref() {
         Statement::Query(query) => return Ok((None, plan_query(session, query, parameters).await?)),
         Statement::Insert(insert) => ("Insert", insert::explained(session, insert, parameters).await?),
         Statement::Update(update) => ("Update", change::update::explained(session, update, parameters).await?),
@@ -96,7 +154,7 @@ async fn plan(session: &Session, explain: &Explain, parameters: &[ScalarValue]) 
         Statement::Merge(merge) => ("Merge", change::merge::explained(session, merge, parameters).await?),
         other => return Err(not_supported(&format!("EXPLAIN {}", other.tag()), "EXPLAIN of a SELECT, INSERT, UPDATE, DELETE or MERGE is")),
     };
-    Ok((Some(Write { operation, table: table.name().to_owned() }), planned))
+    Ok((Some(Write { operation, table: table.name().to_owned(), num_rows: None }), planned))
 }
 
 fn displayable(plan: &dyn ExecutionPlan, analyze: bool) -> DisplayableExecutionPlan<'_> {
@@ -108,8 +166,9 @@ fn text_lines(text: &str, write: Option<Write>) -> Vec<String> {
     let lines = text.trim_end().lines();
     match write {
         None => lines.map(str::to_owned).collect(),
-        Some(Write { operation, table }) => {
-            std::iter::once(format!("{operation} on {table}")).chain(lines.map(|line| format!("  {line}"))).collect()
+        Some(Write { operation, table, num_rows }) => {
+            let counted = num_rows.map_or_else(String::new, |num_rows| format!(" (actual rows={num_rows})"));
+            std::iter::once(format!("{operation} on {table}{counted}")).chain(lines.map(|line| format!("  {line}"))).collect()
         }
     }
 }
@@ -117,8 +176,11 @@ fn text_lines(text: &str, write: Option<Write>) -> Vec<String> {
 /// In PostgreSQL's form: an array of one object, whose `Plan` has its inputs as `Plans`.
 fn json_text(plan: &dyn ExecutionPlan, write: Option<Write>, analyze: bool, notes: Vec<String>) -> Result<String> {
     let mut plan = json_node(plan, analyze);
-    if let Some(Write { operation, table }) = write {
+    if let Some(Write { operation, table, num_rows }) = write {
         plan = json!({ "Node Type": "ModifyTable", "Operation": operation, "Relation Name": table, "Plans": [plan] });
+        if let Some(num_rows) = num_rows {
+            plan["Actual Rows"] = json!(num_rows);
+        }
     }
     let mut explained = json!({ "Plan": plan });
     if !notes.is_empty() {

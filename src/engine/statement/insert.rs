@@ -19,25 +19,32 @@ use super::upkeep::after_write;
 use super::{done, query, table_name};
 use crate::engine::function::identity_numbers;
 use crate::engine::pinned_models;
-use crate::engine::planning::{Planned, plan_query};
+use crate::engine::planning::{KeptRun, Planned, plan_query};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Description, Response, Session};
 use crate::engine::typing::{assign, sql_type_name};
 use crate::error::{Error, Result};
 
-pub async fn execute(session: &Session, insert: &Insert, parameters: &[ScalarValue]) -> Result<Response> {
-    let ended = execute_once(session, insert, parameters, Attempt::First).await;
-    if is_void(&ended) { execute_once(session, insert, parameters, Attempt::Last).await } else { ended }
+/// `kept`: for EXPLAIN ANALYZE.
+pub async fn execute(session: &Session, insert: &Insert, parameters: &[ScalarValue], kept: Option<&KeptRun>) -> Result<Response> {
+    let ended = execute_once(session, insert, parameters, kept, Attempt::First).await;
+    if is_void(&ended) { execute_once(session, insert, parameters, kept, Attempt::Last).await } else { ended }
 }
 
-async fn execute_once(session: &Session, insert: &Insert, parameters: &[ScalarValue], attempt: Attempt) -> Result<Response> {
+async fn execute_once(
+    session: &Session,
+    insert: &Insert,
+    parameters: &[ScalarValue],
+    kept: Option<&KeptRun>,
+    attempt: Attempt,
+) -> Result<Response> {
     let (schema, name) = table_name(&insert.target.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
     pinned_models::check(session, &table)?;
     match (&insert.on_conflict, do_update(insert)) {
-        (None, _) => insert_all(session, insert, &table, parameters).await,
-        (Some(_), Some(update)) => upsert::insert_or_update(session, insert, &table, &update, parameters, attempt).await,
-        (Some(conflict), None) => upsert::insert_or_skip(session, insert, &table, &conflict.columns, parameters, attempt).await,
+        (None, _) => insert_all(session, insert, &table, parameters, kept).await,
+        (Some(_), Some(update)) => upsert::insert_or_update(session, insert, &table, &update, parameters, kept, attempt).await,
+        (Some(conflict), None) => upsert::insert_or_skip(session, insert, &table, &conflict.columns, parameters, kept, attempt).await,
     }
 }
 
@@ -50,11 +57,17 @@ fn do_update(insert: &Insert) -> Option<DoUpdate<'_>> {
     }
 }
 
-async fn insert_all(session: &Session, insert: &Insert, table: &Table, parameters: &[ScalarValue]) -> Result<Response> {
+async fn insert_all(
+    session: &Session,
+    insert: &Insert,
+    table: &Table,
+    parameters: &[ScalarValue],
+    kept_run: Option<&KeptRun>,
+) -> Result<Response> {
     let alias = insert.target.name();
     let planned = plan(session, insert, table, parameters).await?;
     let progress = Progress::new(session.notices(), format!("INSERT INTO {}", table.name()), "rows", None);
-    let rows = progress.watch(planned.stream().await?);
+    let rows = progress.watch(planned.stream_of(kept_run).await?);
     if insert.returning.is_empty() {
         let count = table.append(rows).await?;
         after_write(session, table).await;
@@ -92,7 +105,7 @@ pub async fn describe(session: &Session, insert: &Insert) -> Result<Description>
     Ok(description)
 }
 
-/// The query whose rows would be written, for EXPLAIN.
+/// The query whose rows would be written, for plain EXPLAIN.
 pub async fn explained(session: &Session, insert: &Insert, parameters: &[ScalarValue]) -> Result<(Arc<Table>, Planned)> {
     let (schema, name) = table_name(&insert.target.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;

@@ -47,7 +47,7 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
     match statement {
         Statement::Query(query) => query::execute(session, query, parameters).await,
         Statement::Explain(explain) => explain::execute(session, explain, parameters).await,
-        Statement::Insert(insert) => insert::execute(session, insert, parameters).await,
+        Statement::Insert(insert) => insert::execute(session, insert, parameters, None).await,
         Statement::CopyFrom(copy) => copy::copy_from(session, copy).await,
         Statement::CopyTo(copy) => copy::copy_to(session, copy, parameters).await,
         Statement::CreateTable(create) => table::create(session, create, parameters).await,
@@ -72,9 +72,9 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Begin(_) | Statement::Commit | Statement::Rollback => transaction::execute(session, statement),
         Statement::Discard => settings::discard(session),
         Statement::CreateExtension(create) => settings::create_extension(session, create),
-        Statement::Update(update) => change::update::execute(session, update, parameters).await,
-        Statement::Delete(delete) => change::delete::execute(session, delete, parameters).await,
-        Statement::Merge(merge) => change::merge::execute(session, merge, parameters).await,
+        Statement::Update(update) => change::update::execute(session, update, parameters, None).await,
+        Statement::Delete(delete) => change::delete::execute(session, delete, parameters, None).await,
+        Statement::Merge(merge) => change::merge::execute(session, merge, parameters, None).await,
         Statement::Truncate(truncate) => change::truncate::execute(session, truncate).await,
         Statement::AlterTable(alter) => alter::execute(session, alter).await,
         Statement::CreateSchema(create) => schema::create(session, create),
@@ -113,6 +113,9 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
 
 /// Whether the statement changes what other sessions see.
 pub fn writes(statement: &Statement) -> bool {
+    if let Statement::Explain(explain) = statement {
+        return explain.analyze && writes(&explain.statement);
+    }
     matches!(
         statement,
         Statement::Insert(_)

@@ -7,56 +7,87 @@ use datafusion::common::{Column, DFSchema};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::Case;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, SelectItem, SetExpr, UnaryOperator, Value, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{
+    CastKind, DataType as SqlType, Expr as SqlExpr, Ident, Query, SelectItem, SetExpr, TimezoneInfo, UnaryOperator, Value, Visit, Visitor,
+};
 use rolloutdb_catalogs::{Identity, Table, TableDefinition};
 use rolloutdb_sql::{Assignment, Statement, is_default};
 use rolloutdb_udfs::TextType;
 
 use super::super::insert::{cast_text, placeholder};
-use super::{column_of, selected, unsupported};
+use super::{column_of, row_query, selected};
 use crate::engine::planning::Planned;
 use crate::engine::typing::{assign, sql_type_name, sql_type_of};
 use crate::error::{Error, Result};
 
 /// The assigned columns, and the generated ones that depend on them.
+#[derive(Default)]
 pub struct NewValues {
     assigned: Vec<(String, SqlExpr)>,
+    /// The columns that take their next number.
+    numbered: Vec<String>,
     pub generated: Vec<String>,
 }
 
 impl NewValues {
     /// # Errors
-    /// [`Error::UnknownColumn`], [`Error::GeneratedColumn`], a column that is assigned twice, and DEFAULT for one that the table numbers.
+    /// [`Error::UnknownColumn`], [`Error::GeneratedColumn`], and a column that is assigned twice.
     pub fn of(table: &Table, assignments: &[Assignment]) -> Result<Self> {
-        let definition = table.definition();
-        let mut assigned: Vec<(String, SqlExpr)> = Vec::with_capacity(assignments.len());
-        for Assignment { column, value } in assignments {
-            let name = &column.value;
-            let Ok(field) = definition.schema.field_with_name(name) else {
-                return Err(Error::UnknownColumn {
-                    table: table.name().to_owned(),
-                    name: name.clone(),
-                    known: definition.schema.fields().iter().map(|field| field.name().clone()).collect(),
-                });
-            };
-            if is_default(value) && definition.identity.contains_key(name) {
-                return Err(unsupported(&format!("SET {name} = DEFAULT, a column that the table numbers,")));
+        let mut new_values = Self::default();
+        for Assignment { columns, value } in assignments {
+            match (columns.as_slice(), value) {
+                ([column], value) => new_values.assign(table, column, value)?,
+                (columns, SqlExpr::Subquery(query)) => new_values.assign_row(table, columns, query)?,
+                (_, other) => return Err(Error::Internal(format!("several columns are set to {other}"))),
             }
-            if is_default(value) && definition.generated.contains_key(name) {
-                // It is computed in any case.
-                continue;
-            }
-            if definition.generated.contains_key(name) || definition.identity.get(name) == Some(&Identity::Always) {
-                return Err(Error::GeneratedColumn(name.clone()));
-            }
-            if assigned.iter().any(|(other, _)| other == name) {
-                return Err(Error::ColumnCount(format!("column {name} is assigned twice")));
-            }
-            assigned.push((name.clone(), new_value(definition, field, value)?));
         }
-        let names: Vec<&String> = assigned.iter().map(|(name, _)| name).collect();
-        let generated = generated_from(definition, |column| names.contains(&column))?;
-        Ok(Self { assigned, generated })
+        new_values.generated = generated_from(table.definition(), |column| new_values.is_assigned(column))?;
+        Ok(new_values)
+    }
+
+    fn assign(&mut self, table: &Table, column: &Ident, value: &SqlExpr) -> Result<()> {
+        let (definition, name) = (table.definition(), &column.value);
+        let field = field_of(table, name)?;
+        if is_default(value) && definition.generated.contains_key(name) {
+            // It is computed in any case.
+            return Ok(());
+        }
+        if is_default(value) && definition.identity.contains_key(name) {
+            self.check_once(name)?;
+            self.numbered.push(name.clone());
+            return Ok(());
+        }
+        check_takes_values(definition, name)?;
+        self.check_once(name)?;
+        self.assigned.push((name.clone(), new_value(definition, field, value)?));
+        Ok(())
+    }
+
+    fn assign_row(&mut self, table: &Table, columns: &[Ident], query: &Query) -> Result<()> {
+        let fields = columns.iter().map(|column| field_of(table, &column.value)).collect::<Result<Vec<_>>>()?;
+        for (field, value) in fields.iter().zip(row_query::fields(table.definition(), &fields, query)?) {
+            check_takes_values(table.definition(), field.name())?;
+            self.check_once(field.name())?;
+            self.assigned.push((field.name().clone(), value));
+        }
+        Ok(())
+    }
+
+    fn check_once(&self, column: &String) -> Result<()> {
+        match self.is_assigned(column) {
+            true => Err(Error::ColumnCount(format!("column {column} is assigned twice"))),
+            false => Ok(()),
+        }
+    }
+
+    fn is_assigned(&self, column: &String) -> bool {
+        self.value(column).is_some() || self.numbered.contains(column)
+    }
+
+    /// The positions of the columns that take their next number.
+    pub fn numbered(&self, table: &Table) -> Vec<usize> {
+        let fields = table.definition().schema.fields().iter().enumerate();
+        fields.filter(|(_, field)| self.numbered.contains(field.name())).map(|(position, _)| position).collect()
     }
 
     pub fn value(&self, column: &str) -> Option<&SqlExpr> {
@@ -65,7 +96,7 @@ impl NewValues {
 
     /// Whether a row may have another value of the column afterwards.
     pub fn changes(&self, column: &String) -> bool {
-        self.value(column).is_some() || self.generated.contains(column)
+        self.is_assigned(column) || self.generated.contains(column)
     }
 
     /// The column's new value, or its stored one; a generated one is computed later, from the others.
@@ -78,18 +109,85 @@ impl NewValues {
     }
 }
 
+fn field_of<'a>(table: &'a Table, column: &str) -> Result<&'a Field> {
+    let schema = &table.definition().schema;
+    schema.field_with_name(column).map_err(|_| Error::UnknownColumn {
+        table: table.name().to_owned(),
+        name: column.to_owned(),
+        known: schema.fields().iter().map(|field| field.name().clone()).collect(),
+    })
+}
+
+fn check_takes_values(definition: &TableDefinition, column: &str) -> Result<()> {
+    match definition.generated.contains_key(column) || definition.identity.get(column) == Some(&Identity::Always) {
+        true => Err(Error::GeneratedColumn(column.to_owned())),
+        false => Ok(()),
+    }
+}
+
 /// The value with DEFAULT filled in, and with a parameter given its column's type.
 pub fn new_value(definition: &TableDefinition, field: &Field, value: &SqlExpr) -> Result<SqlExpr> {
     if is_default(value) {
-        return expression(definition.defaults.get(field.name()).map_or("NULL", String::as_str));
+        return default_value(definition, field);
     }
     if let Some(typed) = placeholder(value).and_then(|name| cast_text(&name, field.data_type())) {
         return Ok(typed);
     }
-    match as_read(field, value) {
-        Some(text) => expression(&format!("CAST({text} AS {})", sql_type_of(field))),
+    if let Some(text) = as_read(field, value) {
+        return expression(&format!("CAST({text} AS {})", sql_type_of(field)));
+    }
+    match scalar_type(field.data_type()).filter(|_| reads_constant(field.data_type(), value)) {
+        Some(scalar_type) => Ok(cast_to(value.clone(), scalar_type)),
         None => Ok(value.clone()),
     }
+}
+
+/// A default has its column's type from the start: beside it in a VALUES stand constants that are read as that type.
+fn default_value(definition: &TableDefinition, field: &Field) -> Result<SqlExpr> {
+    let default = expression(definition.defaults.get(field.name()).map_or("NULL", String::as_str))?;
+    match (as_read(field, &default), scalar_type(field.data_type())) {
+        (Some(text), _) => expression(&format!("CAST({text} AS {})", sql_type_of(field))),
+        (None, Some(scalar_type)) => Ok(cast_to(default, scalar_type)),
+        (None, None) => Ok(default),
+    }
+}
+
+/// Whether a constant is of another type than its column until it is cast, so that DataFusion would not put it below a value that has the type, or
+/// would take the other one for the type of both.
+fn reads_constant(column: &DataType, value: &SqlExpr) -> bool {
+    let constant = match value {
+        SqlExpr::Value(constant) => &constant.value,
+        SqlExpr::UnaryOp { op: UnaryOperator::Minus, expr } => match expr.as_ref() {
+            SqlExpr::Value(constant) => &constant.value,
+            _ => return false,
+        },
+        _ => return false,
+    };
+    match column {
+        DataType::Utf8 => matches!(constant, Value::Number(..) | Value::Boolean(_)),
+        _ => matches!(constant, Value::SingleQuotedString(_)),
+    }
+}
+
+/// The types whose cast is what an assignment does.
+fn scalar_type(data_type: &DataType) -> Option<SqlType> {
+    Some(match data_type {
+        DataType::Boolean => SqlType::Boolean,
+        DataType::Int16 => SqlType::SmallInt(None),
+        DataType::Int32 => SqlType::Integer(None),
+        DataType::Int64 => SqlType::BigInt(None),
+        DataType::Float32 => SqlType::Real,
+        DataType::Float64 => SqlType::DoublePrecision,
+        DataType::Date32 => SqlType::Date,
+        DataType::Timestamp(_, None) => SqlType::Timestamp(None, TimezoneInfo::None),
+        DataType::Timestamp(_, Some(_)) => SqlType::Timestamp(None, TimezoneInfo::Tz),
+        DataType::Utf8 => SqlType::Text,
+        _ => return None,
+    })
+}
+
+fn cast_to(value: SqlExpr, data_type: SqlType) -> SqlExpr {
+    SqlExpr::Cast { kind: CastKind::Cast, expr: Box::new(value), data_type, array: false, format: None }
 }
 
 /// The text of a value that its column's type reads, so that all rows of a VALUES have that type: whatever goes into json or a uuid, quoted

@@ -7,38 +7,45 @@ use rolloutdb_catalogs::Table;
 use rolloutdb_sql::Delete;
 
 use super::{Change, ChangeOf, column_of, open_target, select, selected};
-use crate::engine::planning::{Planned, plan_rewrite};
+use crate::engine::planning::{KeptRun, Planned, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
 use crate::engine::statement::attempt::{Attempt, is_void};
 use crate::error::Result;
 
-pub async fn execute(session: &Session, delete: &Delete, parameters: &[ScalarValue]) -> Result<Response> {
-    let ended = Box::pin(execute_once(session, delete, parameters, Attempt::First)).await;
-    if is_void(&ended) { Box::pin(execute_once(session, delete, parameters, Attempt::Last)).await } else { ended }
+/// `kept`: for EXPLAIN ANALYZE.
+pub async fn execute(session: &Session, delete: &Delete, parameters: &[ScalarValue], kept: Option<&KeptRun>) -> Result<Response> {
+    let ended = Box::pin(execute_once(session, delete, parameters, kept, Attempt::First)).await;
+    if is_void(&ended) { Box::pin(execute_once(session, delete, parameters, kept, Attempt::Last)).await } else { ended }
 }
 
-async fn execute_once(session: &Session, delete: &Delete, parameters: &[ScalarValue], attempt: Attempt) -> Result<Response> {
+async fn execute_once(
+    session: &Session,
+    delete: &Delete,
+    parameters: &[ScalarValue],
+    kept: Option<&KeptRun>,
+    attempt: Attempt,
+) -> Result<Response> {
     let table = open_target(session, &delete.target).await?;
     let rewrite = table.begin_rewrite().await?;
     let planned = plan(session, delete, rewrite.table(), parameters).await?;
-    change_of(delete).run(session, rewrite, planned, Change::Delete, parameters, attempt).await
+    change_of(delete, kept).run(session, rewrite, planned, Change::Delete, parameters, attempt).await
 }
 
 pub async fn describe(session: &Session, delete: &Delete) -> Result<Description> {
     let table = open_target(session, &delete.target).await?;
     let planned = plan(session, delete, &table, &[]).await?;
-    change_of(delete).describe(session, &table, &planned).await
+    change_of(delete, None).describe(session, &table, &planned).await
 }
 
-/// The query that finds the rows, for EXPLAIN.
+/// The query that finds the rows, for plain EXPLAIN.
 pub async fn explained(session: &Session, delete: &Delete, parameters: &[ScalarValue]) -> Result<(Arc<Table>, Planned)> {
     let table = open_target(session, &delete.target).await?;
     let planned = plan(session, delete, &table, parameters).await?;
     Ok((table, planned))
 }
 
-fn change_of(delete: &Delete) -> ChangeOf<'_> {
-    ChangeOf { verb: "DELETE", alias: delete.target.name(), returning: &delete.returning }
+fn change_of<'a>(delete: &'a Delete, kept: Option<&'a KeptRun>) -> ChangeOf<'a> {
+    ChangeOf { verb: "DELETE", alias: delete.target.name(), returning: &delete.returning, kept }
 }
 
 /// The addresses, and the rows themselves if they are asked for.

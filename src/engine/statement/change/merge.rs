@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 
+use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNode;
-use datafusion::common::{Column, ScalarValue};
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Volatility, cast};
+use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, JoinConstraint, JoinOperator, Query, SelectItem, SetExpr};
 use rolloutdb_catalogs::{IS_REMOVED, ROW_ADDRESS, Table};
 use rolloutdb_sql::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
 
 use super::assignment::{NewValues, assigned_arms, complete, expression, typed};
 use super::upsert::{and, equals, if_else, or};
-use super::{Change, ChangeOf, column_of, name_relation, open_target, quoted, selected, template, unsupported};
+use super::{Change, ChangeOf, column_of, name_relation, numbers, open_target, quoted, row_query, selected, template, unsupported};
 use crate::engine::apply::extract::async_function;
 use crate::engine::pinned_models;
-use crate::engine::planning::{Planned, REWRITE_TARGET, plan_rewrite};
+use crate::engine::planning::{KeptRun, Planned, REWRITE_TARGET, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
 use crate::engine::statement::attempt::{Attempt, is_void};
-use crate::engine::statement::insert::{Purpose, number_where, resolve_values};
-use crate::engine::typing::assign;
+use crate::engine::statement::insert::{Purpose, resolve_values};
 use crate::error::Result;
 
 /// The columns that tell a pair's side: both are true or NULL.
@@ -26,34 +25,41 @@ const HAS_SOURCE: &str = "__has_source";
 /// The number of the clause that is done, from 1; 0: none.
 const CLAUSE: &str = "__clause";
 
-pub async fn execute(session: &Session, merge: &Merge, parameters: &[ScalarValue]) -> Result<Response> {
-    let ended = Box::pin(execute_once(session, merge, parameters, Attempt::First)).await;
-    if is_void(&ended) { Box::pin(execute_once(session, merge, parameters, Attempt::Last)).await } else { ended }
+/// `kept`: for EXPLAIN ANALYZE.
+pub async fn execute(session: &Session, merge: &Merge, parameters: &[ScalarValue], kept: Option<&KeptRun>) -> Result<Response> {
+    let ended = Box::pin(execute_once(session, merge, parameters, kept, Attempt::First)).await;
+    if is_void(&ended) { Box::pin(execute_once(session, merge, parameters, kept, Attempt::Last)).await } else { ended }
 }
 
-async fn execute_once(session: &Session, merge: &Merge, parameters: &[ScalarValue], attempt: Attempt) -> Result<Response> {
+async fn execute_once(
+    session: &Session,
+    merge: &Merge,
+    parameters: &[ScalarValue],
+    kept: Option<&KeptRun>,
+    attempt: Attempt,
+) -> Result<Response> {
     let table = open_target(session, &merge.target).await?;
     pinned_models::check(session, &table)?;
     let rewrite = table.begin_rewrite().await?;
     let planned = plan(session, merge, rewrite.table(), parameters).await?;
-    change_of(merge).run(session, rewrite, planned, Change::Merge, parameters, attempt).await
+    change_of(merge, kept).run(session, rewrite, planned, Change::Merge, parameters, attempt).await
 }
 
 pub async fn describe(session: &Session, merge: &Merge) -> Result<Description> {
     let table = open_target(session, &merge.target).await?;
     let planned = plan(session, merge, &table, &[]).await?;
-    change_of(merge).describe(session, &table, &planned).await
+    change_of(merge, None).describe(session, &table, &planned).await
 }
 
-/// The query that finds the rows, for EXPLAIN.
+/// The query that finds the rows, for plain EXPLAIN.
 pub async fn explained(session: &Session, merge: &Merge, parameters: &[ScalarValue]) -> Result<(Arc<Table>, Planned)> {
     let table = open_target(session, &merge.target).await?;
     let planned = plan(session, merge, &table, parameters).await?;
     Ok((table, planned))
 }
 
-fn change_of(merge: &Merge) -> ChangeOf<'_> {
-    ChangeOf { verb: "MERGE", alias: merge.target.name(), returning: &merge.returning }
+fn change_of<'a>(merge: &'a Merge, kept: Option<&'a KeptRun>) -> ChangeOf<'a> {
+    ChangeOf { verb: "MERGE", alias: merge.target.name(), returning: &merge.returning, kept }
 }
 
 async fn plan(session: &Session, merge: &Merge, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {
@@ -65,8 +71,8 @@ async fn plan(session: &Session, merge: &Merge, table: &Table, parameters: &[Sca
     query.with.clone_from(&merge.with);
     let rows = plan_rewrite(session, query, parameters, table.with_addresses(), None).await?;
     refuse_volatile_conditions(&rows.plan)?;
-    let rows = assigned_arms(rows, table, 2 + numbered.len())?;
-    let rows = number_rows(rows, table, &numbered)?;
+    let rows = assigned_arms(row_query::computed_once(rows)?, table, 2 + numbered.len())?;
+    let rows = numbers::number_rows(rows, table, 2, &numbered)?;
     let generated: Vec<String> = table.definition().generated.keys().cloned().collect();
     complete(rows, table, 2, &generated)
 }
@@ -120,8 +126,8 @@ fn query(merge: &Merge, table: &Table, clauses: &[ClauseValues], numbered: &[usi
         SelectItem::ExprWithAlias { expr: removed, alias: quoted(IS_REMOVED) },
     ];
     for index in numbered {
-        let is_numbered = is_one_of(clauses.iter().map(|clause| clause.numbered.contains(index)))?;
-        items.push(SelectItem::ExprWithAlias { expr: is_numbered, alias: quoted(&format!("__is_numbered_{index}")) });
+        let condition = is_one_of(clauses.iter().map(|clause| clause.numbered.contains(index)))?;
+        items.push(numbers::is_numbered(*index, condition));
     }
     for (index, field) in table.definition().schema.fields().iter().enumerate() {
         let mut value = column_of(&alias, field.name());
@@ -191,31 +197,10 @@ fn with_number(mut item: SelectItem, clause: &SqlExpr, number: &SqlExpr) -> Sele
     item
 }
 
-/// Gives new rows the numbers of the columns `numbered`, and takes out what says which rows these are.
-fn number_rows(rows: Planned, table: &Table, numbered: &[usize]) -> Result<Planned> {
-    if numbered.is_empty() {
-        return Ok(rows);
-    }
-    let Planned { plan, state } = rows;
-    let schema = Arc::clone(plan.schema());
-    let column = |position: usize| Expr::Column(Column::from(schema.qualified_field(position)));
-    let mut columns = vec![column(0).alias(ROW_ADDRESS), column(1).alias(IS_REMOVED)];
-    for (index, field) in table.definition().schema.fields().iter().enumerate() {
-        let mut value = column(2 + numbered.len() + index);
-        if let Some(position) = numbered.iter().position(|other| *other == index) {
-            // A CASE has the type of its first branch until the plan is analyzed.
-            let given = cast(assign(&state, value, &schema, field)?, field.data_type().clone());
-            value = number_where(column(2 + position), given, table, field, &state, &schema)?;
-        }
-        columns.push(value.alias(field.name()));
-    }
-    Ok(Planned { plan: LogicalPlanBuilder::new(plan).project(columns)?.build()?, state })
-}
-
 struct ClauseValues {
     /// What the clause makes of each column of the table, in order; none for DELETE and DO NOTHING.
     values: Option<Vec<SqlExpr>>,
-    /// The columns that the table numbers in the new row.
+    /// The columns that take their next number.
     numbered: Vec<usize>,
 }
 
@@ -227,7 +212,7 @@ impl ClauseValues {
             MergeAction::Update(assignments) => {
                 let new_values = NewValues::of(table, assignments)?;
                 let values = fields.iter().map(|field| new_values.expression(alias, field)).collect();
-                Ok(Self { values: Some(values), numbered: vec![] })
+                Ok(Self { values: Some(values), numbered: new_values.numbered(table) })
             }
             MergeAction::Insert(insert) => Self::of_insert(insert, table),
         }

@@ -5,7 +5,9 @@
 pub mod assignment;
 pub mod delete;
 pub mod merge;
+pub mod numbers;
 pub mod returning;
+pub mod row_query;
 pub mod truncate;
 pub mod update;
 pub mod upsert;
@@ -21,7 +23,7 @@ use rolloutdb_sql::{Statement, Target};
 use super::attempt::Attempt;
 use super::upkeep::after_write;
 use super::{done, query, table_name};
-use crate::engine::planning::{Planned, REWRITE_TARGET};
+use crate::engine::planning::{KeptRun, Planned, REWRITE_TARGET};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Description, Response, Session};
 use crate::error::{Error, Result};
@@ -45,6 +47,8 @@ pub struct ChangeOf<'a> {
     pub alias: Ident,
     /// Empty: nothing is asked for.
     pub returning: &'a [SelectItem],
+    /// For EXPLAIN ANALYZE.
+    pub kept: Option<&'a KeptRun>,
 }
 
 impl ChangeOf<'_> {
@@ -67,7 +71,7 @@ impl ChangeOf<'_> {
             // Before anything is written: an error afterwards would hide that it was.
             returning::plan(session, self.returning, &self.alias, &table).await?;
         }
-        let rows = progress.watch(planned.stream().await?);
+        let rows = progress.watch(planned.stream_of(self.kept).await?);
         let (rows, kept) = match self.returning {
             [] => (rows, None),
             _ => {

@@ -3,18 +3,21 @@
 //! DO NOTHING leaves rows out while they are written. DO UPDATE joins the new rows with the stored ones of the same key: a row without a partner is
 //! inserted, one with a partner replaces it by what SET says, all in one commit.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
 use datafusion::datasource::ViewTable;
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, JoinConstraint, JoinOperator, Query, SelectItem, SetExpr};
+use datafusion::sql::sqlparser::ast::{
+    Expr as SqlExpr, Ident, JoinConstraint, JoinOperator, Query, SelectItem, SetExpr, VisitMut, VisitorMut,
+};
 use rolloutdb_catalogs::{Error as CatalogError, ROW_ADDRESS, Table};
 use rolloutdb_sql::{Assignment, Insert};
 
 use super::assignment::{NewValues, assigned_arms, complete, expression, typed};
 use super::returning::KeptRows;
-use super::{Change, ChangeOf, column_of, name_relation, quoted, returning, selected, template};
-use crate::engine::planning::{Planned, REWRITE_SOURCE, REWRITE_TARGET, plan_rewrite};
+use super::{Change, ChangeOf, column_of, name_relation, numbers, quoted, returning, row_query, selected, template};
+use crate::engine::planning::{KeptRun, Planned, REWRITE_SOURCE, REWRITE_TARGET, plan_rewrite};
 use crate::engine::session::{Response, Session};
 use crate::engine::statement::attempt::Attempt;
 use crate::engine::statement::insert::complete_source;
@@ -25,13 +28,14 @@ use crate::error::{Error, Result};
 /// What a DO UPDATE calls the row that was to be inserted.
 const EXCLUDED: &str = "excluded";
 
-/// `columns`: of the constraint; empty: of any.
+/// `columns`: of the constraint; empty: of any. `kept_run`: for EXPLAIN ANALYZE.
 pub async fn insert_or_skip(
     session: &Session,
     insert: &Insert,
     table: &Table,
     columns: &[Ident],
     parameters: &[ScalarValue],
+    kept_run: Option<&KeptRun>,
     attempt: Attempt,
 ) -> Result<Response> {
     let alias = insert.target.name();
@@ -42,7 +46,7 @@ pub async fn insert_or_skip(
     }
     let planned = insert::plan(session, insert, table, parameters).await?;
     let hold = attempt.hold(&planned.plan)?;
-    let rows = planned.stream().await?;
+    let rows = planned.stream_of(kept_run).await?;
     let (kept, sink) = KeptRows::of_written(table);
     let sink = (!insert.returning.is_empty()).then_some(sink);
     let count = table.append_new(rows, columns, sink, hold).await?;
@@ -53,17 +57,19 @@ pub async fn insert_or_skip(
     }
 }
 
+/// `kept`: for EXPLAIN ANALYZE.
 pub async fn insert_or_update(
     session: &Session,
     insert: &Insert,
     table: &Table,
     conflict: &DoUpdate<'_>,
     parameters: &[ScalarValue],
+    kept: Option<&KeptRun>,
     attempt: Attempt,
 ) -> Result<Response> {
     let rewrite = table.begin_rewrite().await?;
     let planned = conflict.plan(session, insert, rewrite.table(), parameters).await?;
-    let change = ChangeOf { verb: "INSERT", alias: insert.target.name(), returning: &insert.returning };
+    let change = ChangeOf { verb: "INSERT", alias: insert.target.name(), returning: &insert.returning, kept };
     let result = change.run(session, rewrite, planned, Change::Update { keys_change: true }, parameters, attempt).await;
     // The stored rows of these keys are replaced, so that only two new rows can share one.
     let target = conflict.constraint(table);
@@ -92,10 +98,13 @@ impl DoUpdate<'_> {
         let source = complete_source(session, insert, table, parameters).await?;
         let source = Arc::new(ViewTable::new(source.plan, None));
         let alias = insert.target.name();
-        let mut query = self.query(&alias, table, &columns)?;
+        let new_values = NewValues::of(table, self.assignments)?;
+        let numbered = new_values.numbered(table);
+        let mut query = self.query(&alias, table, &columns, &new_values)?;
         query.with.clone_from(&insert.with);
         let rows = plan_rewrite(session, query, parameters, table.with_addresses(), Some(source)).await?;
-        let rows = assigned_arms(rows, table, 1)?;
+        let rows = assigned_arms(row_query::computed_once(rows)?, table, 1 + numbered.len())?;
+        let rows = numbers::number_rows(rows, table, 1, &numbered)?;
         let generated: Vec<String> = table.definition().generated.keys().cloned().collect();
         complete(rows, table, 1, &generated)
     }
@@ -111,12 +120,13 @@ impl DoUpdate<'_> {
 
     /// `SELECT t._rowaddr, CASE WHEN t._rowaddr IS NULL THEN excluded.a ELSE new END, ... FROM source AS excluded LEFT JOIN target AS t ON keys
     /// WHERE t._rowaddr IS NULL OR condition`
-    fn query(&self, alias: &Ident, table: &Table, key: &[String]) -> Result<Query> {
+    fn query(&self, alias: &Ident, table: &Table, key: &[String], new_values: &NewValues) -> Result<Query> {
         let excluded = Ident::new(EXCLUDED);
-        let new_values = NewValues::of(table, self.assignments)?;
         let address = column_of(alias, ROW_ADDRESS);
         let is_new = SqlExpr::IsNull(Box::new(address.clone()));
         let mut items = vec![SelectItem::ExprWithAlias { expr: address, alias: quoted(ROW_ADDRESS) }];
+        let is_stored = SqlExpr::IsNotNull(Box::new(column_of(alias, ROW_ADDRESS)));
+        items.extend(new_values.numbered(table).into_iter().map(|position| numbers::is_numbered(position, is_stored.clone())));
         for field in table.definition().schema.fields() {
             let inserted = column_of(&excluded, field.name());
             let updated = typed(in_scope(new_values.expression(alias, field), alias, table), field.data_type())?;
@@ -140,22 +150,38 @@ impl DoUpdate<'_> {
     }
 }
 
-/// In SET and WHERE a bare column is the stored row's, though the new row has one of the same name.
+/// In SET and WHERE a bare column is the stored row's, though the new row has one of the same name. In a subquery with a FROM it may be one of its own.
 fn in_scope(mut expression: SqlExpr, alias: &Ident, table: &Table) -> SqlExpr {
-    struct Qualify<'a>(&'a Ident, &'a Table);
-    impl datafusion::sql::sqlparser::ast::VisitorMut for Qualify<'_> {
+    struct Qualify<'a> {
+        alias: &'a Ident,
+        table: &'a Table,
+        /// Of the queries round the expression, the inner one last: whether it has a FROM.
+        have_from: Vec<bool>,
+    }
+    impl VisitorMut for Qualify<'_> {
         type Break = ();
-        fn post_visit_expr(&mut self, expression: &mut SqlExpr) -> std::ops::ControlFlow<()> {
-            if let SqlExpr::Identifier(name) = expression {
+        fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
+            let has_none = matches!(query.body.as_ref(), SetExpr::Select(select) if select.from.is_empty());
+            self.have_from.push(!has_none);
+            ControlFlow::Continue(())
+        }
+        fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+            self.have_from.pop();
+            ControlFlow::Continue(())
+        }
+        fn post_visit_expr(&mut self, expression: &mut SqlExpr) -> ControlFlow<()> {
+            if let SqlExpr::Identifier(name) = expression
+                && !self.have_from.contains(&true)
+            {
                 let folded = if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() };
-                if self.1.definition().schema.field_with_name(&folded).is_ok() {
-                    *expression = column_of(self.0, &folded);
+                if self.table.definition().schema.field_with_name(&folded).is_ok() {
+                    *expression = column_of(self.alias, &folded);
                 }
             }
-            std::ops::ControlFlow::Continue(())
+            ControlFlow::Continue(())
         }
     }
-    let _ = datafusion::sql::sqlparser::ast::VisitMut::visit(&mut expression, &mut Qualify(alias, table));
+    let _ = VisitMut::visit(&mut expression, &mut Qualify { alias, table, have_from: vec![] });
     expression
 }
 
