@@ -14,6 +14,7 @@
 mod agents;
 mod apply;
 mod binding;
+mod casts;
 mod correlated;
 mod database;
 mod files;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::{BooleanArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
+use datafusion::error::DataFusionError;
 use datafusion::logical_expr::TableType;
 use datafusion::sql::sqlparser::ast::Expr as SqlExpr;
 use rolloutdb_catalogs::TableDefinition;
@@ -173,7 +174,8 @@ async fn plan_text(session: &Session, sql: &str) -> Result<crate::engine::planni
 pub async fn column_field(session: &Session, column: &ColumnDefinition) -> Result<Field> {
     let (name, sql_type) = (&column.name, &column.data_type);
     let planned = plan_text(session, &format!("SELECT CAST(NULL AS {sql_type})")).await.map_err(|error| match error {
-        Error::DataFusion(inner) => {
+        // An error of ours says what is wrong with the type itself.
+        Error::DataFusion(inner) if !matches!(inner.find_root(), DataFusionError::External(_)) => {
             Error::NotSupported(format!("type {sql_type} of column {name} is not supported: {}", inner.strip_backtrace()))
         }
         other => other,
