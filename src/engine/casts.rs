@@ -104,18 +104,16 @@ fn called(expression: Expr, schema: &DFSchema, state: &SessionState) -> DataFusi
 /// The call that does the cast. `None`: Arrow does it.
 fn as_call(cast: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
     let (value, wanted) = (cast.expr.as_ref().clone(), cast.field.as_ref());
-    let Ok(found) = value.get_type(schema) else { return Ok(None) };
+    let found = value.get_type(schema);
     if let Some(name) = named_text(wanted) {
-        let text = match TextType::of(wanted) {
-            Some(_) if is_vector(&found) => call(state, "vector_out", vec![value])?,
-            Some(_) if !is_text(&found) && !found.is_null() => Expr::Cast(Cast::new(Box::new(value), DataType::Utf8)),
-            _ => value,
-        };
+        let is_text_of_vector = TextType::of(wanted).is_some() && found.as_ref().is_ok_and(is_vector);
+        let text = if is_text_of_vector { call(state, "vector_out", vec![value])? } else { value };
         return call(state, "text_cast", vec![text, lit(name)]).map(Some);
     }
     if is_plain_numeric(wanted) {
         return call(state, NUMERIC_IN, vec![by_digits(value)]).map(Some);
     }
+    let Ok(found) = found else { return Ok(None) };
     let (function, arguments) = match (wanted.data_type(), found) {
         (DataType::Utf8, found) if is_vector(&found) => ("vector_out", vec![value]),
         (DataType::FixedSizeList(_, width), found) if is_vector(wanted.data_type()) => match found {
@@ -126,4 +124,29 @@ fn as_call(cast: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Optio
         _ => return Ok(None),
     };
     call(state, function, arguments).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::TryStreamExt;
+
+    use crate::{Database, Result, Session};
+
+    async fn run(session: &Session, sql: &str) -> Result<()> {
+        session.sql(sql).await?.try_collect::<Vec<_>>().await?;
+        Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_column_takes_is_known_when_the_database_is_opened_anew() -> Result<()> {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let session = Database::open(data.path()).await?.session();
+        run(&session, "CREATE TABLE t (a varchar(2), b uuid[], c numeric)").await?;
+        drop(session);
+        let session = Database::open(data.path()).await?.session();
+        for row in ["'abc', NULL, NULL", "NULL, ARRAY['no uuid'], NULL", "NULL, NULL, 0.00000000001"] {
+            assert!(run(&session, &format!("INSERT INTO t VALUES ({row})")).await.is_err(), "{row}");
+        }
+        run(&session, "INSERT INTO t VALUES ('ab', ARRAY['0b7d8f2e-1111-4222-8333-444455556666'], 0.0000000001)").await
+    }
 }

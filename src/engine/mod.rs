@@ -21,6 +21,7 @@ mod files;
 mod function;
 mod fusion;
 mod index_builds;
+mod information_schema;
 mod macros;
 mod memory;
 mod nearest_neighbours;
