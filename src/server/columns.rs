@@ -314,3 +314,22 @@ fn type_size(pg_type: &Type) -> i16 {
         _ => -1,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_of_uuid_and_jsonb_have_postgres_binary_form() {
+        let keys = StringArray::from(vec![Some("f47ac10b-58cc-4372-a567-0e02b2c3d479"), None]);
+        let bytes = binary_array(&keys, &Type::UUID).expect("it is written");
+        // One dimension, with NULLs, of type 2950; two items, counted from 1.
+        assert_eq!(bytes[..20], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 11, 134, 0, 0, 0, 2, 0, 0, 0, 1]);
+        assert_eq!((bytes.len(), &bytes[20..26]), (44, [0, 0, 0, 16, 0xf4, 0x7a].as_slice()));
+        assert_eq!(bytes[40..], [255; 4]);
+        let facts = StringArray::from(vec!["{}"]);
+        assert_eq!(binary_array(&facts, &Type::JSONB).expect("it is written")[20..], [0, 0, 0, 3, 1, b'{', b'}']);
+        let nothing = StringArray::from(Vec::<Option<&str>>::new());
+        assert_eq!(binary_array(&nothing, &Type::UUID).expect("it is written"), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11, 134]);
+    }
+}

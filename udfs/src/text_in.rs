@@ -56,7 +56,7 @@ impl NamedType {
     /// The type of a call's result. `value`: the type of its first argument; `name`: its second, if it is a constant.
     ///
     /// # Errors
-    /// [`Error::NotConstant`], [`Error::Argument`] for the name of another type, [`Error::ArgumentType`] for a text as an array and an array as a text.
+    /// [`Error::NotConstant`], [`Error::Argument`] for the name of another type, [`Error::ArgumentType`] for a text as an array and the other way round.
     pub(crate) fn of(interface: &Interface, value: &DataType, name: Option<&ScalarValue>) -> Result<Self, Error> {
         let Some(name) = name.and_then(|name| name.try_as_str().flatten()) else {
             let reason = "because it decides the type of the result: text_in(value, 'varchar(3)')";
