@@ -19,11 +19,13 @@ pub const NUMERIC_IN: &str = "numeric_in";
 
 /// The plan with such casts as calls; names of columns stay.
 pub fn typed(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+    let mut has_named_types = false;
     let typed = plan.transform_up_with_subqueries(|node| {
-        let has_cast = |expression: &Expr| expression.exists(|inner| Ok(matches!(inner, Expr::Cast(_) | Expr::TryCast(_)))).unwrap_or(true);
-        if !node.expressions().iter().any(has_cast) {
+        let expressions = node.expressions();
+        if !expressions.iter().any(|expression| holds(expression, |inner| matches!(inner, Expr::Cast(_) | Expr::TryCast(_)))) {
             return Ok(Transformed::no(node));
         }
+        has_named_types |= expressions.iter().any(|expression| holds(expression, is_cast_to_named_type));
         let (schema, names) = (merge_schema(&node.inputs()), NamePreserver::new(&node));
         node.map_expressions(|expression| {
             let name = names.save(&expression);
@@ -31,7 +33,11 @@ pub fn typed(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
             Ok(if typed.transformed { Transformed::yes(name.restore(typed.data)) } else { typed })
         })
     })?;
-    Ok(typed.data)
+    if !has_named_types {
+        return Ok(typed.data);
+    }
+    // The calls say of what type their results are; the columns of the nodes were found out before there were any.
+    Ok(typed.data.transform_up_with_subqueries(|node| Ok(Transformed::yes(node.recompute_schema()?)))?.data)
 }
 
 /// The same of one expression over rows of a schema.
@@ -42,8 +48,7 @@ pub fn typed_expression(expression: Expr, schema: &DFSchema, state: &SessionStat
 /// The plan after its parameters have their values: one that becomes a `numeric` is read by its digits, as a constant is.
 pub fn exact_parameters(plan: LogicalPlan) -> Result<LogicalPlan> {
     let exact = plan.transform_up_with_subqueries(|node| {
-        let reads_number = |expression: &Expr| expression.exists(|inner| Ok(is_numeric_in(inner))).unwrap_or(true);
-        if !node.expressions().iter().any(reads_number) {
+        if !node.expressions().iter().any(|expression| holds(expression, is_numeric_in)) {
             return Ok(Transformed::no(node));
         }
         let names = NamePreserver::new(&node);
@@ -60,6 +65,15 @@ pub fn exact_parameters(plan: LogicalPlan) -> Result<LogicalPlan> {
         })
     })?;
     Ok(exact.data)
+}
+
+/// Whether an expression is, or has within it, one of those.
+fn holds(expression: &Expr, is_one: impl Fn(&Expr) -> bool) -> bool {
+    expression.exists(|inner| Ok(is_one(inner))).unwrap_or(true)
+}
+
+fn is_cast_to_named_type(expression: &Expr) -> bool {
+    matches!(expression, Expr::Cast(cast) if !cast.field.metadata().is_empty())
 }
 
 fn is_numeric_in(expression: &Expr) -> bool {

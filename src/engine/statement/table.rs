@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{BooleanArray, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::TableType;
@@ -94,8 +94,9 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
         ));
     }
     let planned = plan_query(session, query, parameters).await?;
+    let columns = Arc::clone(planned.plan.schema());
     let stream = planned.stream().await?;
-    let mut definition = TableDefinition::new(&stream.schema())?;
+    let mut definition = TableDefinition::new(&with_planned_metadata(&stream.schema(), columns.fields()))?;
     for constraint in create.all_constraints() {
         definition = with_constraint(definition, table, &constraint)?;
     }
@@ -103,6 +104,12 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     let stream = progress.watch(stream);
     let created = session.database().shared.catalog.create_table_from(schema, table, definition, stream).await?;
     Ok(done(format!("SELECT {}", created.row_count().await?)))
+}
+
+/// The columns as they come, with what the plan says of their types: where the rows of a UNION meet, a column that comes has the type of any.
+fn with_planned_metadata(coming: &Schema, planned: &Fields) -> Schema {
+    let both = coming.fields().iter().zip(planned);
+    Schema::new(both.map(|(coming, planned)| coming.as_ref().clone().with_metadata(planned.metadata().clone())).collect::<Vec<Field>>())
 }
 
 async fn definition(session: &Session, create: &CreateTable, table: &str) -> Result<TableDefinition> {
