@@ -83,9 +83,9 @@ pub enum Error {
     #[error("{} is damaged or not readable: {reason}", .path.display())]
     Damaged { path: PathBuf, reason: String },
 
-    /// A value or line of an input file that does not fit (22P04).
+    /// A value or line of an input file that does not fit (22P04; 22001 and 22003 for a value that is too long or has too many digits).
     #[error("{}{}: {reason}", .path.display(), .line.map(|line| format!(", line {line}")).unwrap_or_default())]
-    BadInput { path: PathBuf, line: Option<usize>, reason: String },
+    BadInput { path: PathBuf, line: Option<usize>, reason: String, fault: Fault },
 
     /// Arithmetic failed: a loss that is not a number, shapes that do not fit (XX000).
     #[error("{0}")]
@@ -107,6 +107,30 @@ pub enum Error {
     Catalog(#[from] rolloutdb_catalogs::Error),
     #[error(transparent)]
     DataFusion(DataFusionError),
+}
+
+/// What is wrong with a value or line of an input file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Fault {
+    /// It is not of the file's format or of the column's type.
+    #[default]
+    Form,
+    /// A text has more characters than its column has room for.
+    TooLong,
+    /// A number has more digits than its column keeps.
+    TooManyDigits,
+}
+
+impl Fault {
+    /// Of a value that a function of ours refuses.
+    #[must_use]
+    pub fn of(error: &rolloutdb_udfs::Error) -> Self {
+        match error {
+            rolloutdb_udfs::Error::TextTooLong { .. } => Self::TooLong,
+            rolloutdb_udfs::Error::NumericDigits { .. } => Self::TooManyDigits,
+            _ => Self::Form,
+        }
+    }
 }
 
 impl From<Error> for DataFusionError {

@@ -15,7 +15,7 @@ pub mod training;
 pub mod value;
 
 pub use engine::{Database, DatabaseOptions, Session};
-pub use error::{Error, Result};
+pub use error::{Error, Fault, Result};
 
 /// What clients are told as `server_version`: the version of PostgreSQL whose protocol and dialect are followed, and ours.
 pub const SERVER_VERSION: &str = concat!("16.0 (RolloutDB ", env!("CARGO_PKG_VERSION"), ")");

@@ -8,8 +8,8 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::sync::{Arc, LazyLock};
 
-use arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
-use arrow::datatypes::UInt64Type;
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, RecordBatch};
+use arrow::datatypes::{DataType, Float32Type, Float64Type, UInt64Type};
 use arrow::row::{RowConverter, SortField};
 use arrow::util::display::array_value_to_string;
 use futures::TryStreamExt;
@@ -273,7 +273,7 @@ impl KeyCheck {
         let constraint = &self.constraints[number];
         let mut keys = Vec::with_capacity(constraint.columns.len());
         for column in &constraint.columns {
-            keys.push(batch.column(batch.schema().index_of(column)?).clone());
+            keys.push(with_one_zero(batch.column(batch.schema().index_of(column)?)));
         }
         let rows = constraint.converter.convert_columns(&keys)?;
         let hash = |(row, key): (usize, arrow::row::Row<'_>)| {
@@ -300,6 +300,15 @@ impl UniqueColumns {
     /// In any order.
     fn is_on(&self, columns: &[String]) -> bool {
         self.columns.len() == columns.len() && columns.iter().all(|column| self.columns.contains(column))
+    }
+}
+
+/// Minus zero is zero, as in PostgreSQL; Arrow's row format keeps the sign.
+fn with_one_zero(column: &ArrayRef) -> ArrayRef {
+    match column.data_type() {
+        DataType::Float32 => Arc::new(column.as_primitive::<Float32Type>().unary::<_, Float32Type>(|number| number + 0.0)),
+        DataType::Float64 => Arc::new(column.as_primitive::<Float64Type>().unary::<_, Float64Type>(|number| number + 0.0)),
+        _ => Arc::clone(column),
     }
 }
 

@@ -14,6 +14,7 @@
 mod agents;
 mod apply;
 mod binding;
+mod casts;
 mod correlated;
 mod database;
 mod exists_as_column;
@@ -21,6 +22,7 @@ mod files;
 mod function;
 mod fusion;
 mod index_builds;
+mod information_schema;
 mod macros;
 mod memory;
 mod nearest_neighbours;

@@ -13,10 +13,7 @@ use datafusion::dataframe::DataFrame;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
-use datafusion::logical_expr::expr::ScalarFunction;
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
+use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::sql::TableReference;
@@ -29,7 +26,7 @@ use super::apply::planner::{TableFunctionPlanner, called_function, split_table_n
 use super::parameter_values::ParameterValues;
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;
-use super::{macros, quoted_constants, versions, views};
+use super::{casts, information_schema, macros, quoted_constants, versions, views};
 use crate::error::{Error, Result};
 
 /// DataFusion's physical planner, with [`super::apply::Apply`] added.
@@ -128,7 +125,7 @@ async fn plan_over(
 ) -> Result<Planned> {
     let Planned { mut plan, state } = plan_with(session, statement, &ParameterValues::all(parameters), named).await?;
     if !parameters.is_empty() {
-        plan = plan.with_param_values(ParamValues::from(parameters.to_vec()))?;
+        plan = casts::exact_parameters(plan.with_param_values(ParamValues::from(parameters.to_vec()))?)?;
     }
     Ok(Planned { plan, state })
 }
@@ -144,6 +141,7 @@ async fn plan_with(
     views::expand(&session.database().shared.catalog, &mut statement)?;
     macros::expand(&mut statement, state.scalar_functions())?;
     versions::open(session, &mut statement, &mut named).await?;
+    information_schema::open(&state, &mut statement, &mut named).await?;
     let tables = open_table_arguments(session, &statement).await?;
     if !tables.is_empty() {
         let opened = tables.iter().map(|(name, table)| (split_table_name(name), Arc::clone(table))).collect();
@@ -160,7 +158,7 @@ async fn plan_with(
     }))?;
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement, &named).await?;
-    let plan = vector_casts(typed_placeholders(state.statement_to_plan(statement).await?)?, &state)?;
+    let plan = casts::typed(typed_placeholders(state.statement_to_plan(statement).await?)?, &state)?;
     let plan = quoted_constants::typed(plan, &state)?;
     Ok(Planned { plan, state })
 }
@@ -191,50 +189,6 @@ fn typed_placeholders(plan: LogicalPlan) -> Result<LogicalPlan> {
         })
     })?;
     Ok(typed.data)
-}
-
-/// `vector::text` and `text::vector(n)`, which Arrow has no casts for, and `list::vector(n)`, for which its cast is wrong.
-fn vector_casts(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
-    let function = |name: &str| {
-        let found = state.scalar_functions().get(name).cloned();
-        found.ok_or_else(|| Error::Internal(format!("{name} is not registered")))
-    };
-    let (vector_in, array_to_vector, vector_out) = (function("vector_in")?, function("array_to_vector")?, function("vector_out")?);
-    let rewritten = plan.transform_up_with_subqueries(|node| {
-        let has_cast = |expression: &Expr| expression.exists(|inner| Ok(matches!(inner, Expr::Cast(_)))).unwrap_or(true);
-        if !node.expressions().iter().any(has_cast) {
-            return Ok(Transformed::no(node));
-        }
-        let (schema, names) = (merge_schema(&node.inputs()), NamePreserver::new(&node));
-        node.map_expressions(|expression| {
-            let name = names.save(&expression);
-            let rewritten = expression.transform_up(|inner| {
-                let Expr::Cast(cast) = &inner else { return Ok(Transformed::no(inner)) };
-                let value = cast.expr.as_ref();
-                let call = match (cast.field.data_type(), value.get_type(&schema)) {
-                    (DataType::Utf8, Ok(found)) if is_vector(&found) => {
-                        ScalarFunction::new_udf(Arc::clone(&vector_out), vec![value.clone()])
-                    }
-                    (wanted @ DataType::FixedSizeList(_, width), Ok(found)) if is_vector(wanted) => {
-                        let function = match found {
-                            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => &vector_in,
-                            DataType::List(_) | DataType::LargeList(_) => &array_to_vector,
-                            _ => return Ok(Transformed::no(inner)),
-                        };
-                        ScalarFunction::new_udf(Arc::clone(function), vec![value.clone(), lit(i64::from(*width))])
-                    }
-                    _ => return Ok(Transformed::no(inner)),
-                };
-                Ok(Transformed::yes(Expr::ScalarFunction(call)))
-            })?;
-            Ok(if rewritten.transformed { Transformed::yes(name.restore(rewritten.data)) } else { rewritten })
-        })
-    })?;
-    Ok(rewritten.data)
-}
-
-fn is_vector(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::FixedSizeList(item, _) if item.data_type().is_floating())
 }
 
 /// An unknown table is our error, which names the nearest ones, rather than the planner's.

@@ -70,7 +70,7 @@ fn reader(expression: &Expr, schema: &DFSchema) -> Option<&'static str> {
     let (_, field) = expression.to_field(schema).ok()?;
     match (field.data_type(), TextType::of(&field)) {
         (DataType::Binary, _) => Some("bytea_in"),
-        (_, Some(TextType::Uuid)) => Some(TextType::Uuid.input_function()),
+        (_, Some(TextType::Uuid)) => Some("uuid_in"),
         _ => None,
     }
 }

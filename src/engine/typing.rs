@@ -5,8 +5,9 @@ use datafusion::common::DFSchema;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr, ExprSchemable, cast, lit};
-use rolloutdb_udfs::TextType;
+use rolloutdb_udfs::{TextType, is_plain_numeric};
 
+use super::casts::{NUMERIC_IN, by_digits, named_text};
 use crate::error::{Error, Result};
 
 /// The name of a type as one writes it in SQL: `vector(384)`, `text[]`, `bigint`.
@@ -31,9 +32,15 @@ pub fn sql_type_name(data_type: &DataType) -> String {
     }
 }
 
-/// The same of a field, which also says whether its text is `json`, `jsonb` or `uuid`.
+/// The same of a field, which also says whether its text is `json`, `jsonb`, `uuid` or of a limited length, and whether its digits were declared.
 pub fn sql_type_of(field: &Field) -> String {
-    TextType::of(field).map_or_else(|| sql_type_name(field.data_type()), |text_type| text_type.name().to_owned())
+    let numeric = || is_plain_numeric(field).then(|| "numeric".to_owned());
+    named_text(field).or_else(numeric).unwrap_or_else(|| sql_type_name(field.data_type()))
+}
+
+/// The type to which a constant or a parameter for a column is cast before [`assign`] reads it. A cast to `varchar(3)` would cut it.
+pub fn constant_type_name(column: &Field) -> String {
+    if is_plain_numeric(column) { sql_type_of(column) } else { sql_type_name(column.data_type()) }
 }
 
 /// `value` as a value of the column, as an assignment in PostgreSQL: text becomes a vector, numbers become each other; nothing becomes a list
@@ -45,17 +52,18 @@ pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Fie
     let (_, found_field) = value.to_field(schema)?;
     let found = found_field.data_type().clone();
     let target = column.data_type();
-    if let Some(text_type) = TextType::of(column) {
+    if let Some(name) = named_text(column) {
         return match &found {
             DataType::Null => Ok(cast(value, target.clone())),
-            _ if TextType::of(&found_field) == Some(text_type) => Ok(value),
-            found if is_text(found) => call(state, text_type.input_function(), vec![value]),
-            found => Err(wrong(column, found)),
+            _ => assign_text(state, value, &found_field, column, &name),
         };
     }
     match (&found, target) {
         (found, target) if found == target => Ok(value),
         (DataType::Null, _) => Ok(cast(value, target.clone())),
+        (_, DataType::Decimal128(..)) if is_plain_numeric(column) && matches!(value, Expr::Literal(..)) => {
+            call(state, NUMERIC_IN, vec![by_digits(value)])
+        }
         (found, DataType::FixedSizeList(item, width)) if *item.data_type() == DataType::Float16 && (is_text(found) || is_list(found)) => {
             call(state, "halfvec_in", vec![value, lit(i64::from(*width))])
         }
@@ -76,6 +84,22 @@ pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Fie
     }
 }
 
+/// The same for a column of texts with a rule, or of arrays of them; `name`: of its type.
+fn assign_text(state: &SessionState, value: Expr, found: &Field, column: &Field, name: &str) -> Result<Expr> {
+    let text_type = TextType::of(column);
+    let has_length = text_type.is_some_and(|text_type| text_type.length().is_some());
+    match found.data_type() {
+        // A length is checked in any case: what is computed from a column may still carry the name of its type.
+        _ if !has_length && text_type.is_some() && TextType::of(found) == text_type => Ok(value),
+        found if is_text(found) && text_type.is_some() => call(state, "text_in", vec![value, lit(name)]),
+        DataType::List(item) if text_type.is_none() && (is_text(item.data_type()) || item.data_type().is_null()) => {
+            call(state, "text_in", vec![value, lit(name)])
+        }
+        found if has_length && !is_list(found) => call(state, "text_in", vec![cast(value, DataType::Utf8), lit(name)]),
+        found => Err(wrong(column, found)),
+    }
+}
+
 /// A call of one of our functions that read text.
 pub fn call(state: &SessionState, function: &str, arguments: Vec<Expr>) -> Result<Expr> {
     let function =
@@ -83,7 +107,7 @@ pub fn call(state: &SessionState, function: &str, arguments: Vec<Expr>) -> Resul
     Ok(Expr::ScalarFunction(ScalarFunction::new_udf(function, arguments)))
 }
 
-fn is_text(data_type: &DataType) -> bool {
+pub fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 

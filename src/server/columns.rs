@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use arrow_pg::datatypes::into_pg_type;
 use arrow_pg::encoder::encode_value;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, TimestampMicrosecondArray};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray, TimestampMicrosecondArray};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::{DataType, Decimal128Type, Decimal256Type, Field, FieldRef, TimeUnit, TimestampMicrosecondType};
 use datafusion::arrow::error::ArrowError;
@@ -43,9 +43,10 @@ enum Conversion {
 impl WireColumn {
     pub(super) fn new(field: &Field, format: FieldFormat) -> Self {
         let plain = plain_type(field.data_type());
-        let (pg_type, conversion) = match TextType::of(field) {
-            Some(text_type) => (text_wire_type(text_type), Conversion::Cast(DataType::Utf8)),
-            None => presentation(&plain),
+        let (pg_type, conversion) = match (TextType::of(field), TextType::of_items(field)) {
+            (Some(text_type), _) => (text_wire_type(text_type), Conversion::Cast(DataType::Utf8)),
+            (None, Some(item)) => (array_wire_type(item), Conversion::Cast(DataType::new_list(DataType::Utf8, true))),
+            (None, None) => presentation(&plain),
         };
         let size = type_size(&pg_type);
         let field = FieldInfo::new(field.name().clone(), None, None, pg_type, format).with_type_size(size);
@@ -107,22 +108,17 @@ impl PreparedColumn {
                 self.encode_raw(text.unwrap_or_else(|| "infinity".to_string()).as_bytes(), encoder)
             }
             DataType::Utf8 if matches!(*self.field.datatype(), Type::JSON | Type::JSONB | Type::UUID) => {
-                self.encode_text_type(self.values.as_string::<i32>().value(row), encoder)
+                let value = text_type_value(self.values.as_string::<i32>().value(row), self.field.datatype(), self.field.format())?;
+                self.encode_raw(&value, encoder)
             }
+            DataType::List(_) if self.field.format() == FieldFormat::Binary => match own_item_type(self.field.datatype()) {
+                Some(item_type) => {
+                    let items = self.values.as_list::<i32>().value(row);
+                    self.encode_raw(&binary_array(items.as_string::<i32>(), &item_type)?, encoder)
+                }
+                None => encode_value(encoder, &self.values, row, &self.arrow_field, &self.field),
+            },
             _ => encode_value(encoder, &self.values, row, &self.arrow_field, &self.field),
-        }
-    }
-
-    /// The binary form of jsonb has a version before its text, that of a uuid is its sixteen bytes.
-    fn encode_text_type(&self, text: &str, encoder: &mut DataRowEncoder) -> PgWireResult<()> {
-        match (self.field.format(), self.field.datatype()) {
-            (FieldFormat::Binary, &Type::JSONB) => self.encode_raw(&[&[1], text.as_bytes()].concat(), encoder),
-            (FieldFormat::Binary, &Type::UUID) => {
-                let hexadecimal = text.replace('-', "");
-                let bytes = rolloutdb_udfs::parse_bytea(&format!("\\x{hexadecimal}"));
-                self.encode_raw(&bytes.map_err(|error| client_error("22P02", error.to_string()))?, encoder)
-            }
-            _ => self.encode_raw(text.as_bytes(), encoder),
         }
     }
 
@@ -138,6 +134,50 @@ impl PreparedColumn {
     fn encode_raw(&self, bytes: &[u8], encoder: &mut DataRowEncoder) -> PgWireResult<()> {
         encoder.encode_field_with_type_and_format(&bytes, &Type::BYTEA, FieldFormat::Binary, self.field.format_options())
     }
+}
+
+/// The binary form of jsonb has a version before its text, that of a uuid is its sixteen bytes.
+fn text_type_value(text: &str, pg_type: &Type, format: FieldFormat) -> PgWireResult<Vec<u8>> {
+    match (format, pg_type) {
+        (FieldFormat::Binary, &Type::JSONB) => Ok([&[1], text.as_bytes()].concat()),
+        (FieldFormat::Binary, &Type::UUID) => {
+            let hexadecimal = text.replace('-', "");
+            rolloutdb_udfs::parse_bytea(&format!("\\x{hexadecimal}")).map_err(|error| client_error("22P02", error.to_string()))
+        }
+        _ => Ok(text.as_bytes().to_vec()),
+    }
+}
+
+/// The type of the items of arrays whose binary form is written here.
+fn own_item_type(array: &Type) -> Option<Type> {
+    match *array {
+        Type::JSON_ARRAY => Some(Type::JSON),
+        Type::JSONB_ARRAY => Some(Type::JSONB),
+        Type::UUID_ARRAY => Some(Type::UUID),
+        _ => None,
+    }
+}
+
+/// The binary form of an array: dimensions, whether there are NULLs, the type of the items; size and lower bound; length and bytes of each item.
+fn binary_array(items: &StringArray, item_type: &Type) -> PgWireResult<Vec<u8>> {
+    // Lengths are those of a message, which PostgreSQL counts in signed integers.
+    let length = |length: usize| (length as i32).to_be_bytes();
+    let num_dimensions = usize::from(!items.is_empty());
+    let mut bytes = [length(num_dimensions), length(usize::from(items.null_count() > 0)), item_type.oid().to_be_bytes()].concat();
+    if !items.is_empty() {
+        bytes.extend([length(items.len()), length(1)].concat());
+    }
+    for item in items {
+        match item {
+            None => bytes.extend((-1_i32).to_be_bytes()),
+            Some(text) => {
+                let value = text_type_value(text, item_type, FieldFormat::Binary)?;
+                bytes.extend(length(value.len()));
+                bytes.extend(value);
+            }
+        }
+    }
+    Ok(bytes)
 }
 
 /// `2024-02-29 12:34:56.5`, with `+00` behind it for an instant, and no more digits than the fraction has. `None` beyond chrono's years.
@@ -172,6 +212,27 @@ fn text_wire_type(text_type: TextType) -> Type {
         TextType::Json => Type::JSON,
         TextType::Jsonb => Type::JSONB,
         TextType::Uuid => Type::UUID,
+        TextType::Varchar(_) => Type::VARCHAR,
+        TextType::Char(_) => Type::BPCHAR,
+    }
+}
+
+fn array_wire_type(item: TextType) -> Type {
+    match item {
+        TextType::Json => Type::JSON_ARRAY,
+        TextType::Jsonb => Type::JSONB_ARRAY,
+        TextType::Uuid => Type::UUID_ARRAY,
+        TextType::Varchar(_) => Type::VARCHAR_ARRAY,
+        TextType::Char(_) => Type::BPCHAR_ARRAY,
+    }
+}
+
+/// The Postgres type of a column of a table.
+pub(super) fn column_wire_type(field: &Field) -> Type {
+    match (TextType::of(field), TextType::of_items(field)) {
+        (Some(text_type), _) => text_wire_type(text_type),
+        (None, Some(item)) => array_wire_type(item),
+        (None, None) => wire_type(field.data_type()),
     }
 }
 
@@ -251,5 +312,24 @@ fn type_size(pg_type: &Type) -> i16 {
         Type::INT8 | Type::FLOAT8 | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ => 8,
         Type::INTERVAL | Type::UUID => 16,
         _ => -1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrays_of_uuid_and_jsonb_have_postgres_binary_form() {
+        let keys = StringArray::from(vec![Some("f47ac10b-58cc-4372-a567-0e02b2c3d479"), None]);
+        let bytes = binary_array(&keys, &Type::UUID).expect("it is written");
+        // One dimension, with NULLs, of type 2950; two items, counted from 1.
+        assert_eq!(bytes[..20], [0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 11, 134, 0, 0, 0, 2, 0, 0, 0, 1]);
+        assert_eq!((bytes.len(), &bytes[20..26]), (44, [0, 0, 0, 16, 0xf4, 0x7a].as_slice()));
+        assert_eq!(bytes[40..], [255; 4]);
+        let facts = StringArray::from(vec!["{}"]);
+        assert_eq!(binary_array(&facts, &Type::JSONB).expect("it is written")[20..], [0, 0, 0, 3, 1, b'{', b'}']);
+        let nothing = StringArray::from(Vec::<Option<&str>>::new());
+        assert_eq!(binary_array(&nothing, &Type::UUID).expect("it is written"), [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11, 134]);
     }
 }

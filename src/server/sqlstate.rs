@@ -11,7 +11,7 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use rolloutdb_catalogs::is_disk_full;
 
-use crate::error::Error;
+use crate::error::{Error, Fault};
 
 const DISK_FULL: &str = "53100";
 
@@ -45,7 +45,9 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::OutOfMemory(_) => "53200",
         Error::Io { source, .. } => io_state(source),
         Error::Damaged { .. } => "XX001",
-        Error::BadInput { .. } => "22P04",
+        Error::BadInput { fault: Fault::Form, .. } => "22P04",
+        Error::BadInput { fault: Fault::TooLong, .. } => "22001",
+        Error::BadInput { fault: Fault::TooManyDigits, .. } => "22003",
         Error::Diverged { .. } => "22003",
         Error::Tensor(_) | Error::Internal(_) => "XX000",
         Error::Sql(error) => sql_state(error),
@@ -123,10 +125,11 @@ fn udf_state(error: &rolloutdb_udfs::Error) -> &'static str {
     use rolloutdb_udfs::Error;
     match error {
         Error::Argument { .. } | Error::UnknownArgument { .. } | Error::NotConstant { .. } => "22023",
-        Error::VectorType { .. } | Error::JsonKind { .. } => "22023",
+        Error::VectorType { .. } | Error::JsonKind { .. } | Error::TextLength { .. } => "22023",
         Error::ArgumentType { .. } | Error::Dimensions { .. } | Error::Width { .. } => "42804",
         Error::VectorText { .. } | Error::JsonText { .. } | Error::UuidText { .. } | Error::ByteaText { .. } => "22P02",
-        Error::HalfRange { .. } => "22003",
+        Error::HalfRange { .. } | Error::NumericDigits { .. } => "22003",
+        Error::TextTooLong { .. } => "22001",
         Error::NullElement { .. } => "22004",
         Error::NoOperator { .. } | Error::ArgumentCount { .. } => "42883",
         Error::ModelResult { .. } => "XX000",

@@ -4,6 +4,8 @@
 
 use datafusion::error::DataFusionError;
 
+use crate::text_type::TextType;
+
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum Error {
     /// An argument out of its range or not one of the words allowed (22023).
@@ -57,6 +59,21 @@ pub enum Error {
     /// Text that is not bytes in PostgreSQL's forms (22P02).
     #[error("invalid input syntax for type bytea: \"{text}\"; expected \\x and an even number of hexadecimal digits")]
     ByteaText { text: String },
+
+    /// A text with more characters than its type has room for (22001).
+    #[error("value too long for type {}: it has {found} characters; value::{text_type} cuts it", .text_type.long_name())]
+    TextTooLong { text_type: TextType, found: usize },
+
+    /// A type of limited length with a length that it can not have (22023).
+    #[error("length for type {name} must be from 1 to {max}, found {found}")]
+    TextLength { name: &'static str, found: u64, max: u64 },
+
+    /// A number with more digits behind its point than a numeric without declared digits keeps (22003).
+    #[error(
+        "numeric field overflow: {text} has {found} digits behind the point, and numeric keeps {kept}; \
+        numeric(p, s) with p digits in all keeps s of them, rounded"
+    )]
+    NumericDigits { text: String, found: i64, kept: i8 },
 
     /// A vector with a NULL among its elements (22004).
     #[error("a vector must not contain NULL, found one at position {position} of {width}")]

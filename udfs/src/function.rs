@@ -18,6 +18,8 @@ use datafusion::scalar::ScalarValue;
 
 use crate::Error;
 use crate::arguments::Arguments;
+use crate::numeric_in;
+use crate::text_in::NamedType;
 use crate::text_type::TextType;
 
 /// What an argument may be, in the user's words.
@@ -68,6 +70,10 @@ pub(crate) enum Returns {
     Text(TextType),
     /// `jsonb` if the first argument is, else `json`.
     Part,
+    /// Text, or an array of texts, of the type that the second argument names.
+    NamedText,
+    /// `numeric` without declared digits.
+    Numeric,
 }
 
 /// A pure function: its interface, the type of its result and the kernel that computes a column of `Arguments::num_rows`.
@@ -202,7 +208,9 @@ impl Returns {
         match self {
             Self::Always(data_type) => Ok(data_type.clone()),
             Self::Computed(compute) => compute(arguments, literals),
-            Self::Text(_) | Self::Part => Ok(DataType::Utf8),
+            // Of an array only where the name of the type is known: see `Registered::return_field_from_args`.
+            Self::Text(_) | Self::Part | Self::NamedText => Ok(DataType::Utf8),
+            Self::Numeric => Ok(numeric_in::numeric_type()),
         }
     }
 }
@@ -261,17 +269,16 @@ impl ScalarUDFImpl for Registered {
     fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
         let types: Vec<_> = args.arg_fields.iter().map(|field| field.data_type().clone()).collect();
         self.function.interface.check(&types)?;
-        let text_type = match self.function.returns {
-            Returns::Text(text_type) => Some(text_type),
-            Returns::Part if args.arg_fields.first().and_then(|field| TextType::of(field)) == Some(TextType::Jsonb) => {
-                Some(TextType::Jsonb)
+        let (function, name) = (self.function, self.name());
+        Ok(Arc::new(match &function.returns {
+            Returns::Text(text_type) => text_type.field(name, true),
+            Returns::Part => part_type(args.arg_fields).field(name, true),
+            Returns::NamedText => {
+                let type_name = args.scalar_arguments.get(1).copied().flatten();
+                NamedType::of(&function.interface, &types[0], type_name)?.field(name)
             }
-            Returns::Part => Some(TextType::Json),
-            Returns::Always(_) | Returns::Computed(_) => None,
-        };
-        Ok(Arc::new(match text_type {
-            Some(text_type) => text_type.field(self.name(), true),
-            None => Field::new(self.name(), self.function.returns.data_type(&types, args.scalar_arguments)?, true),
+            Returns::Numeric => numeric_in::field(name),
+            Returns::Always(_) | Returns::Computed(_) => Field::new(name, function.returns.data_type(&types, args.scalar_arguments)?, true),
         }))
     }
 
@@ -287,5 +294,13 @@ impl ScalarUDFImpl for Registered {
 
     fn documentation(&self) -> Option<&Documentation> {
         Some(&self.documentation)
+    }
+}
+
+/// `jsonb` has parts of its type, any other text has `json`.
+fn part_type(arguments: &[FieldRef]) -> TextType {
+    match arguments.first().and_then(|field| TextType::of(field)) {
+        Some(TextType::Jsonb) => TextType::Jsonb,
+        _ => TextType::Json,
     }
 }

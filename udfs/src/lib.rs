@@ -18,9 +18,12 @@ pub mod json;
 pub mod metrics;
 pub mod model;
 mod named_arguments;
+mod numeric_in;
 pub mod search;
+mod sql_type;
 #[cfg(test)]
 mod tests;
+mod text_in;
 mod text_type;
 mod uuid_in;
 pub mod vector;
@@ -32,13 +35,17 @@ use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
 pub use bytea_in::{format_bytea, parse_bytea};
 pub use error::Error;
 pub use named_arguments::complete_named_arguments;
+pub use numeric_in::{check_digits, is_plain_numeric, numeric_type};
 pub use text_type::TextType;
 
 use model::ModelRuntime;
 
 /// In the order of the manual.
-const FUNCTIONS: &[&[&function::Function]] =
-    &[metrics::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS, json::FUNCTIONS, &[&uuid_in::FUNCTION, &bytea_in::FUNCTION]];
+const FUNCTIONS: &[&[&function::Function]] = &[metrics::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS, json::FUNCTIONS, TYPES];
+
+/// Readers of values of a type.
+const TYPES: &[&function::Function] =
+    &[&uuid_in::FUNCTION, &bytea_in::FUNCTION, &text_in::TEXT_IN, &text_in::TEXT_CAST, &numeric_in::FUNCTION];
 
 /// The functions that need nothing but their arguments.
 pub fn scalar_functions() -> Vec<ScalarUDF> {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::common::DFSchema;
-use datafusion::logical_expr::ExprSchemable;
 use datafusion::logical_expr::planner::RelationPlannerContext;
+use datafusion::logical_expr::{Expr, ExprSchemable};
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr as SqlExpr, SelectItem, SetExpr};
 use rolloutdb_sql::Statement;
 
@@ -25,7 +25,11 @@ pub fn column_list(text: &str, context: &mut dyn RelationPlannerContext) -> Resu
     let mut fields: Vec<Field> = Vec::with_capacity(create.columns.len());
     for column in &create.columns {
         let null = context.sql_to_expr(null_of(&column.data_type)?, &DFSchema::empty())?;
-        let (_, typed) = null.to_field(&DFSchema::empty())?;
+        // A cast's own field says more than its result's: the length of a text, the type of the items of an array.
+        let typed = match &null {
+            Expr::Cast(cast) => Arc::clone(&cast.field),
+            other => other.to_field(&DFSchema::empty())?.1,
+        };
         if fields.iter().any(|field| *field.name() == column.name.value) {
             return Err(invalid(format!("each name once, not {} twice", column.name)));
         }

@@ -1,17 +1,19 @@
-//! Values whose text has a rule, `json`, `jsonb`, `uuid` and `bytea`: read as a cast reads them, so that a bad one is a bad line of its file.
+//! Values whose text has a rule, `json`, `jsonb`, `uuid`, `varchar(n)` and `bytea`: read as a cast reads them, so that a bad one is a bad line of its file.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, FixedSizeListArray, Float16Array, StringBuilder};
 use arrow::datatypes::{FieldRef, Float32Type};
-use rolloutdb_udfs::{TextType, parse_bytea, vector};
+use rolloutdb_udfs::{TextType, check_digits, parse_bytea, vector};
 
 use super::rows::Problem;
+use crate::error::Fault;
 
+/// Texts of a type with a rule, as a column takes them.
 pub fn texts<'a>(values: impl IntoIterator<Item = Option<&'a str>>, text_type: TextType) -> Result<ArrayRef, Problem> {
     let mut texts = StringBuilder::new();
     for (row, value) in values.into_iter().enumerate() {
-        texts.append_option(value.map(|value| text_type.parse(value)).transpose().map_err(|error| problem(row, &error))?);
+        texts.append_option(value.map(|value| text_type.parse(value)).transpose().map_err(|error| refused(row, &error))?);
     }
     Ok(Arc::new(texts.finish()))
 }
@@ -37,6 +39,18 @@ pub fn halves(vectors: &FixedSizeListArray, item: &FieldRef) -> Result<ArrayRef,
     array.map(|array| Arc::new(array) as ArrayRef).map_err(|error| problem(0, &error))
 }
 
+/// Refuses a number with more digits than a `numeric` keeps whose digits were not declared.
+pub fn digits<'a>(values: impl IntoIterator<Item = Option<&'a str>>) -> Result<(), Problem> {
+    for (row, value) in values.into_iter().enumerate() {
+        value.map_or(Ok(()), check_digits).map_err(|error| refused(row, &error))?;
+    }
+    Ok(())
+}
+
+fn refused(row: usize, error: &rolloutdb_udfs::Error) -> Problem {
+    Problem { fault: Fault::of(error), ..problem(row, error) }
+}
+
 fn problem(row: usize, error: &impl ToString) -> Problem {
-    Problem { row, reason: error.to_string() }
+    Problem::new(row, error.to_string())
 }

@@ -10,7 +10,7 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field};
 use csv_core::ReadRecordResult;
 use memchr::memchr_iter;
-use rolloutdb_udfs::TextType;
+use rolloutdb_udfs::{TextType, is_plain_numeric};
 
 use super::checked;
 use super::json::{is_valid, shortened};
@@ -262,19 +262,21 @@ pub fn read_column(fields: &[Option<&str>], field: &Field) -> Result<ArrayRef, P
     if matches!(data_type, DataType::List(_) | DataType::FixedSizeList(..)) {
         let is_broken = |field: &Option<&str>| field.is_some_and(|field| !is_valid(field));
         return match fields.iter().position(is_broken) {
-            Some(row) => {
-                Err(Problem { row, reason: format!("expected a JSON array, found {}", shortened(fields[row].unwrap_or_default())) })
-            }
-            None => json_column::read(fields, data_type),
+            Some(row) => Err(Problem::new(row, format!("expected a JSON array, found {}", shortened(fields[row].unwrap_or_default())))),
+            None => json_column::read_field(fields, field),
         };
     }
     let texts: StringArray = fields.iter().copied().collect();
     let strict = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(&texts, data_type, &strict).map_err(|_| {
+    let column = cast_with_options(&texts, data_type, &strict).map_err(|_| {
         let is_wrong = |row: &usize| cast_with_options(&texts.slice(*row, 1), data_type, &strict).is_err();
         let row = (0..texts.len()).find(is_wrong).unwrap_or(0);
-        Problem { row, reason: format!("expected {}, found '{}'", sql_type_name(data_type), shortened(texts.value(row))) }
-    })
+        Problem::new(row, format!("expected {}, found '{}'", sql_type_name(data_type), shortened(texts.value(row))))
+    })?;
+    if is_plain_numeric(field) {
+        checked::digits(fields.iter().copied())?;
+    }
+    Ok(column)
 }
 
 /// The delimiter as an option gives it.

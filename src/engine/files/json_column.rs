@@ -11,7 +11,7 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field, FieldRef};
-use rolloutdb_udfs::TextType;
+use rolloutdb_udfs::{TextType, is_plain_numeric};
 
 use super::checked;
 use super::json::{elements, shortened, unquoted};
@@ -23,11 +23,24 @@ use crate::engine::typing::sql_type_name;
 /// # Errors
 /// The first value that is not of the type.
 pub fn read_field(values: &[Option<&str>], field: &Field) -> Result<ArrayRef, Problem> {
-    match TextType::of(field) {
-        Some(TextType::Json) => Ok(Arc::new(values.iter().copied().collect::<StringArray>())),
-        Some(TextType::Jsonb) => checked::texts(values.iter().copied(), TextType::Jsonb),
-        Some(TextType::Uuid) => checked::texts(&texts(values)?, TextType::Uuid),
-        None => read(values, field.data_type()),
+    match (TextType::of(field), TextType::of_items(field), field.data_type()) {
+        (Some(text_type), ..) => read_texts(values, text_type),
+        (None, Some(item_type), DataType::List(item)) => list(values, item, |items| read_texts(items, item_type)),
+        _ => {
+            let column = read(values, field.data_type())?;
+            if is_plain_numeric(field) {
+                checked::digits(&texts(values)?)?;
+            }
+            Ok(column)
+        }
+    }
+}
+
+fn read_texts(values: &[Option<&str>], text_type: TextType) -> Result<ArrayRef, Problem> {
+    match text_type {
+        TextType::Json => Ok(Arc::new(values.iter().copied().collect::<StringArray>())),
+        TextType::Jsonb => checked::texts(values.iter().copied(), text_type),
+        TextType::Uuid | TextType::Varchar(_) | TextType::Char(_) => checked::texts(&texts(values)?, text_type),
     }
 }
 
@@ -44,7 +57,7 @@ pub fn read(values: &[Option<&str>], data_type: &DataType) -> Result<ArrayRef, P
             let single = Arc::new(item.as_ref().clone().with_data_type(DataType::Float32));
             checked::halves(fixed_size_list(values, &single, *width)?.as_fixed_size_list(), item)
         }
-        DataType::List(item) => list(values, item),
+        DataType::List(item) => list(values, item, |items| read(items, item.data_type())),
         DataType::FixedSizeList(item, width) => fixed_size_list(values, item, *width),
         other => through_text(values, other),
     }
@@ -54,7 +67,7 @@ fn texts(values: &[Option<&str>]) -> Result<StringArray, Problem> {
     let mut texts = StringBuilder::with_capacity(values.len(), values.iter().flatten().map(|value| value.len()).sum());
     for (row, value) in values.iter().enumerate() {
         match value {
-            Some(value) => texts.append_value(unquoted(value).map_err(|reason| Problem { row, reason })?),
+            Some(value) => texts.append_value(unquoted(value).map_err(|reason| Problem::new(row, reason))?),
             None => texts.append_null(),
         }
     }
@@ -81,21 +94,25 @@ fn number(value: &str) -> Option<f64> {
 }
 
 fn expected(row: usize, what: &str, found: &str) -> Problem {
-    Problem { row, reason: format!("expected {what}, found {}", shortened(found)) }
+    Problem::new(row, format!("expected {what}, found {}", shortened(found)))
 }
 
-fn list(values: &[Option<&str>], item: &FieldRef) -> Result<ArrayRef, Problem> {
+fn list(
+    values: &[Option<&str>],
+    item: &FieldRef,
+    read_items: impl Fn(&[Option<&str>]) -> Result<ArrayRef, Problem>,
+) -> Result<ArrayRef, Problem> {
     let Flattened { items, owners, lengths, nulls } = flatten(values)?;
-    let items = read(&items, item.data_type()).map_err(|problem| Problem { row: owners[problem.row], ..problem })?;
+    let items = read_items(&items).map_err(|problem| Problem { row: owners[problem.row], ..problem })?;
     let array = ListArray::try_new(Arc::clone(item), OffsetBuffer::from_lengths(lengths), items, Some(nulls));
-    array.map(|array| Arc::new(array) as ArrayRef).map_err(|error| Problem { row: 0, reason: error.to_string() })
+    array.map(|array| Arc::new(array) as ArrayRef).map_err(|error| Problem::new(0, error))
 }
 
 fn fixed_size_list(values: &[Option<&str>], item: &FieldRef, width: i32) -> Result<ArrayRef, Problem> {
     let Flattened { items, owners, lengths, nulls } = flatten(values)?;
     let is_wrong = |row: &usize| nulls.is_valid(*row) && lengths[*row] != width as usize;
     if let Some(row) = (0..values.len()).find(is_wrong) {
-        return Err(Problem { row, reason: format!("expected a vector of width {width}, found width {}", lengths[row]) });
+        return Err(Problem::new(row, format!("expected a vector of width {width}, found width {}", lengths[row])));
     }
     let items = read(&items, item.data_type()).map_err(|problem| Problem { row: owners[problem.row], ..problem })?;
     // A NULL row still takes `width` places in the child.
@@ -108,7 +125,7 @@ fn fixed_size_list(values: &[Option<&str>], item: &FieldRef, width: i32) -> Resu
     let places = arrow::array::UInt32Array::from_iter(places.collect::<Vec<_>>());
     let child = arrow::compute::take(&items, &places, None);
     let array = child.and_then(|child| FixedSizeListArray::try_new(Arc::clone(item), width, child, Some(nulls)));
-    array.map(|array| Arc::new(array) as ArrayRef).map_err(|error| Problem { row: 0, reason: error.to_string() })
+    array.map(|array| Arc::new(array) as ArrayRef).map_err(|error| Problem::new(0, error))
 }
 
 /// The items of all lists.
@@ -131,7 +148,7 @@ fn flatten<'a>(values: &[Option<&'a str>]) -> Result<Flattened<'a>, Problem> {
                 flattened.items.push(Some(item).filter(|item| *item != "null"));
                 Ok(())
             };
-            elements(value, push).map_err(|reason| Problem { row, reason })?;
+            elements(value, push).map_err(|reason| Problem::new(row, reason))?;
         }
         let length = flattened.items.len() - before;
         flattened.owners.extend(std::iter::repeat_n(row, length));

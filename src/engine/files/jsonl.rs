@@ -11,7 +11,7 @@ use memchr::memchr;
 
 use super::json::{is_blank, members, unquoted};
 use super::rows::{BadLine, Columns, OnError, Rows};
-use super::{BLOCK_BYTES, RECORD_BYTES_MAX, bad_input, without_byte_order_mark};
+use super::{BLOCK_BYTES, RECORD_BYTES_MAX, bad_input, bad_line, without_byte_order_mark};
 use crate::error::Result;
 
 /// Whole records of a file.
@@ -57,10 +57,7 @@ impl Blocks {
     pub fn next(&mut self) -> Result<Option<Block>> {
         let mut bad = Vec::new();
         loop {
-            let records = self
-                .cutter
-                .cut(&self.text, self.is_at_end)
-                .map_err(|problem: BadLine| bad_input(&self.path, Some(problem.line), problem.reason))?;
+            let records = self.cutter.cut(&self.text, self.is_at_end).map_err(|problem: BadLine| bad_line(&self.path, problem))?;
             if !records.is_empty() || self.is_at_end {
                 let rest = self.text.split_off(self.cutter.take_consumed());
                 let text = std::mem::replace(&mut self.text, rest);
@@ -89,7 +86,7 @@ impl Blocks {
                 self.text.clear();
                 (*start, *position) = (0, 0);
                 let was_dropping = std::mem::replace(is_dropping, true);
-                Ok((!was_dropping).then_some(BadLine { line: *line, reason }))
+                Ok((!was_dropping).then_some(BadLine::new(*line, reason)))
             }
             cutter => Err(bad_input(&self.path, Some(cutter.line()), reason)),
         }
@@ -196,12 +193,12 @@ impl ArrayCutter {
                 // The escaped byte decides nothing, but it has to be there to be passed over.
                 break;
             }
-            self.step(byte, &mut records).map_err(|reason| BadLine { line: self.num_breaks + 1, reason })?;
+            self.step(byte, &mut records).map_err(|reason| BadLine::new(self.num_breaks + 1, reason))?;
         }
         if is_at_end && self.state != ArrayState::AfterArray {
             let reason =
                 "the array that the file begins with is not closed: the file is not whole, or it is JSON Lines of arrays".to_owned();
-            return Err(BadLine { line: self.num_breaks + 1, reason });
+            return Err(BadLine::new(self.num_breaks + 1, reason));
         }
         Ok(records)
     }

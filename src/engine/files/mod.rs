@@ -36,11 +36,11 @@ pub use scan::TextFormat;
 pub use write::{nested_as_text, write};
 
 use self::compression::Compression;
-use self::rows::Columns;
+use self::rows::{BadLine, Columns};
 use self::scan::TextFiles;
 use self::table::TextTable;
 use super::progress::Notices;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 
 /// Read at once; batches have the rows of about as many bytes.
 const BLOCK_BYTES: usize = 1 << 20;
@@ -135,7 +135,11 @@ fn open(path: &Path) -> Result<File> {
 }
 
 fn bad_input(path: &Path, line: Option<usize>, reason: impl ToString) -> Error {
-    Error::BadInput { path: path.to_owned(), line, reason: reason.to_string() }
+    Error::BadInput { path: path.to_owned(), line, reason: reason.to_string(), fault: Fault::Form }
+}
+
+fn bad_line(path: &Path, bad: BadLine) -> Error {
+    Error::BadInput { path: path.to_owned(), line: Some(bad.line), reason: bad.reason, fault: bad.fault }
 }
 
 /// The text in a file, decompressed.

@@ -4,7 +4,7 @@ use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow::datatypes::{Field, SchemaRef};
 
 use super::infer::SAMPLE_FILES;
-use crate::error::{Error, Result};
+use crate::error::{Error, Fault, Result};
 
 /// A line of a text file that cannot be read.
 #[derive(Debug, Clone)]
@@ -12,6 +12,14 @@ pub struct BadLine {
     /// From 1.
     pub line: usize,
     pub reason: String,
+    pub fault: Fault,
+}
+
+impl BadLine {
+    /// A line that is not of the file's format.
+    pub fn new(line: usize, reason: impl ToString) -> Self {
+        Self { line, reason: reason.to_string(), fault: Fault::Form }
+    }
 }
 
 /// What to do with a bad line.
@@ -45,6 +53,14 @@ impl OnError {
 pub struct Problem {
     pub row: usize,
     pub reason: String,
+    pub fault: Fault,
+}
+
+impl Problem {
+    /// A value that is not of the column's type.
+    pub fn new(row: usize, reason: impl ToString) -> Self {
+        Self { row, reason: reason.to_string(), fault: Fault::Form }
+    }
 }
 
 /// Makes a column of values: JSON texts, or fields of CSV. `None` is NULL.
@@ -105,7 +121,7 @@ impl<'a> Rows<'a> {
                 true
             }
             Err(reason) => {
-                self.bad.push(BadLine { line, reason });
+                self.bad.push(BadLine::new(line, reason));
                 self.on_error == OnError::Skip
             }
         }
@@ -133,9 +149,9 @@ impl<'a> Rows<'a> {
         for (field, values) in projection.fields().iter().zip(&self.columns) {
             match read(values, field) {
                 Ok(array) => arrays.push(array),
-                Err(Problem { row, reason }) => {
+                Err(Problem { row, reason, fault }) => {
                     let reason = format!("column {}: {reason}{}", field.name(), columns.hint());
-                    let bad = BadLine { line: self.lines.get(row).copied().unwrap_or(1), reason };
+                    let bad = BadLine { line: self.lines.get(row).copied().unwrap_or(1), reason, fault };
                     first = first.filter(|earlier| earlier.line <= bad.line).or(Some(bad));
                 }
             }
@@ -145,7 +161,7 @@ impl<'a> Rows<'a> {
         }
         let options = RecordBatchOptions::new().with_row_count(Some(self.lines.len()));
         RecordBatch::try_new_with_options(SchemaRef::clone(projection), arrays, &options)
-            .map_err(|error| BadLine { line: self.lines.first().copied().unwrap_or(1), reason: error.to_string() })
+            .map_err(|error| BadLine::new(self.lines.first().copied().unwrap_or(1), error))
     }
 
     /// Tries each row alone.

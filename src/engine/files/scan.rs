@@ -13,7 +13,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use tokio::task::spawn_blocking;
 
 use super::rows::{BadLine, Columns, Decoded, OnError};
-use super::{CsvOptions, bad_input, csv, json_column, jsonl, open_text};
+use super::{CsvOptions, bad_line, csv, json_column, jsonl, open_text};
 use crate::engine::progress::Notices;
 use crate::error::{Error, Result};
 
@@ -129,7 +129,7 @@ impl Block {
             Records::Csv(block, fields) => csv::rows(block, fields, *on_error).decode(columns, schema, csv::read_column),
         };
         let path = &files.paths[self.file];
-        decoded.map(|decoded| (path.clone(), decoded)).map_err(|bad| bad_input(path, Some(bad.line), bad.reason))
+        decoded.map(|decoded| (path.clone(), decoded)).map_err(|bad| bad_line(path, bad))
     }
 }
 
@@ -144,7 +144,7 @@ impl Skipped {
     fn add(&mut self, path: &std::path::Path, bad: Vec<BadLine>) {
         self.count += bad.len();
         if let (None, Some(first)) = (&self.first, bad.into_iter().next()) {
-            self.first = Some(bad_input(path, Some(first.line), first.reason));
+            self.first = Some(bad_line(path, first));
         }
     }
 }

@@ -3,24 +3,27 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use datafusion::common::{Column, ScalarValue};
 use datafusion::datasource::provider_as_source;
-use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit};
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
 use rolloutdb_sql::{CopyFrom, CopySource, CopyTo, Options, Statement};
-use rolloutdb_udfs::TextType;
+use rolloutdb_udfs::is_plain_numeric;
 
 use super::attempt::is_void;
 use super::insert::{complete_rows, target_columns};
 use super::upkeep::after_write;
 use super::{done, table_name};
+use crate::engine::casts::NUMERIC_IN;
 use crate::engine::files::{self, ColumnSource, CsvOptions, Format, OnError};
 use crate::engine::options;
 use crate::engine::pinned_models;
 use crate::engine::planning::{Planned, plan_query};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Response, Session};
-use crate::error::{Error, Result};
+use crate::engine::typing::call;
+use crate::error::{Error, Fault, Result};
 
 const TO_OPTIONS: &[&str] = &["format", "header", "delimiter"];
 const FROM_OPTIONS: &[&str] = &["format", "header", "delimiter", "on_error"];
@@ -38,7 +41,8 @@ async fn copy_from_once(session: &Session, copy: &CopyFrom) -> Result<Response> 
     let table = session.database().shared.catalog.table(&schema, &name).await?;
     pinned_models::check(session, &table)?;
     let targets = target_columns(&table, &copy.columns, None)?;
-    let fields = targets.iter().map(|index| file_field(table.definition().schema.field(*index)));
+    // A missing value is the table's business (NOT NULL), not the file's.
+    let fields = targets.iter().map(|index| table.definition().schema.field(*index).clone().with_nullable(true));
     let target_schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let provider = match format {
         Format::Text(format) => {
@@ -47,8 +51,9 @@ async fn copy_from_once(session: &Session, copy: &CopyFrom) -> Result<Response> 
         Format::Columnar(format) => files::columnar_table(&copy.path, format)?,
     };
     let scan = LogicalPlanBuilder::scan("file", provider_as_source(provider), None)?.build()?;
-    let plan = by_name(scan, &target_schema, &copy.path)?;
-    let source = Planned { plan, state: session.context().state() };
+    let state = session.context().state();
+    let plan = by_name(scan, &target_schema, &copy.path, &state)?;
+    let source = Planned { plan, state };
     let planned = complete_rows(source, &table, &targets)?;
     let progress = Progress::new(session.notices(), format!("COPY {name}"), "rows", None);
     let count = table.append(progress.watch(planned.stream().await?)).await?;
@@ -56,29 +61,31 @@ async fn copy_from_once(session: &Session, copy: &CopyFrom) -> Result<Response> 
     Ok(done(format!("COPY {count}")))
 }
 
-/// A missing value is the table's business (NOT NULL), not the file's.
-fn file_field(column: &Field) -> Field {
-    match TextType::of(column) {
-        Some(text_type) => text_type.field(column.name(), true),
-        None => Field::new(column.name(), column.data_type().clone(), true),
-    }
-}
-
 /// The columns of the file that the table has, in the table's order; NULL for those that the file lacks.
-fn by_name(file: LogicalPlan, targets: &SchemaRef, path: &str) -> Result<LogicalPlan> {
+fn by_name(file: LogicalPlan, targets: &SchemaRef, path: &str, state: &SessionState) -> Result<LogicalPlan> {
     let has = |name: &str| file.schema().fields().iter().any(|field| field.name() == name);
     if !targets.fields().iter().any(|field| has(field.name())) {
         let names: Vec<&str> = targets.fields().iter().map(|field| field.name().as_str()).collect();
         let known: Vec<&str> = file.schema().fields().iter().map(|field| field.name().as_str()).collect();
         let reason = format!("its columns ({}) are none of {}", known.join(", "), names.join(", "));
-        return Err(Error::BadInput { path: PathBuf::from(path), line: None, reason });
+        return Err(Error::BadInput { path: PathBuf::from(path), line: None, reason, fault: Fault::Form });
     }
-    let column = |name: &String| match has(name) {
-        true => Expr::Column(Column::from_name(name)),
-        false => lit(ScalarValue::Null).alias(name),
+    let column = |target: &FieldRef| match file.schema().field_with_unqualified_name(target.name()) {
+        Ok(found) => read_column(found, target, state),
+        Err(_) => Ok(lit(ScalarValue::Null).alias(target.name())),
     };
-    let columns: Vec<Expr> = targets.fields().iter().map(|field| column(field.name())).collect();
+    let columns = targets.fields().iter().map(column).collect::<Result<Vec<_>>>()?;
     Ok(LogicalPlanBuilder::new(file).project(columns)?.build()?)
+}
+
+/// A decimal of a file keeps its digits where the column's were not declared, or is an error; it is not rounded.
+fn read_column(found: &Field, target: &Field, state: &SessionState) -> Result<Expr> {
+    let column = Expr::Column(Column::from_name(found.name()));
+    let is_other = found.data_type().is_decimal() && found.data_type() != target.data_type();
+    if !is_plain_numeric(target) || !is_other {
+        return Ok(column);
+    }
+    Ok(call(state, NUMERIC_IN, vec![cast(column, DataType::Utf8)])?.alias(target.name()))
 }
 
 pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue]) -> Result<Response> {

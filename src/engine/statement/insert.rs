@@ -17,12 +17,13 @@ use super::change::template;
 use super::change::upsert::{self, DoUpdate};
 use super::upkeep::after_write;
 use super::{done, query, table_name};
+use crate::engine::casts;
 use crate::engine::function::identity_numbers;
 use crate::engine::pinned_models;
 use crate::engine::planning::{KeptRun, Planned, plan_query};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Description, Response, Session};
-use crate::engine::typing::{assign, sql_type_name};
+use crate::engine::typing::{assign, constant_type_name};
 use crate::error::{Error, Result};
 
 /// `kept`: for EXPLAIN ANALYZE.
@@ -334,7 +335,10 @@ fn assign_columns(source: Planned, table: &Table, purposes: &[Purpose]) -> Resul
         let value = match (column_for(Purpose::Values(index)), definition.defaults.get(field.name())) {
             (Some(column), _) => column,
             (None, _) if definition.identity.contains_key(field.name()) => identity_numbers(table, field.name()),
-            (None, Some(default)) => state.create_logical_expr(default, &DFSchema::empty())?,
+            (None, Some(default)) => {
+                let empty = DFSchema::empty();
+                casts::typed_expression(state.create_logical_expr(default, &empty)?, &empty, &state)?
+            }
             (None, None) => lit(ScalarValue::Null),
         };
         let value = assign(&state, constant_of(&plan, value), &source_schema, field)?;
@@ -376,7 +380,7 @@ fn generate_columns(rows: Planned, table: &Table) -> Result<Planned> {
         let value = match definition.generated.get(field.name()) {
             None => Expr::Column(Column::from_name(field.name())),
             Some(expression) => {
-                let value = state.create_logical_expr(expression, &schema)?;
+                let value = casts::typed_expression(state.create_logical_expr(expression, &schema)?, &schema, &state)?;
                 assign(&state, value, &schema, field)?
             }
         };
@@ -412,10 +416,10 @@ pub fn placeholder(expression: &SqlExpr) -> Option<String> {
 }
 
 /// `CAST($1 AS type)` for the type of a column; clients write a vector as its text.
-pub fn cast_text(placeholder: &str, data_type: &DataType) -> Option<SqlExpr> {
-    let type_name = match data_type {
+pub fn cast_text(placeholder: &str, column: &Field) -> Option<SqlExpr> {
+    let type_name = match column.data_type() {
         DataType::FixedSizeList(..) => "text".to_owned(),
-        other => sql_type_name(other),
+        _ => constant_type_name(column),
     };
     let statement = rolloutdb_sql::parse(&format!("SELECT CAST({placeholder} AS {type_name})")).ok()?.pop()?;
     let Statement::Query(query) = statement else { return None };

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use arrow::array::{BooleanArray, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
+use datafusion::error::DataFusionError;
 use datafusion::logical_expr::TableType;
 use datafusion::sql::sqlparser::ast::Expr as SqlExpr;
 use rolloutdb_catalogs::TableDefinition;
@@ -93,8 +94,9 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
         ));
     }
     let planned = plan_query(session, query, parameters).await?;
+    let columns = Arc::clone(planned.plan.schema());
     let stream = planned.stream().await?;
-    let mut definition = TableDefinition::new(&stream.schema())?;
+    let mut definition = TableDefinition::new(&with_planned_metadata(&stream.schema(), columns.fields()))?;
     for constraint in create.all_constraints() {
         definition = with_constraint(definition, table, &constraint)?;
     }
@@ -102,6 +104,12 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     let stream = progress.watch(stream);
     let created = session.database().shared.catalog.create_table_from(schema, table, definition, stream).await?;
     Ok(done(format!("SELECT {}", created.row_count().await?)))
+}
+
+/// The columns as they come, with what the plan says of their types: where the rows of a UNION meet, a column that comes has the type of any.
+fn with_planned_metadata(coming: &Schema, planned: &Fields) -> Schema {
+    let both = coming.fields().iter().zip(planned);
+    Schema::new(both.map(|(coming, planned)| coming.as_ref().clone().with_metadata(planned.metadata().clone())).collect::<Vec<Field>>())
 }
 
 async fn definition(session: &Session, create: &CreateTable, table: &str) -> Result<TableDefinition> {
@@ -173,7 +181,8 @@ async fn plan_text(session: &Session, sql: &str) -> Result<crate::engine::planni
 pub async fn column_field(session: &Session, column: &ColumnDefinition) -> Result<Field> {
     let (name, sql_type) = (&column.name, &column.data_type);
     let planned = plan_text(session, &format!("SELECT CAST(NULL AS {sql_type})")).await.map_err(|error| match error {
-        Error::DataFusion(inner) => {
+        // An error of ours says what is wrong with the type itself.
+        Error::DataFusion(inner) if !matches!(inner.find_root(), DataFusionError::External(_)) => {
             Error::NotSupported(format!("type {sql_type} of column {name} is not supported: {}", inner.strip_backtrace()))
         }
         other => other,

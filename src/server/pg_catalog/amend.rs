@@ -11,8 +11,9 @@ use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use pgwire::api::Type;
+use rolloutdb_udfs::TextType;
 
-use super::super::columns::wire_type;
+use super::super::columns::column_wire_type;
 use super::tables::{Reader, read_all};
 use super::{VECTOR_OID, internal};
 
@@ -96,11 +97,17 @@ fn column_type(field: &FieldRef) -> (i32, i32, i32) {
     match field.data_type() {
         DataType::FixedSizeList(element, width) if element.data_type().is_floating() => (VECTOR_OID, *width, 0),
         DataType::Decimal128(precision, scale) => (oid(&Type::NUMERIC), numeric_modifier(*precision, *scale), 0),
-        other => {
-            let pg_type = wire_type(other);
-            (oid(&pg_type), NO_MODIFIER, i32::from(pg_type.name().starts_with('_')))
+        _ => {
+            let pg_type = column_wire_type(field);
+            let length = TextType::of(field).and_then(TextType::length);
+            (oid(&pg_type), length.map_or(NO_MODIFIER, length_modifier), i32::from(pg_type.name().starts_with('_')))
         }
     }
+}
+
+/// The n of `varchar(n)`, after the four bytes of a header that Postgres counts in.
+fn length_modifier(length: u32) -> i32 {
+    i32::try_from(length).map_or(NO_MODIFIER, |length| length + 4)
 }
 
 /// Precision and scale packed as `numeric(p, s)` has them, after the four bytes of a header that Postgres counts in.

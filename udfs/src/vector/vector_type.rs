@@ -9,7 +9,7 @@ use datafusion::logical_expr::planner::TypePlanner;
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast;
 
-use crate::Error;
+use crate::{Error, sql_type};
 
 /// Widest vector, as in pgvector.
 pub const DIMENSIONS_MAX: usize = 16_000;
@@ -43,7 +43,7 @@ pub struct ColumnTypePlanner;
 
 impl TypePlanner for ColumnTypePlanner {
     /// # Errors
-    /// [`Error::VectorType`] for `vector` without a width (an Arrow column has one) or with one out of range.
+    /// [`Error::VectorType`] for `vector` without a width (an Arrow column has one) or with one out of range, [`Error::TextLength`].
     fn plan_type_field(&self, sql_type: &ast::DataType) -> Result<Option<FieldRef>> {
         let data_type = match sql_type {
             ast::DataType::Custom(name, modifiers) => match name.to_string().to_lowercase().as_str() {
@@ -53,7 +53,7 @@ impl TypePlanner for ColumnTypePlanner {
             },
             // DataFusion counts nanoseconds, which end in the year 2262, and knows no zone unless it is set.
             ast::DataType::Timestamp(None | Some(6), zone) => DataType::Timestamp(TimeUnit::Microsecond, utc(zone)),
-            _ => return Ok(None),
+            other => return sql_type::field(other),
         };
         Ok(Some(Arc::new(Field::new("", data_type, true))))
     }

@@ -16,8 +16,9 @@ use rolloutdb_udfs::TextType;
 
 use super::super::insert::{cast_text, placeholder};
 use super::{column_of, row_query, selected};
+use crate::engine::casts;
 use crate::engine::planning::Planned;
-use crate::engine::typing::{assign, sql_type_name, sql_type_of};
+use crate::engine::typing::{assign, constant_type_name, sql_type_of};
 use crate::error::{Error, Result};
 
 /// The assigned columns, and the generated ones that depend on them.
@@ -130,7 +131,7 @@ pub fn new_value(definition: &TableDefinition, field: &Field, value: &SqlExpr) -
     if is_default(value) {
         return default_value(definition, field);
     }
-    if let Some(typed) = placeholder(value).and_then(|name| cast_text(&name, field.data_type())) {
+    if let Some(typed) = placeholder(value).and_then(|name| cast_text(&name, field)) {
         return Ok(typed);
     }
     if let Some(text) = as_read(field, value) {
@@ -201,7 +202,7 @@ fn as_read(field: &Field, value: &SqlExpr) -> Option<String> {
         _ => (false, false),
     };
     match field.data_type() {
-        _ if TextType::of(field).is_some() => Some(value.to_string()),
+        _ if TextType::of(field).is_some_and(|text_type| text_type.length().is_none()) => Some(value.to_string()),
         DataType::FixedSizeList(..) | DataType::Binary => is_quoted.then(|| value.to_string()),
         DataType::Decimal128(..) if is_number => Some(format!("'{}'", value.to_string().replace(' ', ""))),
         DataType::Decimal128(..) => is_quoted.then(|| value.to_string()),
@@ -271,7 +272,10 @@ pub fn complete(source: Planned, table: &Table, num_leading: usize, generated: &
         let mut columns: Vec<Expr> = leading.iter().map(|name| Expr::Column(Column::from_name(name))).collect();
         for field in definition.schema.fields() {
             let value = match definition.generated.get(field.name()).filter(|_| generated.contains(field.name())) {
-                Some(expression) => assign(&state, state.create_logical_expr(expression, &schema)?, &schema, field)?,
+                Some(expression) => {
+                    let value = casts::typed_expression(state.create_logical_expr(expression, &schema)?, &schema, &state)?;
+                    assign(&state, value, &schema, field)?
+                }
                 None => Expr::Column(Column::from_name(field.name())),
             };
             columns.push(value.alias(field.name()));
@@ -320,12 +324,12 @@ fn constant_of(plan: &LogicalPlan, position: usize) -> Option<Expr> {
 }
 
 /// `CAST(value AS type)` where the arms of a CASE must agree: a vector is written as its text.
-pub fn typed(value: SqlExpr, data_type: &DataType) -> Result<SqlExpr> {
+pub fn typed(value: SqlExpr, column: &Field) -> Result<SqlExpr> {
     let is_constant = matches!(&value, SqlExpr::Value(_));
     if !is_constant {
         return Ok(value);
     }
-    let type_name = sql_type_name(data_type);
+    let type_name = constant_type_name(column);
     match expression(&format!("CAST(NULL AS {type_name})"))? {
         SqlExpr::Cast { kind, data_type, array, format, .. } => {
             let cast = SqlExpr::Cast { kind, expr: Box::new(value), data_type, array, format };

@@ -133,7 +133,7 @@ fn query(merge: &Merge, table: &Table, clauses: &[ClauseValues], numbered: &[usi
         let mut value = column_of(&alias, field.name());
         for (position, clause) in clauses.iter().enumerate().rev() {
             if let Some(values) = &clause.values {
-                value = if_else(&is_clause(position)?, typed(values[index].clone(), field.data_type())?, value)?;
+                value = if_else(&is_clause(position)?, typed(values[index].clone(), field)?, value)?;
             }
         }
         items.push(selected(value, field));

@@ -129,7 +129,7 @@ impl DoUpdate<'_> {
         items.extend(new_values.numbered(table).into_iter().map(|position| numbers::is_numbered(position, is_stored.clone())));
         for field in table.definition().schema.fields() {
             let inserted = column_of(&excluded, field.name());
-            let updated = typed(in_scope(new_values.expression(alias, field), alias, table), field.data_type())?;
+            let updated = typed(in_scope(new_values.expression(alias, field), alias, table), field)?;
             items.push(selected(if_else(&is_new, inserted, updated)?, field));
         }
         let condition = self.condition.cloned().map(|condition| in_scope(condition, alias, table));
@@ -139,7 +139,8 @@ impl DoUpdate<'_> {
             name_relation(&mut select.from[0].relation, &excluded);
             let join = &mut select.from[0].joins[0];
             name_relation(&mut join.relation, alias);
-            let mut equal = key.iter().map(|column| equals(column_of(&excluded, column), column_of(alias, column)));
+            let equal = key.iter().map(|column| Ok(equals(compared(&excluded, column, table)?, compared(alias, column, table)?)));
+            let mut equal = equal.collect::<Result<Vec<_>>>()?.into_iter();
             let first = equal.next().ok_or_else(|| Error::Internal("a constraint without columns".to_owned()))?;
             let on = equal.fold(first, and);
             join.join_operator = JoinOperator::Left(JoinConstraint::On(on));
@@ -147,6 +148,16 @@ impl DoUpdate<'_> {
             select.projection = items;
         }
         Ok(query)
+    }
+}
+
+/// A column of a key as the two rows compare it: minus zero plus zero is zero, and Arrow takes the two for different numbers.
+fn compared(alias: &Ident, column: &str, table: &Table) -> Result<SqlExpr> {
+    let value = column_of(alias, column);
+    let is_float = table.definition().schema.field_with_name(column).is_ok_and(|field| field.data_type().is_floating());
+    match is_float {
+        true => Ok(binary(value, datafusion::sql::sqlparser::ast::BinaryOperator::Plus, expression("0.0")?)),
+        false => Ok(value),
     }
 }
 

@@ -1,0 +1,166 @@
+//! Casts that Arrow has not, or does otherwise than PostgreSQL, as calls of functions.
+
+use arrow::datatypes::{DataType, Decimal128Type, DecimalType, Field};
+use datafusion::common::tree_node::{Transformed, TreeNode};
+use datafusion::common::{DFSchema, ScalarValue};
+use datafusion::error::Result as DataFusionResult;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
+use datafusion::logical_expr::expr_rewriter::NamePreserver;
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
+use rolloutdb_udfs::{TextType, is_plain_numeric};
+
+use super::typing::{call, is_text};
+use crate::error::Result;
+
+/// Reads a number as `numeric` without declared digits.
+pub const NUMERIC_IN: &str = "numeric_in";
+
+/// The plan with such casts as calls; names of columns stay.
+pub fn typed(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+    let mut has_named_types = false;
+    let typed = plan.transform_up_with_subqueries(|node| {
+        let expressions = node.expressions();
+        if !expressions.iter().any(|expression| holds(expression, |inner| matches!(inner, Expr::Cast(_) | Expr::TryCast(_)))) {
+            return Ok(Transformed::no(node));
+        }
+        has_named_types |= expressions.iter().any(|expression| holds(expression, is_cast_to_named_type));
+        let (schema, names) = (merge_schema(&node.inputs()), NamePreserver::new(&node));
+        node.map_expressions(|expression| {
+            let name = names.save(&expression);
+            let typed = expression.transform_up(|inner| called(inner, &schema, state))?;
+            Ok(if typed.transformed { Transformed::yes(name.restore(typed.data)) } else { typed })
+        })
+    })?;
+    if !has_named_types {
+        return Ok(typed.data);
+    }
+    // The calls say of what type their results are; the columns of the nodes were found out before there were any.
+    Ok(typed.data.transform_up_with_subqueries(|node| Ok(Transformed::yes(node.recompute_schema()?)))?.data)
+}
+
+/// The same of one expression over rows of a schema.
+pub fn typed_expression(expression: Expr, schema: &DFSchema, state: &SessionState) -> Result<Expr> {
+    Ok(expression.transform_up(|inner| called(inner, schema, state))?.data)
+}
+
+/// The plan after its parameters have their values: one that becomes a `numeric` is read by its digits, as a constant is.
+pub fn exact_parameters(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let exact = plan.transform_up_with_subqueries(|node| {
+        if !node.expressions().iter().any(|expression| holds(expression, is_numeric_in)) {
+            return Ok(Transformed::no(node));
+        }
+        let names = NamePreserver::new(&node);
+        node.map_expressions(|expression| {
+            let name = names.save(&expression);
+            let exact = expression.transform_up(|inner| match inner {
+                Expr::ScalarFunction(ScalarFunction { func, args }) if func.name() == NUMERIC_IN => {
+                    let args = args.into_iter().map(by_digits).collect();
+                    Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })))
+                }
+                other => Ok(Transformed::no(other)),
+            })?;
+            Ok(if exact.transformed { Transformed::yes(name.restore(exact.data)) } else { exact })
+        })
+    })?;
+    Ok(exact.data)
+}
+
+/// Whether an expression is, or has within it, one of those.
+fn holds(expression: &Expr, is_one: impl Fn(&Expr) -> bool) -> bool {
+    expression.exists(|inner| Ok(is_one(inner))).unwrap_or(true)
+}
+
+fn is_cast_to_named_type(expression: &Expr) -> bool {
+    matches!(expression, Expr::Cast(cast) if !cast.field.metadata().is_empty())
+}
+
+fn is_numeric_in(expression: &Expr) -> bool {
+    matches!(expression, Expr::ScalarFunction(function) if function.func.name() == NUMERIC_IN)
+}
+
+/// A constant with digits behind its point as their text, which is refused where they are too many; all else as it is.
+pub fn by_digits(value: Expr) -> Expr {
+    let has_fraction = |number: f64| number.is_finite() && number.fract() != 0.0;
+    match &value {
+        Expr::Literal(ScalarValue::Float64(Some(number)), _) if has_fraction(*number) => lit(number.to_string()),
+        Expr::Literal(ScalarValue::Float32(Some(number)), _) if has_fraction(f64::from(*number)) => lit(number.to_string()),
+        Expr::Literal(ScalarValue::Decimal128(Some(number), precision, scale), _) => {
+            lit(Decimal128Type::format_decimal(*number, *precision, *scale))
+        }
+        _ => value,
+    }
+}
+
+pub fn is_vector(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::FixedSizeList(item, _) if item.data_type().is_floating())
+}
+
+/// The name of a type of texts with a rule, or of arrays of them: `varchar(3)`, `uuid[]`.
+pub fn named_text(field: &Field) -> Option<String> {
+    let of_items = || TextType::of_items(field).map(|item| format!("{item}[]"));
+    TextType::of(field).map(|text_type| text_type.to_string()).or_else(of_items)
+}
+
+fn called(expression: Expr, schema: &DFSchema, state: &SessionState) -> DataFusionResult<Transformed<Expr>> {
+    let call = match &expression {
+        Expr::Cast(cast) => as_call(cast, schema, state)?,
+        // A value that is none becomes NULL, as for every other type of numbers.
+        Expr::TryCast(TryCast { expr, field }) if is_plain_numeric(field) => {
+            Some(Expr::TryCast(TryCast::new(expr.clone(), field.data_type().clone())))
+        }
+        _ => None,
+    };
+    Ok(call.map_or_else(|| Transformed::no(expression), Transformed::yes))
+}
+
+/// The call that does the cast. `None`: Arrow does it.
+fn as_call(cast: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
+    let (value, wanted) = (cast.expr.as_ref().clone(), cast.field.as_ref());
+    let found = value.get_type(schema);
+    if let Some(name) = named_text(wanted) {
+        let is_text_of_vector = TextType::of(wanted).is_some() && found.as_ref().is_ok_and(is_vector);
+        let text = if is_text_of_vector { call(state, "vector_out", vec![value])? } else { value };
+        return call(state, "text_cast", vec![text, lit(name)]).map(Some);
+    }
+    if is_plain_numeric(wanted) {
+        return call(state, NUMERIC_IN, vec![by_digits(value)]).map(Some);
+    }
+    let Ok(found) = found else { return Ok(None) };
+    let (function, arguments) = match (wanted.data_type(), found) {
+        (DataType::Utf8, found) if is_vector(&found) => ("vector_out", vec![value]),
+        (DataType::FixedSizeList(_, width), found) if is_vector(wanted.data_type()) => match found {
+            found if is_text(&found) => ("vector_in", vec![value, lit(i64::from(*width))]),
+            DataType::List(_) | DataType::LargeList(_) => ("array_to_vector", vec![value, lit(i64::from(*width))]),
+            _ => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    call(state, function, arguments).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::TryStreamExt;
+
+    use crate::{Database, Result, Session};
+
+    async fn run(session: &Session, sql: &str) -> Result<()> {
+        session.sql(sql).await?.try_collect::<Vec<_>>().await?;
+        Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_a_column_takes_is_known_when_the_database_is_opened_anew() -> Result<()> {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let session = Database::open(data.path()).await?.session();
+        run(&session, "CREATE TABLE t (a varchar(2), b uuid[], c numeric)").await?;
+        drop(session);
+        let session = Database::open(data.path()).await?.session();
+        for row in ["'abc', NULL, NULL", "NULL, ARRAY['no uuid'], NULL", "NULL, NULL, 0.00000000001"] {
+            assert!(run(&session, &format!("INSERT INTO t VALUES ({row})")).await.is_err(), "{row}");
+        }
+        run(&session, "INSERT INTO t VALUES ('ab', ARRAY['0b7d8f2e-1111-4222-8333-444455556666'], 0.0000000001)").await
+    }
+}
