@@ -20,6 +20,7 @@ mod files;
 mod function;
 mod fusion;
 mod index_builds;
+mod lateral_names;
 mod macros;
 mod memory;
 mod nearest_neighbours;

@@ -29,7 +29,7 @@ use super::apply::planner::{TableFunctionPlanner, called_function, split_table_n
 use super::parameter_values::ParameterValues;
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;
-use super::{macros, quoted_constants, versions, views};
+use super::{lateral_names, macros, quoted_constants, versions, views};
 use crate::error::{Error, Result};
 
 /// DataFusion's physical planner, with [`super::apply::Apply`] added.
@@ -116,6 +116,7 @@ async fn plan_with(
     let mut state = session.context().state();
     views::expand(&session.database().shared.catalog, &mut statement)?;
     macros::expand(&mut statement, state.scalar_functions())?;
+    lateral_names::qualify(&mut statement);
     versions::open(session, &mut statement, &mut named).await?;
     let tables = open_table_arguments(session, &statement).await?;
     if !tables.is_empty() {

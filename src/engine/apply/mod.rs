@@ -22,6 +22,7 @@ pub mod lateral;
 mod node;
 mod open_call;
 pub mod planner;
+mod row_numbers;
 mod value_calls;
 
 pub use exec::ApplyExtensionPlanner;
