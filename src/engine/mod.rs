@@ -34,6 +34,7 @@ mod quoted_constants;
 mod reranking;
 mod retrieval;
 mod retrieval_columns;
+mod row_conditions;
 mod session;
 mod session_catalog;
 mod settings;

@@ -11,6 +11,7 @@
 //! plans LATERAL table functions that it then cannot run (#18121). Hence a node of ours.
 
 pub mod arguments;
+mod array_calls;
 mod column_list;
 mod exec;
 pub mod extract;

@@ -1,6 +1,5 @@
 //! For each row before LATERAL the first rows of one table, in an order that hangs on the row.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray, RecordBatch, UInt32Array};
@@ -10,16 +9,15 @@ use async_trait::async_trait;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, SortExpr, ident};
-use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::prelude::{DataFrame, SessionContext};
 use rolloutdb_catalogs::{AskedEffort, Table};
 
 use super::super::distance::Distance;
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::engine::retrieval::{QUERY_INDEX, column, groups};
+use crate::engine::row_conditions::{rows_of_equal_values, typed};
 use crate::error::{Error, Result};
 
 /// A column that is true for each row, and NULL where an outer join has none.
@@ -115,7 +113,8 @@ impl ApplyFunction for FirstRows {
 
     async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> Result<Applied> {
         let mut found: Vec<Option<RecordBatch>> = vec![None; num_rows];
-        for (values, rows) in self.rows_of_equal_values(&arguments, num_rows)? {
+        // Their searches have one condition.
+        for (values, rows) in rows_of_equal_values(&arguments[..self.outer.len()], num_rows)? {
             match &self.search {
                 Some(search) => {
                     let queries = arguments[self.outer.len()].as_list::<i32>();
@@ -144,16 +143,6 @@ impl ApplyFunction for FirstRows {
 impl FirstRows {
     pub fn column_names(&self) -> Vec<String> {
         self.schema().fields().iter().map(|field| field.name().clone()).collect()
-    }
-
-    /// The rows before that agree in the outer columns: their searches have one condition.
-    fn rows_of_equal_values(&self, arguments: &[ArrayRef], num_rows: usize) -> Result<HashMap<Vec<ScalarValue>, Vec<usize>>> {
-        let mut rows: HashMap<Vec<ScalarValue>, Vec<usize>> = HashMap::new();
-        for row in 0..num_rows {
-            let values = arguments[..self.outer.len()].iter().map(|argument| ScalarValue::try_from_array(argument, row));
-            rows.entry(values.collect::<datafusion::error::Result<_>>()?).or_default().push(row);
-        }
-        Ok(rows)
     }
 
     /// The nearest rows for each of `rows`.
@@ -239,9 +228,7 @@ impl FirstRows {
     fn filter(&self, values: &[ScalarValue]) -> Result<Option<Expr>> {
         let values = Values { outer: &self.outer, values, query: None };
         let Some(condition) = conjunction(values.bind_all(&self.conditions)?) else { return Ok(None) };
-        let schema = Arc::new(DFSchema::try_from(self.table.definition().schema.as_ref().clone())?);
-        let simplifier = ExprSimplifier::new(SimplifyContext::builder().with_schema(Arc::clone(&schema)).build());
-        Ok(Some(simplifier.simplify(simplifier.coerce(condition, &schema)?)?))
+        typed(condition, &self.table.definition().schema).map(Some)
     }
 
     /// The columns that the call gives, of rows of the table.
