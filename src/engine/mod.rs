@@ -25,6 +25,7 @@ mod macros;
 mod memory;
 mod nearest_neighbours;
 mod options;
+mod output_names;
 mod parameter_values;
 mod pinned_models;
 mod planning;

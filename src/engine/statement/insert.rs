@@ -17,7 +17,7 @@ use super::change::upsert::{self, DoUpdate};
 use super::{done, query, table_name};
 use crate::engine::function::identity_numbers;
 use crate::engine::pinned_models;
-use crate::engine::planning::{Planned, plan_query};
+use crate::engine::planning::{Planned, plan_source};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Description, Response, Session};
 use crate::engine::typing::{assign, sql_type_name};
@@ -178,7 +178,7 @@ impl Source {
 
     async fn plan(&self, session: &Session, parameters: &[ScalarValue]) -> Result<Planned> {
         match &self.query {
-            Some(query) => plan_query(session, query, parameters).await,
+            Some(query) => plan_source(session, query, parameters).await,
             None => Ok(Planned { plan: LogicalPlanBuilder::empty(true).build()?, state: session.context().state() }),
         }
     }
