@@ -189,7 +189,18 @@ impl Key {
                 [.., relation, name] => Self::Column { relation: Some(folded(relation)), name: folded(name) },
                 _ => Self::Expression(expression.to_string()),
             },
+            SqlExpr::Subquery(query) => Self::of_subquery(query),
             other => Self::Expression(other.to_string().to_lowercase()),
+        }
+    }
+
+    /// A subquery goes by the name of its one output, without a relation.
+    fn of_subquery(query: &Query) -> Self {
+        let item = leftmost(&query.body).and_then(|select| select.projection.first());
+        match item.and_then(Self::of) {
+            Some(Self::Column { name, .. }) => Self::Alias(name),
+            Some(key) => key,
+            None => Self::Expression(query.to_string().to_lowercase()),
         }
     }
 
@@ -246,6 +257,7 @@ mod tests {
             ("SELECT a, CAST(a AS BIGINT), 1, 2 FROM t", r#"SELECT a, CAST(a AS BIGINT) AS "__output_1", 1, 2 FROM t"#),
             ("SELECT *, a, b + 1 AS c FROM t", r#"SELECT *, a AS "__output_1", b + 1 AS c FROM t"#),
             ("SELECT DISTINCT *, a FROM t", "SELECT DISTINCT *, a FROM t"),
+            ("SELECT (SELECT 1), (SELECT 2), 1", r#"SELECT (SELECT 1), (SELECT 2), 1 AS "__output_2""#),
         ] {
             let mut query = query(given);
             distinct(&mut query);
