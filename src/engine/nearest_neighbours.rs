@@ -20,7 +20,7 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 use rolloutdb_catalogs::{AskedEffort, Metric, NearestRows, RowsWithoutDistance, SearchEffort, Table};
 
 use distance::{Distance, is_at_most};
-pub use lateral::LateralNearestRows;
+pub use lateral::{LateralNearestRows, SortRuntime};
 use path::{Path, is_model_call};
 pub use unused::unused_indexes;
 

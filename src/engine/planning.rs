@@ -26,7 +26,7 @@ use super::apply::planner::{TableFunctionPlanner, called_function, split_table_n
 use super::parameter_values::ParameterValues;
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;
-use super::{casts, information_schema, macros, quoted_constants, versions, views};
+use super::{casts, information_schema, lateral_names, macros, output_names, quoted_constants, versions, views};
 use crate::error::{Error, Result};
 
 /// DataFusion's physical planner, with [`super::apply::Apply`] added.
@@ -83,14 +83,27 @@ impl KeptRun {
     }
 }
 
+/// Plans a query whose columns have the names that PostgreSQL gives them.
 pub async fn plan_query(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Planned> {
-    plan_statement(session, SqlStatement::Query(Box::new(query.clone())), parameters).await
+    let mut query = query.clone();
+    let names = output_names::distinct(&mut query);
+    let Planned { plan, state } = plan_statement(session, SqlStatement::Query(Box::new(query)), parameters).await?;
+    Ok(Planned { plan: names.restored(plan)?, state })
+}
+
+/// Plans a query whose columns go by their positions.
+pub async fn plan_source(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Planned> {
+    let mut query = query.clone();
+    output_names::distinct(&mut query);
+    plan_statement(session, SqlStatement::Query(Box::new(query)), parameters).await
 }
 
 /// Plans a query for many values of its parameters: only those that decide the plan are known.
 pub async fn plan_open_query(session: &Session, query: &Query, known: &ParameterValues) -> Result<Planned> {
-    let mut planned = plan_with(session, SqlStatement::Query(Box::new(query.clone())), known, HashMap::new()).await?;
-    planned.plan = known.bind_limits(planned.plan)?;
+    let mut query = query.clone();
+    let names = output_names::distinct(&mut query);
+    let mut planned = plan_with(session, SqlStatement::Query(Box::new(query)), known, HashMap::new()).await?;
+    planned.plan = names.restored(known.bind_limits(planned.plan)?)?;
     Ok(planned)
 }
 
@@ -140,6 +153,7 @@ async fn plan_with(
     let mut state = session.context().state();
     views::expand(&session.database().shared.catalog, &mut statement)?;
     macros::expand(&mut statement, state.scalar_functions())?;
+    lateral_names::qualify(&mut statement);
     versions::open(session, &mut statement, &mut named).await?;
     information_schema::open(&state, &mut statement, &mut named).await?;
     let tables = open_table_arguments(session, &statement).await?;

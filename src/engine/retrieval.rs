@@ -167,6 +167,11 @@ impl Retrieval {
         &self.table
     }
 
+    /// The same with another condition on rows.
+    pub fn filtered(&self, filter: Expr) -> Self {
+        Self { filter: Some(filter), ..self.clone() }
+    }
+
     pub fn is_reranked(&self) -> bool {
         self.reranking.is_some()
     }

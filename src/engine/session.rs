@@ -19,7 +19,7 @@ use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
 use super::correlated::DistinctSubqueryColumns;
 use super::database::Database;
-use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours};
+use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours, SortRuntime};
 use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
 use super::progress::{NoticeSink, Notices};
@@ -114,9 +114,10 @@ pub(super) fn default_config(database: &Database) -> SessionConfig {
 impl Session {
     pub(super) fn new(database: Database) -> Self {
         let effort = EffortSetting::default();
+        let runtime = SortRuntime { config: default_config(&database), env: Arc::clone(&database.shared.runtime_env) };
         let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> = vec![
             Arc::new(ResolveLateral),
-            Arc::new(LateralNearestRows { effort: effort.clone() }),
+            Arc::new(LateralNearestRows { effort: effort.clone(), runtime }),
             Arc::new(ValuesOfQueries),
             Arc::new(SingleRow),
             Arc::new(ThreeValuedIn),

@@ -15,6 +15,7 @@ mod kill_many;
 mod manual;
 mod memory;
 mod model_calls;
+mod output_names;
 mod power_loss;
 mod prepared;
 mod process;

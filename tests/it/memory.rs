@@ -100,6 +100,28 @@ async fn more_than_the_memory_spills_or_is_refused() -> Result<()> {
     Ok(())
 }
 
+/// The farthest rows are no search: all rows are sorted for each row before LATERAL, 32 of them at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn sorted_rows_of_a_lateral_subquery_are_accounted_for() -> Result<()> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let database = open(directory.path(), Some(LIMIT)).await?;
+    let session = database.session();
+    let wide = "CREATE TABLE wide AS SELECT value AS id, ('[' || value || ',1]')::vector(2) AS v, \
+        repeat(md5(CAST(value AS text)), 100) AS text FROM generate_series(1, 2000)";
+    session.sql(wide).await?.try_collect::<Vec<_>>().await?;
+    let farthest = |rows: usize| {
+        format!(
+            "SELECT count(n.text) FROM generate_series(1, 64) g(x) CROSS JOIN LATERAL \
+             (SELECT w.text FROM wide w ORDER BY w.v <-> ('[' || g.x || ',0]')::vector(2) DESC LIMIT {rows}) n"
+        )
+    };
+    // 6.4 MB for each of 32 rows.
+    assert_eq!(code_of(&session, &farthest(2000)).await, "53200");
+    let rows: Vec<_> = session.sql(&farthest(10)).await?.try_collect().await?;
+    assert_eq!(rows[0].column(0).as_primitive::<Int64Type>().value(0), 640);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn spilled_rows_of_a_killed_process_go_away() -> Result<()> {
     let directory = tempfile::tempdir().expect("a temporary directory");

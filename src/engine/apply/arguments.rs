@@ -32,7 +32,7 @@ pub enum ParameterKind {
     Constant(DataType),
     /// A constant text of names and types, as in CREATE TABLE: `'id text, year integer'`.
     Columns,
-    /// A text that is a condition over the columns of the first table argument.
+    /// A text that is a condition over the columns of the first table argument, and of the relations before a LATERAL.
     Filter,
 }
 
@@ -98,7 +98,7 @@ impl Arguments {
         self.tables.get(name).ok_or_else(|| Error::Internal(format!("{}() has no table argument {name}", self.function)))
     }
 
-    /// A condition over the bare columns of the table.
+    /// A condition over the bare columns of the table; columns of the relations before LATERAL are outer references.
     pub fn filter(&self, name: &str) -> Option<&Expr> {
         self.filters.get(name)
     }

@@ -1,25 +1,32 @@
 //! LATERAL: `FROM q CROSS JOIN LATERAL answer(q.question, ...) a` becomes `Apply(q, answer)`.
 //!
 //! The SQL planner gives a join of `q` with a subquery that holds outer references; DataFusion has no execution for it (its issue #18121).
-//! [`ResolveLateral`] runs before every other analyzer rule and replaces the join by one [`Apply`] over the left side.
+//! [`ResolveLateral`] runs before every other analyzer rule and replaces the join by one [`Apply`] over the left side. A subquery after LATERAL with such a
+//! call in it is the concern of [`subquery`].
+
+mod carried;
+mod subquery;
 
 use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{JoinType, TableReference, plan_err};
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, JoinType, TableReference, plan_err};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Join, LogicalPlan, SubqueryAlias};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::Apply;
+use crate::error::Error;
 
 #[derive(Debug)]
 pub struct ResolveLateral;
 
 impl AnalyzerRule for ResolveLateral {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        plan.transform_up_with_subqueries(resolve).map(|transformed| transformed.data)
+        let resolved = plan.transform_up_with_subqueries(resolve)?.data;
+        check_calls(&resolved)?;
+        Ok(resolved)
     }
 
     fn name(&self) -> &str {
@@ -29,12 +36,35 @@ impl AnalyzerRule for ResolveLateral {
 
 fn resolve(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Join(join) = &plan else { return Ok(Transformed::no(plan)) };
-    let Some((apply, alias)) = lateral_apply(&join.right) else { return Ok(Transformed::no(plan)) };
+    let Some((apply, alias)) = lateral_apply(&join.right) else {
+        return Ok(subquery::resolved(join)?.map_or_else(|| Transformed::no(plan.clone()), Transformed::yes));
+    };
     let is_outer = is_outer(join, &format!("{}()", apply.function.name()))?;
-    let arguments = apply.arguments.iter().cloned().map(to_input_columns).collect::<Result<Vec<_>>>()?;
+    // Columns of relations farther out stay what they are.
+    let arguments = apply.arguments.iter().cloned().map(|argument| columns_of(join.left.schema(), argument));
+    let arguments = arguments.collect::<Result<Vec<_>>>()?;
     let resolved =
         Apply::try_new(join.left.as_ref().clone(), Arc::clone(&apply.function), arguments, alias, apply.column_names().to_vec(), is_outer)?;
     Ok(Transformed::yes(resolved.into_plan()))
+}
+
+/// A call that reads columns of a relation that it does not stand after.
+fn check_calls(plan: &LogicalPlan) -> Result<()> {
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Extension(extension) = node
+            && let Some(apply) = extension.node.as_any().downcast_ref::<Apply>()
+            && apply.arguments.iter().any(Expr::contains_outer)
+        {
+            let name = apply.function.name();
+            return Err(Error::NotSupported(format!(
+                "{name}() reads columns of a query around it; it can where it stands after LATERAL, or in a subquery after LATERAL: \
+                 write FROM t CROSS JOIN LATERAL {name}(...)"
+            ))
+            .into());
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(())
 }
 
 /// Whether rows stay for which there is nothing on the right of LATERAL.
@@ -70,10 +100,22 @@ fn lateral_apply(plan: &LogicalPlan) -> Option<(&Apply, Option<TableReference>)>
         LogicalPlan::Subquery(subquery) => lateral_apply(&subquery.subquery),
         LogicalPlan::Extension(extension) => {
             let apply = extension.node.as_any().downcast_ref::<Apply>()?;
-            apply.arguments.iter().any(Expr::contains_outer).then_some((apply, None))
+            let is_alone = matches!(apply.input, LogicalPlan::EmptyRelation(_));
+            (is_alone && apply.arguments.iter().any(Expr::contains_outer)).then_some((apply, None))
         }
         _ => None,
     }
+}
+
+/// The argument with references to columns of `input` as these columns.
+fn columns_of(input: &DFSchema, argument: Expr) -> Result<Expr> {
+    let columns = argument.transform(|expr| {
+        Ok(match expr {
+            Expr::OuterReferenceColumn(_, column) if input.has_column(&column) => Transformed::yes(Expr::Column(column)),
+            other => Transformed::no(other),
+        })
+    })?;
+    Ok(columns.data)
 }
 
 /// The outer query's columns are the input's columns once the call sits on top of it.

@@ -11,6 +11,7 @@
 //! plans LATERAL table functions that it then cannot run (#18121). Hence a node of ours.
 
 pub mod arguments;
+mod array_calls;
 mod column_list;
 mod exec;
 pub mod extract;
@@ -22,6 +23,7 @@ pub mod lateral;
 mod node;
 mod open_call;
 pub mod planner;
+mod row_numbers;
 mod value_calls;
 
 pub use exec::ApplyExtensionPlanner;

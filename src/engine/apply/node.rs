@@ -50,6 +50,10 @@ impl Apply {
         LogicalPlan::Extension(Extension { node: Arc::new(self) })
     }
 
+    pub fn qualifier(&self) -> Option<&TableReference> {
+        self.qualifier.as_ref()
+    }
+
     pub fn column_names(&self) -> &[String] {
         &self.column_names
     }

@@ -21,12 +21,14 @@ use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, FunctionArg, Ident, Objec
 use rolloutdb_catalogs::{AskedEffort, Table};
 
 use super::arguments::{Arguments, Parameter, ParameterKind, assign};
+use super::array_calls::with_array_calls;
 use super::column_list::column_list;
 use super::filter::plan_filter;
 use super::open_call::OpenCall;
 use super::{Apply, ApplyFunction};
 use crate::engine::parameter_values::ParameterValues;
 use crate::engine::progress::Notices;
+use crate::engine::row_conditions::outer_references;
 use crate::engine::session::{CATALOG_NAME, DEFAULT_SCHEMA};
 use crate::error::{Error, Result};
 
@@ -43,7 +45,8 @@ pub trait TableFunction: Debug + Send + Sync {
 
 /// What a call in FROM stands for.
 pub enum Bound {
-    /// A function to apply to each row. The [`ParameterKind::Value`] arguments become its call arguments, in order.
+    /// A function to apply to each row. The [`ParameterKind::Value`] arguments become its call arguments, in order; after them come the columns that a
+    /// filter refers to ([`outer_references`]).
     Apply(Arc<dyn ApplyFunction>),
     /// A table, which is scanned as any other. All arguments are constants.
     Table(Arc<dyn TableProvider>),
@@ -64,7 +67,7 @@ pub struct TableFunctionPlanner {
 /// Arguments that were planned.
 struct BoundArguments {
     constants: Arguments,
-    /// Of the call, in the order of its parameters.
+    /// Of the call, in the order of its parameters; then the columns of the relations before LATERAL that its filter refers to.
     values: Vec<Expr>,
     /// Constants that are parameters without values, as if they were left out.
     open: Vec<Expr>,
@@ -179,11 +182,11 @@ impl TableFunctionPlanner {
                     bound.tables.insert(parameter.name, self.table(function, argument)?);
                 }
                 ParameterKind::Value(data_type) => {
-                    let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;
+                    let value = context.sql_to_expr(with_array_calls(argument)?, &DFSchema::empty())?;
                     values.insert(parameter.name, cast(value, data_type.clone()));
                 }
                 ParameterKind::TextOrVector => {
-                    let value = context.sql_to_expr(argument.clone(), &DFSchema::empty())?;
+                    let value = context.sql_to_expr(with_array_calls(argument)?, &DFSchema::empty())?;
                     let given = value.get_type(&DFSchema::empty())?;
                     let wrong = || Error::WrongType {
                         what: format!("{} of {}()", parameter.name, function.name()),
@@ -215,6 +218,9 @@ impl TableFunctionPlanner {
                         open.push(value);
                         continue;
                     }
+                    if value.contains_outer() {
+                        return Err(filter_of_a_row(function, &value).into());
+                    }
                     let text = constant(function, parameter, value, &DataType::Utf8)?;
                     let table = bound.tables.values().next();
                     let table = table.ok_or_else(|| Error::Internal(format!("{}() has a filter and no table", function.name())))?;
@@ -228,7 +234,10 @@ impl TableFunctionPlanner {
                 }
             }
         }
-        let in_order = function.parameters().iter().filter_map(|parameter| values.remove(parameter.name)).collect();
+        let mut in_order: Vec<Expr> = function.parameters().iter().filter_map(|parameter| values.remove(parameter.name)).collect();
+        for filter in bound.filters.values() {
+            in_order.extend(outer_references(filter)?);
+        }
         Ok(BoundArguments { constants: bound, values: in_order, open })
     }
 
@@ -240,6 +249,12 @@ impl TableFunctionPlanner {
         })?;
         self.tables.get(&name).cloned().ok_or_else(|| Error::Internal(format!("table {name} was not opened before planning")))
     }
+}
+
+/// A text that is another for each row is planned for none.
+fn filter_of_a_row(function: &dyn TableFunction, value: &Expr) -> Error {
+    let expected = "a constant text, in which columns of the relations before LATERAL may stand: filter => 'tenant = q.tenant'".to_owned();
+    Error::InvalidParameter { name: format!("filter of {}()", function.name()), found: value.to_string(), expected }
 }
 
 fn constant_without_value(function: &dyn TableFunction, value: &Expr) -> Error {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, ListArray, RecordBatch, UInt32Array};
-use arrow::compute::concat_batches;
+use arrow::compute::{concat_batches, take, take_record_batch};
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::error::DataFusionError;
@@ -14,6 +14,7 @@ use crate::engine::apply::arguments::{Arguments, Parameter};
 use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::engine::retrieval::{QUERY_INDEX, Queries, Retrieval, RetrievalOptions, RetrieverKind};
+use crate::engine::row_conditions::{RowCondition, rows_of_equal_values};
 use crate::error::{Error, Result};
 use crate::models::Runtime;
 
@@ -104,6 +105,7 @@ impl TableFunction for Search {
     }
 
     fn bind(&self, arguments: &Arguments) -> Result<Bound> {
+        let row_filter = arguments.filter("filter").map(RowCondition::of).transpose()?.flatten();
         let options = RetrievalOptions {
             column: arguments.text("column"),
             model: arguments.text("model"),
@@ -111,7 +113,7 @@ impl TableFunction for Search {
             exact: arguments.boolean("exact"),
             effort: arguments.effort(),
             text: text_options(arguments)?,
-            filter: arguments.filter("filter"),
+            filter: arguments.filter("filter").filter(|_| row_filter.is_none()),
             fusion: fusion(arguments)?,
             candidates: candidates(arguments, self.kind)?,
             rerank: arguments.text("rerank"),
@@ -127,7 +129,7 @@ impl TableFunction for Search {
                 table.name()
             )));
         }
-        Ok(Bound::Apply(Arc::new(SearchCall { name: self.name, retrieval, k, is_of_array })))
+        Ok(Bound::Apply(Arc::new(SearchCall { name: self.name, retrieval, k, is_of_array, row_filter })))
     }
 }
 
@@ -138,6 +140,8 @@ struct SearchCall {
     k: usize,
     /// Whether each row has an array of queries; a column says which of them, from 1, a row was found for.
     is_of_array: bool,
+    /// A filter that hangs on the row before LATERAL.
+    row_filter: Option<RowCondition>,
 }
 
 #[async_trait]
@@ -147,7 +151,8 @@ impl ApplyFunction for SearchCall {
     }
 
     fn details(&self) -> String {
-        format!("{}, k={}", self.retrieval.table().name(), self.k)
+        let filter = self.row_filter.as_ref().map(|filter| format!(", where {}", filter.condition)).unwrap_or_default();
+        format!("{}, k={}{filter}", self.retrieval.table().name(), self.k)
     }
 
     fn schema(&self) -> SchemaRef {
@@ -169,7 +174,18 @@ impl ApplyFunction for SearchCall {
 
     /// A NULL query finds nothing.
     async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> Result<Applied> {
-        if self.is_of_array { self.search_arrays(arguments[0].as_list(), num_rows).await } else { self.search(&arguments[0]).await }
+        let Some(filter) = &self.row_filter else { return self.search(&self.retrieval, &arguments[0]).await };
+        let schema = &self.retrieval.table().definition().schema;
+        let (mut batches, mut input_rows) = (Vec::new(), Vec::new());
+        // Rows that agree in what the filter reads have one filter, and are one search.
+        for (values, rows) in rows_of_equal_values(&arguments[1..], num_rows)? {
+            let retrieval = self.retrieval.filtered(filter.with_values(&values, schema)?);
+            let rows = UInt32Array::from_iter_values(rows.into_iter().map(|row| row as u32));
+            let found = self.search(&retrieval, &take(&arguments[0], &rows, None).map_err(DataFusionError::from)?).await?;
+            input_rows.extend(found.input_rows.values().iter().map(|row| rows.value(*row as usize)));
+            batches.push(found.batch);
+        }
+        in_input_order(concat_batches(&self.schema(), &batches).map_err(DataFusionError::from)?, input_rows)
     }
 }
 
@@ -181,26 +197,34 @@ impl SearchCall {
         }
     }
 
+    async fn search(&self, retrieval: &Retrieval, given: &ArrayRef) -> Result<Applied> {
+        match self.is_of_array {
+            true => self.search_arrays(retrieval, given.as_list()).await,
+            false => self.search_queries(retrieval, given).await,
+        }
+    }
+
     /// One query per row.
-    async fn search(&self, given: &ArrayRef) -> Result<Applied> {
+    async fn search_queries(&self, retrieval: &Retrieval, given: &ArrayRef) -> Result<Applied> {
         let rows: Vec<u32> = (0..given.len() as u32).filter(|row| given.is_valid(*row as usize)).collect();
         let queries = match given.as_list_opt::<i32>() {
             Some(lists) => Queries::Vectors(rows.iter().map(|row| vector(&lists.value(*row as usize))).collect::<Result<_>>()?),
             None => Queries::Texts(rows.iter().map(|row| given.as_string::<i32>().value(*row as usize).to_owned()).collect()),
         };
-        let (batch, query_rows) = self.retrieval.search(&queries, self.k).await?;
+        let (batch, query_rows) = retrieval.search(&queries, self.k).await?;
         let input_rows = UInt32Array::from_iter_values(query_rows.values().iter().map(|query| rows[*query as usize]));
         Ok(Applied { batch, input_rows })
     }
 
     /// An array of queries per row.
-    async fn search_arrays(&self, given: &ListArray, num_rows: usize) -> Result<Applied> {
+    async fn search_arrays(&self, retrieval: &Retrieval, given: &ListArray) -> Result<Applied> {
         let schema = self.schema();
         let (mut batches, mut input_rows) = (Vec::new(), Vec::new());
-        for row in (0..num_rows).filter(|row| given.is_valid(*row)) {
+        for row in (0..given.len()).filter(|row| given.is_valid(*row)) {
             let queries = given.value(row);
             for start in (0..queries.len()).step_by(self.queries_at_once()) {
-                let found = self.search(&queries.slice(start, self.queries_at_once().min(queries.len() - start))).await?;
+                let slice = queries.slice(start, self.queries_at_once().min(queries.len() - start));
+                let found = self.search_queries(retrieval, &slice).await?;
                 let position = |query: &u32| (start + *query as usize) as i64 + 1;
                 let query_index: ArrayRef = Arc::new(found.input_rows.values().iter().map(position).collect::<Int64Array>());
                 input_rows.extend(std::iter::repeat_n(row as u32, found.batch.num_rows()));
@@ -211,6 +235,18 @@ impl SearchCall {
         let batch = concat_batches(&schema, &batches).map_err(DataFusionError::from)?;
         Ok(Applied { batch, input_rows: UInt32Array::from(input_rows) })
     }
+}
+
+/// Rows by the input rows that they are for, those of one as they stand.
+fn in_input_order(batch: RecordBatch, input_rows: Vec<u32>) -> Result<Applied> {
+    if input_rows.is_sorted() {
+        return Ok(Applied { batch, input_rows: UInt32Array::from(input_rows) });
+    }
+    let mut order: Vec<u32> = (0..input_rows.len() as u32).collect();
+    order.sort_by_key(|row| input_rows[*row as usize]);
+    let input_rows = UInt32Array::from_iter_values(order.iter().map(|row| input_rows[*row as usize]));
+    let batch = take_record_batch(&batch, &UInt32Array::from(order)).map_err(DataFusionError::from)?;
+    Ok(Applied { batch, input_rows })
 }
 
 /// The elements of a query vector; NULL is none.

@@ -22,6 +22,7 @@ use super::{EffortSetting, are_ties_by_key, more_than_a_row};
 use crate::engine::apply::Apply;
 use crate::engine::apply::lateral::{is_outer, to_input_columns};
 use crate::engine::retrieval::QUERY_INDEX;
+pub use first_rows::SortRuntime;
 use first_rows::{FOUND, FirstRows, Search};
 use shape::Shape;
 
@@ -32,6 +33,8 @@ const ROWS: &str = "__first_rows";
 #[derive(Debug)]
 pub struct LateralNearestRows {
     pub effort: EffortSetting,
+    /// For what no search answers.
+    pub runtime: SortRuntime,
 }
 
 impl AnalyzerRule for LateralNearestRows {
@@ -102,6 +105,7 @@ impl LateralNearestRows {
             bounds,
             outer,
             search,
+            runtime: self.runtime.clone(),
             skip: shape.skip,
             fetch: shape.fetch,
         };

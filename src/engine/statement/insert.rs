@@ -20,7 +20,7 @@ use super::{done, query, table_name};
 use crate::engine::casts;
 use crate::engine::function::identity_numbers;
 use crate::engine::pinned_models;
-use crate::engine::planning::{KeptRun, Planned, plan_query};
+use crate::engine::planning::{KeptRun, Planned, plan_source};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Description, Response, Session};
 use crate::engine::typing::{assign, constant_type_name};
@@ -173,7 +173,7 @@ impl Source {
 
     async fn plan(&self, session: &Session, parameters: &[ScalarValue]) -> Result<Planned> {
         match &self.query {
-            Some(query) => plan_query(session, query, parameters).await,
+            Some(query) => plan_source(session, query, parameters).await,
             None => Ok(Planned { plan: LogicalPlanBuilder::empty(true).build()?, state: session.context().state() }),
         }
     }

@@ -12,6 +12,7 @@ use rolloutdb_catalogs::TableDefinition;
 use rolloutdb_sql::{ColumnDefinition, CreateTable, DescribeTable, DropTable, Identity, Statement, TableConstraint};
 
 use super::{arrow, done, rows, table_name};
+use crate::engine::output_names;
 use crate::engine::pinned_models;
 use crate::engine::planning::plan_query;
 use crate::engine::progress::Progress;
@@ -96,6 +97,7 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     let planned = plan_query(session, query, parameters).await?;
     let columns = Arc::clone(planned.plan.schema());
     let stream = planned.stream().await?;
+    output_names::check_unique(&stream.schema())?;
     let mut definition = TableDefinition::new(&with_planned_metadata(&stream.schema(), columns.fields()))?;
     for constraint in create.all_constraints() {
         definition = with_constraint(definition, table, &constraint)?;

@@ -5,6 +5,7 @@ use rolloutdb_catalogs::{Error as CatalogError, View};
 use rolloutdb_sql::{CreateView, DropView};
 
 use super::{done, quoted, table_name};
+use crate::engine::output_names;
 use crate::engine::planning::plan_query;
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
@@ -22,7 +23,9 @@ pub async fn create(session: &Session, create: &CreateView) -> Result<Response> 
         return Err(Error::NotSupported("a view cannot have parameters such as $1".to_owned()));
     }
     let columns = planned.plan.schema().as_arrow().clone();
-    if create.columns.is_empty() {
+    // Within another query the columns would have DataFusion's names.
+    if create.columns.is_empty() && !output_names::of(&create.query).differ() {
+        output_names::check_unique(&columns)?;
         catalog.create_view(&schema, &name, View::new(&create.query.to_string(), &columns), create.or_replace)?;
         return Ok(done("CREATE VIEW"));
     }
@@ -36,6 +39,9 @@ pub async fn create(session: &Session, create: &CreateView) -> Result<Response> 
     let mut names: Vec<Ident> = columns.fields().iter().map(|field| quoted(field.name())).collect();
     for (name, given) in names.iter_mut().zip(&create.columns) {
         *name = quoted(&given.value);
+    }
+    if let Some(repeated) = names.iter().enumerate().find_map(|(position, name)| names[..position].contains(name).then_some(name)) {
+        return Err(CatalogError::DuplicateColumn { name: repeated.value.clone() }.into());
     }
     let list: Vec<String> = names.iter().map(ToString::to_string).collect();
     let text = format!("SELECT * FROM ({}) AS v ({})", create.query, list.join(", "));

@@ -1,6 +1,5 @@
 //! For each row before LATERAL the first rows of one table, in an order that hangs on the row.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, FixedSizeListArray, ListArray, RecordBatch, UInt32Array};
@@ -10,16 +9,17 @@ use async_trait::async_trait;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::simplify::SimplifyContext;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, SortExpr, ident};
-use datafusion::optimizer::simplify_expressions::ExprSimplifier;
-use datafusion::prelude::{DataFrame, SessionContext};
+use datafusion::prelude::{DataFrame, SessionConfig, SessionContext};
 use rolloutdb_catalogs::{AskedEffort, Table};
 
 use super::super::distance::Distance;
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::engine::retrieval::{QUERY_INDEX, column, groups};
+use crate::engine::row_conditions::{rows_of_equal_values, typed};
 use crate::error::{Error, Result};
 
 /// A column that is true for each row, and NULL where an outer join has none.
@@ -43,8 +43,16 @@ pub struct FirstRows {
     pub outer: Vec<Column>,
     /// `None`: all rows that come into question are sorted, for each row before.
     pub search: Option<Search>,
+    pub runtime: SortRuntime,
     pub skip: usize,
     pub fetch: usize,
+}
+
+/// What sorts run in: the memory of the database's queries.
+#[derive(Debug, Clone)]
+pub struct SortRuntime {
+    pub config: SessionConfig,
+    pub env: Arc<RuntimeEnv>,
 }
 
 #[derive(Debug)]
@@ -115,16 +123,19 @@ impl ApplyFunction for FirstRows {
 
     async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> Result<Applied> {
         let mut found: Vec<Option<RecordBatch>> = vec![None; num_rows];
-        for (values, rows) in self.rows_of_equal_values(&arguments, num_rows)? {
+        let memory = MemoryConsumer::new(self.name()).register(&self.runtime.env.memory_pool);
+        // Their searches have one condition.
+        for (values, rows) in rows_of_equal_values(&arguments[..self.outer.len()], num_rows)? {
             match &self.search {
                 Some(search) => {
                     let queries = arguments[self.outer.len()].as_list::<i32>();
-                    for (row, batch) in self.nearest(search, &values, queries, &rows).await? {
+                    for (row, batch) in self.nearest(search, &values, queries, &rows, &memory).await? {
                         found[row] = Some(batch);
                     }
                 }
                 None => {
                     let sorted = self.sorted(&Values { outer: &self.outer, values: &values, query: None }).await?;
+                    memory.try_grow(rows.len() * sorted.get_array_memory_size())?;
                     rows.iter().for_each(|row| found[*row] = Some(sorted.clone()));
                 }
             }
@@ -136,6 +147,8 @@ impl ApplyFunction for FirstRows {
             input_rows.extend(std::iter::repeat_n(row as u32, batch.num_rows()));
             batches.push(batch);
         }
+        // Together they are there once more.
+        memory.try_grow(memory.size())?;
         let batch = concat_batches(&schema, &batches).map_err(DataFusionError::from)?;
         Ok(Applied { batch, input_rows: UInt32Array::from(input_rows) })
     }
@@ -146,23 +159,14 @@ impl FirstRows {
         self.schema().fields().iter().map(|field| field.name().clone()).collect()
     }
 
-    /// The rows before that agree in the outer columns: their searches have one condition.
-    fn rows_of_equal_values(&self, arguments: &[ArrayRef], num_rows: usize) -> Result<HashMap<Vec<ScalarValue>, Vec<usize>>> {
-        let mut rows: HashMap<Vec<ScalarValue>, Vec<usize>> = HashMap::new();
-        for row in 0..num_rows {
-            let values = arguments[..self.outer.len()].iter().map(|argument| ScalarValue::try_from_array(argument, row));
-            rows.entry(values.collect::<datafusion::error::Result<_>>()?).or_default().push(row);
-        }
-        Ok(rows)
-    }
-
-    /// The nearest rows for each of `rows`.
+    /// The nearest rows for each of `rows`; `memory` holds those that had to be sorted.
     async fn nearest(
         &self,
         search: &Search,
         values: &[ScalarValue],
         queries: &ListArray,
         rows: &[usize],
+        memory: &MemoryReservation,
     ) -> Result<Vec<(usize, RecordBatch)>> {
         let Distance { column: searched, metric, query } = &search.distance;
         let k = self.skip + self.fetch;
@@ -187,7 +191,11 @@ impl FirstRows {
             let values = with_query(vector_value(queries.value(row))?);
             // Rows without a distance fill what is left.
             let batch = match num_matching.is_some_and(|matching| batch.num_rows() < k.min(matching)) {
-                true => self.sorted(&values).await?,
+                true => {
+                    let sorted = self.sorted(&values).await?;
+                    memory.try_grow(sorted.get_array_memory_size())?;
+                    sorted
+                }
                 false => self.within_bounds(&values, &batch)?,
             };
             nearest.push((row, batch));
@@ -195,6 +203,7 @@ impl FirstRows {
         if !without.is_empty() {
             let null = ScalarValue::try_from(vector_type)?;
             let sorted = self.sorted(&with_query(null)).await?;
+            memory.try_grow(without.len() * sorted.get_array_memory_size())?;
             nearest.extend(without.into_iter().map(|row| (row, sorted.clone())));
         }
         Ok(nearest)
@@ -228,7 +237,8 @@ impl FirstRows {
     }
 
     fn matching(&self, filter: Option<Expr>) -> Result<DataFrame> {
-        let rows = SessionContext::new().read_table(Arc::clone(&self.table) as Arc<dyn datafusion::catalog::TableProvider>)?;
+        let context = SessionContext::new_with_config_rt(self.runtime.config.clone(), Arc::clone(&self.runtime.env));
+        let rows = context.read_table(Arc::clone(&self.table) as Arc<dyn datafusion::catalog::TableProvider>)?;
         Ok(match filter {
             Some(filter) => rows.filter(filter)?,
             None => rows,
@@ -239,9 +249,7 @@ impl FirstRows {
     fn filter(&self, values: &[ScalarValue]) -> Result<Option<Expr>> {
         let values = Values { outer: &self.outer, values, query: None };
         let Some(condition) = conjunction(values.bind_all(&self.conditions)?) else { return Ok(None) };
-        let schema = Arc::new(DFSchema::try_from(self.table.definition().schema.as_ref().clone())?);
-        let simplifier = ExprSimplifier::new(SimplifyContext::builder().with_schema(Arc::clone(&schema)).build());
-        Ok(Some(simplifier.simplify(simplifier.coerce(condition, &schema)?)?))
+        typed(condition, &self.table.definition().schema).map(Some)
     }
 
     /// The columns that the call gives, of rows of the table.

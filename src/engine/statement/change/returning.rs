@@ -16,6 +16,7 @@ use futures::TryStreamExt;
 use rolloutdb_catalogs::{RowSink, Table};
 
 use super::select_from_target;
+use crate::engine::output_names;
 use crate::engine::planning::{Planned, plan_rewrite};
 use crate::engine::session::{Response, Session};
 use crate::error::Result;
@@ -87,13 +88,26 @@ pub async fn response(
     parameters: &[ScalarValue],
     command: &str,
 ) -> Result<Response> {
-    let query = select_from_target(alias, items.to_vec())?;
-    let planned = plan_rewrite(session, query, parameters, kept.into_table()?, None).await?;
+    let planned = plan_named(session, items, alias, kept.into_table()?, parameters).await?;
     Ok(Response::Rows { stream: planned.stream().await?, tag: command.to_owned() })
 }
 
 /// The columns of a RETURNING clause, found without running anything.
 pub async fn plan(session: &Session, items: &[SelectItem], alias: &Ident, table: &Table) -> Result<Planned> {
     let empty = MemTable::try_new(TableProvider::schema(table), vec![vec![]])?;
-    plan_rewrite(session, select_from_target(alias, items.to_vec())?, &[], Arc::new(empty), None).await
+    plan_named(session, items, alias, Arc::new(empty), &[]).await
+}
+
+/// The items over `target`, with the names that PostgreSQL gives them.
+async fn plan_named(
+    session: &Session,
+    items: &[SelectItem],
+    alias: &Ident,
+    target: Arc<dyn TableProvider>,
+    parameters: &[ScalarValue],
+) -> Result<Planned> {
+    let mut query = select_from_target(alias, items.to_vec())?;
+    let names = output_names::distinct(&mut query);
+    let Planned { plan, state } = plan_rewrite(session, query, parameters, target, None).await?;
+    Ok(Planned { plan: names.restored(plan)?, state })
 }
