@@ -42,6 +42,7 @@ impl TableDefinition {
         changed.generated = self.generated.iter().map(|(name, text)| (renamed(name), text.clone())).collect();
         changed.defaults = self.defaults.iter().map(|(name, text)| (renamed(name), text.clone())).collect();
         changed.identity = self.identity.iter().map(|(name, identity)| (renamed(name), *identity)).collect();
+        changed.compression = self.compression.iter().map(|(name, method)| (renamed(name), method.clone())).collect();
         Ok(changed)
     }
 
@@ -67,6 +68,7 @@ impl TableDefinition {
         changed.generated.remove(column);
         changed.defaults.remove(column);
         changed.identity.remove(column);
+        changed.compression.remove(column);
         Ok(changed)
     }
 

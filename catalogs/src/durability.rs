@@ -12,6 +12,7 @@ use std::io::{self, Write};
 use std::path::{Path as FilePath, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::BoxStream;
@@ -24,9 +25,12 @@ use object_store::{
     PutResult, RenameOptions, Result,
 };
 use tokio::sync::{OwnedRwLockReadGuard, RwLock};
+use tokio::task::JoinHandle;
 
 use crate::manifests::VERSIONS;
 
+/// Writes that are over sooner have no early sync.
+const EARLY_SYNC_INTERVAL: Duration = Duration::from_millis(100);
 /// Lance's note of the newest version. It may be absent, old or torn: then the folder is listed, as it always is here.
 const VERSION_HINT: &str = "latest_version_hint.json";
 
@@ -153,6 +157,35 @@ pub(crate) fn create_directory(directory: &FilePath) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Keeps the disk at work while a long write goes on, so that little is left for the sync before its commit; ends when it is dropped.
+pub(crate) struct EarlySync(JoinHandle<()>);
+
+impl EarlySync {
+    /// Of the files directly in `folder`, which need not exist yet.
+    pub(crate) fn of(folder: PathBuf) -> Self {
+        Self(tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(EARLY_SYNC_INTERVAL).await;
+                let folder = folder.clone();
+                let _ = tokio::task::spawn_blocking(move || sync_files(&folder)).await;
+            }
+        }))
+    }
+}
+
+impl Drop for EarlySync {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Errors are left to the sync that counts.
+fn sync_files(folder: &FilePath) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let _ = File::open(entry.path()).and_then(|file| file.sync_data());
+    }
 }
 
 /// Makes the entries of a directory durable: creations, renames and removals in it.

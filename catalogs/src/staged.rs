@@ -13,6 +13,7 @@ use lance::dataset::fragment::write::FragmentCreateBuilder;
 use lance_table::format::Fragment;
 
 use crate::append::CheckedWrite;
+use crate::durability::EarlySync;
 use crate::leftovers::DATA;
 use crate::storage::Temporary;
 use crate::{Error, Result, Table};
@@ -34,6 +35,7 @@ impl Table {
         let folder = storage.temporary(self.schema_name())?;
         let (uri, params) = (folder.uri()?, storage.write_params_for(dataset));
         let builder = FragmentCreateBuilder::new(&uri).schema(dataset.schema()).write_params(&params);
+        let _early_sync = EarlySync::of(folder.path().join(DATA));
         // Boxed: what it is made of is more than the compiler lays out.
         let written = builder.write_fragments(write.stream(rows)).boxed().await;
         let fragments = written.map_err(|source| write.error_of(source))?;

@@ -93,7 +93,8 @@ impl Codes {
             let steps = CODE_MAX / largest;
             let mut squares = 0.0;
             for (code, value) in codes.iter_mut().zip(vector) {
-                *code = (value * steps).round_ties_even() as i8;
+                // Half a step beyond, then cut: rounding would be a call for each value.
+                *code = (value * steps + 0.5_f32.copysign(*value)) as i8;
                 let lost = f64::from(*value) - f64::from(scale) * f64::from(*code);
                 squares += lost * lost;
                 sum += i32::from(*code);
@@ -141,7 +142,10 @@ impl Codes {
     fn read(&self, rows: &[u32], block: &mut Block) {
         fn gather<T: Copy>(out: &mut Vec<T>, values: &[T], rows: &[u32]) {
             out.clear();
-            out.extend(rows.iter().map(|row| values[*row as usize]));
+            match run_of(rows) {
+                Some(run) => out.extend_from_slice(&values[run]),
+                None => out.extend(rows.iter().map(|row| values[*row as usize])),
+            }
         }
         gather(&mut block.scales, &self.scales, rows);
         gather(&mut block.residuals, &self.residuals, rows);
@@ -168,6 +172,8 @@ pub(crate) struct Block {
     sums: Vec<i32>,
     /// `[planes, rows]`.
     products: Vec<i32>,
+    /// What the codes stand for, of one query.
+    values: Vec<f32>,
     lowers: Vec<f32>,
     uppers: Vec<f32>,
 }
@@ -178,7 +184,7 @@ impl<'a> CodedQueries<'a> {
         Self { codes, metric, queries, planes }
     }
 
-    /// Calls `each` for every query by its number with lower and upper bounds of the keys of `rows`, which order rows as their distances do: the
+    /// Calls `each` for every query by its number with lower and upper bounds of the keys of `rows`, which ascend. Keys order rows as their distances do: the
     /// negative product, for cosine divided by both lengths, or the squared distance. A row of which nothing is known has infinite bounds.
     pub(crate) fn bounds(&self, rows: &[u32], block: &mut Block, mut each: impl FnMut(usize, &[f32], &[f32])) {
         if rows.is_empty() {
@@ -190,22 +196,27 @@ impl<'a> CodedQueries<'a> {
         let mut products = std::mem::take(&mut block.products);
         let mut of_planes = products.chunks_exact(rows.len());
         for (number, query) in self.queries.iter().enumerate() {
-            let halves =
-                [of_planes.next().unwrap_or_default(), if query.num_planes == 2 { of_planes.next().unwrap_or_default() } else { &[] }];
-            block.lowers.clear();
-            block.lowers.resize(rows.len(), 0.0);
-            block.uppers.clear();
-            block.uppers.resize(rows.len(), 0.0);
+            let high = of_planes.next().unwrap_or_default();
+            block.values.clear();
+            let mut values = std::mem::take(&mut block.values);
+            match query.num_planes {
+                1 => values.extend(block.of_rows(high).map(|(product, scale)| query.value(product, scale))),
+                _ => {
+                    let low = of_planes.next().unwrap_or_default();
+                    values.extend(block.of_rows(high).zip(low).map(|((high, scale), low)| query.fine_value(high, *low, scale)));
+                }
+            }
+            block.values = values;
             match self.metric {
-                Metric::Dot => block.fill(query, halves, |product, _, error| (-product - error, -product + error)),
-                Metric::Cosine => block.fill(query, halves, |product, norm, error| {
+                Metric::Dot => block.fill(query, |product, _, error| (-product - error, -product + error)),
+                Metric::Cosine => block.fill(query, |product, norm, error| {
                     let inverse = 1.0 / (query.norm * norm);
                     // A vector of no length is as far as a NaN.
                     let is_zero = norm == 0.0;
                     let bound = |key: f32| if is_zero { f32::INFINITY } else { key * inverse };
                     (bound(-product - error), bound(-product + error))
                 }),
-                Metric::L2 => block.fill(query, halves, |product, norm, error| {
+                Metric::L2 => block.fill(query, |product, norm, error| {
                     let lengths = query.norm + norm;
                     let squared = query.norm * query.norm + norm * norm - 2.0 * product;
                     let error = 2.0 * error + query.rounding * lengths * lengths;
@@ -214,30 +225,36 @@ impl<'a> CodedQueries<'a> {
             }
             each(number, &block.lowers, &block.uppers);
         }
-        products.clear();
         block.products = products;
     }
 }
 
 impl Block {
+    /// Of one plane: the sums of products of the codes without the offset, and the scales.
+    fn of_rows(&self, sums_of_plane: &[i32]) -> impl Iterator<Item = (i32, f32)> {
+        sums_of_plane.iter().zip(&self.sums).zip(&self.scales).map(|((product, sum), scale)| (product - OFFSET * sum, *scale))
+    }
+
     /// Fills the bounds by `bound`, which is given the product that the codes stand for, the length of the row, and how far the product may be off.
     #[inline]
-    fn fill(&mut self, query: &CodedQuery, [high, low]: [&[i32]; 2], bound: impl Fn(f32, f32, f32) -> (f32, f32)) {
-        let num_rows = self.norms.len();
-        let (scales, residuals, norms) = (&self.scales[..num_rows], &self.residuals[..num_rows], &self.norms[..num_rows]);
-        let (sums, high) = (&self.sums[..num_rows], &high[..num_rows]);
-        let (lowers, uppers) = (&mut self.lowers[..num_rows], &mut self.uppers[..num_rows]);
-        for i in 0..num_rows {
-            let high = high[i] - OFFSET * sums[i];
-            let product = match low.get(i) {
-                None => query.value(high, scales[i]),
-                Some(low) => query.fine_value(high, *low, scales[i]),
-            };
-            let lost = query.norm * residuals[i] + query.residual * (norms[i] + residuals[i]);
-            let error = lost * (1.0 + BOUND_ROUNDING) + query.rounding * query.norm * norms[i];
-            (lowers[i], uppers[i]) = bound(product, norms[i], error);
+    fn fill(&mut self, query: &CodedQuery, bound: impl Fn(f32, f32, f32) -> (f32, f32)) {
+        let num_rows = self.values.len();
+        let Self { values, residuals, norms, lowers, uppers, .. } = self;
+        lowers.resize(num_rows, 0.0);
+        uppers.resize(num_rows, 0.0);
+        let of_rows = values.iter().zip(residuals.iter()).zip(norms.iter());
+        for (((value, residual), norm), (lower, upper)) in of_rows.zip(lowers.iter_mut().zip(uppers.iter_mut())) {
+            let lost = query.norm * residual + query.residual * (norm + residual);
+            let error = lost * (1.0 + BOUND_ROUNDING) + query.rounding * query.norm * norm;
+            (*lower, *upper) = bound(*value, *norm, error);
         }
     }
+}
+
+/// The numbers of `rows`, which ascend, if each is one more than the one before.
+fn run_of(rows: &[u32]) -> Option<Range<usize>> {
+    let (first, last) = (*rows.first()? as usize, *rows.last()? as usize);
+    (last - first + 1 == rows.len()).then_some(first..last + 1)
 }
 
 /// The distances that codes stand for, as a walk through a graph needs them: all of one query less by a constant, or in a constant ratio.

@@ -34,7 +34,7 @@ pub struct TableConstraint {
     pub columns: Vec<Ident>,
 }
 
-/// `name type [NOT NULL] [[CONSTRAINT name] PRIMARY KEY] [[CONSTRAINT name] UNIQUE] [DEFAULT expr] [GENERATED ALWAYS AS (expr) STORED]
+/// `name type [COMPRESSION method] [NOT NULL] [[CONSTRAINT name] PRIMARY KEY] [[CONSTRAINT name] UNIQUE] [DEFAULT expr] [GENERATED ALWAYS AS (expr) STORED]
 /// [GENERATED {ALWAYS | BY DEFAULT} AS IDENTITY]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnDefinition {
@@ -47,6 +47,8 @@ pub struct ColumnDefinition {
     pub default: Option<Expr>,
     /// The expression of a stored generated column.
     pub generated: Option<Expr>,
+    /// How its values are packed in files.
+    pub compression: Option<Ident>,
     /// Numbered by the table; the types `serial` and `bigserial` say so too.
     pub identity: Option<Identity>,
 }
@@ -160,10 +162,17 @@ impl ColumnDefinition {
             unique: None,
             default: None,
             generated: None,
+            compression: None,
             identity,
         };
         for option in options {
             definition.set(option)?;
+        }
+        if parser.eat("COMPRESSION") {
+            definition.compression = Some(parser.ident("the method: none, fsst, lz4 or zstd")?);
+            while let Some(option) = parser.ast(parser::Parser::parse_optional_column_option)? {
+                definition.set(ColumnOptionDef { name: None, option })?;
+            }
         }
         Ok(definition)
     }
@@ -264,6 +273,9 @@ impl fmt::Display for TableConstraint {
 impl fmt::Display for ColumnDefinition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", column(&self.name), self.data_type)?;
+        if let Some(method) = &self.compression {
+            write!(f, " COMPRESSION {}", Name(&method.value))?;
+        }
         if self.not_null {
             f.write_str(" NOT NULL")?;
         }

@@ -136,12 +136,16 @@ pub fn with_constraint(definition: TableDefinition, table: &str, constraint: &Ta
     Ok(definition.with_constraint(table, name, constraint.is_primary, &columns)?)
 }
 
-/// The default, generating expression or numbering of a column that the definition has.
+/// The default, generating expression, numbering or compression of a column that the definition has.
 pub async fn with_expressions(session: &Session, definition: TableDefinition, column: &ColumnDefinition) -> Result<TableDefinition> {
     let definition = match column.identity {
         None => definition,
         Some(Identity::Always) => definition.with_identity(&column.name.value, rolloutdb_catalogs::Identity::Always)?,
         Some(Identity::ByDefault) => definition.with_identity(&column.name.value, rolloutdb_catalogs::Identity::ByDefault)?,
+    };
+    let definition = match &column.compression {
+        None => definition,
+        Some(method) => definition.with_compression(&column.name.value, &method.value.to_lowercase())?,
     };
     let definition = match &column.default {
         None => definition,

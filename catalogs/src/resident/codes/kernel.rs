@@ -92,25 +92,38 @@ mod avx2 {
     /// `planes` are `PLANES`, and the shapes are those of [`super::products`].
     #[target_feature(enable = "avx2")]
     unsafe fn tiles<const ROWS: usize, const PLANES: usize>(planes: &[&[u8]], matrix: &[i8], rows: &[u32], out: &mut [i32]) {
-        let planes: [&[u8]; PLANES] = std::array::from_fn(|i| planes[i]);
-        let width = planes[0].len();
-        let row = |i: usize| &matrix[rows[i] as usize * width..][..width];
-        let mut keep =
-            |i: usize, sums: [i32; PLANES]| sums.into_iter().enumerate().for_each(|(plane, sum)| out[plane * rows.len() + i] = sum);
-        let whole = rows.len() - rows.len() % ROWS;
-        for i in (0..whole).step_by(ROWS) {
-            // The processor foresees rows that follow each other.
-            for next in (i + AHEAD..rows.len()).take(ROWS).filter(|next| rows[*next] != rows[i] + (*next - i) as u32) {
-                prefetch(matrix, rows[next] as usize * width, width);
+        let mut of_tile = [planes[0]; PLANES];
+        of_tile.copy_from_slice(planes);
+        let width = of_tile[0].len();
+        // The processor foresees rows that follow each other.
+        let is_run = rows.windows(2).all(|pair| pair[0] + 1 == pair[1]);
+        let (groups, rest) = rows.as_chunks::<ROWS>();
+        let mut number = 0;
+        for group in groups {
+            if !is_run {
+                for next in rows[number..].iter().skip(AHEAD).take(ROWS) {
+                    prefetch(matrix, *next as usize * width, width);
+                }
+            }
+            let mut codes = [&matrix[..0]; ROWS];
+            for (codes, row) in codes.iter_mut().zip(group) {
+                *codes = &matrix[*row as usize * width..][..width];
             }
             // SAFETY: rows and planes have the same width.
-            let sums = unsafe { tile::<ROWS, PLANES>(std::array::from_fn(|ahead| row(i + ahead)), planes) };
-            sums.into_iter().enumerate().for_each(|(ahead, sums)| keep(i + ahead, sums));
+            for sums in unsafe { tile::<ROWS, PLANES>(codes, of_tile) } {
+                for (plane, sum) in sums.into_iter().enumerate() {
+                    out[plane * rows.len() + number] = sum;
+                }
+                number += 1;
+            }
         }
-        for i in whole..rows.len() {
+        for row in rest {
             // SAFETY: as above.
-            let [sums] = unsafe { tile::<1, PLANES>([row(i)], planes) };
-            keep(i, sums);
+            let [sums] = unsafe { tile::<1, PLANES>([&matrix[*row as usize * width..][..width]], of_tile) };
+            for (plane, sum) in sums.into_iter().enumerate() {
+                out[plane * rows.len() + number] = sum;
+            }
+            number += 1;
         }
     }
 
@@ -122,25 +135,32 @@ mod avx2 {
         rows: [&[i8]; ROWS],
         planes: [&[u8]; PLANES],
     ) -> [[i32; PLANES]; ROWS] {
+        // Loops instead of closures, which would not be compiled for the instructions of this function.
         let ones = _mm256_set1_epi16(1);
         let mut sums = [[_mm256_setzero_si256(); PLANES]; ROWS];
         for start in (0..planes[0].len()).step_by(STEP) {
-            // SAFETY: `start + STEP` is at most the width of each plane and row.
-            let (planes, rows): ([__m256i; PLANES], [__m256i; ROWS]) = unsafe {
-                (
-                    std::array::from_fn(|i| _mm256_loadu_si256(planes[i].as_ptr().add(start).cast())),
-                    std::array::from_fn(|i| _mm256_loadu_si256(rows[i].as_ptr().add(start).cast())),
-                )
-            };
-            for (row, sums) in rows.into_iter().zip(&mut sums) {
-                for (plane, sum) in planes.iter().zip(sums) {
+            let mut loaded = [ones; PLANES];
+            for (loaded, plane) in loaded.iter_mut().zip(planes) {
+                // SAFETY: `start + STEP` is at most the width of each plane.
+                *loaded = unsafe { _mm256_loadu_si256(plane.as_ptr().add(start).cast()) };
+            }
+            for (row, sums) in rows.iter().zip(&mut sums) {
+                // SAFETY: as above, of each row.
+                let row = unsafe { _mm256_loadu_si256(row.as_ptr().add(start).cast()) };
+                for (plane, sum) in loaded.iter().zip(sums) {
                     // No pair of products leaves 16 bits: 2 * 127 * 127 = 32,258.
                     let pairs = _mm256_maddubs_epi16(*plane, row);
                     *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(pairs, ones));
                 }
             }
         }
-        sums.map(|sums| sums.map(|sum| total(sum)))
+        let mut totals = [[0; PLANES]; ROWS];
+        for (totals, sums) in totals.iter_mut().zip(sums) {
+            for (total_of, sum) in totals.iter_mut().zip(sums) {
+                *total_of = total(sum);
+            }
+        }
+        totals
     }
 
     #[inline]
