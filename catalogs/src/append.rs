@@ -114,7 +114,8 @@ impl Table {
     /// write: all rows are checked once this one has it.
     async fn tell_taken(&self, check: &mut KeyCheck) -> Result<()> {
         if let Ok(mut kept) = self.state.writer.try_lock() {
-            kept.load(check, &self.state.snapshot(&self.schema_state.storage).await?, false).await?;
+            let newest = self.state.snapshot(&self.schema_state.storage).await?;
+            kept.load(check, &newest, false).await?;
             check.know(&kept);
         }
         Ok(())

@@ -193,7 +193,7 @@ impl<'a> CodedQueries<'a> {
         self.codes.read(rows, block);
         block.products.resize(self.planes.len() * rows.len(), 0);
         products(&self.planes, &self.codes.values, rows, &mut block.products);
-        let mut products = std::mem::take(&mut block.products);
+        let products = std::mem::take(&mut block.products);
         let mut of_planes = products.chunks_exact(rows.len());
         for (number, query) in self.queries.iter().enumerate() {
             let high = of_planes.next().unwrap_or_default();
