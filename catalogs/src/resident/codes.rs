@@ -83,11 +83,12 @@ impl Codes {
         let start = self.values.len();
         self.values.resize(start + self.padded_width, 0);
         let codes = &mut self.values[start..start + vector.len()];
-        let (mut scale, mut residual, mut sum) = (0.0, f32::INFINITY, 0);
-        if norm == 0.0 {
-            // The length of what is too short for f32.
-            residual = BOUNDED_LENGTHS.start as f32;
+        // Of a vector whose length leaves the range of f32 at either end, nothing is known.
+        let (mut scale, mut residual, mut sum, mut length) = (0.0, f32::INFINITY, 0, 1.0);
+        if vector.iter().all(|value| *value == 0.0) {
+            (residual, length) = (0.0, 0.0);
         } else if BOUNDED_LENGTHS.contains(&norm) {
+            length = norm as f32;
             let largest = vector.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
             scale = largest / CODE_MAX;
             let steps = CODE_MAX / largest;
@@ -103,8 +104,7 @@ impl Codes {
         }
         self.scales.push(scale);
         self.residuals.push(residual);
-        // Finite, so that bounds of everything stay that.
-        self.norms.push(if norm < BOUNDED_LENGTHS.end { norm as f32 } else { 1.0 });
+        self.norms.push(length);
         self.sums.push(sum);
     }
 
