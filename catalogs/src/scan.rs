@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{RecordBatch, RecordBatchOptions};
+use arrow::array::{Array, ArrayRef, MutableArrayData, RecordBatch, RecordBatchOptions, make_array};
 use arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::Statistics;
 use datafusion::error::Result;
@@ -20,6 +20,9 @@ use lance::Dataset;
 /// The metadata of a field that says what its values are, and goes with them through a query.
 const LOGICAL_TYPE: &str = "rolloutdb.type";
 
+/// A batch may hold this part of its values' size in vain.
+const SPARE_PART: usize = 4;
+
 /// A schema without metadata of its own, and of its fields only what concerns their values.
 pub(crate) fn without_metadata(schema: &Schema) -> SchemaRef {
     let fields = schema.fields().iter().map(|field| {
@@ -27,6 +30,19 @@ pub(crate) fn without_metadata(schema: &Schema) -> SchemaRef {
         field.as_ref().clone().with_metadata(logical_type.into_iter().collect())
     });
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+}
+
+/// The values in memory of their own, if they are a part of a page that is much larger: held on to, they would hold the page, and a sort counts all of it
+/// for each batch.
+fn of_its_own(column: &ArrayRef) -> ArrayRef {
+    let values = column.to_data();
+    let needed = values.get_slice_memory_size().unwrap_or(usize::MAX);
+    if values.get_buffer_memory_size() <= needed.saturating_add(needed / SPARE_PART) {
+        return Arc::clone(column);
+    }
+    let mut copied = MutableArrayData::new(vec![&values], false, values.len());
+    copied.extend(0, 0, values.len());
+    make_array(copied.freeze())
 }
 
 #[derive(Debug)]
@@ -90,7 +106,8 @@ impl ExecutionPlan for TableScanExec {
         let batches = self.input.execute(partition, context)?.and_then(move |batch| {
             let _read = &version;
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
-            let plain = RecordBatch::try_new_with_options(Arc::clone(&target), batch.columns().to_vec(), &options);
+            let columns = batch.columns().iter().map(of_its_own).collect();
+            let plain = RecordBatch::try_new_with_options(Arc::clone(&target), columns, &options);
             std::future::ready(plain.map_err(Into::into))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(schema, batches)))

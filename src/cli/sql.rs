@@ -10,7 +10,7 @@ use arrow::util::pretty::pretty_format_batches_with_schema;
 use clap::ValueEnum;
 use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
-use rolloutdb::engine::{Response, nested_as_text, parse_bytes, parse_retention};
+use rolloutdb::engine::{EmbeddedJson, Response, nested_as_text, parse_bytes, parse_retention};
 use rolloutdb::{Database, DatabaseOptions, Error, Result, Session};
 
 use super::{interrupted, show_notices};
@@ -95,7 +95,10 @@ async fn print(response: Response, format: Format) -> Result<()> {
             println!("{table}\n({count} row{})", if count == 1 { "" } else { "s" });
         }
         Format::Json => {
-            let mut writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(std::io::stdout());
+            let mut writer = arrow::json::WriterBuilder::new()
+                .with_explicit_nulls(true)
+                .with_encoder_factory(EmbeddedJson::factory())
+                .build::<_, LineDelimited>(std::io::stdout());
             for batch in &batches {
                 writer.write(batch).map_err(DataFusionError::from)?;
             }

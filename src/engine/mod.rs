@@ -55,7 +55,7 @@ mod views;
 
 pub use agents::{AgentDefinition, AgentRegistry};
 pub use database::{Database, DatabaseOptions};
-pub use files::nested_as_text;
+pub use files::{EmbeddedJson, nested_as_text};
 pub use index_builds::PROGRESS_VIEW;
 pub use memory::parse_bytes;
 pub use prepared::PreparedStatement;

@@ -13,7 +13,9 @@ use std::ops::ControlFlow;
 use arrow::datatypes::Schema;
 use datafusion::common::Column;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, Query, Select, SelectItem, SetExpr, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    Distinct, Expr as SqlExpr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, Value, VisitMut, VisitorMut,
+};
 
 use crate::error::Result;
 use postgres::{folded, name_of};
@@ -31,11 +33,27 @@ pub struct OutputNames {
 
 /// Gives outputs that DataFusion would take for one another an alias, and says what all of them are called.
 pub fn distinct(query: &mut Query) -> OutputNames {
+    order_by_outputs(query);
     let mut names = of(query);
     if let Some(select) = outermost(&mut query.body) {
         names.by_alias = alias_repeated(select);
     }
     names
+}
+
+/// Gives ORDER BY of a SELECT DISTINCT the positions of outputs that it repeats, in which DataFusion looks for columns alone.
+fn order_by_outputs(query: &mut Query) {
+    let (SetExpr::Select(select), Some(order_by)) = (query.body.as_ref(), &mut query.order_by) else { return };
+    if select.distinct != Some(Distinct::Distinct) || select.projection.iter().any(is_wildcard) {
+        return;
+    }
+    let OrderByKind::Expressions(keys) = &mut order_by.kind else { return };
+    for key in keys.iter_mut().filter(|key| column_name(&key.expr).is_none()) {
+        let is_key = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(output) | SelectItem::ExprWithAlias { expr: output, .. } if *output == key.expr);
+        if let Some(position) = select.projection.iter().position(is_key) {
+            key.expr = SqlExpr::value(Value::Number((position + 1).to_string(), false));
+        }
+    }
 }
 
 /// What the outputs of a query are called.

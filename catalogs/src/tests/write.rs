@@ -26,6 +26,21 @@ async fn sql_inserts_and_selects() {
     assert_eq!(fixture.query("SELECT 1 FROM t").await.len(), 4);
 }
 
+/// Texts that are stored as they are come as parts of whole pages.
+#[tokio::test]
+async fn scanned_rows_hold_no_more_memory_than_they_need() {
+    let fixture = Fixture::new().await;
+    fixture.create("t", texts_definition()).await;
+    let insert = "INSERT INTO t SELECT cast(value AS varchar), repeat(md5(cast(value AS varchar)), 8) FROM generate_series(1, 30000)";
+    assert_eq!(fixture.query(insert).await, ["30000"]);
+    let batches = fixture.context().sql("SELECT id, contents FROM t").await.expect("it plans").collect().await.expect("it runs");
+    assert!(batches.len() > 1, "one batch would be the page");
+    for column in batches.iter().flat_map(RecordBatch::columns) {
+        let needed = column.to_data().get_slice_memory_size().expect("texts");
+        assert!(column.get_buffer_memory_size() < needed + needed / 2 + 1024, "{} for {needed} bytes", column.get_buffer_memory_size());
+    }
+}
+
 #[tokio::test]
 async fn lists_of_text_and_numbers_round_trip() {
     let fixture = Fixture::new().await;

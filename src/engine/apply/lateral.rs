@@ -36,7 +36,9 @@ impl AnalyzerRule for ResolveLateral {
 
 fn resolve(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let LogicalPlan::Join(join) = &plan else { return Ok(Transformed::no(plan)) };
-    let Some((apply, alias)) = lateral_apply(&join.right) else {
+    let call = lateral_apply(&join.right)
+        .filter(|(apply, _)| apply.arguments.iter().any(|argument| subquery::refers_to(argument, join.left.schema())));
+    let Some((apply, alias)) = call else {
         return Ok(subquery::resolved(join)?.map_or_else(|| Transformed::no(plan.clone()), Transformed::yes));
     };
     let is_outer = is_outer(join, &format!("{}()", apply.function.name()))?;

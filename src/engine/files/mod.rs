@@ -8,6 +8,7 @@ mod checked;
 mod columnar;
 mod compression;
 mod csv;
+mod embedded_json;
 mod infer;
 mod json;
 mod json_column;
@@ -30,6 +31,7 @@ use datafusion::catalog::TableProvider;
 
 pub use columnar::ColumnarFormat;
 pub use csv::delimiter;
+pub use embedded_json::EmbeddedJson;
 pub use infer::{SAMPLE_ROWS, sample_rows};
 pub use rows::OnError;
 pub use scan::TextFormat;

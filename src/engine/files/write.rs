@@ -18,6 +18,7 @@ use std::sync::Arc;
 use tempfile::NamedTempFile;
 
 use super::compression::{Compression, Output};
+use super::embedded_json::EmbeddedJson;
 use super::{ColumnarFormat, Format, TextFormat};
 use crate::error::{Error, Result};
 
@@ -84,9 +85,9 @@ impl Writer {
     fn new(format: Format, output: Output, schema: SchemaRef) -> Result<Self> {
         Ok(match format {
             // Every line has every key: a NULL that is left out looks like a column that is not there.
-            Format::Text(TextFormat::Jsonl) => {
-                Self::Jsonl(Box::new(arrow::json::WriterBuilder::new().with_explicit_nulls(true).build(output)))
-            }
+            Format::Text(TextFormat::Jsonl) => Self::Jsonl(Box::new(
+                arrow::json::WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(EmbeddedJson::factory()).build(output),
+            )),
             Format::Text(TextFormat::Csv(csv)) => Self::Csv(Box::new(
                 arrow::csv::WriterBuilder::new().with_header(csv.has_header).with_delimiter(csv.delimiter).build(output),
             )),
@@ -158,7 +159,7 @@ pub fn nested_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
         match field.data_type() {
             DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Struct(_) | DataType::Map(..) => {
-                columns.push(Arc::new(json_texts(column)?));
+                columns.push(Arc::new(json_texts(column, field)?));
                 fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
             }
             _ => {
@@ -170,10 +171,11 @@ pub fn nested_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(DataFusionError::from)?)
 }
 
-fn json_texts(column: &ArrayRef) -> Result<StringArray> {
-    let field = Field::new("value", column.data_type().clone(), true);
+fn json_texts(column: &ArrayRef, field: &Field) -> Result<StringArray> {
+    let field = Field::new("value", column.data_type().clone(), true).with_metadata(field.metadata().clone());
     let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![Arc::clone(column)]).map_err(DataFusionError::from)?;
-    let mut writer = arrow::json::WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(Vec::new());
+    let builder = arrow::json::WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(EmbeddedJson::factory());
+    let mut writer = builder.build::<_, LineDelimited>(Vec::new());
     writer.write(&batch).map_err(DataFusionError::from)?;
     writer.finish().map_err(DataFusionError::from)?;
     let text = String::from_utf8(writer.into_inner()).map_err(|error| Error::Internal(error.to_string()))?;

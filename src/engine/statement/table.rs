@@ -1,12 +1,14 @@
 //! CREATE TABLE [AS], DROP TABLE.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow::array::{BooleanArray, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Fields, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
+use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::DataFusionError;
-use datafusion::logical_expr::TableType;
+use datafusion::logical_expr::{LogicalPlan, TableType};
 use datafusion::sql::sqlparser::ast::Expr as SqlExpr;
 use rolloutdb_catalogs::TableDefinition;
 use rolloutdb_sql::{ColumnDefinition, CreateTable, DescribeTable, DropTable, Identity, Statement, TableConstraint};
@@ -96,9 +98,10 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     }
     let planned = plan_query(session, query, parameters).await?;
     let columns = Arc::clone(planned.plan.schema());
+    let mixed = mixed_in_unions(&planned.plan)?;
     let stream = planned.stream().await?;
     output_names::check_unique(&stream.schema())?;
-    let mut definition = TableDefinition::new(&with_planned_metadata(&stream.schema(), columns.fields()))?;
+    let mut definition = TableDefinition::new(&with_planned_metadata(&stream.schema(), columns.fields(), &mixed))?;
     for constraint in create.all_constraints() {
         definition = with_constraint(definition, table, &constraint)?;
     }
@@ -109,9 +112,30 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
 }
 
 /// The columns as they come, with what the plan says of their types: where the rows of a UNION meet, a column that comes has the type of any.
-fn with_planned_metadata(coming: &Schema, planned: &Fields) -> Schema {
-    let both = coming.fields().iter().zip(planned);
-    Schema::new(both.map(|(coming, planned)| coming.as_ref().clone().with_metadata(planned.metadata().clone())).collect::<Vec<Field>>())
+/// What is `mixed` is the type of no column.
+fn with_planned_metadata(coming: &Schema, planned: &Fields, mixed: &[HashMap<String, String>]) -> Schema {
+    let field = |(coming, planned): (&FieldRef, &FieldRef)| {
+        let metadata = if mixed.contains(planned.metadata()) { HashMap::new() } else { planned.metadata().clone() };
+        coming.as_ref().clone().with_metadata(metadata)
+    };
+    Schema::new(coming.fields().iter().zip(planned).map(field).collect::<Vec<Field>>())
+}
+
+/// Metadata of columns that meet columns without it in a UNION, such as `varchar(3)` and `text`: DataFusion gives it to all of them.
+fn mixed_in_unions(plan: &LogicalPlan) -> Result<Vec<HashMap<String, String>>> {
+    let mut mixed = Vec::new();
+    plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::Union(union) = node {
+            for position in 0..union.schema.fields().len() {
+                let of_inputs: Vec<_> = union.inputs.iter().map(|input| input.schema().field(position).metadata()).collect();
+                if of_inputs.iter().any(|metadata| *metadata != of_inputs[0]) {
+                    mixed.extend(of_inputs.into_iter().filter(|metadata| !metadata.is_empty()).cloned());
+                }
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(mixed)
 }
 
 async fn definition(session: &Session, create: &CreateTable, table: &str) -> Result<TableDefinition> {

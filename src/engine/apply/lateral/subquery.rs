@@ -304,8 +304,10 @@ fn reads_past(plan: &LogicalPlan, before: &DFSchema, nearer: &[&DFSchema]) -> Re
     Ok(found)
 }
 
-fn refers_to(expression: &Expr, before: &DFSchema) -> Result<bool> {
-    expression.exists(|inner| Ok(matches!(inner, Expr::OuterReferenceColumn(_, column) if before.has_column(column))))
+pub fn refers_to(expression: &Expr, before: &DFSchema) -> bool {
+    let is_one = |inner: &Expr| matches!(inner, Expr::OuterReferenceColumn(_, column) if before.has_column(column));
+    // The closure does not fail.
+    expression.exists(|inner| Ok(is_one(inner))).unwrap_or(false)
 }
 
 /// The name of a function in a plan whose arguments read columns of the rows before.
@@ -316,7 +318,7 @@ fn called_over(plan: &LogicalPlan, before: &DFSchema) -> Result<Option<String>> 
             && let Some(apply) = extension.node.as_any().downcast_ref::<Apply>()
         {
             for argument in &apply.arguments {
-                if refers_to(argument, before)? {
+                if refers_to(argument, before) {
                     found = Some(apply.function.name().to_owned());
                     return Ok(TreeNodeRecursion::Stop);
                 }
