@@ -25,8 +25,9 @@ const RESIDENT_SHARE: f64 = 0.25;
 const INDEX_CACHE_SHARE: f64 = 0.08;
 /// Where the memory of the machine is not known: 4 GiB.
 const UNKNOWN_MACHINE: u64 = 4 << 30;
-/// A sort keeps this part of the memory of queries free, in each partition, for merging what it has spilled.
-const MERGE_SHARE: usize = 16;
+/// A sort keeps this part of the memory of queries free, all its partitions together, for merging what it has spilled. With much less, rows whose
+/// arrays hold no spare bytes fail in the merge: DataFusion counts on twice the size of a batch, and sorted rows with their keys need somewhat more.
+const MERGE_SHARE: usize = 4;
 /// What a batch of rows should not exceed, as a part of the memory of queries: spilled rows are merged a batch of each file at a time.
 const BATCHES: usize = 64;
 /// Of a wide row; what a batch holds is guessed from it.
