@@ -25,9 +25,11 @@ const RESIDENT_SHARE: f64 = 0.25;
 const INDEX_CACHE_SHARE: f64 = 0.08;
 /// Where the memory of the machine is not known: 4 GiB.
 const UNKNOWN_MACHINE: u64 = 4 << 30;
-/// A sort keeps this part of the memory of queries free, all its partitions together, for merging what it has spilled. With much less, rows whose
-/// arrays hold no spare bytes fail in the merge: DataFusion counts on twice the size of a batch, and sorted rows with their keys need somewhat more.
-const MERGE_SHARE: usize = 4;
+/// A sort keeps this part of the memory of queries free, in each partition, for merging what it has spilled.
+const MERGE_SHARE: usize = 16;
+/// Rows up to this size are sorted as one. DataFusion would sort each batch and merge them, and counts on twice the size of the batches for that, which
+/// sorted rows with their keys exceed unless arrays happen to hold spare bytes. Far below the 2 GiB that one array of texts can hold.
+const SORTED_AT_ONCE_MAX: usize = 512 << 20;
 /// What a batch of rows should not exceed, as a part of the memory of queries: spilled rows are merged a batch of each file at a time.
 const BATCHES: usize = 64;
 /// Of a wide row; what a batch holds is guessed from it.
@@ -81,14 +83,15 @@ impl MemoryBudget {
         Ok(builder.build_arc()?)
     }
 
-    /// Settings that must fit the memory: rows in a batch, and what every partition of a sort sets aside, whether it spills or not. Above half a
-    /// gigabyte they are what they always are.
+    /// Settings that must fit the memory: rows in a batch, what every partition of a sort sets aside, whether it spills or not, and how much it sorts as
+    /// one.
     pub fn fit(&self, mut config: SessionConfig) -> SessionConfig {
         let partitions = config.target_partitions();
         let execution = &mut config.options_mut().execution;
         execution.batch_size = execution.batch_size.min((self.queries / (BATCHES * ROW_BYTES)).max(BATCH_ROWS_MIN));
         execution.sort_spill_reservation_bytes =
             execution.sort_spill_reservation_bytes.min(self.queries / (MERGE_SHARE * partitions.max(1)));
+        execution.sort_in_place_threshold_bytes = self.queries.min(SORTED_AT_ONCE_MAX);
         config
     }
 }
