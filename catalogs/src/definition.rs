@@ -29,7 +29,7 @@ const UNIQUE_NAME: &str = "rollout.unique_name";
 const COMPRESSION: &str = "lance-encoding:compression";
 const NO_COMPRESSION: &str = "none";
 /// The methods of [`TableDefinition::with_compression`].
-const COMPRESSIONS: [&str; 4] = ["none", "fsst", "lz4", "zstd"];
+const COMPRESSIONS: [&str; 2] = [NO_COMPRESSION, "fsst"];
 /// Field metadata that Lance reads: the default key of a merge.
 const LANCE_PRIMARY_KEY: &str = "lance-schema:unenforced-primary-key";
 
@@ -215,7 +215,7 @@ impl TableDefinition {
         Ok(self)
     }
 
-    /// Packs the values of `column` when they are written, by `none`, `fsst`, `lz4` or `zstd`.
+    /// Packs the values of `column` when they are written, by `none` or `fsst`.
     ///
     /// # Errors
     /// [`Error::UnknownColumn`]; [`Error::InvalidOption`]; [`Error::NotSupported`] for a column that is neither text nor bytes.

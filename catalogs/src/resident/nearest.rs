@@ -13,7 +13,6 @@ use crate::Metric;
 use crate::search::counts::SearchCounts;
 
 /// Rows whose distances are computed before they are compared: their vectors stay in the second-level cache while all queries pass over them.
-/// Words of [`Bits`].
 const BLOCK_ROWS: usize = 128;
 /// Products that are worth a thread of their own.
 const PRODUCTS_PER_THREAD: usize = 8 << 20;

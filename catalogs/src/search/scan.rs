@@ -132,13 +132,12 @@ impl NearestRows {
         indexes.retain(|index| index.column == self.column);
         let num_rows = self.table.row_count().await?;
         if let Some(IndexDefinition { name, kind, .. }) = indexes.iter().find(|index| index.metric == Some(self.metric)) {
-            let (measured, of_what) = match kind {
-                IndexKind::Hnsw => (FILTERED_ROWS_MIN, if has_filter { "matching rows" } else { "rows" }),
-                _ => (SCANNED_ROWS_MAX, "rows"),
+            let measured = if *kind == IndexKind::Hnsw { FILTERED_ROWS_MIN } else { SCANNED_ROWS_MAX };
+            let unless = match has_filter && *kind == IndexKind::Hnsw {
+                true => " (in memory, few matching rows are measured without it)".to_owned(),
+                false if num_rows <= measured as u64 => format!(" (in memory, up to {measured} rows are measured without it)"),
+                false => String::new(),
             };
-            let may_be_few = num_rows <= measured as u64 || (has_filter && *kind == IndexKind::Hnsw);
-            let unless =
-                if may_be_few { format!(" (in memory, up to {measured} {of_what} are measured without it)") } else { String::new() };
             return Ok(format!("index {name}{unless}"));
         }
         let metric = self.metric.name();

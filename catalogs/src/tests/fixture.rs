@@ -120,7 +120,7 @@ pub(super) fn lines(batches: &[RecordBatch]) -> Vec<String> {
 }
 
 /// SplitMix64 (Steele, Lea, Flood 2014): a few lines instead of a dependency. Tests print nothing: the seed is in the code.
-pub(super) struct Random(pub(super) u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     pub(super) fn next(&mut self) -> u64 {
@@ -136,11 +136,11 @@ impl Random {
     }
 
     /// Uniform in [-1, 1).
-    pub(super) fn signed(&mut self) -> f32 {
+    pub(crate) fn signed(&mut self) -> f32 {
         (self.next() >> 40) as f32 / (1_u64 << 23) as f32 - 1.0
     }
 
-    pub(super) fn vector(&mut self, width: usize) -> Vec<f32> {
+    pub(crate) fn vector(&mut self, width: usize) -> Vec<f32> {
         (0..width).map(|_| self.signed()).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 mod alter;
 mod catalog;
-mod fixture;
+pub(crate) mod fixture;
 mod graphs;
 mod index;
 mod overlapping_writes;

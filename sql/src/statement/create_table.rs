@@ -169,7 +169,7 @@ impl ColumnDefinition {
             definition.set(option)?;
         }
         if parser.eat("COMPRESSION") {
-            definition.compression = Some(parser.ident("the method: none, fsst, lz4 or zstd")?);
+            definition.compression = Some(parser.ident("the method: none or fsst")?);
             while let Some(option) = parser.ast(parser::Parser::parse_optional_column_option)? {
                 definition.set(ColumnOptionDef { name: None, option })?;
             }

@@ -2,6 +2,7 @@
 //! it runs once more and lets nobody: no change is lost, and no statement runs for ever.
 
 use datafusion::logical_expr::LogicalPlan;
+use futures::future::BoxFuture;
 use rolloutdb_catalogs::{Error as CatalogError, Hold};
 
 use crate::engine::apply::calls_model;
@@ -22,9 +23,12 @@ impl Attempt {
     }
 }
 
-/// Whether nothing was written because the table is not what the statement took it for: it is planned and run again.
-pub fn is_void(ended: &Result<Response>) -> bool {
-    matches!(ended, Err(Error::Catalog(CatalogError::Altered { .. } | CatalogError::Overtaken { .. })))
+/// Runs a statement, and once more if nothing was written because the table is not what the first run took it for.
+pub async fn attempted<'a>(run: impl Fn(Attempt) -> BoxFuture<'a, Result<Response>>) -> Result<Response> {
+    match run(Attempt::First).await {
+        Err(Error::Catalog(CatalogError::Altered { .. } | CatalogError::Overtaken { .. })) => run(Attempt::Last).await,
+        ended => ended,
+    }
 }
 
 #[cfg(test)]

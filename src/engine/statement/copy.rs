@@ -8,10 +8,11 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
+use futures::FutureExt;
 use rolloutdb_sql::{CopyFrom, CopySource, CopyTo, Options, Statement};
 use rolloutdb_udfs::is_plain_numeric;
 
-use super::attempt::is_void;
+use super::attempt::attempted;
 use super::insert::{complete_rows, target_columns};
 use super::upkeep::after_write;
 use super::{done, table_name};
@@ -29,8 +30,7 @@ const TO_OPTIONS: &[&str] = &["format", "header", "delimiter"];
 const FROM_OPTIONS: &[&str] = &["format", "header", "delimiter", "on_error"];
 
 pub async fn copy_from(session: &Session, copy: &CopyFrom) -> Result<Response> {
-    let ended = copy_from_once(session, copy).await;
-    if is_void(&ended) { copy_from_once(session, copy).await } else { ended }
+    attempted(|_| copy_from_once(session, copy).boxed()).await
 }
 
 async fn copy_from_once(session: &Session, copy: &CopyFrom) -> Result<Response> {

@@ -7,10 +7,11 @@ use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit, when};
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, Query, SetExpr, Value, With};
+use futures::FutureExt;
 use rolloutdb_catalogs::{Identity, Table};
 use rolloutdb_sql::{ConflictAction, Insert, OnConflict, Overriding, Statement, is_default};
 
-use super::attempt::{Attempt, is_void};
+use super::attempt::{Attempt, attempted};
 use super::change::assignment::new_value;
 use super::change::returning::{self, KeptRows};
 use super::change::template;
@@ -28,8 +29,7 @@ use crate::error::{Error, Result};
 
 /// `kept`: for EXPLAIN ANALYZE.
 pub async fn execute(session: &Session, insert: &Insert, parameters: &[ScalarValue], kept: Option<&KeptRun>) -> Result<Response> {
-    let ended = execute_once(session, insert, parameters, kept, Attempt::First).await;
-    if is_void(&ended) { execute_once(session, insert, parameters, kept, Attempt::Last).await } else { ended }
+    attempted(|attempt| execute_once(session, insert, parameters, kept, attempt).boxed()).await
 }
 
 async fn execute_once(

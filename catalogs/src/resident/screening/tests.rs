@@ -11,25 +11,9 @@ use crate::Metric;
 use crate::resident::Bits;
 use crate::resident::columns::{Column, Vectors};
 use crate::search::counts::SearchCounts;
+use crate::tests::fixture::Random;
 
 const METRICS: [Metric; 3] = [Metric::L2, Metric::Cosine, Metric::Dot];
-
-/// Numbers from a seed (xorshift64*).
-struct Random(u64);
-
-impl Random {
-    /// Uniform in -1..1.
-    fn value(&mut self) -> f32 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    fn values(&mut self, count: usize) -> Vec<f32> {
-        (0..count).map(|_| self.value()).collect()
-    }
-}
 
 fn vectors(width: usize, rows: &[Option<Vec<f32>>]) -> Vectors {
     let lists = rows.iter().map(|row| row.as_ref().map(|row| row.iter().copied().map(Some).collect::<Vec<_>>()));
@@ -42,14 +26,14 @@ fn vectors(width: usize, rows: &[Option<Vec<f32>>]) -> Vectors {
 
 /// Clusters of rows, some equal to others; some of no length, some absent.
 fn clustered(width: usize, count: usize, random: &mut Random) -> Vec<Option<Vec<f32>>> {
-    let centres: Vec<Vec<f32>> = (0..20).map(|_| random.values(width)).collect();
+    let centres: Vec<Vec<f32>> = (0..20).map(|_| random.vector(width)).collect();
     let mut rows: Vec<Option<Vec<f32>>> = Vec::new();
     for i in 0..count {
         let row = match i % 37 {
             5 => None,
             11 => Some(vec![0.0; width]),
             17 if i > 37 => rows[i - 30].clone(),
-            _ => Some(centres[i % 20].iter().map(|value| value + 0.3 * random.value()).collect()),
+            _ => Some(centres[i % 20].iter().map(|value| value + 0.3 * random.signed()).collect()),
         };
         rows.push(row);
     }
@@ -108,7 +92,7 @@ fn the_answers_are_those_of_measuring_every_row() {
     let mut random = Random(11);
     for width in [33, 96] {
         let rows = clustered(width, 2_000, &mut random);
-        let mut queries: Vec<Vec<f32>> = (0..6).map(|_| random.values(width)).collect();
+        let mut queries: Vec<Vec<f32>> = (0..6).map(|_| random.vector(width)).collect();
         queries.extend(rows[100..].iter().flatten().filter(|row| row[0] != 0.0).take(3).cloned());
         check(vectors(width, &rows), &queries);
     }
@@ -119,9 +103,9 @@ fn lengths_at_the_ends_of_f32_are_measured() {
     let mut random = Random(12);
     let mut rows = clustered(40, 1_200, &mut random);
     for (i, scale) in [1e-30, 1e-20, 1e-17, 1e17, 1e19, 1e25, f32::INFINITY, f32::NAN].into_iter().enumerate() {
-        rows[30 * i + 1] = Some(random.values(40).into_iter().map(|value| value * scale).collect());
+        rows[30 * i + 1] = Some(random.vector(40).into_iter().map(|value| value * scale).collect());
     }
-    let mut queries: Vec<Vec<f32>> = (0..8).map(|_| random.values(40)).collect();
+    let mut queries: Vec<Vec<f32>> = (0..8).map(|_| random.vector(40)).collect();
     check(vectors(40, &rows), &queries);
     queries[0].iter_mut().for_each(|value| *value *= 1e-20);
     queries[1].fill(0.0);
@@ -131,8 +115,8 @@ fn lengths_at_the_ends_of_f32_are_measured() {
 #[test]
 fn rows_that_codes_hardly_tell_apart_are_measured() {
     let mut random = Random(13);
-    let centre = random.values(64);
-    let near = |random: &mut Random| -> Vec<f32> { centre.iter().map(|value| value + 1e-4 * random.value()).collect() };
+    let centre = random.vector(64);
+    let near = |random: &mut Random| -> Vec<f32> { centre.iter().map(|value| value + 1e-4 * random.signed()).collect() };
     let rows: Vec<Option<Vec<f32>>> = (0..1_500).map(|_| Some(near(&mut random))).collect();
     let queries: Vec<Vec<f32>> = (0..9).map(|_| near(&mut random)).collect();
     check(vectors(64, &rows), &queries);
@@ -144,7 +128,7 @@ fn codes_leave_most_rows_out() {
     let rows = clustered(128, 4_000, &mut random);
     let vectors = vectors(128, &rows);
     let codes = vectors.codes.as_ref().expect("they have codes");
-    let query = random.values(128);
+    let query = random.vector(128);
     let norm = f64::from(crate::resident::dot(&query, &query)).sqrt();
     for fineness in [Fineness::Coarse, Fineness::Fine] {
         let queries = [codes.query(&query, norm, fineness).expect("an ordinary length")];

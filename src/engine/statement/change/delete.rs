@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use datafusion::common::ScalarValue;
+use futures::FutureExt;
 use rolloutdb_catalogs::Table;
 use rolloutdb_sql::Delete;
 
 use super::{Change, ChangeOf, column_of, open_target, select, selected};
 use crate::engine::planning::{KeptRun, Planned, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
-use crate::engine::statement::attempt::{Attempt, is_void};
+use crate::engine::statement::attempt::{Attempt, attempted};
 use crate::error::Result;
 
 /// `kept`: for EXPLAIN ANALYZE.
 pub async fn execute(session: &Session, delete: &Delete, parameters: &[ScalarValue], kept: Option<&KeptRun>) -> Result<Response> {
-    let ended = Box::pin(execute_once(session, delete, parameters, kept, Attempt::First)).await;
-    if is_void(&ended) { Box::pin(execute_once(session, delete, parameters, kept, Attempt::Last)).await } else { ended }
+    attempted(|attempt| execute_once(session, delete, parameters, kept, attempt).boxed()).await
 }
 
 async fn execute_once(

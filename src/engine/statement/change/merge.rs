@@ -6,6 +6,7 @@ use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, JoinConstraint, JoinOperator, Query, SelectItem, SetExpr};
+use futures::FutureExt;
 use rolloutdb_catalogs::{IS_REMOVED, ROW_ADDRESS, Table};
 use rolloutdb_sql::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
 
@@ -16,7 +17,7 @@ use crate::engine::apply::extract::async_function;
 use crate::engine::pinned_models;
 use crate::engine::planning::{KeptRun, Planned, REWRITE_TARGET, plan_rewrite};
 use crate::engine::session::{Description, Response, Session};
-use crate::engine::statement::attempt::{Attempt, is_void};
+use crate::engine::statement::attempt::{Attempt, attempted};
 use crate::engine::statement::insert::{Purpose, resolve_values};
 use crate::error::Result;
 
@@ -27,8 +28,7 @@ const CLAUSE: &str = "__clause";
 
 /// `kept`: for EXPLAIN ANALYZE.
 pub async fn execute(session: &Session, merge: &Merge, parameters: &[ScalarValue], kept: Option<&KeptRun>) -> Result<Response> {
-    let ended = Box::pin(execute_once(session, merge, parameters, kept, Attempt::First)).await;
-    if is_void(&ended) { Box::pin(execute_once(session, merge, parameters, kept, Attempt::Last)).await } else { ended }
+    attempted(|attempt| execute_once(session, merge, parameters, kept, attempt).boxed()).await
 }
 
 async fn execute_once(
