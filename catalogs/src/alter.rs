@@ -17,6 +17,7 @@ use lance_core::datatypes::Schema as LanceSchema;
 use crate::backfill::Backfill;
 use crate::constraint::KeyCheck;
 use crate::names::nearest;
+use crate::scan::scan_of;
 use crate::{Error, Result, Rewrite, TableDefinition, UniqueConstraint};
 
 /// Changes of a definition; none touches a row.
@@ -209,7 +210,7 @@ impl Rewrite<'_> {
 
     async fn check_no_null(&self, column: &str) -> Result<()> {
         let failed = |source| Error::storage(self.table().name(), source);
-        let mut scanner = self.table().dataset.scan();
+        let mut scanner = scan_of(&self.table().dataset);
         scanner.project(&[column]).map_err(failed)?;
         let mut batches = scanner.try_into_stream().await.map_err(failed)?;
         while let Some(batch) = batches.next().await {

@@ -17,6 +17,7 @@ use lance::Dataset;
 use lance_table::format::Fragment;
 
 use crate::dml::{ROW_ADDRESS, scan_with_addresses};
+use crate::scan::scan_of;
 use crate::{Error, Result, TableDefinition};
 
 /// Above this many stored rows (64 MB of hashes) keys are not kept: every write scans the key columns once instead.
@@ -255,7 +256,7 @@ impl KeyCheck {
 
     async fn scan(&self, dataset: &Dataset) -> Result<lance::dataset::scanner::DatasetRecordBatchStream> {
         let failed = |source| Error::storage(&self.table, source);
-        let mut scanner = dataset.scan();
+        let mut scanner = scan_of(dataset);
         scanner.project(&self.columns()).map_err(failed)?;
         scanner.try_into_stream().await.map_err(failed)
     }

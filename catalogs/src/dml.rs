@@ -25,6 +25,7 @@ use tokio::sync::{MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 
 use crate::append::{CheckedWrite, same_columns};
 use crate::constraint::{KeyCheck, StoredKeys};
+use crate::scan::scan_of;
 use crate::{Error, Result, Table};
 
 /// The column of row addresses, first in the rows of [`Rewrite::delete`], [`Rewrite::update`] and [`Rewrite::merge`].
@@ -368,7 +369,7 @@ impl TableProvider for AddressedTable {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        Ok(self.table.named_scan(self.provider.scan(state, projection, filters, limit).await?))
+        self.table.named_scan(self.provider.scan(state, projection, filters, limit).await?)
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {
@@ -383,7 +384,7 @@ pub(crate) async fn scan_with_addresses(
     columns: &[String],
 ) -> Result<lance::dataset::scanner::DatasetRecordBatchStream> {
     let failed = |source| Error::storage(table, source);
-    let mut scanner = dataset.scan();
+    let mut scanner = scan_of(dataset);
     scanner.project(columns).map_err(failed)?;
     scanner.with_row_address();
     scanner.try_into_stream().await.map_err(failed)

@@ -20,7 +20,7 @@ use crate::append::AppendSink;
 use crate::constraint::StoredKeys;
 use crate::names::nearest;
 use crate::pushdown::can_push_down;
-use crate::scan::{TableScanExec, without_metadata};
+use crate::scan::{TableScanExec, with_bounded_reading, without_metadata};
 use crate::state::{SchemaState, TableState};
 use crate::{Error, Result, TableDefinition};
 
@@ -136,9 +136,9 @@ impl Table {
     }
 
     /// A scan of Lance's as a scan of this version.
-    pub(crate) fn named_scan(&self, scan: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
+    pub(crate) fn named_scan(&self, scan: Arc<dyn ExecutionPlan>) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let name = format!("{}.{}@{}", self.schema_name(), self.name(), self.version());
-        Arc::new(TableScanExec::new(name, Arc::clone(&self.dataset), scan))
+        Ok(Arc::new(TableScanExec::new(name, Arc::clone(&self.dataset), with_bounded_reading(scan)?)))
     }
 
     fn refuse(&self, statement: &str) -> Error {
@@ -167,7 +167,7 @@ impl TableProvider for Table {
         filters: &[Expr],
         limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        Ok(self.named_scan(self.provider.scan(state, projection, filters, limit).await?))
+        self.named_scan(self.provider.scan(state, projection, filters, limit).await?)
     }
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DataFusionResult<Vec<TableProviderFilterPushDown>> {

@@ -79,6 +79,6 @@ impl TableProvider for SomeFragments {
         let mut scanner = table.dataset.scan();
         scanner.with_fragments(self.rows.fragments.clone()).scan_in_order(true).with_row_address();
         scanner.project(&names).map_err(failed)?;
-        Ok(table.named_scan(scanner.create_plan().await.map_err(failed)?))
+        table.named_scan(scanner.create_plan().await.map_err(failed)?)
     }
 }

@@ -19,6 +19,7 @@ use super::graph::Graph;
 use super::nearest::{Found, Search};
 use super::words::Words;
 use crate::index::TextIndex;
+use crate::scan::scan_of;
 use crate::search::ranking::{Hit, KeyRows};
 use crate::search::vector::VectorSearch;
 use crate::search::{Condition, TextQuery};
@@ -348,7 +349,7 @@ impl ResidentTable {
                 None => return Err(Error::NotReady(format!("table \"{}\" has changed while it was read", table.name()))),
             }
         }
-        let mut scanner = table.dataset.scan();
+        let mut scanner = scan_of(&table.dataset);
         scanner.with_fragments(fragments).scan_in_order(true).with_row_id().include_deleted_rows();
         scanner.project(columns).map_err(failed)?;
         let batches: Vec<RecordBatch> = scanner.try_into_stream().await.map_err(failed)?.try_collect().await.map_err(failed)?;

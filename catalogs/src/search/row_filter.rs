@@ -20,6 +20,7 @@ use lance::dataset::scanner::{RowAddrMask, RowAddrTreeMap, Scanner};
 use super::ranking::ROW_ID;
 use crate::index::is_vector;
 use crate::pushdown::can_push_down;
+use crate::scan::scan_of;
 use crate::{Error, Result, Table};
 
 /// Rows of a table, as a scan of Lance's takes them.
@@ -116,7 +117,7 @@ impl Table {
         let mut names: Vec<&str> = conditions.iter().flat_map(Condition::column_names).collect();
         names.sort_unstable();
         names.dedup();
-        let mut scanner = self.dataset.scan();
+        let mut scanner = scan_of(&self.dataset);
         scanner.project(&names).map_err(failed)?.with_row_id().scan_in_order(false);
         if let Some(plain) = conjunction(plain) {
             scanner.filter_expr(plain);

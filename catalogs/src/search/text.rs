@@ -18,6 +18,7 @@ use super::ranking::{Hit, KeyRows, ROW_ID, row_id_column};
 use super::row_filter::RowFilter;
 use super::text_query::{Operator, TextQuery, has_phrase};
 use crate::index::TextIndex;
+use crate::scan::scan_of;
 use crate::{Error, Result, Table};
 
 const SCORE: &str = "_score";
@@ -193,7 +194,7 @@ impl TextSearch<'_> {
     async fn matching_texts(&self, query: FtsQuery, limit: usize, filter: &RowFilter) -> Result<Vec<Hit>> {
         let table = self.table;
         let failed = |source| Error::storage(table.name(), source);
-        let mut scanner = table.dataset.scan();
+        let mut scanner = scan_of(&table.dataset);
         let mut columns = table.definition().primary_key.clone();
         columns.push(SCORE.to_owned());
         scanner.full_text_search(FullTextSearchQuery::new_query(query)).map_err(failed)?.prefilter(true).with_row_id();

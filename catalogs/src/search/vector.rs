@@ -18,6 +18,7 @@ use super::row_filter::RowFilter;
 use super::scan::RowsWithoutDistance;
 use crate::index::{in_single_precision, is_vector};
 use crate::resident::Measure;
+use crate::scan::scan_of;
 use crate::{Error, IndexKind, Metric, Result, Table};
 
 /// Rows that an index proposes per row asked for: its distances are approximate, so the right ones may rank lower.
@@ -345,7 +346,7 @@ impl VectorSearch {
     }
 
     fn scanner(&self, columns: &[String], filter: &RowFilter) -> Result<Scanner> {
-        let mut scanner = self.table.dataset.scan();
+        let mut scanner = scan_of(&self.table.dataset);
         scanner.project(columns).map_err(|source| Error::storage(self.table.name(), source))?;
         scanner.with_row_id();
         filter.apply(&mut scanner);
