@@ -76,7 +76,7 @@ fn parse_file(parser: &mut Parser, takes_on_error: bool) -> Result<(String, Opti
     if parser.is_at("WHERE") {
         return Err(Error::not_supported_but("COPY ... WHERE", "delete the rows afterwards, or copy the result of a query"));
     }
-    if !parser.at_end_of_statement() {
+    if !parser.at_end_of_statement() && !parser.is_at("ASYNC") {
         return Err(parser.expected("options in parentheses, as in (FORMAT csv, HEADER true), or end of statement"));
     }
     Ok((path, options))

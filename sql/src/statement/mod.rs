@@ -17,6 +17,7 @@ mod drop;
 mod explain;
 mod generate_rollouts;
 mod insert;
+mod job;
 mod maintenance;
 mod merge;
 mod set;
@@ -49,6 +50,7 @@ pub use drop::{DropAgent, DropIndex, DropModel, DropSchema, DropTable, DropView}
 pub use explain::Explain;
 pub use generate_rollouts::GenerateRollouts;
 pub use insert::{ConflictAction, Insert, OnConflict, Overriding};
+pub use job::{JobAction, JobCommand};
 pub use maintenance::{Analyze, Optimize, Reindex, Vacuum};
 pub use merge::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
 pub use set::{Reset, Set};
@@ -95,6 +97,11 @@ pub enum Statement {
     Optimize(Optimize),
     Analyze(Analyze),
     Reindex(Reindex),
+    /// A long statement that runs in the background: `... ASYNC`
+    Async(Box<Statement>),
+    JobCommand(JobCommand),
+    /// `SHOW JOBS`
+    ShowJobs,
     /// `SHOW TABLES`
     ShowTables,
     /// `SHOW INDEXES`
@@ -128,6 +135,7 @@ const STARTS: &[&str] = &[
     "ANALYZE",
     "BEGIN",
     "CALL",
+    "CANCEL",
     "CLOSE",
     "COMMENT",
     "COMMIT",
@@ -157,6 +165,7 @@ const STARTS: &[&str] = &[
     "REINDEX",
     "RELEASE",
     "RESET",
+    "RESUME",
     "REVOKE",
     "ROLLBACK",
     "SAVEPOINT",
@@ -171,6 +180,7 @@ const STARTS: &[&str] = &[
     "UPDATE",
     "VACUUM",
     "VALUES",
+    "WAIT",
     "WITH",
 ];
 
@@ -212,6 +222,11 @@ const OBJECTS: &[&str] = &[
 
 impl Statement {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+        let statement = Self::parse_foreground(parser)?;
+        job::perhaps_async(parser, statement)
+    }
+
+    fn parse_foreground(parser: &mut Parser) -> Result<Self> {
         let Some(first) = parser.peek_word(0) else {
             return if parser.is_left_parenthesis() { parser.query().map(Self::Query) } else { Err(parser.expected("a statement")) };
         };
@@ -232,6 +247,7 @@ impl Statement {
             "SHOW" => show::parse(parser),
             "SET" | "RESET" => set::parse(parser),
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => transaction::parse(parser),
+            "CANCEL" | "RESUME" | "WAIT" => JobCommand::parse(parser).map(Self::JobCommand),
             "EXPLAIN" => Explain::parse(parser).map(Self::Explain),
             "SELECT" | "VALUES" | "TABLE" => parser.query().map(Self::Query),
             "WITH" => Self::parse_with(parser),
@@ -332,7 +348,9 @@ impl Statement {
             Self::DropIndex(_) => "DROP INDEX",
             Self::CopyFrom(_) | Self::CopyTo(_) => "COPY",
             Self::Insert(_) => "INSERT",
-            Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::ShowIndexes | Self::Show(_) => "SHOW",
+            Self::Async(statement) => statement.tag(),
+            Self::JobCommand(command) => command.action.words(),
+            Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::ShowIndexes | Self::ShowJobs | Self::Show(_) => "SHOW",
             Self::Set(_) => "SET",
             Self::Reset(_) => "RESET",
             Self::Begin(_) => "BEGIN",
@@ -372,6 +390,9 @@ impl fmt::Display for Statement {
             Self::CopyFrom(statement) => statement.fmt(f),
             Self::CopyTo(statement) => statement.fmt(f),
             Self::Insert(statement) => statement.fmt(f),
+            Self::Async(statement) => write!(f, "{statement} ASYNC"),
+            Self::JobCommand(command) => command.fmt(f),
+            Self::ShowJobs => f.write_str("SHOW JOBS"),
             Self::ShowTables => f.write_str("SHOW TABLES"),
             Self::ShowIndexes => f.write_str("SHOW INDEXES"),
             Self::AlterTable(statement) => statement.fmt(f),

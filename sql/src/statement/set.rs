@@ -94,7 +94,7 @@ impl fmt::Display for Variable<'_> {
             let dot = if i > 0 { "." } else { "" };
             // In quotes, what would be read as the statements SHOW TABLES, SET SESSION ... .
             match part {
-                "tables" | "indexes" | "models" | "agents" | "session" | "local" | "names" | "role" | "transaction" | "constraints"
+                "tables" | "indexes" | "jobs" | "models" | "agents" | "session" | "local" | "names" | "role" | "transaction" | "constraints"
                 | "" => {
                     write!(f, "{dot}\"{part}\"")?;
                 }

@@ -230,6 +230,11 @@ fn upkeep() -> impl Strategy<Value = Statement> {
         object_name().prop_map(|name| Statement::Reindex(Reindex::Index(name))),
         object_name().prop_map(|name| Statement::Reindex(Reindex::Table(name))),
         Just(Statement::ShowIndexes),
+        Just(Statement::ShowJobs),
+        object_name().prop_map(|name| Statement::Async(Box::new(Statement::Reindex(Reindex::Table(name))))),
+        tables().prop_map(|tables| Statement::Async(Box::new(Statement::Optimize(Optimize { tables })))),
+        (any::<u32>(), proptest::sample::select(vec![JobAction::Cancel, JobAction::Resume, JobAction::Wait]))
+            .prop_map(|(job, action)| Statement::JobCommand(JobCommand { action, job: job.into() })),
     ]
 }
 

@@ -99,7 +99,34 @@ fn train() {
         "TRAIN DPO MODEL m FROM b WITH (beta = 0.1)",
         expect![[r#"syntax error at or near "WITH" (line 1, column 26): expected USING [at character 26]"#]],
     );
-    check("TRAIN DPO MODEL m FROM b USING (SELECT 1) ASYNC", expect!["TRAIN ... ASYNC is not supported yet"]);
+}
+
+#[test]
+fn jobs() {
+    check("TRAIN DPO MODEL m FROM b USING (SELECT 1) ASYNC", expect!["TRAIN | TRAIN DPO MODEL m FROM b USING (SELECT 1) ASYNC"]);
+    check("create index on t (a) async", expect!["CREATE INDEX | CREATE INDEX ON t USING btree (a) ASYNC"]);
+    check("COPY t FROM 'f.csv' ASYNC", expect!["COPY | COPY t FROM 'f.csv' ASYNC"]);
+    check("REINDEX TABLE t ASYNC", expect!["REINDEX | REINDEX TABLE t ASYNC"]);
+    check(
+        "OPTIMIZE ASYNC; OPTIMIZE t ASYNC; OPTIMIZE \"async\"",
+        expect![[r#"
+        OPTIMIZE | OPTIMIZE ASYNC
+        OPTIMIZE | OPTIMIZE t ASYNC
+        OPTIMIZE | OPTIMIZE "async""#]],
+    );
+    check(
+        "SHOW JOBS; CANCEL JOB 3; RESUME JOB 4; WAIT FOR JOB 5",
+        expect![[r#"
+        SHOW | SHOW JOBS
+        CANCEL JOB | CANCEL JOB 3
+        RESUME JOB | RESUME JOB 4
+        WAIT FOR JOB | WAIT FOR JOB 5"#]],
+    );
+    for refused in ["INSERT INTO t VALUES (1) ASYNC", "ALTER TABLE t ADD COLUMN a bigint ASYNC", "ANALYZE ASYNC"] {
+        assert!(!matches!(parse(refused).as_deref(), Ok([Statement::Async(_)])), "{refused}");
+    }
+    let generated = "ALTER TABLE t ADD COLUMN v vector(3) GENERATED ALWAYS AS (embed('m', a)) STORED ASYNC";
+    assert!(matches!(parse_one(generated), Statement::Async(_)));
 }
 
 #[test]
