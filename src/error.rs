@@ -71,6 +71,10 @@ pub enum Error {
     #[error("{0} was cancelled")]
     Cancelled(&'static str),
 
+    /// `statement_timeout` is over (57014).
+    #[error("canceling statement due to statement timeout")]
+    StatementTimeout,
+
     /// A budget of memory, tokens or rows was exceeded (53200).
     #[error("{0}")]
     OutOfMemory(String),
@@ -130,6 +134,20 @@ impl Fault {
             rolloutdb_udfs::Error::NumericDigits { .. } => Self::TooManyDigits,
             _ => Self::Form,
         }
+    }
+}
+
+impl Error {
+    /// The code that clients and jobs get (PostgreSQL's Appendix A).
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        crate::server::sqlstate::sqlstate(self)
+    }
+
+    /// What clients and jobs read.
+    #[must_use]
+    pub fn client_message(&self) -> String {
+        crate::server::sqlstate::message(self)
     }
 }
 

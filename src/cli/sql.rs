@@ -46,7 +46,7 @@ enum Format {
 
 pub async fn run(arguments: Arguments) -> Result<()> {
     let text = statements(&arguments)?;
-    let options = DatabaseOptions { memory_limit: arguments.memory_limit, version_retention: arguments.version_retention };
+    let options = DatabaseOptions { memory_limit: arguments.memory_limit, version_retention: arguments.version_retention, ..DatabaseOptions::default() };
     let database = Database::open_with(&arguments.data, options).await?;
     let session = database.session();
     show_notices(&session);
@@ -60,6 +60,8 @@ pub async fn run(arguments: Arguments) -> Result<()> {
             }
         }
     }
+    // Jobs that were started and not waited for do not outlive the process: they can be resumed.
+    database.settle().await;
     Ok(())
 }
 

@@ -11,6 +11,7 @@
 //! It is the only part that knows all others: SQL text comes from `rolloutdb_sql`, tables from `rolloutdb_catalogs`, functions from `rolloutdb_udfs`,
 //! models, agent and training from their modules. It knows no sockets and no tensor arithmetic.
 
+mod activity;
 mod agents;
 mod apply;
 mod binding;
@@ -23,6 +24,7 @@ mod function;
 mod fusion;
 mod index_builds;
 mod information_schema;
+mod jobs;
 mod lateral_names;
 mod macros;
 mod memory;
@@ -34,6 +36,7 @@ mod pinned_models;
 mod planning;
 mod prepared;
 mod progress;
+mod progress_views;
 mod quoted_constants;
 mod reranking;
 mod retention;
@@ -42,24 +45,28 @@ mod retrieval_columns;
 mod row_conditions;
 mod session;
 mod session_catalog;
+mod setting_definitions;
 mod settings;
 mod single_row;
 mod statement;
 mod statement_catalog;
 mod system;
 mod three_valued_in;
+mod timeouts;
 mod typing;
 mod values_of_queries;
 mod versions;
 mod views;
 
+pub use activity::{SessionActivity, shown_text};
 pub use agents::{AgentDefinition, AgentRegistry};
 pub use database::{Database, DatabaseOptions};
 pub use files::{EmbeddedJson, nested_as_text};
-pub use index_builds::PROGRESS_VIEW;
 pub use memory::parse_bytes;
 pub use prepared::PreparedStatement;
 pub use progress::{Notice, Severity};
 pub use retention::parse_retention;
 pub use session::{Description, Response, Session, TransactionStatus};
 pub use settings::SessionSettings;
+pub use system::is_activity_view;
+pub use timeouts::Timeouts;

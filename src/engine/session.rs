@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
@@ -14,6 +15,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use rolloutdb_sql::Statement;
 
+use super::activity::{SessionActivity, shown_text};
 use super::apply::extract::ExtractModelCalls;
 use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
@@ -25,8 +27,10 @@ use super::prepared::PreparedStatement;
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
 use super::settings::{SessionSettings, Settings};
+use super::setting_definitions::MAX_CONCURRENT_JOBS;
 use super::single_row::SingleRow;
 use super::three_valued_in::ThreeValuedIn;
+use super::timeouts::Timeouts;
 use super::values_of_queries::ValuesOfQueries;
 use super::{exists_as_column, function, statement};
 use crate::error::{Error, Result};
@@ -43,6 +47,8 @@ pub struct Session {
 struct Inner {
     database: Database,
     context: SessionContext,
+    activity: Arc<SessionActivity>,
+    timeouts: Arc<Timeouts>,
     notices: Notices,
     settings: SessionSettings,
     /// Another number after each change of a setting, and for each session: plans that are kept were made for one of them.
@@ -54,6 +60,28 @@ struct Inner {
     has_written: AtomicBool,
     /// Notices that a session gets once.
     told: Mutex<BTreeSet<String>>,
+}
+
+/// A session that is not held by who knows it, such as a function that its own plans call.
+#[derive(Clone)]
+pub(super) struct WeakSession(Weak<Inner>);
+
+impl WeakSession {
+    pub(super) fn upgrade(&self) -> Option<Session> {
+        self.0.upgrade().map(|inner| Session { inner })
+    }
+}
+
+impl PartialEq for WeakSession {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl fmt::Debug for WeakSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakSession")
+    }
 }
 
 /// A number that no session has had.
@@ -141,18 +169,27 @@ impl Session {
         function::register_scalar_functions(&mut state, &database.shared);
         let context = SessionContext::new_with_state(state);
         context.register_catalog(CATALOG_NAME, Arc::new(SessionCatalog::new(Arc::clone(&database.shared.catalog))));
+        let activity = database.shared.activity.session();
+        let settings = SessionSettings::default();
+        settings.lock().set_at_startup(MAX_CONCURRENT_JOBS, database.shared.jobs.max_concurrent().to_string());
         let inner = Inner {
             database,
             context,
-            notices: Notices::default(),
-            settings: SessionSettings::default(),
+            notices: Notices::of_session(&activity),
+            activity,
+            timeouts: Arc::default(),
+            settings,
             settings_epoch: AtomicU64::new(next_epoch()),
             effort,
             transaction: Mutex::new(TransactionStatus::Idle),
             has_written: AtomicBool::new(false),
             told: Mutex::default(),
         };
-        Self { inner: Arc::new(inner) }
+        let session = Self { inner: Arc::new(inner) };
+        for function in function::session_state::functions(&WeakSession(Arc::downgrade(&session.inner))) {
+            session.context().register_udf(function);
+        }
+        session
     }
 
     /// Runs SQL text and gives the rows of its last statement; statements before it run to their end first.
@@ -161,6 +198,9 @@ impl Session {
     /// Of the first statement that fails; the ones before it stay done (each statement commits by itself).
     pub async fn sql(&self, text: &str) -> Result<SendableRecordBatchStream> {
         let statements = self.parse(text)?;
+        if let [statement] = statements.as_slice() {
+            self.activity().begin_statement(shown_text(statement, text));
+        }
         let mut last = statement::empty_rows();
         for statement in &statements {
             last = match self.execute(statement, vec![]).await? {
@@ -202,6 +242,7 @@ impl Session {
     /// As [`Self::execute`].
     pub async fn execute_prepared(&self, prepared: &PreparedStatement, parameters: Vec<ScalarValue>) -> Result<Response> {
         let statement = &prepared.statement;
+        self.activity().begin_statement(Arc::clone(prepared.shown()));
         let run = async {
             match prepared.run(self, &parameters).await? {
                 Some(stream) => Ok(Response::Rows { stream, tag: statement.tag().to_owned() }),
@@ -217,12 +258,19 @@ impl Session {
             return Err(Error::TransactionAborted);
         }
         let unfinished = Unfinished { session: self, statement };
-        let result = run.await.map(|response| self.watched(response));
+        self.inner.timeouts.arm();
+        let result = self.inner.timeouts.limited(run).await.map(|response| self.watched(response));
         std::mem::forget(unfinished);
         for warning in self.inner.database.take_warnings() {
             self.notices().warning(warning);
         }
-        if statement::writes(statement) && (result.is_ok() || statement::commits_in_parts(statement)) {
+        let may_have_written = match &result {
+            Ok(_) => true,
+            // It was dropped, as by a cancel.
+            Err(Error::StatementTimeout) => true,
+            Err(_) => statement::commits_in_parts(statement),
+        };
+        if statement::writes(statement) && may_have_written {
             self.inner.has_written.store(true, Ordering::Relaxed);
         }
         if result.is_err() {
@@ -242,6 +290,7 @@ impl Session {
     /// An error among the rows fails the transaction as one before them does.
     fn watched(&self, response: Response) -> Response {
         let Response::Rows { stream, tag } = response else { return response };
+        let stream = self.inner.timeouts.limited_rows(stream);
         let session = self.clone();
         let watched = RecordBatchStreamAdapter::new(stream.schema(), stream.inspect_err(move |_| session.fail_transaction()));
         Response::Rows { stream: Box::pin(watched), tag }
@@ -281,6 +330,29 @@ impl Session {
         &self.inner.context
     }
 
+    /// The session as others see it.
+    pub fn activity(&self) -> &Arc<SessionActivity> {
+        &self.inner.activity
+    }
+
+    /// How long statements may take, and the client may wait.
+    pub fn timeouts(&self) -> &Arc<Timeouts> {
+        &self.inner.timeouts
+    }
+
+    /// A setting that the client gives when it connects; RESET goes back to it.
+    ///
+    /// # Errors
+    /// An unknown name (42704), a value that it cannot have (22023), or that would have no effect (0A000).
+    pub fn set_at_startup(&self, name: &str, value: &str) -> Result<()> {
+        statement::set_at_startup(self, name, value)
+    }
+
+    /// What the server knows of the session: `session_authorization`, `is_superuser`.
+    pub fn set_fixed(&self, name: &'static str, value: &str) {
+        self.settings().set_at_startup(name, value.to_owned());
+    }
+
     pub(super) fn database(&self) -> &Database {
         &self.inner.database
     }
@@ -300,7 +372,8 @@ impl Session {
         &self.inner.effort
     }
 
-    pub(super) fn settings_epoch(&self) -> u64 {
+    /// Another number after each change of a setting.
+    pub fn settings_epoch(&self) -> u64 {
         self.inner.settings_epoch.load(Ordering::Acquire)
     }
 

@@ -19,7 +19,10 @@ use rolloutdb_catalogs::{BackfillInfo, Catalog, GraphPlace, IndexInfo, system};
 
 use super::AgentRegistry;
 use super::database::Shared;
+use super::activity::{ACTIVITY_VIEW, Activity};
 use super::index_builds::{IndexBuilds, PROGRESS_VIEW};
+use super::jobs::Jobs;
+use super::progress_views::PROGRESS_VIEWS;
 use crate::agent::builtin_prompts;
 use crate::error::{Error, Result};
 use crate::models::Registry;
@@ -99,10 +102,29 @@ pub async fn install(shared: &Shared) -> Result<()> {
             }),
         ),
     ];
-    for (name, view) in views {
+    for (name, view) in views.into_iter().chain(activity_views(shared)) {
         catalog.register_virtual(system::SYSTEM_SCHEMA, name, Arc::new(view))?;
     }
     Ok(())
+}
+
+/// Sessions, what their statements have done so far, and jobs.
+fn activity_views(shared: &Shared) -> Vec<(&'static str, View)> {
+    let (activity, jobs) = (Arc::clone(&shared.activity), Arc::clone(&shared.jobs));
+    let mut views = vec![
+        (ACTIVITY_VIEW, View::new(Activity::schema(), move || ready(activity.rows()))),
+        ("jobs", View::new(Jobs::schema(), move || ready(jobs.rows()))),
+    ];
+    for view in &PROGRESS_VIEWS {
+        let activity = Arc::clone(&shared.activity);
+        views.push((view.name, View::new(view.schema(), move || ready(view.rows(&activity)))));
+    }
+    views
+}
+
+/// Whether it is a view of schema `rollout` that PostgreSQL has in `pg_catalog`.
+pub fn is_activity_view(name: &str) -> bool {
+    [ACTIVITY_VIEW, PROGRESS_VIEW].contains(&name) || PROGRESS_VIEWS.iter().any(|view| view.name == name)
 }
 
 async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {

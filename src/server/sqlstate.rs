@@ -41,7 +41,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::NotSupported(_) => "0A000",
         Error::TransactionAborted => "25P02",
         Error::InUse(_) => "55006",
-        Error::Cancelled(_) => "57014",
+        Error::Cancelled(_) | Error::StatementTimeout => "57014",
         Error::OutOfMemory(_) => "53200",
         Error::Io { source, .. } => io_state(source),
         Error::Damaged { .. } => "XX001",

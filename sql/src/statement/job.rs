@@ -52,7 +52,8 @@ pub(super) fn perhaps_async(parser: &mut Parser, statement: Statement) -> Result
     }
     if !can_be_job(&statement) {
         let tag = statement.tag();
-        let instead = "GENERATE ROLLOUTS, TRAIN, CREATE INDEX, REINDEX, OPTIMIZE, COPY and ALTER TABLE ... ADD COLUMN ... GENERATED can be jobs";
+        let instead =
+            "GENERATE ROLLOUTS, TRAIN, CREATE INDEX, REINDEX, OPTIMIZE, COPY and ALTER TABLE ... ADD COLUMN ... GENERATED can be jobs";
         return Err(Error::not_supported_but(format!("{tag} ... ASYNC"), instead));
     }
     parser.expect("ASYNC")?;

@@ -21,7 +21,7 @@ use crate::engine::files::{self, ColumnSource, CsvOptions, Format, OnError};
 use crate::engine::options;
 use crate::engine::pinned_models;
 use crate::engine::planning::{Planned, plan_query};
-use crate::engine::progress::Progress;
+use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::engine::typing::call;
 use crate::error::{Error, Fault, Result};
@@ -55,7 +55,9 @@ async fn copy_from_once(session: &Session, copy: &CopyFrom) -> Result<Response> 
     let plan = by_name(scan, &target_schema, &copy.path, &state)?;
     let source = Planned { plan, state };
     let planned = complete_rows(source, &table, &targets)?;
-    let progress = Progress::new(session.notices(), format!("COPY {name}"), "rows", None);
+    let bytes_total = std::fs::metadata(&copy.path).ok().map(|file| file.len());
+    let work = Work::Copy { command: "COPY FROM", source: "FILE", table: Some((schema, name.clone())), bytes_total };
+    let progress = Progress::of(session.notices(), work, format!("COPY {name}"), "rows", None);
     let count = table.append(progress.watch(planned.stream().await?)).await?;
     after_write(session, &table).await;
     Ok(done(format!("COPY {count}")))
@@ -103,7 +105,12 @@ pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue
         }
     };
     let rows = plan_query(session, &query, parameters).await?.stream().await?;
-    let progress = Progress::new(session.notices(), format!("COPY TO {}", copy.path), "rows", None);
+    let table = match &copy.source {
+        CopySource::Table(table, _) => Some(table_name(table)?),
+        CopySource::Query(_) => None,
+    };
+    let work = Work::Copy { command: "COPY TO", source: "FILE", table, bytes_total: None };
+    let progress = Progress::of(session.notices(), work, format!("COPY TO {}", copy.path), "rows", None);
     let count = files::write(Path::new(&copy.path), format, progress.watch(rows)).await?;
     Ok(done(format!("COPY {count}")))
 }

@@ -9,6 +9,7 @@ mod copy;
 mod explain;
 mod index;
 mod insert;
+mod job;
 mod maintenance;
 mod model;
 mod query;
@@ -40,7 +41,7 @@ use crate::error::{Error, Result};
 
 pub use change::assignment::expression;
 pub use change::quoted;
-pub use settings::list as settings_list;
+pub use settings::{reset_value, set_at_startup, set_value, shown_value};
 
 /// Runs one statement.
 pub async fn execute(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
@@ -63,9 +64,11 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::DescribeTable(describe) => table::describe(session, describe).await,
         Statement::GenerateRollouts(generate) => rollouts::execute(session, generate, parameters).await,
         Statement::Train(train) => train::execute(session, train, parameters).await,
-        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes => {
+        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes | Statement::ShowJobs => {
             query::show(session, statement).await
         }
+        Statement::Async(statement) => job::start(session, statement, parameters),
+        Statement::JobCommand(command) => job::execute(session, *command).await,
         Statement::Show(show) => settings::show(session, show),
         Statement::Set(set) => settings::set(session, set),
         Statement::Reset(reset) => settings::reset(session, reset),
@@ -103,7 +106,9 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
         Statement::DescribeTable(_) => Ok(rows_description(table::description_schema())),
         Statement::GenerateRollouts(_) => Ok(rows_description(rollouts::summary_schema())),
         Statement::Train(_) => Ok(rows_description(train::summary_schema())),
-        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes => {
+        Statement::Async(_) => Ok(rows_description(job::started_schema())),
+        Statement::JobCommand(command) => Ok(rows_description(job::schema(*command))),
+        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes | Statement::ShowJobs => {
             query::describe_show(session, statement).await
         }
         Statement::Show(show) => Ok(rows_description(settings::show_schema(show))),
@@ -142,6 +147,7 @@ pub fn writes(statement: &Statement) -> bool {
             | Statement::DropAgent(_)
             | Statement::GenerateRollouts(_)
             | Statement::Train(_)
+            | Statement::Async(_)
     )
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use super::{arrow, rows};
 use crate::engine::options;
 use crate::engine::planning::{plan_query, require_columns};
-use crate::engine::progress::Progress;
+use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
 use crate::models::{Decoder, ModelInfo, Tokenizer};
@@ -242,6 +242,10 @@ impl Run<'_> {
         Ok((decoder, outcome))
     }
 
+    fn work(&self, phase: &'static str) -> Work {
+        Work::Train { model: self.train.model.clone(), method: self.train.method.to_string().to_lowercase(), phase }
+    }
+
     async fn report(&self, events: &mut mpsc::UnboundedReceiver<Event>) -> Outcome {
         let what = format!("TRAIN {} {}", self.train.method, self.train.model);
         let (mut outcome, mut progress) = (Outcome::default(), None);
@@ -249,7 +253,8 @@ impl Run<'_> {
             match event {
                 Event::Reference(done, total) => {
                     let progress = progress.get_or_insert_with(|| {
-                        Progress::new(self.session.notices(), format!("{what}: reference"), "pairs", Some(total as u64))
+                        let work = self.work("reference");
+                        Progress::of(self.session.notices(), work, format!("{what}: reference"), "pairs", Some(total as u64))
                     });
                     progress.update(done as u64, "");
                 }
@@ -258,7 +263,7 @@ impl Run<'_> {
                         progress = None;
                     }
                     let progress = progress.get_or_insert_with(|| {
-                        Progress::new(self.session.notices(), what.clone(), "steps", Some(metrics.num_steps as u64))
+                        Progress::of(self.session.notices(), self.work("steps"), what.clone(), "steps", Some(metrics.num_steps as u64))
                     });
                     outcome.loss = metrics.get("loss").unwrap_or(f64::NAN);
                     outcome.steps = metrics.step;
