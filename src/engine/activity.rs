@@ -39,10 +39,19 @@ const SECRETIVE: &[&str] = &[
 
 /// The text of a statement as others may see it: without secrets, and not longer than is useful.
 pub fn shown_text(statement: &Statement, text: &str) -> String {
-    match secretive_head(statement) {
-        Some(head) => format!("{head} ..."),
-        None => shortened(text),
+    shown_texts(std::slice::from_ref(statement), text)
+}
+
+/// The same for a text of several statements.
+pub fn shown_texts(statements: &[Statement], text: &str) -> String {
+    if statements.iter().all(|statement| secretive_head(statement).is_none()) {
+        return shortened(text);
     }
+    let shown = statements.iter().map(|statement| match secretive_head(statement) {
+        Some(head) => format!("{head} ..."),
+        None => shortened(&statement.to_string()),
+    });
+    shortened(&shown.collect::<Vec<_>>().join("; "))
 }
 
 fn secretive_head(statement: &Statement) -> Option<&'static str> {
@@ -395,6 +404,8 @@ mod tests {
         assert_eq!(shown("CREATE ROLE r PASSWORD 'planted'"), "CREATE ROLE ...");
         assert_eq!(shown("create  user u WITH PASSWORD 'planted'"), "CREATE USER ...");
         assert_eq!(shown("SELECT 'planted'"), "SELECT 'planted'");
+        let several = "SELECT 1; CREATE ROLE r PASSWORD 'planted'";
+        assert_eq!(shown_texts(&rolloutdb_sql::parse(several).expect("SQL"), several), "SELECT 1; CREATE ROLE ...");
         let long = format!("SELECT '{}'", "é".repeat(2000));
         assert!(shown(&long).len() <= TEXT_BYTES_MAX);
     }

@@ -14,6 +14,7 @@
 mod activity;
 mod agents;
 mod apply;
+mod background_planning;
 mod binding;
 mod casts;
 mod correlated;
@@ -58,7 +59,7 @@ mod values_of_queries;
 mod versions;
 mod views;
 
-pub use activity::{SessionActivity, shown_text};
+pub use activity::{SessionActivity, shown_text, shown_texts};
 pub use agents::{AgentDefinition, AgentRegistry};
 pub use database::{Database, DatabaseOptions};
 pub use files::{EmbeddedJson, nested_as_text};
@@ -68,5 +69,5 @@ pub use progress::{Notice, Severity};
 pub use retention::parse_retention;
 pub use session::{Description, Response, Session, TransactionStatus};
 pub use settings::SessionSettings;
-pub use system::is_activity_view;
+pub use system::{activity_view_names, is_activity_view};
 pub use timeouts::Timeouts;

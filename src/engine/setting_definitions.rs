@@ -94,6 +94,7 @@ pub static DEFINITIONS: &[Definition] = &[
     setting("ivfflat.iterative_scan", "off", Choice(&["off", "relaxed_order"]), SEARCH, NOT_NEEDED),
     setting("ivfflat.max_probes", "32768", Whole(1..=32_768), SEARCH, NOT_NEEDED),
     setting(PROBES, "20", Whole(1..=32_768), SEARCH, "How many partitions a search of an ivf index reads."),
+    setting("jit", "off", Only(&["off", "false"]), "Query Tuning / Other Planner Options", "Nothing is compiled while statements run."),
     setting("lock_timeout", "0", Only(&["0"]), CLIENTS, "Statements wait for no locks of rows."),
     setting("max_identifier_length", "63", Fixed, PRESET, "The length of names that clients count on."),
     setting(MAX_CONCURRENT_JOBS, "1", Fixed, SEARCH, "How many jobs run at once; others are queued."),

@@ -122,9 +122,13 @@ fn activity_views(shared: &Shared) -> Vec<(&'static str, View)> {
     views
 }
 
-/// Whether it is a view of schema `rollout` that PostgreSQL has in `pg_catalog`.
+/// The views of schema `rollout` about sessions and running statements, which the server shows in `pg_catalog` too.
+pub fn activity_view_names() -> impl Iterator<Item = &'static str> {
+    [ACTIVITY_VIEW, PROGRESS_VIEW].into_iter().chain(PROGRESS_VIEWS.iter().map(|view| view.name))
+}
+
 pub fn is_activity_view(name: &str) -> bool {
-    [ACTIVITY_VIEW, PROGRESS_VIEW].contains(&name) || PROGRESS_VIEWS.iter().any(|view| view.name == name)
+    activity_view_names().any(|view| view == name)
 }
 
 async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {

@@ -12,7 +12,9 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::deallocate::PreparedNames;
+use super::idle::Farewell;
 use super::interrupt::PeerWatch;
+use super::parameter_status::Reported;
 use super::pg_catalog::install_catalog;
 use crate::engine::{Notice, Session, TransactionStatus};
 use crate::error::Result;
@@ -26,6 +28,8 @@ pub(super) struct Connection {
     pub(super) prepared: PreparedNames,
     pub(super) notices: Mutex<mpsc::Receiver<Notice>>,
     pub(super) peer: PeerWatch,
+    pub(super) farewell: Farewell,
+    pub(super) reported: Reported,
     pub(super) stop: CancellationToken,
     pub(super) cancellations: Arc<ConnectionManager>,
     /// Set when startup has given the client its process id and secret; unregisters when the connection ends.
@@ -56,6 +60,8 @@ impl Connection {
             prepared: PreparedNames::default(),
             notices: Mutex::new(notices),
             peer: PeerWatch::new(socket),
+            farewell: Farewell::new(socket),
+            reported: Reported::default(),
             stop,
             cancellations,
             cancellation: OnceLock::new(),

@@ -250,7 +250,10 @@ impl Connection {
                 let described = portal.statement.statement.returns_rows().then_some(&statement.description().columns);
                 self.start(&mut running, statement, portal, described).await?
             }
-            PortalExecutionState::Suspended(rows) => Started::Rows(rows),
+            PortalExecutionState::Suspended(rows) => {
+                self.session.timeouts().arm();
+                Started::Rows(rows)
+            }
             PortalExecutionState::Finished if portal.statement.statement.returns_rows() => Started::Done(completion_tag("SELECT", 0)),
             PortalExecutionState::Finished => {
                 return Err(client_error("55000", format!("portal \"{}\" has run already", shown(&portal.name))));
@@ -266,6 +269,7 @@ impl Connection {
                 }
             },
         };
+        running.send_parameters(self).await?;
         running.client.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag))).await
     }
 
@@ -372,7 +376,7 @@ impl QueryParser for Preparer {
         let Some(statement) = statements.pop() else {
             return Ok(Arc::new(Prepared(None)));
         };
-        Ok(Arc::new(Prepared(Some(self.0.prepare(statement).await.map_err(wire_error)?))))
+        Ok(Arc::new(Prepared(Some(self.0.prepare(statement).await.map_err(wire_error)?.with_text(text)))))
     }
 
     /// Not used: [`ExtendedQueryHandler::do_describe_statement`] knows the declared types too.

@@ -1,4 +1,4 @@
-//! What can end a statement from outside: its client cancels it, its client is gone, the server stops.
+//! What can end a statement from outside: its client or another session cancels it, its client is gone, the server stops.
 
 use std::future::pending;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,6 +12,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::connection::Connection;
+use super::idle::terminated;
 use super::response::{fatal, wire_error};
 use crate::error::Error;
 
@@ -25,6 +26,8 @@ impl Connection {
     pub(super) async fn interrupted(&self) -> PgWireError {
         tokio::select! {
             () = self.cancelled() => wire_error(Error::Cancelled("statement")),
+            () = self.session.activity().cancelled() => wire_error(Error::Cancelled("statement")),
+            () = self.session.activity().terminated() => terminated(),
             () = self.stop.cancelled() => fatal("57P01", "terminating connection because the server is stopping"),
             () = self.peer.closed() => PgWireError::IoError(std::io::ErrorKind::ConnectionAborted.into()),
         }

@@ -22,7 +22,7 @@ use super::pg_catalog::rewrite_catalog_query;
 use super::response::{parse_error, wire_error};
 use super::rows::{WireRows, completion_tag};
 use super::running::{Outbox, Running, Sent};
-use crate::engine::{Response, Session};
+use crate::engine::{Response, Session, shown_texts};
 use crate::error::Result;
 
 #[async_trait]
@@ -65,6 +65,7 @@ impl Connection {
         if statements.is_empty() {
             return running.client.put(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new())).await;
         }
+        self.session.activity().begin_statement(shown_texts(&statements, text));
         for statement in &statements {
             self.run_statement(&mut running, statement).await?;
         }
@@ -85,6 +86,7 @@ impl Connection {
                 }
             }
         };
+        running.send_parameters(self).await?;
         running.client.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag))).await
     }
 

@@ -9,13 +9,14 @@ use futures::Sink;
 use pgwire::api::auth::{
     ServerParameterProvider, StartupHandler, finish_authentication, protocol_negotiation, save_startup_parameters_to_metadata,
 };
-use pgwire::api::{ClientInfo, METADATA_APPLICATION_NAME, METADATA_USER, PidSecretKeyGenerator, RandomPidSecretKeyGenerator};
+use pgwire::api::{ClientInfo, PidSecretKeyGenerator, RandomPidSecretKeyGenerator};
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 
 use super::connection::Connection;
+use super::parameter_status::parameters;
 use super::response::fatal;
-use crate::SERVER_VERSION;
+use crate::engine::Session;
 
 static KEYS: LazyLock<RandomPidSecretKeyGenerator> = LazyLock::new(RandomPidSecretKeyGenerator::default);
 
@@ -35,33 +36,25 @@ impl StartupHandler for Connection {
         if self.place.is_none() {
             return Err(fatal("53300", "too many clients already"));
         }
-        let (pid, secret) = KEYS.generate(client);
+        // The number is that of the session, by which others see and signal it.
+        let (_, secret) = KEYS.generate(client);
+        let pid = self.session.activity().pid();
         client.set_pid_and_secret_key(pid, secret.clone());
         // A second startup message on one connection never gets here: the state has moved on.
         let _ = self.cancellation.set(self.cancellations.register(pid, secret));
-        finish_authentication(client, &ServerParameters).await
+        self.start_session(client)?;
+        finish_authentication(client, &ServerParameters(self.session.clone())).await
     }
 }
 
 /// What clients are told about the server when they connect.
-struct ServerParameters;
+struct ServerParameters(Session);
 
 impl ServerParameterProvider for ServerParameters {
-    fn server_parameters<C: ClientInfo>(&self, client: &C) -> Option<HashMap<String, String>> {
-        let fixed = [
-            ("server_version", SERVER_VERSION),
-            ("server_encoding", "UTF8"),
-            ("client_encoding", "UTF8"),
-            ("DateStyle", "ISO, YMD"),
-            ("IntervalStyle", "postgres"),
-            ("TimeZone", "UTC"),
-            ("integer_datetimes", "on"),
-            ("standard_conforming_strings", "on"),
-            ("in_hot_standby", "off"),
-            ("is_superuser", "on"),
-        ];
-        let given = [("application_name", METADATA_APPLICATION_NAME), ("session_authorization", METADATA_USER)];
-        let given = given.iter().filter_map(|(name, key)| Some((*name, client.metadata().get(*key)?.as_str())));
-        Some(fixed.into_iter().chain(given).map(|(name, value)| (name.to_string(), value.to_string())).collect())
+    fn server_parameters<C: ClientInfo>(&self, _: &C) -> Option<HashMap<String, String>> {
+        let mut parameters: HashMap<String, String> =
+            parameters(&self.0).into_iter().map(|(name, value)| (name.to_string(), value)).collect();
+        parameters.insert("in_hot_standby".to_string(), "off".to_string());
+        Some(parameters)
     }
 }
