@@ -128,8 +128,7 @@ impl IndexBuilds {
             Arc::new(builds.iter().map(value).collect::<Int64Array>())
         };
         let (total, done) = (number(&|phase| phase.total), number(&|phase| Some(phase.done)));
-        let (no_number, no_count) =
-            (new_null_array(&DataType::Int32, builds.len()), new_null_array(&DataType::Int64, builds.len()));
+        let (no_number, no_count) = (new_null_array(&DataType::Int32, builds.len()), new_null_array(&DataType::Int64, builds.len()));
         let columns: Vec<ArrayRef> = vec![
             Arc::new(builds.iter().map(|build| build.notices.pid()).collect::<Int32Array>()),
             Arc::clone(&no_number),

@@ -21,8 +21,8 @@ use datafusion::sql::sqlparser::ast::{Query, Statement as SqlStatement, TableFac
 use rolloutdb_catalogs::Table;
 
 use super::apply::ApplyExtensionPlanner;
-use super::background_planning::physical_plan;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
+use super::background_planning::physical_plan;
 use super::parameter_values::ParameterValues;
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;

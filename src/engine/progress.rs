@@ -107,11 +107,26 @@ pub enum Work {
     #[default]
     Statement,
     /// `command`: `COPY FROM` or `COPY TO`; `source`: `FILE` or `PIPE`; no table for a query.
-    Copy { command: &'static str, source: &'static str, table: Option<(String, String)>, bytes_total: Option<u64> },
-    Rollout { table: (String, String), agent: String },
-    Train { model: String, method: String, phase: &'static str },
+    Copy {
+        command: &'static str,
+        source: &'static str,
+        table: Option<(String, String)>,
+        bytes_total: Option<u64>,
+    },
+    Rollout {
+        table: (String, String),
+        agent: String,
+    },
+    Train {
+        model: String,
+        method: String,
+        phase: &'static str,
+    },
     /// A column that a model fills.
-    Embed { table: (String, String), column: String },
+    Embed {
+        table: (String, String),
+        column: String,
+    },
 }
 
 /// How far a statement is.

@@ -137,7 +137,9 @@ fn column(name: &str, kind: Kind, records: &[(i32, Arc<Record>)]) -> ArrayRef {
     let records_only = records.iter().map(|(_, record)| record.as_ref());
     match kind {
         Text => Arc::new(records_only.map(|record| text(name, record)).collect::<StringArray>()),
-        Bigint => Arc::new(records_only.map(|record| count(name, record).and_then(|count| i64::try_from(count).ok())).collect::<Int64Array>()),
+        Bigint => {
+            Arc::new(records_only.map(|record| count(name, record).and_then(|count| i64::try_from(count).ok())).collect::<Int64Array>())
+        }
         Double => Arc::new(records_only.map(|record| measure(name, record)).collect::<Float64Array>()),
         Integer if name == "pid" => Arc::new(Int32Array::from_iter_values(records.iter().map(|(pid, _)| *pid))),
         // Object ids are each session's own.

@@ -1,8 +1,8 @@
 //! One client's session: its settings, its notices, and statements from text to rows.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::datatypes::{DataType, SchemaRef};
@@ -26,8 +26,8 @@ use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
-use super::settings::{SessionSettings, Settings};
 use super::setting_definitions::MAX_CONCURRENT_JOBS;
+use super::settings::{SessionSettings, Settings};
 use super::single_row::SingleRow;
 use super::three_valued_in::ThreeValuedIn;
 use super::timeouts::Timeouts;

@@ -62,7 +62,13 @@ const NOT_NEEDED: &str = "Known for pgvector's sake; filters come first here, so
 
 /// By name.
 pub static DEFINITIONS: &[Definition] = &[
-    setting("application_name", "", Text, "Reporting and Logging / What to Log", "The name of the client's program, shown in pg_stat_activity."),
+    setting(
+        "application_name",
+        "",
+        Text,
+        "Reporting and Logging / What to Log",
+        "The name of the client's program, shown in pg_stat_activity.",
+    ),
     setting("bytea_output", "hex", Only(&["hex"]), CLIENTS, "The form of bytea values in text."),
     setting("client_encoding", "UTF8", Only(&["UTF8", "UTF-8", "UNICODE", "utf_8"]), FORMATS, "The client's encoding of texts."),
     setting(
@@ -73,7 +79,13 @@ pub static DEFINITIONS: &[Definition] = &[
         "The least severe messages that the client gets; warning leaves out notices and progress.",
     ),
     setting("datestyle", "ISO, MDY", DateStyle, FORMATS, "The form of dates and times in text."),
-    setting("default_transaction_isolation", "read committed", Only(&["read committed"]), CLIENTS, "The isolation level of new transactions."),
+    setting(
+        "default_transaction_isolation",
+        "read committed",
+        Only(&["read committed"]),
+        CLIENTS,
+        "The isolation level of new transactions.",
+    ),
     setting("default_transaction_read_only", "off", Only(&["off", "false"]), CLIENTS, "Whether new transactions may not write."),
     setting("extra_float_digits", "1", Whole(-15..=3), FORMATS, "Known for clients' sake; floats are always shown in full."),
     setting(EF_SEARCH, "40", Whole(1..=1_000), SEARCH, "How many candidates a search of an hnsw index keeps."),
@@ -87,7 +99,13 @@ pub static DEFINITIONS: &[Definition] = &[
         CLIENTS,
         "How long a client may wait inside a transaction block before its connection is ended; 0 is for ever.",
     ),
-    setting(IDLE_TIMEOUT, "0", Time, CLIENTS, "How long a client may wait outside of transactions before its connection is ended; 0 is for ever."),
+    setting(
+        IDLE_TIMEOUT,
+        "0",
+        Time,
+        CLIENTS,
+        "How long a client may wait outside of transactions before its connection is ended; 0 is for ever.",
+    ),
     setting("integer_datetimes", "on", Fixed, PRESET, "Dates and times are whole numbers."),
     setting("intervalstyle", "postgres", Text, FORMATS, "The form of intervals in text."),
     setting("is_superuser", "on", Fixed, PRESET, "Whether the session's user may do everything."),
@@ -242,7 +260,7 @@ impl Definition {
 
     pub fn choices(&self) -> Option<&'static [&'static str]> {
         match &self.values {
-            Choice(choices) => Some(choices),
+            Choice(choices) => Some(*choices),
             _ => None,
         }
     }

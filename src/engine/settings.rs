@@ -64,7 +64,10 @@ impl SessionSettings {
                 "short_desc" => text(&|known| Some(known.description.to_owned())),
                 "context" => text(&|known| Some(known.context().to_owned())),
                 "vartype" => text(&|known| Some(known.type_name().to_owned())),
-                "source" => text(&|known| Some(settings.source(known.name).to_owned())),
+                "source" => text(&|known| {
+                    let is_given = known.context() == "user";
+                    Some(if is_given { settings.source(known.name) } else { "default" }.to_owned())
+                }),
                 "min_val" => text(&Definition::least),
                 "max_val" => text(&Definition::most),
                 "enumvals" => {

@@ -18,8 +18,8 @@ use futures::future::BoxFuture;
 use rolloutdb_catalogs::{BackfillInfo, Catalog, GraphPlace, IndexInfo, system};
 
 use super::AgentRegistry;
-use super::database::Shared;
 use super::activity::{ACTIVITY_VIEW, Activity};
+use super::database::Shared;
 use super::index_builds::{IndexBuilds, PROGRESS_VIEW};
 use super::jobs::Jobs;
 use super::progress_views::PROGRESS_VIEWS;

@@ -16,7 +16,6 @@ const REPORTED: &[(&str, &str)] = &[
     ("integer_datetimes", "integer_datetimes"),
     ("intervalstyle", "IntervalStyle"),
     ("is_superuser", "is_superuser"),
-    ("search_path", "search_path"),
     ("server_encoding", "server_encoding"),
     ("server_version", "server_version"),
     ("session_authorization", "session_authorization"),
@@ -43,7 +42,8 @@ struct Told {
 impl Reported {
     /// The client knows what the settings are now.
     pub(super) fn told(&self, session: &Session) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Told { epoch: session.settings_epoch(), values: parameters(session) });
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Told { epoch: session.settings_epoch(), values: parameters(session) });
     }
 
     /// Messages about what has changed since.
@@ -57,6 +57,8 @@ impl Reported {
         let before = std::mem::replace(&mut told.values, parameters(session));
         told.epoch = epoch;
         let changed = told.values.iter().filter(|value| !before.contains(value));
-        changed.map(|(name, value)| PgWireBackendMessage::ParameterStatus(ParameterStatus::new((*name).to_owned(), value.clone()))).collect()
+        changed
+            .map(|(name, value)| PgWireBackendMessage::ParameterStatus(ParameterStatus::new((*name).to_owned(), value.clone())))
+            .collect()
     }
 }

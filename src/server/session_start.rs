@@ -98,7 +98,8 @@ mod tests {
 
     #[test]
     fn options_are_settings() {
-        let read = |text: &str| options(text).expect("options").into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
+        let read =
+            |text: &str| options(text).expect("options").into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>();
         assert_eq!(read("-c statement_timeout=5s --search-path=public"), ["statement_timeout=5s", "search_path=public"]);
         assert_eq!(read(r"-capplication_name=my\ program  -c a.b=c=d"), ["application_name=my program", "a.b=c=d"]);
         assert!(read("  ").is_empty());

@@ -25,6 +25,7 @@ mod resume;
 mod round;
 mod script;
 mod server;
+mod sessions;
 mod unused_indexes;
 mod upkeep;
 

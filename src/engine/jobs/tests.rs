@@ -42,7 +42,8 @@ async fn jobs_run_one_after_the_other_and_are_remembered() -> Result<()> {
     database.shared.jobs.wait(4).await.map(drop)
 }
 
-const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000000) b WHERE a.value % 7 = b.value";
+const ENDLESS: &str =
+    "SELECT count(*) FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000000) b WHERE a.value % 7 = b.value";
 
 async fn until_it_runs(jobs: &Jobs, job_id: i64) -> Result<()> {
     while jobs.get(job_id)?.status == JobStatus::Queued {
