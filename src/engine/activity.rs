@@ -402,7 +402,7 @@ mod tests {
     #[test]
     fn statements_that_may_hold_secrets_show_their_head() {
         assert_eq!(shown("CREATE ROLE r PASSWORD 'planted'"), "CREATE ROLE ...");
-        assert_eq!(shown("create  user u WITH PASSWORD 'planted'"), "CREATE USER ...");
+        assert_eq!(shown("alter  role r PASSWORD 'planted'"), "ALTER ROLE ...");
         assert_eq!(shown("SELECT 'planted'"), "SELECT 'planted'");
         let several = "SELECT 1; CREATE ROLE r PASSWORD 'planted'";
         assert_eq!(shown_texts(&rolloutdb_sql::parse(several).expect("SQL"), several), "SELECT 1; CREATE ROLE ...");

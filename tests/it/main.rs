@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 mod architecture;
 mod bounded_memory;
+mod cancelled;
 mod constant_calls;
 mod damage;
 mod disk;
