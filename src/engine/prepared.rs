@@ -21,8 +21,8 @@ use datafusion::sql::sqlparser::ast::Query;
 use futures::Stream;
 use rolloutdb_sql::Statement;
 
-use super::activity::shown_text;
 use super::session::{Description, Session};
+use super::shown_text::shown_text;
 use crate::error::Result;
 use kept_plan::KeptPlan;
 

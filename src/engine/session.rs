@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use rolloutdb_sql::Statement;
 
-use super::activity::{SessionActivity, shown_text};
+use super::activity::SessionActivity;
 use super::apply::extract::ExtractModelCalls;
 use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
@@ -28,6 +28,7 @@ use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
 use super::setting_definitions::MAX_CONCURRENT_JOBS;
 use super::settings::{SessionSettings, Settings};
+use super::shown_text::shown_text;
 use super::single_row::SingleRow;
 use super::three_valued_in::ThreeValuedIn;
 use super::timeouts::Timeouts;

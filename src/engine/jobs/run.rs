@@ -9,9 +9,9 @@ use futures::{FutureExt, TryStreamExt};
 use tokio_util::sync::CancellationToken;
 
 use super::{Ended, Job, Jobs};
-use crate::engine::activity::shown_text;
 use crate::engine::database::Database;
 use crate::engine::session::{Response, Session};
+use crate::engine::shown_text::shown_text;
 use crate::error::{Error, Result};
 
 /// What `pg_stat_activity` calls such a session.
