@@ -25,6 +25,7 @@ mod function;
 mod fusion;
 mod index_builds;
 mod information_schema;
+mod interruption;
 mod jobs;
 mod lateral_names;
 mod macros;

@@ -21,6 +21,7 @@ use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
 use super::correlated::DistinctSubqueryColumns;
 use super::database::Database;
+use super::interruption::{CurrentStatement, InterruptibleJoins, OverWhenDropped};
 use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours, SortRuntime};
 use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
@@ -56,6 +57,7 @@ struct Inner {
     settings_epoch: AtomicU64,
     /// `hnsw.ef_search` and `ivfflat.probes`, which a planner rule reads.
     effort: EffortSetting,
+    current: CurrentStatement,
     transaction: Mutex<TransactionStatus>,
     /// Whether a statement has written since BEGIN.
     has_written: AtomicBool,
@@ -111,15 +113,17 @@ pub struct Description {
 /// A statement whose future is dropped: it was cancelled, and whether it has committed is not known.
 struct Unfinished<'a> {
     session: &'a Session,
-    statement: &'a Statement,
+    /// `None`: it is finished.
+    current: Option<OverWhenDropped>,
 }
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        if statement::writes(self.statement) {
-            self.session.inner.has_written.store(true, Ordering::Relaxed);
+        let Some(current) = &self.current else { return };
+        // Where it could not be dropped at once, another one runs by now; who interrupted it has seen to the transaction.
+        if self.session.inner.current.is(current) {
+            self.session.interrupt();
         }
-        self.session.fail_transaction();
     }
 }
 
@@ -145,6 +149,7 @@ pub(super) fn default_config(database: &Database) -> SessionConfig {
 impl Session {
     pub(super) fn new(database: Database) -> Self {
         let effort = EffortSetting::default();
+        let current = CurrentStatement::default();
         let runtime = SortRuntime { config: default_config(&database), env: Arc::clone(&database.shared.runtime_env) };
         let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> = vec![
             Arc::new(ResolveLateral),
@@ -165,6 +170,7 @@ impl Session {
             .with_optimizer_rule(Arc::new(FewerModelCalls))
             .with_optimizer_rule(Arc::new(NearestNeighbours { effort: effort.clone() }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
+            .with_physical_optimizer_rule(Arc::new(InterruptibleJoins(current.clone())))
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
@@ -182,6 +188,7 @@ impl Session {
             settings,
             settings_epoch: AtomicU64::new(next_epoch()),
             effort,
+            current,
             transaction: Mutex::new(TransactionStatus::Idle),
             has_written: AtomicBool::new(false),
             told: Mutex::default(),
@@ -258,10 +265,12 @@ impl Session {
         if self.transaction_status() == TransactionStatus::Failed && !matches!(statement, Statement::Rollback | Statement::Commit) {
             return Err(Error::TransactionAborted);
         }
-        let unfinished = Unfinished { session: self, statement };
+        let current = self.inner.current.begin(statement::writes(statement));
+        let mut unfinished = Unfinished { session: self, current: Some(current) };
         self.inner.timeouts.arm();
-        let result = self.inner.timeouts.limited(run).await.map(|response| self.watched(response));
-        std::mem::forget(unfinished);
+        let result = self.inner.timeouts.limited(run).await;
+        let current = unfinished.current.take();
+        let result = result.map(|response| self.watched(response, current));
         for warning in self.inner.database.take_warnings() {
             self.notices().warning(warning);
         }
@@ -288,12 +297,25 @@ impl Session {
         }
     }
 
+    /// Ends the statement that runs, whatever it computes at this moment; whether it has committed is not known. For those that cannot drop it at once.
+    pub fn interrupt(&self) {
+        if self.inner.current.interrupt() {
+            self.inner.has_written.store(true, Ordering::Relaxed);
+        }
+        self.fail_transaction();
+    }
+
     /// An error among the rows fails the transaction as one before them does.
-    fn watched(&self, response: Response) -> Response {
+    fn watched(&self, response: Response, current: Option<OverWhenDropped>) -> Response {
         let Response::Rows { stream, tag } = response else { return response };
         let stream = self.inner.timeouts.limited_rows(stream);
         let session = self.clone();
-        let watched = RecordBatchStreamAdapter::new(stream.schema(), stream.inspect_err(move |_| session.fail_transaction()));
+        let schema = stream.schema();
+        let rows = stream.inspect_err(move |_| {
+            let _dropped_with_the_rows = &current;
+            session.fail_transaction();
+        });
+        let watched = RecordBatchStreamAdapter::new(schema, rows);
         Response::Rows { stream: Box::pin(watched), tag }
     }
 
