@@ -17,7 +17,8 @@ use crate::error::Result;
 
 pub use verifier::Verifier;
 
-pub(super) use state::{Reach, State, unknown_role};
+use state::Reach;
+pub(super) use state::{State, unknown_role};
 
 /// The superuser's name where the operating system's user has none.
 pub(super) const FALLBACK_SUPERUSER: &str = "rolloutdb";

@@ -92,7 +92,9 @@ impl State {
             return Err(format!("its role \"{name}\" calls itself \"{}\"", role.name));
         }
         match self.memberships.iter().find(|membership| !is_whole(membership)) {
-            Some(membership) => Err(format!("it has a membership of \"{}\" in \"{}\" without the role", membership.member, membership.role)),
+            Some(membership) => {
+                Err(format!("it has a membership of \"{}\" in \"{}\" without the role", membership.member, membership.role))
+            }
             None => Ok(()),
         }
     }
@@ -185,7 +187,9 @@ impl State {
             return Err(unknown_role(name));
         }
         if name == self.superuser {
-            return Err(Error::StillNeeded(format!("role \"{name}\" is the superuser that the database always has, and cannot be dropped")));
+            return Err(Error::StillNeeded(format!(
+                "role \"{name}\" is the superuser that the database always has, and cannot be dropped"
+            )));
         }
         let is_elsewhere = |membership: &&Membership| membership.grantor == name && membership.role != name && membership.member != name;
         if let Some(Membership { role, member, .. }) = self.memberships.iter().find(is_elsewhere) {
@@ -210,7 +214,9 @@ impl State {
     pub fn grant(&mut self, membership: Membership) -> Result<()> {
         let Membership { role, member, .. } = &membership;
         if self.reachable(role, Reach::Any).contains(member) {
-            return Err(Error::InvalidGrant(format!("role \"{role}\" cannot be granted to \"{member}\", which it is or which it is a member of")));
+            return Err(Error::InvalidGrant(format!(
+                "role \"{role}\" cannot be granted to \"{member}\", which it is or which it is a member of"
+            )));
         }
         self.memberships.retain(|known| (&known.role, &known.member) != (role, member));
         self.memberships.push(membership);
