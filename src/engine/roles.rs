@@ -106,6 +106,11 @@ impl Roles {
         self.read(|state| state.reachable(name, Reach::Inherit))
     }
 
+    /// Whether `name` is `role` or a member of it, directly or not.
+    pub fn is_member(&self, name: &str, role: &str) -> bool {
+        self.read(|state| state.reachable(name, Reach::Any).contains(role))
+    }
+
     /// Who is a member of whom, by role and member.
     pub fn members(&self) -> Vec<Membership> {
         self.read(|state| state.memberships().to_vec())
@@ -150,6 +155,11 @@ impl Roles {
         self.inner.file.write(&changed)?;
         *state = changed;
         Ok(output)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests(directory: &Path, superuser: &str) -> Self {
+        Self::open(directory, Some(superuser)).expect("roles open")
     }
 
     fn read<T>(&self, read: impl FnOnce(&State) -> T) -> T {
