@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 use super::auth::limits::Place;
 use super::deallocate::PreparedNames;
 use super::interrupt::PeerWatch;
-use super::pg_catalog::install_catalog;
-use crate::engine::{Notice, Session, TransactionStatus};
+use super::pg_catalog::{RoleTables, install_catalog};
+use crate::engine::{Notice, Roles, Session, TransactionStatus};
 use crate::error::Result;
 
 /// Notices that wait for a slow client. More are dropped: they report progress, and the next report replaces the last.
@@ -43,13 +43,15 @@ impl Connection {
     /// What [`install_catalog`] reports.
     pub(super) fn new(
         session: Session,
+        roles: &Roles,
         socket: &MaybeTls,
         cancellations: Arc<ConnectionManager>,
         place: Place,
         stop: CancellationToken,
     ) -> Result<Self> {
         let catalog_name = session.context().state().config_options().catalog.default_catalog.clone();
-        install_catalog(session.context(), &catalog_name, session.session_settings())?;
+        let roles = RoleTables { roles: roles.clone(), user: session.session_user() };
+        install_catalog(session.context(), &catalog_name, session.session_settings(), roles)?;
         let (sender, notices) = mpsc::channel(NOTICES_MAX);
         session.set_notice_sink(Arc::new(move |notice| {
             // Full or closed: see NOTICES_MAX; a statement must not wait for a client that does not read.

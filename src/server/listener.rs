@@ -152,7 +152,8 @@ async fn attend(
     let session = database.session();
     session.set_user(&role.name);
     // Without its catalog a session is of no use to a client; the closed socket says so. It takes a bug to get here.
-    let connection = Connection::new(session, socket.get_ref(), Arc::clone(&door.cancellations), place, stop).map_err(io::Error::other)?;
+    let connection =
+        Connection::new(session, &door.roles, socket.get_ref(), Arc::clone(&door.cancellations), place, stop).map_err(io::Error::other)?;
     greet(&mut socket, &connection, role.is_superuser).await?;
     converse(&mut socket, &Handlers(Arc::new(connection)), limits).await
 }
