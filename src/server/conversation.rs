@@ -73,8 +73,11 @@ async fn next_message(socket: &mut Socket, limits: ConversationLimits) -> Option
             let next = next.unwrap_or_else(|_| Poll::Ready(Some(Err(fatal("08P01", "invalid message format")))));
             match next {
                 Poll::Pending if is_too_long(socket.read_buffer(), limits.message_bytes_max) => {
-                    let message = format!("a message is longer than {} bytes, the most that this server takes", limits.message_bytes_max);
-                    Poll::Ready(Some(Err(fatal("54000", &message))))
+                    Poll::Ready(Some(Err(too_long(limits.message_bytes_max))))
+                }
+                // It came as a whole before its length could be looked at.
+                Poll::Ready(Some(Ok(message))) if length(&message) > limits.message_bytes_max => {
+                    Poll::Ready(Some(Err(too_long(limits.message_bytes_max))))
                 }
                 Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(unreadable(error)))),
                 other => other,
@@ -101,6 +104,21 @@ fn is_idle(socket: &Socket) -> bool {
 fn is_too_long(buffer: &[u8], max: usize) -> bool {
     let length = buffer.get(1..HEADER_BYTES).and_then(|length| length.try_into().ok()).map(i32::from_be_bytes);
     length.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > max))
+}
+
+/// The bytes of a message that may be long.
+fn length(message: &PgWireFrontendMessage) -> usize {
+    match message {
+        PgWireFrontendMessage::Query(query) => query.query.len(),
+        PgWireFrontendMessage::Parse(parse) => parse.query.len(),
+        PgWireFrontendMessage::Bind(bind) => bind.parameters.iter().flatten().map(|value| value.len()).sum(),
+        PgWireFrontendMessage::CopyData(data) => data.data.len(),
+        _ => 0,
+    }
+}
+
+fn too_long(max: usize) -> PgWireError {
+    fatal("54000", &format!("a message is longer than {max} bytes, the most that this server takes (--max-statement-size)"))
 }
 
 /// What was sent is no message, and where the next one begins nobody knows.

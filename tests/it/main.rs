@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 mod architecture;
+mod authentication;
 mod bounded_memory;
 mod constant_calls;
 mod damage;
@@ -25,6 +26,7 @@ mod resume;
 mod round;
 mod script;
 mod server;
+mod tls_client;
 mod unused_indexes;
 mod upkeep;
 
