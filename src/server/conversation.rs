@@ -3,12 +3,12 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::{SinkExt, StreamExt};
 use pgwire::api::{ClientInfo, NoopHandler, PgWireConnectionState, PgWireServerHandlers};
-use pgwire::error::{ErrorInfo, PgWireError};
+use pgwire::error::{ErrorInfo, PgWireError, PgWireResult};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use pgwire::tokio::server::{process_error, process_message};
 use tokio::time::timeout;
@@ -68,10 +68,7 @@ pub(super) async fn converse(socket: &mut Socket, handlers: &Handlers, limits: C
 async fn next_message(socket: &mut Socket, limits: ConversationLimits) -> Option<Result<PgWireFrontendMessage, PgWireError>> {
     loop {
         let waiting = std::future::poll_fn(|context| {
-            // The library's decoder panics on some messages that are too short for what they say.
-            let next = catch_unwind(AssertUnwindSafe(|| socket.poll_next_unpin(context)));
-            let next = next.unwrap_or_else(|_| Poll::Ready(Some(Err(fatal("08P01", "invalid message format")))));
-            match next {
+            match poll_message(socket, context) {
                 Poll::Pending if is_too_long(socket.read_buffer(), limits.message_bytes_max) => {
                     Poll::Ready(Some(Err(too_long(limits.message_bytes_max))))
                 }
@@ -91,6 +88,13 @@ async fn next_message(socket: &mut Socket, limits: ConversationLimits) -> Option
             return Some(Err(fatal("57P05", "terminating connection due to idle-session timeout")));
         }
     }
+}
+
+/// The next message, if it is there as a whole.
+pub(super) fn poll_message(socket: &mut Socket, context: &mut Context<'_>) -> Poll<Option<PgWireResult<PgWireFrontendMessage>>> {
+    // The library's decoder panics on some messages that are too short for what they say.
+    catch_unwind(AssertUnwindSafe(|| socket.poll_next_unpin(context)))
+        .unwrap_or_else(|_| Poll::Ready(Some(Err(fatal("08P01", "invalid message format")))))
 }
 
 /// Whether the client has nothing open, and has begun no message.
