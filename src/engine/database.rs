@@ -15,13 +15,14 @@ use super::index_builds::IndexBuilds;
 use super::jobs::{Jobs, MAX_CONCURRENT};
 use super::memory::MemoryBudget;
 use super::retention::VERSION_RETENTION;
+use super::roles::Roles;
 use super::session::Session;
 use super::{AgentRegistry, function, system};
 use crate::error::{Error, Result};
 use crate::models::{Registry, Runtime};
 
 /// How a database uses the machine.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DatabaseOptions {
     /// In bytes, at least 64 MiB: for queries (65 %), tables held in memory for search (25 %) and caches. `None`: 70 % of the machine's memory, or of
     /// what the process's control group may have. Models come on top.
@@ -31,11 +32,15 @@ pub struct DatabaseOptions {
     pub version_retention: Option<Duration>,
     /// Jobs (statements with ASYNC) that run at once; others are queued. `None`: 1.
     pub max_concurrent_jobs: Option<usize>,
+    /// The name of the superuser that a new data directory has. `None`: the operating system's user. In one that knows roles already it must be the
+    /// name of its superuser.
+    pub superuser: Option<String>,
 }
 
 /// A data directory, open in this process alone. Cheap to clone; sessions keep it open.
 ///
-/// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `jobs/<number>.json`, `spill/` (of running queries; emptied when opened).
+/// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `jobs/<number>.json`, `roles.json`,
+/// `spill/` (of running queries; emptied when opened).
 #[derive(Clone)]
 pub struct Database {
     pub(super) shared: Arc<Shared>,
@@ -47,6 +52,7 @@ pub(super) struct Shared {
     pub registry: Arc<Registry>,
     pub models: Arc<Runtime>,
     pub agents: AgentRegistry,
+    pub roles: Roles,
     pub functions: Arc<HashMap<&'static str, Arc<dyn TableFunction>>>,
     pub runtime_env: Arc<RuntimeEnv>,
     pub memory: MemoryBudget,
@@ -82,6 +88,7 @@ impl Database {
         let runtime_env = memory.runtime_env(&directory.join("spill"))?;
         let registry = Arc::new(Registry::open(&directory.join("models"))?);
         let agents = AgentRegistry::open(&directory.join("agents"))?;
+        let roles = Roles::open(directory, options.superuser.as_deref())?;
         let models = Runtime::new(Arc::clone(&registry));
         let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents));
         let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
@@ -93,6 +100,7 @@ impl Database {
             registry,
             models,
             agents,
+            roles,
             functions,
             runtime_env,
             memory,
@@ -125,6 +133,11 @@ impl Database {
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
         self.shared.tasks.reopen();
+    }
+
+    /// Who may connect, and what each may do by itself.
+    pub fn roles(&self) -> &Roles {
+        &self.shared.roles
     }
 
     /// The functions that stand in FROM, by name, with the names of their arguments in positional order.

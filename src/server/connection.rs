@@ -2,25 +2,30 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pgwire::api::auth::StartupHandler;
 use pgwire::api::cancel::{CancelHandler, DefaultCancelHandler};
 use pgwire::api::query::{ExtendedQueryHandler, SimpleQueryHandler};
 use pgwire::api::{ConnectionGuard, ConnectionHandle, ConnectionManager, PgWireServerHandlers};
 use pgwire::messages::response::TransactionStatus as WireStatus;
-use tokio::net::TcpStream;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
+use pgwire::tokio::server::{MaybeTls, PgWireMessageServerCodec};
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::codec::Framed;
 use tokio_util::sync::CancellationToken;
 
+use super::auth::limits::Place;
 use super::deallocate::PreparedNames;
 use super::idle::Farewell;
 use super::interrupt::PeerWatch;
 use super::parameter_status::Reported;
-use super::pg_catalog::install_catalog;
-use crate::engine::{Notice, Session, TransactionStatus};
+use super::pg_catalog::{RoleTables, install_catalog};
+use super::workers::Workers;
+use crate::engine::{Notice, Roles, Session, TransactionStatus};
 use crate::error::Result;
 
 /// Notices that wait for a slow client. More are dropped: they report progress, and the next report replaces the last.
 const NOTICES_MAX: usize = 256;
+
+/// A client's socket, with the messages that come and go by it.
+pub(super) type Socket = Framed<MaybeTls, PgWireMessageServerCodec<<Connection as ExtendedQueryHandler>::Statement>>;
 
 /// One client: its session, what may interrupt its statement, and the notices that wait for it.
 pub(super) struct Connection {
@@ -30,12 +35,13 @@ pub(super) struct Connection {
     pub(super) peer: PeerWatch,
     pub(super) farewell: Farewell,
     pub(super) reported: Reported,
+    pub(super) workers: Workers,
     pub(super) stop: CancellationToken,
     pub(super) cancellations: Arc<ConnectionManager>,
     /// Set when startup has given the client its process id and secret; unregisters when the connection ends.
     pub(super) cancellation: OnceLock<(Arc<ConnectionHandle>, ConnectionGuard)>,
-    /// `None` when the server is full: startup then turns the client away.
-    pub(super) place: Option<OwnedSemaphorePermit>,
+    /// Among the connections that the server takes.
+    _place: Place,
 }
 
 impl Connection {
@@ -43,13 +49,16 @@ impl Connection {
     /// What [`install_catalog`] reports.
     pub(super) fn new(
         session: Session,
-        socket: &TcpStream,
+        roles: &Roles,
+        socket: &MaybeTls,
         cancellations: Arc<ConnectionManager>,
-        place: Option<OwnedSemaphorePermit>,
+        place: Place,
+        workers: Workers,
         stop: CancellationToken,
     ) -> Result<Self> {
         let catalog_name = session.context().state().config_options().catalog.default_catalog.clone();
-        install_catalog(session.context(), &catalog_name, session.session_settings())?;
+        let roles = RoleTables { roles: roles.clone(), user: session.session_user() };
+        install_catalog(session.context(), &catalog_name, session.session_settings(), roles)?;
         let (sender, notices) = mpsc::channel(NOTICES_MAX);
         session.set_notice_sink(Arc::new(move |notice| {
             // Full or closed: see NOTICES_MAX; a statement must not wait for a client that does not read.
@@ -62,10 +71,11 @@ impl Connection {
             peer: PeerWatch::new(socket),
             farewell: Farewell::new(socket),
             reported: Reported::default(),
+            workers,
             stop,
             cancellations,
             cancellation: OnceLock::new(),
-            place,
+            _place: place,
         })
     }
 
@@ -83,10 +93,6 @@ impl Connection {
 pub(super) struct Handlers(pub(super) Arc<Connection>);
 
 impl PgWireServerHandlers for Handlers {
-    fn startup_handler(&self) -> Arc<impl StartupHandler> {
-        self.0.clone()
-    }
-
     fn simple_query_handler(&self) -> Arc<impl SimpleQueryHandler> {
         self.0.clone()
     }

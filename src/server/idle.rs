@@ -4,16 +4,18 @@
 
 use std::fs::File;
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::BytesMut;
 use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::PgWireBackendMessage;
+use pgwire::tokio::server::MaybeTls;
 use tokio::time::sleep;
 
 use super::connection::Connection;
+use super::interrupt::descriptor;
 use super::response::fatal;
 
 /// What a statement that was ended with its session gets to tell its client so.
@@ -68,8 +70,8 @@ pub(super) struct Farewell {
 }
 
 impl Farewell {
-    pub(super) fn new(socket: &impl AsFd) -> Self {
-        Self { socket: socket.as_fd().try_clone_to_owned().ok(), is_secure: AtomicBool::new(false) }
+    pub(super) fn new(socket: &MaybeTls) -> Self {
+        Self { socket: descriptor(socket).ok(), is_secure: AtomicBool::new(false) }
     }
 
     pub(super) fn set_secure(&self, is_secure: bool) {

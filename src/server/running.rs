@@ -56,7 +56,11 @@ impl Connection {
         activity.begin();
         let outcome = tokio::select! {
             biased;
-            reason = self.interrupted() => Err(reason),
+            reason = self.interrupted() => {
+                // What cannot be dropped yet, because it computes, hears of it so.
+                self.session.interrupt();
+                Err(reason)
+            }
             outcome = AssertUnwindSafe(work).catch_unwind() => outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
         };
         let outcome = outcome.inspect_err(|_| self.session.fail_transaction());

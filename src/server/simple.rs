@@ -73,7 +73,8 @@ impl Connection {
     }
 
     async fn run_statement<O: Outbox>(&self, running: &mut Running<'_, O>, statement: &Statement) -> PgWireResult<()> {
-        let response = self.execute(running, statement, self.session.execute(statement, Vec::new())).await?;
+        let (session, owned) = (self.session.clone(), statement.clone());
+        let response = self.execute(running, statement, async move { session.execute(&owned, Vec::new()).await }).await?;
         let tag = match response {
             Response::Done { tag } => tag,
             Response::Rows { stream, tag } => {
@@ -95,16 +96,19 @@ impl Connection {
         &self,
         running: &mut Running<'_, O>,
         statement: &Statement,
-        run: impl Future<Output = Result<Response>> + Send,
+        run: impl Future<Output = Result<Response>> + Send + 'static,
     ) -> PgWireResult<Response> {
         if let Some(deallocation) = Deallocation::of(statement) {
             return Ok(Response::Done { tag: self.prepared.release(&deallocation)?.to_string() });
         }
-        let response = running.wait(run).await?.map_err(wire_error)?;
+        let response = running.wait(self.workers.spawn(run)).await?.map_err(wire_error)?;
         if matches!(statement, Statement::Discard) {
             self.prepared.release(&Deallocation::All)?;
         }
-        Ok(response)
+        Ok(match response {
+            Response::Rows { stream, tag } => Response::Rows { stream: self.workers.rows(stream), tag },
+            done => done,
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 mod architecture;
+mod authentication;
 mod bounded_memory;
 mod cancelled;
 mod constant_calls;
@@ -27,6 +28,7 @@ mod round;
 mod script;
 mod server;
 mod sessions;
+mod tls_client;
 mod unused_indexes;
 mod upkeep;
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, pin_mut};
-use rolloutdb::engine::Database;
+use rolloutdb::engine::{Database, DatabaseOptions};
 use rolloutdb::error::Result;
 use rolloutdb::server::{serve, sqlstate};
 use tokio::net::TcpListener;
@@ -27,7 +27,8 @@ struct TestServer {
 impl TestServer {
     async fn start() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let database = Database::open(directory.path()).await.expect("an empty database opens");
+        let options = DatabaseOptions { superuser: Some("someone".to_owned()), ..DatabaseOptions::default() };
+        let database = Database::open_with(directory.path(), options).await.expect("an empty database opens");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let (stop, stopped) = oneshot::channel();
@@ -351,12 +352,12 @@ async fn stopping_the_server_ends_running_statements() {
 }
 
 #[tokio::test]
-async fn other_machines_cannot_reach_a_server_without_authentication() {
+async fn other_machines_cannot_reach_a_server_without_a_password() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let database = Database::open(directory.path()).await.expect("an empty database opens");
     let listener = TcpListener::bind("0.0.0.0:0").await.expect("a free port");
     let error = serve(database, listener, std::future::pending::<()>()).await.expect_err("it must not listen");
-    assert_eq!(sqlstate(&error), "0A000");
+    assert_eq!(sqlstate(&error), "55000");
     assert!(error.to_string().contains("127.0.0.1"), "{error}");
 }
 

@@ -20,6 +20,7 @@ mod insert;
 mod job;
 mod maintenance;
 mod merge;
+mod role;
 mod set;
 mod show;
 mod target;
@@ -53,6 +54,9 @@ pub use insert::{ConflictAction, Insert, OnConflict, Overriding};
 pub use job::{JobAction, JobCommand};
 pub use maintenance::{Analyze, Optimize, Reindex, Vacuum};
 pub use merge::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
+pub use role::{
+    AlterRole, AlterRoleAction, CreateRole, DropRole, GrantRole, MembershipOption, Password, RevokeRole, RoleName, RoleOption, SetRole,
+};
 pub use set::{Reset, Set};
 pub use show::Show;
 pub use target::{Assignment, Target, is_default};
@@ -117,6 +121,12 @@ pub enum Statement {
     /// `DISCARD ALL`
     Discard,
     CreateExtension(CreateExtension),
+    CreateRole(CreateRole),
+    AlterRole(AlterRole),
+    DropRole(DropRole),
+    GrantRole(GrantRole),
+    RevokeRole(RevokeRole),
+    SetRole(SetRole),
     Explain(Explain),
     Update(Box<Update>),
     Delete(Box<Delete>),
@@ -124,7 +134,7 @@ pub enum Statement {
     Truncate(Truncate),
     /// `SELECT`, `VALUES`, `TABLE`, `WITH ... SELECT`; it does not write.
     Query(Box<Query>),
-    /// What sqlparser reads and no variant above says: `PREPARE`, `GRANT`, `CREATE FUNCTION`, ...
+    /// What sqlparser reads and no variant above says: `PREPARE`, `LISTEN`, `CREATE FUNCTION`, ...
     Other(Box<ast::Statement>),
 }
 
@@ -204,6 +214,7 @@ const OBJECTS: &[&str] = &[
     "TRIGGER",
     "ROLE",
     "USER",
+    "GROUP",
     "POLICY",
     "OPERATOR",
     "SERVER",
@@ -239,6 +250,9 @@ impl Statement {
             "COPY" => copy::parse(parser),
             "INSERT" | "UPDATE" | "DELETE" | "MERGE" => Self::parse_change(parser, &first, None),
             "ALTER" if parser.is_at("ALTER TABLE") => AlterTable::parse(parser).map(Self::AlterTable),
+            "ALTER" if ["ALTER ROLE", "ALTER USER", "ALTER GROUP"].iter().any(|words| parser.is_at(words)) => role::parse_alter(parser),
+            "GRANT" if role::is_membership(parser) => role::parse_grant(parser),
+            "REVOKE" if role::is_membership(parser) => role::parse_revoke(parser),
             "VACUUM" => Vacuum::parse(parser).map(Self::Vacuum),
             "OPTIMIZE" => Optimize::parse(parser).map(Self::Optimize),
             "ANALYZE" => Analyze::parse(parser).map(Self::Analyze),
@@ -291,6 +305,7 @@ impl Statement {
             Some("VIEW") => CreateView::parse(parser).map(Self::CreateView),
             Some("OR") if parser.is_at("CREATE OR REPLACE VIEW") => CreateView::parse(parser).map(Self::CreateView),
             Some("EXTENSION") => CreateExtension::parse(parser).map(Self::CreateExtension),
+            Some("ROLE" | "USER" | "GROUP") => role::parse_create(parser),
             Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
             _ => Err(unknown_object(parser)),
         }
@@ -304,6 +319,7 @@ impl Statement {
             Some("INDEX") => DropIndex::parse(parser).map(Self::DropIndex),
             Some("VIEW") => DropView::parse(parser).map(Self::DropView),
             Some("SCHEMA") => DropSchema::parse(parser).map(Self::DropSchema),
+            Some("ROLE" | "USER" | "GROUP") => role::parse_drop(parser),
             Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
             _ => Err(unknown_object(parser)),
         }
@@ -358,6 +374,13 @@ impl Statement {
             Self::Rollback => "ROLLBACK",
             Self::Discard => "DISCARD ALL",
             Self::CreateExtension(_) => "CREATE EXTENSION",
+            Self::CreateRole(_) => "CREATE ROLE",
+            Self::AlterRole(_) => "ALTER ROLE",
+            Self::DropRole(_) => "DROP ROLE",
+            Self::GrantRole(_) => "GRANT ROLE",
+            Self::RevokeRole(_) => "REVOKE ROLE",
+            Self::SetRole(SetRole { role: Some(_) }) => "SET",
+            Self::SetRole(SetRole { role: None }) => "RESET",
             Self::Explain(_) => "EXPLAIN",
             Self::Update(_) => "UPDATE",
             Self::Delete(_) => "DELETE",
@@ -412,6 +435,12 @@ impl fmt::Display for Statement {
             Self::Rollback => f.write_str("ROLLBACK"),
             Self::Discard => f.write_str("DISCARD ALL"),
             Self::CreateExtension(statement) => statement.fmt(f),
+            Self::CreateRole(statement) => statement.fmt(f),
+            Self::AlterRole(statement) => statement.fmt(f),
+            Self::DropRole(statement) => statement.fmt(f),
+            Self::GrantRole(statement) => statement.fmt(f),
+            Self::RevokeRole(statement) => statement.fmt(f),
+            Self::SetRole(statement) => statement.fmt(f),
             Self::Explain(statement) => statement.fmt(f),
             Self::Update(statement) => statement.fmt(f),
             Self::Delete(statement) => statement.fmt(f),

@@ -142,6 +142,7 @@ fn reset_all(session: &Session) -> Result<()> {
 
 pub fn discard(session: &Session) -> Result<Response> {
     reset_all(session)?;
+    session.set_role(None);
     Ok(done("DISCARD ALL"))
 }
 

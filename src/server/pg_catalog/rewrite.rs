@@ -37,8 +37,9 @@ fn query(mut statement: ast::Statement) -> Option<Statement> {
         ControlFlow::Continue(())
     });
     let _: ControlFlow<()> = ast::visit_relations_mut(&mut statement, |name| {
-        if activity::is_here(&name.to_string().to_ascii_lowercase()) {
-            // The library puts its own tables into their schema.
+        let unqualified = name.to_string().to_ascii_lowercase();
+        if activity::is_here(&unqualified) || unqualified == "pg_user" {
+            // The library puts its own tables into their schema, which these are not.
             name.0.insert(0, ast::ObjectNamePart::Identifier(ast::Ident::new(SCHEMA)));
         }
         ControlFlow::Continue(())
