@@ -11,6 +11,7 @@ mod create_model;
 mod create_schema;
 mod create_table;
 mod create_view;
+mod cursor;
 mod delete;
 mod describe;
 mod drop;
@@ -35,7 +36,7 @@ use crate::parser::Parser;
 use crate::suggest::did_you_mean;
 
 pub use alter_table::{AlterAction, AlterTable};
-pub use copy::{CopyFrom, CopySource, CopyTo};
+pub use copy::{CopyFrom, CopyPlace, CopySource, CopyTo};
 pub use create_agent::CreateAgent;
 pub use create_extension::CreateExtension;
 pub use create_index::CreateIndex;
@@ -43,6 +44,7 @@ pub use create_model::CreateModel;
 pub use create_schema::CreateSchema;
 pub use create_table::{ColumnConstraint, ColumnDefinition, CreateTable, Identity, TableConstraint};
 pub use create_view::CreateView;
+pub use cursor::{CloseCursor, Declare, Direction, Fetch};
 pub use delete::Delete;
 pub use describe::{DescribeAgent, DescribeModel, DescribeTable};
 pub use drop::{DropAgent, DropIndex, DropModel, DropSchema, DropTable, DropView};
@@ -90,6 +92,9 @@ pub enum Statement {
     DropIndex(DropIndex),
     CopyFrom(CopyFrom),
     CopyTo(CopyTo),
+    Declare(Declare),
+    Fetch(Fetch),
+    CloseCursor(CloseCursor),
     Insert(Box<Insert>),
     Vacuum(Vacuum),
     Optimize(Optimize),
@@ -151,6 +156,7 @@ const STARTS: &[&str] = &[
     "LOAD",
     "LOCK",
     "MERGE",
+    "MOVE",
     "NOTIFY",
     "OPTIMIZE",
     "PREPARE",
@@ -222,6 +228,7 @@ impl Statement {
             "GENERATE" => GenerateRollouts::parse(parser).map(Self::GenerateRollouts),
             "TRAIN" => Train::parse(parser).map(Self::Train),
             "COPY" => copy::parse(parser),
+            "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => cursor::parse(parser, &first),
             "INSERT" | "UPDATE" | "DELETE" | "MERGE" => Self::parse_change(parser, &first, None),
             "ALTER" if parser.is_at("ALTER TABLE") => AlterTable::parse(parser).map(Self::AlterTable),
             "VACUUM" => Vacuum::parse(parser).map(Self::Vacuum),
@@ -331,6 +338,11 @@ impl Statement {
             Self::CreateIndex(_) => "CREATE INDEX",
             Self::DropIndex(_) => "DROP INDEX",
             Self::CopyFrom(_) | Self::CopyTo(_) => "COPY",
+            Self::Declare(_) => "DECLARE CURSOR",
+            Self::Fetch(Fetch { is_move: true, .. }) => "MOVE",
+            Self::Fetch(_) => "FETCH",
+            Self::CloseCursor(CloseCursor { name: None }) => "CLOSE CURSOR ALL",
+            Self::CloseCursor(_) => "CLOSE CURSOR",
             Self::Insert(_) => "INSERT",
             Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::ShowIndexes | Self::Show(_) => "SHOW",
             Self::Set(_) => "SET",
@@ -371,6 +383,9 @@ impl fmt::Display for Statement {
             Self::DropIndex(statement) => statement.fmt(f),
             Self::CopyFrom(statement) => statement.fmt(f),
             Self::CopyTo(statement) => statement.fmt(f),
+            Self::Declare(statement) => statement.fmt(f),
+            Self::Fetch(statement) => statement.fmt(f),
+            Self::CloseCursor(statement) => statement.fmt(f),
             Self::Insert(statement) => statement.fmt(f),
             Self::ShowTables => f.write_str("SHOW TABLES"),
             Self::ShowIndexes => f.write_str("SHOW INDEXES"),
