@@ -15,7 +15,9 @@ mod agents;
 mod apply;
 mod binding;
 mod casts;
+mod copy_streams;
 mod correlated;
+mod cursors;
 mod database;
 mod exists_as_column;
 mod files;
@@ -54,6 +56,7 @@ mod versions;
 mod views;
 
 pub use agents::{AgentDefinition, AgentRegistry};
+pub use copy_streams::{CopyIn, CopyInput, CopyMessages, CopyOut, CopySender, copy_channel};
 pub use database::{Database, DatabaseOptions};
 pub use files::{EmbeddedJson, nested_as_text};
 pub use index_builds::PROGRESS_VIEW;

@@ -17,7 +17,9 @@ use rolloutdb_sql::Statement;
 use super::apply::extract::ExtractModelCalls;
 use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
+use super::copy_streams::{CopyIn, CopyOut};
 use super::correlated::DistinctSubqueryColumns;
+use super::cursors::Cursors;
 use super::database::Database;
 use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours, SortRuntime};
 use super::planning::RolloutQueryPlanner;
@@ -50,6 +52,7 @@ struct Inner {
     /// `hnsw.ef_search` and `ivfflat.probes`, which a planner rule reads.
     effort: EffortSetting,
     transaction: Mutex<TransactionStatus>,
+    cursors: Mutex<Cursors>,
     /// Whether a statement has written since BEGIN.
     has_written: AtomicBool,
     /// Notices that a session gets once.
@@ -100,6 +103,10 @@ pub enum Response {
     Rows { stream: SendableRecordBatchStream, tag: String },
     /// A whole command tag: `INSERT 0 3`, `CREATE TABLE`.
     Done { tag: String },
+    /// `COPY ... FROM STDIN`: the caller sends bytes, and then the rows are written.
+    CopyIn(CopyIn),
+    /// `COPY ... TO STDOUT`: bytes for the caller.
+    CopyOut(CopyOut),
 }
 
 pub(super) fn default_config(database: &Database) -> SessionConfig {
@@ -149,6 +156,7 @@ impl Session {
             settings_epoch: AtomicU64::new(next_epoch()),
             effort,
             transaction: Mutex::new(TransactionStatus::Idle),
+            cursors: Mutex::default(),
             has_written: AtomicBool::new(false),
             told: Mutex::default(),
         };
@@ -166,6 +174,9 @@ impl Session {
             last = match self.execute(statement, vec![]).await? {
                 Response::Rows { stream, .. } => stream,
                 Response::Done { .. } => statement::empty_rows(),
+                Response::CopyIn(_) | Response::CopyOut(_) => {
+                    return Err(Error::NotSupported("COPY with STDIN and STDOUT has no rows; call execute, or name a file".to_owned()));
+                }
             };
             if !std::ptr::eq(statement, &statements[statements.len() - 1]) {
                 statement::drain(std::mem::replace(&mut last, statement::empty_rows())).await?;
@@ -222,7 +233,9 @@ impl Session {
         for warning in self.inner.database.take_warnings() {
             self.notices().warning(warning);
         }
-        if statement::writes(statement) && (result.is_ok() || statement::commits_in_parts(statement)) {
+        // What a client is to send is written later: see [`CopyIn::run`].
+        let is_to_come = matches!(result, Ok(Response::CopyIn(_)));
+        if statement::writes(statement) && !is_to_come && (result.is_ok() || statement::commits_in_parts(statement)) {
             self.inner.has_written.store(true, Ordering::Relaxed);
         }
         if result.is_err() {
@@ -247,6 +260,23 @@ impl Session {
         Response::Rows { stream: Box::pin(watched), tag }
     }
 
+    /// What [`Self::execute`] does after other statements.
+    pub(super) fn end_copy(&self, is_written: bool) {
+        for warning in self.inner.database.take_warnings() {
+            self.notices().warning(warning);
+        }
+        if is_written { self.note_written() } else { self.fail_transaction() }
+    }
+
+    pub(super) fn note_written(&self) {
+        self.inner.has_written.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the statement fetches from a cursor whose rows come in binary form unless the client says otherwise.
+    pub fn fetches_binary(&self, statement: &Statement) -> bool {
+        matches!(statement, Statement::Fetch(fetch) if self.cursors().is_binary(&fetch.cursor))
+    }
+
     /// Where progress and notices go while statements run.
     pub fn set_notice_sink(&self, sink: NoticeSink) {
         self.inner.notices.set_sink(sink);
@@ -269,6 +299,7 @@ impl Session {
     /// Leaves the transaction block, if there is one. The names of the settings that end with it, see [`Settings::end`].
     pub(super) fn end_transaction(&self, is_committed: bool) -> BTreeSet<String> {
         self.set_transaction_status(TransactionStatus::Idle);
+        self.cursors().end_transaction(is_committed);
         self.settings().end(is_committed)
     }
 
@@ -279,6 +310,10 @@ impl Session {
     /// The DataFusion session behind this one, for catalog schemas that only one kind of client needs (`pg_catalog`).
     pub fn context(&self) -> &SessionContext {
         &self.inner.context
+    }
+
+    pub(super) fn cursors(&self) -> MutexGuard<'_, Cursors> {
+        self.inner.cursors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn database(&self) -> &Database {

@@ -1,16 +1,15 @@
-//! What belongs to one connection, and which handler answers which message.
+//! What belongs to one connection. It answers all messages itself; see [`super::messages`].
 
 use std::sync::{Arc, OnceLock};
 
-use pgwire::api::auth::StartupHandler;
-use pgwire::api::cancel::{CancelHandler, DefaultCancelHandler};
-use pgwire::api::query::{ExtendedQueryHandler, SimpleQueryHandler};
-use pgwire::api::{ConnectionGuard, ConnectionHandle, ConnectionManager, PgWireServerHandlers};
+use pgwire::api::cancel::DefaultCancelHandler;
+use pgwire::api::{ConnectionGuard, ConnectionHandle, ConnectionManager};
 use pgwire::messages::response::TransactionStatus as WireStatus;
 use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
+use super::copy::Pending;
 use super::deallocate::PreparedNames;
 use super::interrupt::PeerWatch;
 use super::pg_catalog::install_catalog;
@@ -24,6 +23,7 @@ const NOTICES_MAX: usize = 256;
 pub(super) struct Connection {
     pub(super) session: Session,
     pub(super) prepared: PreparedNames,
+    pub(super) copies: Pending,
     pub(super) notices: Mutex<mpsc::Receiver<Notice>>,
     pub(super) peer: PeerWatch,
     pub(super) stop: CancellationToken,
@@ -54,6 +54,7 @@ impl Connection {
         Ok(Self {
             session,
             prepared: PreparedNames::default(),
+            copies: Pending::default(),
             notices: Mutex::new(notices),
             peer: PeerWatch::new(socket),
             stop,
@@ -63,6 +64,11 @@ impl Connection {
         })
     }
 
+    /// What answers a request to cancel a statement, which comes on a connection of its own.
+    pub(super) fn cancel_handler(&self) -> DefaultCancelHandler {
+        DefaultCancelHandler::new(self.cancellations.clone())
+    }
+
     /// The session's transaction status as `ReadyForQuery` reports it.
     pub(super) fn wire_status(&self) -> WireStatus {
         match self.session.transaction_status() {
@@ -70,26 +76,5 @@ impl Connection {
             TransactionStatus::InTransaction => WireStatus::Transaction,
             TransactionStatus::Failed => WireStatus::Error,
         }
-    }
-}
-
-/// The handlers of one connection: all are the [`Connection`] itself, except cancellation, which names another one.
-pub(super) struct Handlers(pub(super) Arc<Connection>);
-
-impl PgWireServerHandlers for Handlers {
-    fn startup_handler(&self) -> Arc<impl StartupHandler> {
-        self.0.clone()
-    }
-
-    fn simple_query_handler(&self) -> Arc<impl SimpleQueryHandler> {
-        self.0.clone()
-    }
-
-    fn extended_query_handler(&self) -> Arc<impl ExtendedQueryHandler> {
-        self.0.clone()
-    }
-
-    fn cancel_handler(&self) -> Arc<impl CancelHandler> {
-        Arc::new(DefaultCancelHandler::new(self.0.cancellations.clone()))
     }
 }

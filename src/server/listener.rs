@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pgwire::api::ConnectionManager;
-use pgwire::tokio::process_socket;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::connection::{Connection, Handlers};
+use super::connection::Connection;
+use super::messages::process_socket;
 use crate::engine::Database;
 use crate::error::{Error, Result};
 
@@ -76,7 +76,7 @@ impl Server {
             let Ok(connection) = Connection::new(session, &socket, cancellations, place, stop.clone()) else { return };
             tokio::select! {
                 // The client hears of what goes wrong with its socket or not at all: an error here has no other reader.
-                _ = process_socket(socket, None, Handlers(Arc::new(connection))) => {}
+                _ = process_socket(socket, None, Arc::new(connection)) => {}
                 () = after_grace(&stop) => {}
             }
         });

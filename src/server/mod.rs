@@ -8,11 +8,13 @@
 
 mod columns;
 mod connection;
+mod copy;
 mod deallocate;
 mod extended;
 mod interrupt;
 mod json;
 mod listener;
+mod messages;
 mod numeric;
 mod parameters;
 pub mod pg_catalog;

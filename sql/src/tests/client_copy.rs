@@ -63,7 +63,10 @@ fn cursors() {
             FETCH | FETCH RELATIVE 3 FROM c
             FETCH | FETCH BACKWARD ALL FROM c"#]],
     );
-    check("CLOSE c; CLOSE ALL", expect![[r#"
+    check(
+        "CLOSE c; CLOSE ALL",
+        expect![[r#"
         CLOSE CURSOR | CLOSE c
-        CLOSE CURSOR ALL | CLOSE ALL"#]]);
+        CLOSE CURSOR ALL | CLOSE ALL"#]],
+    );
 }

@@ -316,13 +316,24 @@ fn work() -> impl Strategy<Value = Statement> {
         train.prop_map(|(method, model, base, query, validate, options)| {
             Statement::Train(Train { method, model, base, query, validate, options })
         }),
-        (object_name(), columns(), place(), option_entries())
-            .prop_map(|(table, columns, place, options)| Statement::CopyFrom(CopyFrom { table, columns, place, options })),
+        (object_name(), columns(), place(), option_entries()).prop_map(|(table, columns, place, options)| Statement::CopyFrom(CopyFrom {
+            table,
+            columns,
+            place,
+            options
+        })),
         (source, place(), option_entries()).prop_map(|(source, place, options)| Statement::CopyTo(CopyTo { source, place, options })),
-        (name(), any::<bool>(), any::<bool>(), query())
-            .prop_map(|(name, is_binary, is_held, query)| Statement::Declare(Declare { name, is_binary, is_held, query })),
-        (name(), direction(), any::<bool>())
-            .prop_map(|(cursor, direction, is_move)| Statement::Fetch(Fetch { cursor, direction, is_move })),
+        (name(), any::<bool>(), any::<bool>(), query()).prop_map(|(name, is_binary, is_held, query)| Statement::Declare(Declare {
+            name,
+            is_binary,
+            is_held,
+            query
+        })),
+        (name(), direction(), any::<bool>()).prop_map(|(cursor, direction, is_move)| Statement::Fetch(Fetch {
+            cursor,
+            direction,
+            is_move
+        })),
         proptest::option::of(name()).prop_map(|name| Statement::CloseCursor(CloseCursor { name })),
         (variable(), proptest::collection::vec(scalar(), 1..3), any::<bool>()).prop_map(|(variable, values, local)| Statement::Set(Set {
             variable,

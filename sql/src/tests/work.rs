@@ -123,7 +123,9 @@ fn copy() {
     check("COPY t (a) TO $$it's$$", expect!["COPY | COPY t (a) TO 'it''s'"]);
     check(
         "COPY t FROM corpus.jsonl",
-        expect![[r#"syntax error at or near "corpus" (line 1, column 13): expected the file's name in quotes, STDIN or STDOUT [at character 13]"#]],
+        expect![[
+            r#"syntax error at or near "corpus" (line 1, column 13): expected the file's name in quotes, STDIN or STDOUT [at character 13]"#
+        ]],
     );
     check("COPY t INTO 'x'", expect![[r#"syntax error at or near "INTO" (line 1, column 8): expected FROM or TO [at character 8]"#]]);
     check("COPY t TO 'x' STORED AS PARQUET", expect!["COPY ... STORED AS is not supported yet; write (FORMAT parquet)"]);

@@ -209,6 +209,7 @@ fn reset_all(session: &Session) -> Result<()> {
 
 pub fn discard(session: &Session) -> Result<Response> {
     reset_all(session)?;
+    session.cursors().close_all();
     Ok(done("DISCARD ALL"))
 }
 
