@@ -5,6 +5,8 @@ use std::path::PathBuf;
 mod architecture;
 mod bounded_memory;
 mod constant_calls;
+mod copy;
+mod cursors;
 mod damage;
 mod disk;
 mod disk_full;

@@ -82,7 +82,7 @@ fn every_type_reads_back_from_both_forms() {
     check(&TextType::Json.field("c", true), &["{\"a\":  1}"], &["{\"a\":  1}"]);
     check(&TextType::Jsonb.field("c", true), &["[1]", "\"x\""], &["[1]", "\"x\""]);
     check(&TextType::Varchar(3).field("c", true), &["abc"], &["abc"]);
-    check(&plain(DataType::new_list(DataType::Int64, true)), &["{1,NULL,-3}", "{}", "[4]"].as_slice()[..2], &["{1,NULL,-3}", "{}"]);
+    check(&plain(DataType::new_list(DataType::Int64, true)), &["{1,NULL,-3}", "{}"], &["{1,NULL,-3}", "{}"]);
     let words = [r#"{a,"b c","NULL",NULL,"",",\"\\"}"#];
     check(&plain(DataType::new_list(DataType::Utf8, true)), &words, &[r#"{a,"b c","NULL",NULL,"",",\"\\"}"#]);
     check(
@@ -127,8 +127,8 @@ fn what_has_no_type_in_postgresql_is_json_and_intervals_are_postgresqls() {
     let intervals: ArrayRef = Arc::new(IntervalMonthDayNanoArray::from(times.to_vec()));
     let field = plain(intervals.data_type().clone());
     assert_eq!(texts(&intervals, &field), [Some("1 year 2 mons -3 days -01:00:00.5".to_owned()), Some("00:00:00".to_owned())]);
-    let halves = cast(&Arc::new(Int32Array::from(vec![3])) as &dyn Array, &DataType::UInt32).expect("a cast of numbers");
-    assert_eq!(texts(&halves, &plain(DataType::UInt32)), [Some("3".to_owned())]);
+    let unsigned = cast(&Int32Array::from(vec![3]), &DataType::UInt32).expect("a cast of numbers");
+    assert_eq!(texts(&unsigned, &plain(DataType::UInt32)), [Some("3".to_owned())]);
 }
 
 #[test]
