@@ -17,7 +17,9 @@ mod apply;
 mod background_planning;
 mod binding;
 mod casts;
+mod copy_streams;
 mod correlated;
+mod cursors;
 mod database;
 mod exists_as_column;
 mod files;
@@ -66,6 +68,7 @@ mod views;
 
 pub use activity::SessionActivity;
 pub use agents::{AgentDefinition, AgentRegistry};
+pub use copy_streams::{CopyIn, CopyInput, CopyMessages, CopyOut, CopySender, copy_channel};
 pub use database::{Database, DatabaseOptions};
 pub use files::{EmbeddedJson, nested_as_text};
 pub use memory::parse_bytes;

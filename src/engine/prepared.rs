@@ -168,7 +168,7 @@ mod tests {
     async fn run(session: &Session, prepared: &PreparedStatement, parameters: &[ScalarValue]) -> Result<()> {
         match session.execute_prepared(prepared, parameters.to_vec()).await? {
             Response::Rows { stream, .. } => stream.try_collect::<Vec<_>>().await.map(|_| ()).map_err(Into::into),
-            Response::Done { .. } => Ok(()),
+            Response::Done { .. } | Response::CopyIn(_) | Response::CopyOut(_) => Ok(()),
         }
     }
 

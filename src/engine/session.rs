@@ -19,7 +19,9 @@ use super::activity::SessionActivity;
 use super::apply::extract::ExtractModelCalls;
 use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
+use super::copy_streams::{CopyIn, CopyOut};
 use super::correlated::DistinctSubqueryColumns;
+use super::cursors::Cursors;
 use super::database::Database;
 use super::interruption::{CurrentStatement, InterruptibleJoins, OverWhenDropped};
 use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours, SortRuntime};
@@ -61,6 +63,7 @@ struct Inner {
     effort: EffortSetting,
     current: CurrentStatement,
     transaction: Mutex<TransactionStatus>,
+    cursors: Mutex<Cursors>,
     /// Whether a statement has written since BEGIN.
     has_written: AtomicBool,
     /// Notices that a session gets once.
@@ -135,6 +138,10 @@ pub enum Response {
     Rows { stream: SendableRecordBatchStream, tag: String },
     /// A whole command tag: `INSERT 0 3`, `CREATE TABLE`.
     Done { tag: String },
+    /// `COPY ... FROM STDIN`: the caller sends bytes, and then the rows are written.
+    CopyIn(CopyIn),
+    /// `COPY ... TO STDOUT`: bytes for the caller.
+    CopyOut(CopyOut),
 }
 
 pub(super) fn default_config(database: &Database) -> SessionConfig {
@@ -197,6 +204,7 @@ impl Session {
             effort,
             current,
             transaction: Mutex::new(TransactionStatus::Idle),
+            cursors: Mutex::default(),
             has_written: AtomicBool::new(false),
             told: Mutex::default(),
         };
@@ -221,6 +229,9 @@ impl Session {
             last = match self.execute(statement, vec![]).await? {
                 Response::Rows { stream, .. } => stream,
                 Response::Done { .. } => statement::empty_rows(),
+                Response::CopyIn(_) | Response::CopyOut(_) => {
+                    return Err(Error::NotSupported("COPY with STDIN and STDOUT has no rows; call execute, or name a file".to_owned()));
+                }
             };
             if !std::ptr::eq(statement, &statements[statements.len() - 1]) {
                 statement::drain(std::mem::replace(&mut last, statement::empty_rows())).await?;
@@ -282,6 +293,8 @@ impl Session {
             self.notices().warning(warning);
         }
         let may_have_written = match &result {
+            // What a client is to send is written later: see [`CopyIn::run`].
+            Ok(Response::CopyIn(_)) => false,
             Ok(_) => true,
             // It was dropped, as by a cancel.
             Err(Error::StatementTimeout) => true,
@@ -326,6 +339,23 @@ impl Session {
         Response::Rows { stream: Box::pin(watched), tag }
     }
 
+    /// What [`Self::execute`] does after other statements.
+    pub(super) fn end_copy(&self, is_written: bool) {
+        for warning in self.inner.database.take_warnings() {
+            self.notices().warning(warning);
+        }
+        if is_written { self.note_written() } else { self.fail_transaction() }
+    }
+
+    pub(super) fn note_written(&self) {
+        self.inner.has_written.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the statement fetches from a cursor whose rows come in binary form unless the client says otherwise.
+    pub fn fetches_binary(&self, statement: &Statement) -> bool {
+        matches!(statement, Statement::Fetch(fetch) if self.cursors().is_binary(&fetch.cursor))
+    }
+
     /// Where progress and notices go while statements run.
     pub fn set_notice_sink(&self, sink: NoticeSink) {
         self.inner.notices.set_sink(sink);
@@ -348,6 +378,7 @@ impl Session {
     /// Leaves the transaction block, if there is one. The names of the settings that end with it, see [`Settings::end`].
     pub(super) fn end_transaction(&self, is_committed: bool) -> BTreeSet<String> {
         self.set_transaction_status(TransactionStatus::Idle);
+        self.cursors().end_transaction(is_committed);
         self.settings().end(is_committed)
     }
 
@@ -381,6 +412,10 @@ impl Session {
     /// What the server knows of the session: `session_authorization`, `is_superuser`.
     pub fn set_fixed(&self, name: &'static str, value: &str) {
         self.settings().set_at_startup(name, value.to_owned());
+    }
+
+    pub(super) fn cursors(&self) -> MutexGuard<'_, Cursors> {
+        self.inner.cursors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn database(&self) -> &Database {

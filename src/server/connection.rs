@@ -1,4 +1,4 @@
-//! What belongs to one connection, and which handler answers which message.
+//! What belongs to one connection. It answers all messages itself; see [`super::messages`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,6 +12,7 @@ use tokio_util::codec::Framed;
 use tokio_util::sync::CancellationToken;
 
 use super::auth::limits::Place;
+use super::copy::Pending;
 use super::deallocate::PreparedNames;
 use super::idle::Farewell;
 use super::interrupt::PeerWatch;
@@ -31,6 +32,7 @@ pub(super) type Socket = Framed<MaybeTls, PgWireMessageServerCodec<<Connection a
 pub(super) struct Connection {
     pub(super) session: Session,
     pub(super) prepared: PreparedNames,
+    pub(super) copies: Pending,
     pub(super) notices: Mutex<mpsc::Receiver<Notice>>,
     pub(super) peer: PeerWatch,
     pub(super) farewell: Farewell,
@@ -67,6 +69,7 @@ impl Connection {
         Ok(Self {
             session,
             prepared: PreparedNames::default(),
+            copies: Pending::default(),
             notices: Mutex::new(notices),
             peer: PeerWatch::new(socket),
             farewell: Farewell::new(socket),
@@ -77,6 +80,11 @@ impl Connection {
             cancellation: OnceLock::new(),
             _place: place,
         })
+    }
+
+    /// What answers a request to cancel a statement, which comes on a connection of its own.
+    pub(super) fn cancel_handler(&self) -> DefaultCancelHandler {
+        DefaultCancelHandler::new(self.cancellations.clone())
     }
 
     /// The session's transaction status as `ReadyForQuery` reports it.

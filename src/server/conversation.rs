@@ -21,12 +21,16 @@ pub(super) struct ConversationLimits {
     pub message_bytes_max: usize,
 }
 
+/// Sent at once, rather than in the library's pieces of 8 KiB.
+const SEND_BYTES: usize = 64 << 10;
+
 /// A message's first byte says its kind, the next four how long it is.
 const HEADER_BYTES: usize = 5;
 
 /// # Errors
 /// Of the socket, when an answer cannot be sent.
 pub(super) async fn converse(socket: &mut Socket, handlers: &Handlers, limits: ConversationLimits) -> io::Result<()> {
+    socket.set_backpressure_boundary(SEND_BYTES);
     loop {
         let message = match next_message(socket, limits).await {
             Some(Ok(PgWireFrontendMessage::Terminate(_))) | None => return Ok(()),
@@ -50,7 +54,10 @@ pub(super) async fn converse(socket: &mut Socket, handlers: &Handlers, limits: C
             handlers.cancel_handler(),
         )
         .await;
-        let Err(error) = outcome else { continue };
+        let Err(error) = outcome else {
+            connection.take_copies(socket).await?;
+            continue;
+        };
         let info: ErrorInfo = error.into();
         let error = PgWireError::UserError(Box::new(info));
         if is_fatal(&error) {

@@ -29,12 +29,13 @@ use pgwire::messages::response::{CommandComplete, EmptyQueryResponse, Transactio
 
 use super::columns::WireColumn;
 use super::connection::Connection;
+use super::copy::Then;
 use super::parameters::{decode, parameter_type};
 use super::response::{client_error, wire_error};
 use super::rows::{WireRows, completion_tag, wire_columns};
 use super::running::{Outbox, Running, Sent};
 use super::simple::parse;
-use crate::engine::{PreparedStatement, Response, Session};
+use crate::engine::{CopyIn, CopyOut, PreparedStatement, Response, Session};
 
 /// A statement after `Parse`; `None`: a text without a statement.
 pub(super) struct Prepared(Option<PreparedStatement>);
@@ -235,6 +236,8 @@ impl ExtendedQueryHandler for Connection {
 enum Started {
     Rows(QueryResponse),
     Done(String),
+    CopyIn(CopyIn),
+    CopyOut(CopyOut),
 }
 
 impl Connection {
@@ -261,6 +264,8 @@ impl Connection {
         };
         let tag = match started {
             Started::Done(tag) => tag,
+            Started::CopyIn(copy) => return self.begin_copy_in(&mut running, copy, Then::Messages).await,
+            Started::CopyOut(copy) => return self.send_copy(&mut running, copy).await,
             Started::Rows(mut rows) => match running.send_rows(rows.data_rows(), max_rows).await? {
                 Sent::All(count) => completion_tag(rows.command_tag(), count),
                 Sent::Limit => {
@@ -280,7 +285,7 @@ impl Connection {
         let mut running = self.running(client).await;
         let Some(statement) = &portal.statement.statement.0 else { return Ok(Vec::new()) };
         match self.start(&mut running, statement, portal, None).await? {
-            Started::Done(_) => Ok(Vec::new()),
+            Started::Done(_) | Started::CopyIn(_) | Started::CopyOut(_) => Ok(Vec::new()),
             Started::Rows(rows) => {
                 let fields = rows.row_schema().to_vec();
                 portal.start(rows).await;
@@ -301,6 +306,8 @@ impl Connection {
         let response = self.execute(running, statement, self.session.execute_prepared(prepared, parameters)).await?;
         Ok(match response {
             Response::Done { tag } => Started::Done(tag),
+            Response::CopyIn(copy) => Started::CopyIn(copy),
+            Response::CopyOut(copy) => Started::CopyOut(copy),
             Response::Rows { stream, tag } => {
                 let rows = WireRows::new(stream, described, &portal.result_column_format)?;
                 let mut response = QueryResponse::new(rows.fields, rows.stream);

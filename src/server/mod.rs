@@ -10,6 +10,7 @@ mod auth;
 mod columns;
 mod connection;
 mod conversation;
+mod copy;
 mod deallocate;
 mod extended;
 mod greeting;

@@ -76,7 +76,7 @@ impl Connection {
 /// A client that waits for a statement, and the notices for it.
 pub(super) struct Running<'a, O> {
     pub(super) client: &'a mut O,
-    notices: MutexGuard<'a, mpsc::Receiver<Notice>>,
+    pub(super) notices: MutexGuard<'a, mpsc::Receiver<Notice>>,
 }
 
 impl<O: Outbox> Running<'_, O> {

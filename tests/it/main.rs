@@ -7,6 +7,8 @@ mod authentication;
 mod bounded_memory;
 mod cancelled;
 mod constant_calls;
+mod copy;
+mod cursors;
 mod damage;
 mod disk;
 mod disk_full;

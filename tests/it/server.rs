@@ -17,15 +17,15 @@ const ENDLESS: &str = "SELECT a.value FROM generate_series(1, 100000000) a CROSS
 const ENDLESS_COUNT: &str =
     "SELECT count(*) FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000000) b WHERE a.value % 7 = b.value";
 
-struct TestServer {
-    port: u16,
+pub(crate) struct TestServer {
+    pub(crate) port: u16,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<()>>,
     _directory: tempfile::TempDir,
 }
 
 impl TestServer {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let options = DatabaseOptions { superuser: Some("someone".to_owned()), ..DatabaseOptions::default() };
         let database = Database::open_with(directory.path(), options).await.expect("an empty database opens");
@@ -44,25 +44,25 @@ impl TestServer {
         Ok(client)
     }
 
-    async fn connect(&self) -> Client {
+    pub(crate) async fn connect(&self) -> Client {
         self.try_connect().await.expect("the server accepts a client")
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
         self.task.await.expect("serve does not panic").expect("serve ends well");
     }
 }
 
-fn code(error: &Error) -> &str {
+pub(crate) fn code(error: &Error) -> &str {
     error.code().map_or("no SQLSTATE", |code| code.code())
 }
 
-async fn code_of(client: &Client, text: &str) -> String {
+pub(crate) async fn code_of(client: &Client, text: &str) -> String {
     code(&client.simple_query(text).await.expect_err(text)).to_string()
 }
 
-async fn text_rows(client: &Client, text: &str) -> Vec<SimpleQueryRow> {
+pub(crate) async fn text_rows(client: &Client, text: &str) -> Vec<SimpleQueryRow> {
     let messages = client.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
     messages
         .into_iter()
@@ -73,7 +73,7 @@ async fn text_rows(client: &Client, text: &str) -> Vec<SimpleQueryRow> {
         .collect()
 }
 
-async fn text_value(client: &Client, text: &str) -> Option<String> {
+pub(crate) async fn text_value(client: &Client, text: &str) -> Option<String> {
     text_rows(client, text).await[0].get(0).map(str::to_string)
 }
 

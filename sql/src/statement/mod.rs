@@ -11,6 +11,7 @@ mod create_model;
 mod create_schema;
 mod create_table;
 mod create_view;
+mod cursor;
 mod delete;
 mod describe;
 mod drop;
@@ -37,7 +38,7 @@ use crate::parser::Parser;
 use crate::suggest::did_you_mean;
 
 pub use alter_table::{AlterAction, AlterTable};
-pub use copy::{CopyFrom, CopySource, CopyTo};
+pub use copy::{CopyFrom, CopyPlace, CopySource, CopyTo};
 pub use create_agent::CreateAgent;
 pub use create_extension::CreateExtension;
 pub use create_index::CreateIndex;
@@ -45,6 +46,7 @@ pub use create_model::CreateModel;
 pub use create_schema::CreateSchema;
 pub use create_table::{ColumnConstraint, ColumnDefinition, CreateTable, Identity, TableConstraint};
 pub use create_view::CreateView;
+pub use cursor::{CloseCursor, Declare, Direction, Fetch};
 pub use delete::Delete;
 pub use describe::{DescribeAgent, DescribeModel, DescribeTable};
 pub use drop::{DropAgent, DropIndex, DropModel, DropSchema, DropTable, DropView};
@@ -96,6 +98,9 @@ pub enum Statement {
     DropIndex(DropIndex),
     CopyFrom(CopyFrom),
     CopyTo(CopyTo),
+    Declare(Declare),
+    Fetch(Fetch),
+    CloseCursor(CloseCursor),
     Insert(Box<Insert>),
     Vacuum(Vacuum),
     Optimize(Optimize),
@@ -169,6 +174,7 @@ const STARTS: &[&str] = &[
     "LOAD",
     "LOCK",
     "MERGE",
+    "MOVE",
     "NOTIFY",
     "OPTIMIZE",
     "PREPARE",
@@ -248,6 +254,7 @@ impl Statement {
             "GENERATE" => GenerateRollouts::parse(parser).map(Self::GenerateRollouts),
             "TRAIN" => Train::parse(parser).map(Self::Train),
             "COPY" => copy::parse(parser),
+            "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => cursor::parse(parser, &first),
             "INSERT" | "UPDATE" | "DELETE" | "MERGE" => Self::parse_change(parser, &first, None),
             "ALTER" if parser.is_at("ALTER TABLE") => AlterTable::parse(parser).map(Self::AlterTable),
             "ALTER" if ["ALTER ROLE", "ALTER USER", "ALTER GROUP"].iter().any(|words| parser.is_at(words)) => role::parse_alter(parser),
@@ -363,6 +370,11 @@ impl Statement {
             Self::CreateIndex(_) => "CREATE INDEX",
             Self::DropIndex(_) => "DROP INDEX",
             Self::CopyFrom(_) | Self::CopyTo(_) => "COPY",
+            Self::Declare(_) => "DECLARE CURSOR",
+            Self::Fetch(Fetch { is_move: true, .. }) => "MOVE",
+            Self::Fetch(_) => "FETCH",
+            Self::CloseCursor(CloseCursor { name: None }) => "CLOSE CURSOR ALL",
+            Self::CloseCursor(_) => "CLOSE CURSOR",
             Self::Insert(_) => "INSERT",
             Self::Async(statement) => statement.tag(),
             Self::JobCommand(command) => command.action.words(),
@@ -412,6 +424,9 @@ impl fmt::Display for Statement {
             Self::DropIndex(statement) => statement.fmt(f),
             Self::CopyFrom(statement) => statement.fmt(f),
             Self::CopyTo(statement) => statement.fmt(f),
+            Self::Declare(statement) => statement.fmt(f),
+            Self::Fetch(statement) => statement.fmt(f),
+            Self::CloseCursor(statement) => statement.fmt(f),
             Self::Insert(statement) => statement.fmt(f),
             Self::Async(statement) => write!(f, "{statement} ASYNC"),
             Self::JobCommand(command) => command.fmt(f),

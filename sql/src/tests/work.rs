@@ -148,17 +148,18 @@ fn copy() {
     check("COPY t FROM 'x' (FORMAT csv) ON ERROR SKIP", expect!["COPY | COPY t FROM 'x' (format 'csv', on_error 'skip')"]);
     check("COPY t FROM 'x' (ON_ERROR ignore) ON ERROR STOP", expect![[r#"option "on_error" is given twice"#]]);
     check("COPY t (a) TO $$it's$$", expect!["COPY | COPY t (a) TO 'it''s'"]);
-    check("COPY t FROM STDIN", expect!["COPY with STDIN is not supported yet; name a file in quotes"]);
     check(
         "COPY t FROM corpus.jsonl",
-        expect![[r#"syntax error at or near "corpus" (line 1, column 13): expected the file's name in quotes [at character 13]"#]],
+        expect![[
+            r#"syntax error at or near "corpus" (line 1, column 13): expected the file's name in quotes, STDIN or STDOUT [at character 13]"#
+        ]],
     );
     check("COPY t INTO 'x'", expect![[r#"syntax error at or near "INTO" (line 1, column 8): expected FROM or TO [at character 8]"#]]);
     check("COPY t TO 'x' STORED AS PARQUET", expect!["COPY ... STORED AS is not supported yet; write (FORMAT parquet)"]);
     check(
-        "COPY t FROM 'x' CSV HEADER",
+        "COPY t FROM 'x' PARQUET",
         expect![[
-            r#"syntax error at or near "CSV" (line 1, column 17): expected options in parentheses, as in (FORMAT csv, HEADER true), or end of statement [at character 17]"#
+            r#"syntax error at or near "PARQUET" (line 1, column 17): expected options in parentheses, as in (FORMAT csv, HEADER true), or end of statement [at character 17]"#
         ]],
     );
     check("COPY t FROM 'x' (FORMAT csv, FORMAT jsonl)", expect![[r#"option "format" is given twice"#]]);

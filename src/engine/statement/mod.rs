@@ -6,12 +6,16 @@ mod attempt;
 mod backfill;
 mod change;
 mod copy;
+pub mod copy_client;
+mod copy_format;
+mod cursor;
 mod explain;
 mod index;
 mod insert;
 mod job;
 mod maintenance;
 mod model;
+mod notifications;
 mod query;
 mod role;
 mod rollouts;
@@ -52,6 +56,9 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Insert(insert) => insert::execute(session, insert, parameters, None).await,
         Statement::CopyFrom(copy) => copy::copy_from(session, copy).await,
         Statement::CopyTo(copy) => copy::copy_to(session, copy, parameters).await,
+        Statement::Declare(declare) => cursor::declare(session, declare, parameters).await,
+        Statement::Fetch(fetch) => cursor::fetch(session, fetch).await,
+        Statement::CloseCursor(close) => cursor::close(session, close),
         Statement::CreateTable(create) => table::create(session, create, parameters).await,
         Statement::DropTable(drop) => table::drop(session, drop).await,
         Statement::CreateIndex(create) => index::create(session, create).await,
@@ -95,7 +102,10 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Optimize(optimize) => maintenance::optimize(session, optimize).await,
         Statement::Analyze(analyze) => maintenance::analyze(session, analyze).await,
         Statement::Reindex(reindex) => index::reindex(session, reindex).await,
-        Statement::Other(_) => Err(not_supported(statement.tag(), "docs/sql.md lists the statements there are")),
+        Statement::Other(other) => match notifications::execute(other) {
+            Some(response) => response,
+            None => Err(not_supported(statement.tag(), "docs/sql.md lists the statements there are")),
+        },
     }
 }
 
@@ -119,6 +129,8 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
             query::describe_show(session, statement).await
         }
         Statement::Show(show) => Ok(rows_description(settings::show_schema(show))),
+        Statement::Declare(declare) => cursor::describe_declare(session, declare).await,
+        Statement::Fetch(fetch) => cursor::describe_fetch(session, fetch),
         _ => Ok(rows_description(Arc::new(Schema::empty()))),
     }
 }

@@ -143,6 +143,7 @@ fn reset_all(session: &Session) -> Result<()> {
 pub fn discard(session: &Session) -> Result<Response> {
     reset_all(session)?;
     session.set_role(None);
+    session.cursors().close_all();
     Ok(done("DISCARD ALL"))
 }
 
