@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{AlterAction, Statement};
+use super::{AlterAction, CopyPlace, Statement};
 use crate::error::{Error, Result};
 use crate::parser::Parser;
 
@@ -66,9 +66,10 @@ fn can_be_job(statement: &Statement) -> bool {
         | Statement::Train(_)
         | Statement::CreateIndex(_)
         | Statement::Reindex(_)
-        | Statement::Optimize(_)
-        | Statement::CopyFrom(_)
-        | Statement::CopyTo(_) => true,
+        | Statement::Optimize(_) => true,
+        // A client that sends or takes rows waits.
+        Statement::CopyFrom(copy) => copy.place != CopyPlace::Client,
+        Statement::CopyTo(copy) => copy.place != CopyPlace::Client,
         Statement::AlterTable(alter) => {
             alter.actions.iter().all(|action| matches!(action, AlterAction::AddColumn { column, .. } if column.generated.is_some()))
         }
