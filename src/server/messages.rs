@@ -1,7 +1,7 @@
 //! The messages of one connection, from its first to its last.
 //!
-//! As the protocol library's own loop, but for COPY FROM STDIN: that one answers a simple query with "idle" also within a transaction, and cannot go on with
-//! the statements behind the COPY.
+//! As the protocol library's own loop, but for COPY FROM STDIN: that one answers a simple query with "idle" also within a transaction, and cannot
+//! go on with the statements behind the COPY.
 
 use std::io;
 use std::sync::Arc;

@@ -61,7 +61,7 @@ pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValu
     };
     let progress = Progress::new(session.notices(), "COPY TO STDOUT", "rows", None);
     let messages = Messages { rows: progress.watch(rows), writer, header: Vec::new(), stage: Stage::Begin };
-    let messages = stream::try_unfold(messages, |mut messages| async move {
+    let messages = stream::try_unfold(messages, move |mut messages| async move {
         let next = messages.next(is_binary).await?;
         Ok::<_, Error>(next.map(|next| (next, messages)))
     });
