@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::{Buf, Bytes, BytesMut};
+use futures::FutureExt;
 use futures::stream::BoxStream;
 use rolloutdb_sql::CopyFrom;
 use tokio::sync::mpsc;
@@ -46,7 +47,7 @@ impl CopyIn {
     /// meanwhile is an error too (40001).
     pub async fn run(self, input: CopyInput) -> Result<String> {
         let mut unfinished = Unfinished { session: self.session.clone(), has_ended: Arc::clone(&input.has_ended), is_done: false };
-        let result = statement::copy_client::receive(&self.session, &self.copy, input).await;
+        let result = statement::copy_client::receive(&self.session, &self.copy, input).boxed().await;
         unfinished.is_done = true;
         self.session.end_copy(result.is_ok());
         result

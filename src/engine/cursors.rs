@@ -1,5 +1,6 @@
-//! Cursors: queries that are begun and read from in parts. What is kept is the stream and the rest of one batch, so a cursor has bounded memory; it reads the
-//! tables as they were when it was declared.
+//! Cursors: queries that are begun and read from in parts.
+//!
+//! What is kept is the stream and the rest of one batch, so a cursor has bounded memory; it reads the tables as they were when it was declared.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -3,7 +3,6 @@
 //! DataFusion's plans pause when they have read much. A join that holds one side in memory may compute for minutes between two reads, and a nested loop
 //! whose condition few pairs meet without giving a row either: a cancel would wait for it, or leave it computing for nobody.
 
-use std::any::Any;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,7 +1,7 @@
 //! COPY through the client: bytes that it sends go to the engine while they come, rows that it gets are messages of their own.
 //!
-//! While a client sends, it is not asked for statements: its messages are read here, and whatever ends the COPY is told at once. After an error what it
-//! still sends is passed over, as in PostgreSQL.
+//! While a client sends, it is not asked for statements: its messages are read here, and whatever ends the COPY is told at once. After an error
+//! what it still sends is passed over, as in PostgreSQL.
 
 use std::io::ErrorKind;
 use std::sync::{Mutex, PoisonError};

@@ -10,11 +10,11 @@ use crate::server::{TestServer, code, code_of, text_rows, text_value};
 async fn a_cursor_is_fetched_in_both_protocols() {
     let server = TestServer::start().await;
     let mut client = server.connect().await;
+    client.batch_execute("CREATE TABLE t (a bigint); INSERT INTO t SELECT value FROM generate_series(1, 20)").await.expect("a table");
     let transaction = client.transaction().await.expect("BEGIN");
     // Parameters of the query belong to DECLARE.
-    let declared =
-        transaction.execute("DECLARE c CURSOR FOR SELECT value AS n, 'x' AS w FROM generate_series(1, $1::bigint) ORDER BY n", &[&10_i64]);
-    declared.await.expect("a cursor");
+    let declare = "DECLARE c CURSOR FOR SELECT a AS n, 'x' AS w FROM t WHERE a <= $1 ORDER BY a";
+    transaction.execute(declare, &[&10_i64]).await.expect("a cursor");
     let fetch = transaction.prepare("FETCH FORWARD 4 FROM c").await.expect("the cursor's columns are known");
     let columns: Vec<_> = fetch.columns().iter().map(|column| (column.name().to_string(), column.type_().clone())).collect();
     assert_eq!(columns, [("n".to_string(), Type::INT8), ("w".to_string(), Type::TEXT)]);

@@ -1,9 +1,9 @@
 //! Files in and out: tables of a query (`read_jsonl('file')`, `COPY t FROM 'file'`), and `COPY (query) TO 'file'`.
 //!
-//! Text files are read by [`scan`]: [`jsonl`] and [`csv`] cut them into blocks of whole records and take these apart, [`infer`] finds the columns; so do
-//! [`delimited`] and [`binary`] with PostgreSQL's formats, whose values are those of [`postgres`]. A bad line names file and line, or is left out and
-//! counted. What a client sends is read as a file is ([`input`]). DataFusion reads the other formats ([`columnar`]). A file is written under another name
-//! until it is complete ([`write`]).
+//! Text files are read by [`scan`]: [`jsonl`] and [`csv`] cut them into blocks of whole records and take these apart, [`infer`] finds the columns; so
+//! do [`delimited`] and [`binary`] with PostgreSQL's formats, whose values are those of [`postgres`]. A bad line names file and line, or is left out
+//! and counted. What a client sends is read as a file is ([`input`]). DataFusion reads the other formats ([`columnar`]). A file is written under
+//! another name until it is complete ([`write`]).
 
 mod binary;
 mod checked;

@@ -56,6 +56,7 @@ async fn perform(session: &Session, job: &Job) -> Result<String> {
             let batches: Vec<RecordBatch> = stream.try_collect().await?;
             json_lines(&batches)
         }
+        Response::CopyIn(_) | Response::CopyOut(_) => Err(Error::Internal("a client's COPY is no job".to_owned())),
     }
 }
 

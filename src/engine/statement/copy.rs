@@ -118,7 +118,8 @@ fn read_column(found: &Field, target: &Field, state: &SessionState) -> Result<Ex
 pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue]) -> Result<Response> {
     let CopyPlace::File(path) = &copy.place else { return copy_client::copy_out(session, copy, parameters).await };
     let format = copy_format::of_file(&copy.options, path, Way::To)?;
-    let rows = plan_query(session, &copied_query(&copy.source)?, parameters).await?.stream().await?;
+    let query = copied_query(&copy.source)?;
+    let rows = plan_query(session, &query, parameters).await?.stream().await?;
     if let Format::Records(records) = &format {
         copy_format::check_columns(records, &rows.schema(), path)?;
     }

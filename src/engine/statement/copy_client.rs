@@ -48,7 +48,8 @@ pub async fn receive(session: &Session, copy: &CopyFrom, input: CopyInput) -> Re
 
 pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValue]) -> Result<Response> {
     let format = copy_format::of_client(&copy.options, Way::To)?;
-    let planned = plan_query(session, &copied_query(&copy.source)?, parameters).await?;
+    let query = copied_query(&copy.source)?;
+    let planned = plan_query(session, &query, parameters).await?;
     let rows = planned.stream().await?;
     let schema = rows.schema();
     copy_format::check_columns(&format, &schema, "COPY")?;
@@ -67,7 +68,7 @@ pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValu
     let work = Work::Copy { command: "COPY TO", source: "PIPE", table, bytes_total: None };
     let progress = Progress::of(session.notices(), work, "COPY TO STDOUT", "rows", None);
     let messages = Messages { rows: progress.watch(rows), writer, header: Vec::new(), stage: Stage::Begin };
-    let messages = stream::try_unfold(messages, |mut messages| async move {
+    let messages = stream::try_unfold(messages, move |mut messages| async move {
         let next = messages.next(is_binary).await?;
         Ok::<_, Error>(next.map(|next| (next, messages)))
     });

@@ -1,7 +1,7 @@
 //! PostgreSQL's own text formats: `text`, with tabs between the fields and backslashes, and its `csv`, in which NULL and the empty text differ.
 //!
-//! See "File Formats" in the manual's page of COPY, and `src/backend/commands/copyfromparse.c`. [`cut`] finds records, [`split`] their fields, [`write`] makes
-//! them.
+//! See "File Formats" in the manual's page of COPY, and `src/backend/commands/copyfromparse.c`. [`cut`] finds records, [`split`] their fields,
+//! [`write`] makes them.
 
 mod cut;
 mod split;
@@ -13,7 +13,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use split::{Split, rows, split};
+pub use split::{rows, split};
 pub use write::{header, push_row};
 
 use self::cut::{Cutter, Record};

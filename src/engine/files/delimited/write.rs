@@ -20,16 +20,16 @@ pub fn header<'a>(layout: &Layout, names: impl Iterator<Item = &'a str>, out: &m
     out.push(b'\n');
 }
 
-/// One record. `value` puts the value of a column into the buffer; false: it is NULL.
+/// One record. `in_quotes`: of each column, whether its values always are. `value` puts the value of a column into the buffer; false: it is NULL.
 pub fn push_row(layout: &Layout, in_quotes: &[bool], buffer: &mut Vec<u8>, value: impl Fn(usize, &mut Vec<u8>) -> bool, out: &mut Vec<u8>) {
-    for column in 0..in_quotes.len() {
+    for (column, is_quoted) in in_quotes.iter().enumerate() {
         if column > 0 {
             out.push(layout.delimiter);
         }
         buffer.clear();
         match (value(column, buffer), layout.is_csv) {
             (false, _) => out.extend(layout.null.as_bytes()),
-            (true, true) => push_csv(buffer, layout, in_quotes[column], in_quotes.len() == 1, out),
+            (true, true) => push_csv(buffer, layout, *is_quoted, in_quotes.len() == 1, out),
             (true, false) => push_text(buffer, layout, out),
         }
     }

@@ -86,17 +86,14 @@ where
 
 fn texts(values: &[Option<&[u8]>], field: &Field) -> Result<ArrayRef, Problem> {
     let is_jsonb = TextType::of(field) == Some(TextType::Jsonb);
-    let text = |(row, value): (usize, &Option<&[u8]>)| -> Result<Option<&str>, Problem> {
-        let Some(bytes) = *value else { return Ok(None) };
-        let bytes = match bytes {
-            [JSONB_VERSION, text @ ..] if is_jsonb => text,
-            _ if is_jsonb => return Err(incorrect(row, field)),
-            text => text,
-        };
-        std::str::from_utf8(bytes).map(Some).map_err(|_| incorrect(row, field))
-    };
+    let text = |(row, value): (usize, &Option<&[u8]>)| value.map(|bytes| text(bytes, is_jsonb).ok_or_else(|| incorrect(row, field))).transpose();
     let texts = values.iter().enumerate().map(text).collect::<Result<Vec<_>, _>>()?;
     text_in::read_field(&texts, field)
+}
+
+fn text(bytes: &[u8], is_jsonb: bool) -> Option<&str> {
+    let text = if is_jsonb { bytes.strip_prefix(&[JSONB_VERSION])? } else { bytes };
+    std::str::from_utf8(text).ok()
 }
 
 fn uuid_text(bytes: &[u8]) -> Option<String> {

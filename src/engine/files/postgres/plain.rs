@@ -10,8 +10,8 @@ use datafusion::error::DataFusionError;
 use crate::engine::files::write::json_texts;
 use crate::error::Result;
 
-/// The same values as boolean, smallint, integer, bigint, real, double precision, numeric, text, bytea, date, time, timestamp, interval, a vector, or an
-/// array of one of the others.
+/// The same values as boolean, smallint, integer, bigint, real, double precision, numeric, text, bytea, date, time, timestamp, interval, a vector,
+/// or an array of one of the others.
 pub fn column(array: &ArrayRef, field: &Field) -> Result<ArrayRef> {
     let Some(target) = plain_type(array.data_type()) else { return Ok(Arc::new(json_texts(array, field)?)) };
     if *array.data_type() == target {
