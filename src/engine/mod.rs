@@ -29,6 +29,7 @@ mod memory;
 mod nearest_neighbours;
 mod options;
 mod output_names;
+mod parameter_types;
 mod parameter_values;
 mod pinned_models;
 mod planning;

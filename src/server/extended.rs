@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use futures::Sink;
 use pgwire::api::portal::{Format, Portal, PortalExecutionState};
@@ -20,21 +20,24 @@ use pgwire::api::store::PortalStore;
 use pgwire::api::{ClientInfo, ClientPortalStore, DEFAULT_NAME, PgWireConnectionState, Type};
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::PgWireBackendMessage;
-use pgwire::messages::data::{NoData, ParameterDescription, RowDescription};
+use pgwire::messages::data::{FORMAT_CODE_BINARY, FORMAT_CODE_TEXT, NoData, ParameterDescription, RowDescription};
 use pgwire::messages::extendedquery::{
     Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, PortalSuspended, Sync as SyncMessage,
     TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
 };
 use pgwire::messages::response::{CommandComplete, EmptyQueryResponse, TransactionStatus as WireStatus};
+use rolloutdb_sql::Statement;
 
 use super::columns::WireColumn;
 use super::connection::Connection;
-use super::parameters::{decode, parameter_type};
+use super::parameters::{declared_field, decode, parameter_type};
 use super::response::{client_error, wire_error};
 use super::rows::{WireRows, completion_tag, wire_columns};
 use super::running::{Outbox, Running, Sent};
 use super::simple::parse;
-use crate::engine::{PreparedStatement, Response, Session};
+use super::wire_type::type_of_oid;
+use crate::engine::{PreparedStatement, Response, Session, TransactionStatus};
+use crate::error::Error;
 
 /// A statement after `Parse`; `None`: a text without a statement.
 pub(super) struct Prepared(Option<PreparedStatement>);
@@ -44,8 +47,18 @@ impl Prepared {
         self.0.as_ref().map_or_else(|| Arc::new(Schema::empty()), |prepared| Arc::clone(&prepared.description().columns))
     }
 
-    fn parameters(&self) -> &[Option<DataType>] {
+    fn parameters(&self) -> &[Option<FieldRef>] {
         self.0.as_ref().map_or(&[], |prepared| &prepared.description().parameters)
+    }
+
+    /// The types of all parameters: a client may declare more than the statement has, and then sends as many.
+    fn parameter_types(&self, declared: &[Option<Type>]) -> Vec<Type> {
+        let inferred = self.parameters();
+        let types = (0..inferred.len().max(declared.len())).map(|index| {
+            let (declared, inferred) = (declared.get(index), inferred.get(index));
+            parameter_type(declared.and_then(Option::as_ref), inferred.and_then(Option::as_ref))
+        });
+        types.collect()
     }
 
     fn returns_rows(&self) -> bool {
@@ -79,9 +92,12 @@ impl ExtendedQueryHandler for Connection {
         {
             return Err(client_error("42P05", format!("prepared statement \"{name}\" already exists")));
         }
-        let parsed = self.uninterrupted(StoredStatement::parse(&*client, &message, self.query_parser())).await;
+        let types = message.type_oids.iter().map(|oid| type_of_oid(*oid)).collect::<Vec<_>>();
+        let parser = self.query_parser();
+        let parsed = self.uninterrupted(parser.parse_sql(&*client, &message.query, &types)).await;
         client.set_transaction_status(self.wire_status());
-        client.portal_store().put_statement(Arc::new(parsed?));
+        let name = message.name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned());
+        client.portal_store().put_statement(Arc::new(StoredStatement::new(name, parsed?, types)));
         if let Some(name) = &message.name {
             self.prepared.add(name);
         }
@@ -102,7 +118,7 @@ impl ExtendedQueryHandler for Connection {
         {
             return Err(client_error("42P03", format!("portal \"{portal}\" already exists")));
         }
-        check_counts(&message, &statement.statement).inspect_err(|_| self.session.fail_transaction())?;
+        check_counts(&message, &statement).inspect_err(|_| self.session.fail_transaction())?;
         client.portal_store().put_portal(Arc::new(Portal::try_new(&message, statement)?));
         client.put(PgWireBackendMessage::BindComplete(BindComplete::new())).await
     }
@@ -197,9 +213,7 @@ impl ExtendedQueryHandler for Connection {
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
         let prepared = &target.statement;
-        let declared = |index: usize| target.parameter_types.get(index).and_then(Option::as_ref);
-        let inferred = prepared.parameters().iter().enumerate();
-        let parameters = inferred.map(|(index, inferred)| parameter_type(declared(index), inferred.as_ref())).collect();
+        let parameters = prepared.parameter_types(&target.parameter_types);
         Ok(DescribeStatementResponse::new(parameters, described_fields(prepared, &Format::UnifiedText)))
     }
 
@@ -319,9 +333,11 @@ async fn put_description(client: &mut impl Outbox, described: &impl DescribeResp
     client.put(columns).await
 }
 
+/// The values of those parameters that the statement has: a client may declare more, whose values nothing reads.
 fn bound_parameters(portal: &Portal<Arc<Prepared>>) -> PgWireResult<Vec<ScalarValue>> {
     let inferred = portal.statement.statement.parameters();
-    decode(&portal.parameters, &portal.parameter_format, &portal.statement.parameter_types, inferred)
+    let values = &portal.parameters[..inferred.len().min(portal.parameters.len())];
+    decode(values, &portal.parameter_format, &portal.statement.parameter_types, inferred)
 }
 
 fn described_fields(prepared: &Prepared, format: &Format) -> Vec<FieldInfo> {
@@ -329,8 +345,9 @@ fn described_fields(prepared: &Prepared, format: &Format) -> Vec<FieldInfo> {
 }
 
 /// `Bind` must give every parameter, and format codes for none, all or each: the protocol library indexes them unchecked.
-fn check_counts(message: &Bind, prepared: &Prepared) -> PgWireResult<()> {
-    let (found, expected) = (message.parameters.len(), prepared.parameters().len());
+fn check_counts(message: &Bind, statement: &StoredStatement<Arc<Prepared>>) -> PgWireResult<()> {
+    let prepared = &statement.statement;
+    let (found, expected) = (message.parameters.len(), prepared.parameters().len().max(statement.parameter_types.len()));
     if found != expected {
         return Err(client_error("08P01", format!("bind message supplies {found} parameters, but the statement has {expected}")));
     }
@@ -342,7 +359,11 @@ fn check_counts(message: &Bind, prepared: &Prepared) -> PgWireResult<()> {
     if !fits(&message.result_column_format_codes, columns) {
         return Err(client_error("08P01", format!("bind message has the wrong number of result formats for {columns} columns")));
     }
-    Ok(())
+    let mut codes = message.parameter_format_codes.iter().chain(&message.result_column_format_codes);
+    match codes.find(|code| !matches!(**code, FORMAT_CODE_TEXT | FORMAT_CODE_BINARY)) {
+        Some(code) => Err(client_error("22023", format!("unsupported format code: {code}; there are 0, text, and 1, binary"))),
+        None => Ok(()),
+    }
 }
 
 fn unknown(kind: &str, name: &str, code: &str) -> PgWireError {
@@ -361,7 +382,7 @@ pub(super) struct Preparer(Session);
 impl QueryParser for Preparer {
     type Statement = Arc<Prepared>;
 
-    async fn parse_sql<C>(&self, _client: &C, text: &str, _types: &[Option<Type>]) -> PgWireResult<Self::Statement>
+    async fn parse_sql<C>(&self, _client: &C, text: &str, types: &[Option<Type>]) -> PgWireResult<Self::Statement>
     where
         C: ClientInfo + Unpin + Send + Sync,
     {
@@ -372,12 +393,17 @@ impl QueryParser for Preparer {
         let Some(statement) = statements.pop() else {
             return Ok(Arc::new(Prepared(None)));
         };
-        Ok(Arc::new(Prepared(Some(self.0.prepare(statement).await.map_err(wire_error)?))))
+        // As in Postgres: until the transaction ends, nothing else is looked at.
+        if self.0.transaction_status() == TransactionStatus::Failed && !matches!(statement, Statement::Rollback | Statement::Commit) {
+            return Err(wire_error(Error::TransactionAborted));
+        }
+        let declared = types.iter().map(|declared| declared_field(declared.as_ref())).collect::<Vec<_>>();
+        Ok(Arc::new(Prepared(Some(self.0.prepare_declared(statement, &declared).await.map_err(wire_error)?))))
     }
 
     /// Not used: [`ExtendedQueryHandler::do_describe_statement`] knows the declared types too.
     fn get_parameter_types(&self, prepared: &Self::Statement) -> PgWireResult<Vec<Type>> {
-        Ok(prepared.parameters().iter().map(|inferred| parameter_type(None, inferred.as_ref())).collect())
+        Ok(prepared.parameter_types(&[]))
     }
 
     fn get_result_schema(&self, prepared: &Self::Statement, format: Option<&Format>) -> PgWireResult<Vec<FieldInfo>> {

@@ -6,12 +6,13 @@
 //!
 //! Deliberately absent: how anything is computed. This module knows the protocol (`pgwire`), Postgres' types and SQLSTATEs.
 
+mod binary;
+mod broken_rule;
 mod columns;
 mod connection;
 mod deallocate;
 mod extended;
 mod interrupt;
-mod json;
 mod listener;
 mod numeric;
 mod parameters;
@@ -22,7 +23,7 @@ mod running;
 mod simple;
 pub mod sqlstate;
 mod startup;
-mod vector;
+mod wire_type;
 
 pub use listener::{require_loopback, serve};
 pub use sqlstate::sqlstate;

@@ -40,6 +40,7 @@ use crate::error::{Error, Result};
 
 pub use change::assignment::expression;
 pub use change::quoted;
+pub use query::describe_declared;
 pub use settings::list as settings_list;
 
 /// Runs one statement.
