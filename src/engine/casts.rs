@@ -203,7 +203,8 @@ fn as_call(cast: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Optio
         }
         (DataType::Utf8, found) if is_vector(&found) || has_own_text_form(&found) => return as_text(state, value, &found).map(Some),
         (DataType::FixedSizeList(item, width), found)
-            if *item.data_type() == DataType::Float16 && (is_text(&found) || matches!(found, DataType::List(_) | DataType::LargeList(_))) =>
+            if *item.data_type() == DataType::Float16
+                && (is_text(&found) || matches!(found, DataType::List(_) | DataType::LargeList(_))) =>
         {
             ("halfvec_in", vec![value, lit(i64::from(*width))])
         }

@@ -234,7 +234,9 @@ mod tests {
     async fn types(session: &crate::Session, sql: &str) -> Result<Vec<String>> {
         let statement = session.parse(sql)?.remove(0);
         let parameters = session.describe(&statement).await?.parameters;
-        let name = |field: Option<arrow::datatypes::FieldRef>| field.map_or_else(|| "?".to_owned(), |field| super::super::typing::sql_type_of(&field));
+        let name = |field: Option<arrow::datatypes::FieldRef>| {
+            field.map_or_else(|| "?".to_owned(), |field| super::super::typing::sql_type_of(&field))
+        };
         Ok(parameters.into_iter().map(name).collect())
     }
 

@@ -145,10 +145,14 @@ fn write_array(items: &Items, row: usize, out: &mut Vec<u8>) -> PgWireResult<()>
     }
     let mut sizes = [0; DIMENSIONS_MAX];
     let Some(sizes) = sizes.get_mut(..=depth) else {
-        return Err(client_error("54000", format!("an array has at most {DIMENSIONS_MAX} dimensions; select its items, or to_json(array)")));
+        return Err(client_error(
+            "54000",
+            format!("an array has at most {DIMENSIONS_MAX} dimensions; select its items, or to_json(array)"),
+        ));
     };
     if !measure(items, row, sizes, true) {
-        let message = "multidimensional arrays must have sub-arrays with matching dimensions in binary form; select to_json(array), or ask for text";
+        let message =
+            "multidimensional arrays must have sub-arrays with matching dimensions in binary form; select to_json(array), or ask for text";
         return Err(client_error("2202E", message.to_owned()));
     }
     write_words([word(sizes.len()), i32::from(has_nulls(items, row))], out);

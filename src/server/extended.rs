@@ -90,7 +90,7 @@ impl ExtendedQueryHandler for Connection {
         if let Some(name) = &message.name
             && client.portal_store().get_statement(name).is_some()
         {
-            return Err(client_error("42P05", format!("prepared statement \"{name}\" already exists")));
+            return Err(self.failed(client_error("42P05", format!("prepared statement \"{name}\" already exists"))));
         }
         let types = message.type_oids.iter().map(|oid| type_of_oid(*oid)).collect::<Vec<_>>();
         let parser = self.query_parser();
@@ -112,13 +112,14 @@ impl ExtendedQueryHandler for Connection {
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
         let name = message.statement_name.as_deref().unwrap_or(DEFAULT_NAME);
-        let statement = client.portal_store().get_statement(name).ok_or_else(|| unknown("prepared statement", name, "26000"))?;
+        let statement =
+            client.portal_store().get_statement(name).ok_or_else(|| self.failed(unknown("prepared statement", name, "26000")))?;
         if let Some(portal) = &message.portal_name
             && client.portal_store().get_portal(portal).is_some()
         {
-            return Err(client_error("42P03", format!("portal \"{portal}\" already exists")));
+            return Err(self.failed(client_error("42P03", format!("portal \"{portal}\" already exists"))));
         }
-        check_counts(&message, &statement).inspect_err(|_| self.session.fail_transaction())?;
+        check_counts(&message, &statement).map_err(|error| self.failed(error))?;
         client.portal_store().put_portal(Arc::new(Portal::try_new(&message, statement)?));
         client.put(PgWireBackendMessage::BindComplete(BindComplete::new())).await
     }
@@ -134,12 +135,13 @@ impl ExtendedQueryHandler for Connection {
         let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
         match message.target_type {
             TARGET_TYPE_BYTE_STATEMENT => {
-                let statement = client.portal_store().get_statement(name).ok_or_else(|| unknown("prepared statement", name, "26000"))?;
+                let statement =
+                    client.portal_store().get_statement(name).ok_or_else(|| self.failed(unknown("prepared statement", name, "26000")))?;
                 let described = self.do_describe_statement(client, &statement).await?;
                 put_description(client, &described).await
             }
             TARGET_TYPE_BYTE_PORTAL => {
-                let portal = client.portal_store().get_portal(name).ok_or_else(|| unknown("portal", name, "34000"))?;
+                let portal = client.portal_store().get_portal(name).ok_or_else(|| self.failed(unknown("portal", name, "34000")))?;
                 let described = self.do_describe_portal(client, &portal).await?;
                 put_description(client, &described).await
             }
@@ -155,7 +157,7 @@ impl ExtendedQueryHandler for Connection {
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
         let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
-        let portal = client.portal_store().get_portal(name).ok_or_else(|| unknown("portal", name, "34000"))?;
+        let portal = client.portal_store().get_portal(name).ok_or_else(|| self.failed(unknown("portal", name, "34000")))?;
         // Negative means no limit, as in Postgres.
         let max_rows = usize::try_from(message.max_rows).unwrap_or(0);
         client.set_state(PgWireConnectionState::QueryInProgress);
@@ -252,6 +254,12 @@ enum Started {
 }
 
 impl Connection {
+    /// An error of a message that runs nothing fails the transaction as one of a statement does.
+    fn failed(&self, error: PgWireError) -> PgWireError {
+        self.session.fail_transaction();
+        error
+    }
+
     async fn run_portal(&self, client: &mut impl Outbox, portal: &Portal<Arc<Prepared>>, max_rows: usize) -> PgWireResult<()> {
         let mut running = self.running(client).await;
         let Some(statement) = &portal.statement.statement.0 else {

@@ -119,7 +119,10 @@ impl BatchRows {
             lengths.push(bytes.len() - start);
         }
         if let Some(length) = lengths.iter().find(|length| **length > ROW_BYTES_MAX) {
-            return Err(client_error("54000", format!("a row of {length} bytes is too long for a message; select fewer columns, or parts of them")));
+            return Err(client_error(
+                "54000",
+                format!("a row of {length} bytes is too long for a message; select fewer columns, or parts of them"),
+            ));
         }
         self.written = BytesMut::from(Bytes::from(bytes));
         self.lengths = lengths.into_iter();

@@ -57,7 +57,6 @@ impl ServerParameterProvider for ServerParameters {
             ("TimeZone", "UTC"),
             ("integer_datetimes", "on"),
             ("standard_conforming_strings", "on"),
-            ("default_transaction_read_only", "off"),
             ("in_hot_standby", "off"),
             ("is_superuser", "on"),
         ];

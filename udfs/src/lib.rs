@@ -45,8 +45,14 @@ use model::ModelRuntime;
 const FUNCTIONS: &[&[&function::Function]] = &[metrics::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS, json::FUNCTIONS, TYPES];
 
 /// Readers of values of a type.
-const TYPES: &[&function::Function] =
-    &[&uuid_in::FUNCTION, &bytea_in::FUNCTION, &text_in::TEXT_IN, &text_in::TEXT_CAST, &numeric_in::FUNCTION, &postgres::text_out::FUNCTION];
+const TYPES: &[&function::Function] = &[
+    &uuid_in::FUNCTION,
+    &bytea_in::FUNCTION,
+    &text_in::TEXT_IN,
+    &text_in::TEXT_CAST,
+    &numeric_in::FUNCTION,
+    &postgres::text_out::FUNCTION,
+];
 
 /// The functions that need nothing but their arguments.
 pub fn scalar_functions() -> Vec<ScalarUDF> {

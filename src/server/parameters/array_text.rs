@@ -15,9 +15,9 @@ pub(super) struct Items {
 /// # Errors
 /// [`Unreadable::Syntax`] for another text, and for arrays of different lengths beside each other.
 pub(super) fn read(text: &str) -> Result<Items, Unreadable> {
-    let mut reader = Reader { rest: without_bounds(text.trim())?, texts: Vec::new(), lengths: Vec::new() };
+    let mut reader = Reader { rest: without_bounds(text.trim_matches(is_blank))?, texts: Vec::new(), lengths: Vec::new() };
     reader.array(0)?;
-    if !reader.rest.trim_start().is_empty() {
+    if !reader.rest.is_empty() {
         return Err(Unreadable::Syntax);
     }
     let Reader { texts, lengths, .. } = reader;
@@ -33,8 +33,13 @@ fn without_bounds(text: &str) -> Result<&str, Unreadable> {
     let (bounds, array) = text.split_once('=').ok_or(Unreadable::Syntax)?;
     let is_number = |text: &str| text.parse::<i32>().is_ok();
     let is_bound = |bound: &str| bound.split_once(':').map_or(is_number(bound), |(lower, upper)| is_number(lower) && is_number(upper));
-    let inner = bounds.trim_end().strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or(Unreadable::Syntax)?;
-    if inner.split("][").all(is_bound) { Ok(array.trim_start()) } else { Err(Unreadable::Syntax) }
+    let inner = bounds.trim_end_matches(is_blank).strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or(Unreadable::Syntax)?;
+    if inner.split("][").all(is_bound) { Ok(array.trim_start_matches(is_blank)) } else { Err(Unreadable::Syntax) }
+}
+
+/// Blanks are those of ASCII: others belong to items.
+fn is_blank(character: char) -> bool {
+    matches!(character, ' ' | '\t' | '\n' | '\r' | '\u{b}' | '\u{c}')
 }
 
 struct Reader<'a> {
@@ -121,7 +126,7 @@ impl Reader<'_> {
                 _ => return Err(Unreadable::Syntax),
             }
         }
-        let trimmed = item.trim_end();
+        let trimmed = item.trim_end_matches(is_blank);
         if trimmed.is_empty() {
             return Err(Unreadable::Syntax);
         }
@@ -149,7 +154,7 @@ impl Reader<'_> {
     }
 
     fn skip_blanks(&mut self) {
-        self.rest = self.rest.trim_start();
+        self.rest = self.rest.trim_start_matches(is_blank);
     }
 }
 

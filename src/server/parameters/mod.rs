@@ -163,9 +163,10 @@ fn refusal(index: usize, reason: Unreadable, target: &Target, bytes: Option<&[u8
     match reason {
         Unreadable::Syntax => client_error("22P02", format!("parameter ${number}: invalid input syntax for type {name}: \"{}\"", shown())),
         Unreadable::Bytes => client_error("22P03", format!("parameter ${number}: incorrect binary data format for type {name}")),
-        Unreadable::Encoding => {
-            client_error("22021", format!("parameter ${number}: invalid byte sequence for encoding \"UTF8\"; send text as UTF-8, without zero bytes"))
-        }
+        Unreadable::Encoding => client_error(
+            "22021",
+            format!("parameter ${number}: invalid byte sequence for encoding \"UTF8\"; send text as UTF-8, without zero bytes"),
+        ),
         Unreadable::Range => client_error("22003", format!("parameter ${number}: value is out of range for type {name}")),
         Unreadable::TimeRange => client_error("22008", format!("parameter ${number}: {name} out of range")),
         Unreadable::Unsupported => client_error("0A000", format!("parameter ${number} of type {name} is not supported; send it as text")),

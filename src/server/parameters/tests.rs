@@ -53,7 +53,9 @@ fn nulls_have_a_type_and_keep_their_place() {
 fn a_vector_has_its_width() {
     let vector = DataType::new_fixed_size_list(DataType::Float32, 3, true);
     let binary = [&[0, 3, 0, 0][..], &1_f32.to_be_bytes(), &2_f32.to_be_bytes(), &3_f32.to_be_bytes()].concat();
-    for (bytes, format) in [(&b"[1,2,3]"[..], Format::UnifiedText), (b"[1,2,3]", Format::UnifiedBinary), (&binary, Format::UnifiedBinary)] {
+    for (bytes, format) in
+        [(&b"[1,2,3]"[..], Format::UnifiedText), (b"[1,2,3]", Format::UnifiedBinary), (&binary[..], Format::UnifiedBinary)]
+    {
         let value = decode_one(bytes, &format, None, field(vector.clone())).expect("it reads");
         assert_eq!(value.data_type(), vector);
     }
@@ -113,6 +115,29 @@ fn arrays_have_one_type_and_any_dimensions() {
     assert_eq!(of("{1.5,NaN}", ValueType::Numeric(None)), DataType::new_list(DataType::Float64, true));
     assert_eq!(of("{{1,2},{3,4}}", ValueType::Int4), DataType::new_list(DataType::new_list(DataType::Int32, true), true));
     assert_eq!(of("{}", ValueType::Int4), DataType::new_list(DataType::Int32, true));
+}
+
+/// Values as PostgreSQL 15 writes them (`tests/fixtures/make_wire_goldens.py`).
+#[test]
+fn both_forms_are_those_of_postgres() {
+    let lines = include_str!("../../../tests/fixtures/wire/values.jsonl").lines();
+    let mut count = 0;
+    for line in lines {
+        let golden: serde_json::Value = serde_json::from_str(line).expect("a line is JSON");
+        let oid = golden["oid"].as_u64().and_then(|oid| u32::try_from(oid).ok()).expect("a number");
+        let (shown, hex) = (golden["text"].as_str().expect("a text"), golden["hex"].as_str().expect("a text"));
+        let bytes = rolloutdb_udfs::parse_bytea(&format!("\\x{hex}")).expect("hexadecimal digits");
+        let value_type = crate::server::wire_type::declared_type(oid).expect("a type of the engine");
+        let from_binary = binary::read(&bytes, &value_type).unwrap_or_else(|reason| panic!("{line}: {reason:?}"));
+        let from_text = text::read(shown, &value_type).unwrap_or_else(|reason| panic!("{line}: {reason:?}"));
+        assert_eq!(from_binary, from_text, "{line}");
+        // A decimal that is not finite is a double here.
+        if !matches!((&value_type, &from_text), (ValueType::Numeric(_), ScalarValue::Float64(_))) {
+            assert_eq!(written(&from_text, &value_type), (shown.to_owned(), bytes), "{line}");
+        }
+        count += 1;
+    }
+    assert!(count > 1000, "only {count} values");
 }
 
 /// One value of each type, as PostgreSQL writes it.

@@ -33,9 +33,7 @@ pub(super) fn read(text: &str, value_type: &ValueType) -> Result<ScalarValue, Un
         ValueType::Json => checked(text, TextType::Json),
         ValueType::Jsonb => checked(text, TextType::Jsonb),
         ValueType::Uuid => checked(trimmed, TextType::Uuid),
-        ValueType::Bytea => {
-            rolloutdb_udfs::parse_bytea(text).map(|bytes| ScalarValue::Binary(Some(bytes))).map_err(|_| Unreadable::Syntax)
-        }
+        ValueType::Bytea => rolloutdb_udfs::parse_bytea(text).map(|bytes| ScalarValue::Binary(Some(bytes))).map_err(|_| Unreadable::Syntax),
         ValueType::Date => read_or_cast(trimmed, value_type, parse_date(trimmed).map(|days| ScalarValue::Date32(Some(days)))),
         ValueType::Time => read_or_cast(trimmed, value_type, parse_time(trimmed).map(|time| ScalarValue::Time64Microsecond(Some(time)))),
         ValueType::Timestamp => {
@@ -47,8 +45,8 @@ pub(super) fn read(text: &str, value_type: &ValueType) -> Result<ScalarValue, Un
             read_or_cast(trimmed, value_type, micros.map(|micros| ScalarValue::TimestampMicrosecond(Some(micros), Some("+00:00".into()))))
         }
         ValueType::Interval => {
-            let interval = parse_interval(trimmed).map(|interval| ScalarValue::IntervalMonthDayNano(Some(interval)));
-            read_or_cast(trimmed, value_type, interval)
+            let interval = parse_interval(trimmed).ok_or(Unreadable::Syntax)?;
+            Ok(ScalarValue::IntervalMonthDayNano(Some(interval)))
         }
         ValueType::Vector(width) => vector(text, *width, &DataType::Float32),
         ValueType::Halfvec(width) => vector(text, *width, &DataType::Float16),
@@ -116,7 +114,8 @@ pub(super) fn numeric(text: &str) -> Result<ScalarValue, Unreadable> {
         None => (false, mantissa.strip_prefix('+').unwrap_or(mantissa)),
     };
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let is_plain = !(whole.is_empty() && fraction.is_empty()) && [whole, fraction].iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    let is_plain =
+        !(whole.is_empty() && fraction.is_empty()) && [whole, fraction].iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
     if !is_plain {
         return match digits.to_ascii_lowercase().as_str() {
             "nan" | "inf" | "infinity" if exponent == 0 => double(text).map(|number| ScalarValue::Float64(Some(number))),

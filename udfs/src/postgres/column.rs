@@ -9,8 +9,8 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Decimal256Type, Field, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
-    IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
+    DataType, Date32Type, Decimal128Type, Decimal256Type, DurationMicrosecondType, Field, Float32Type, Float64Type, Int16Type, Int32Type,
+    Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 use arrow::error::ArrowError;
 
@@ -106,6 +106,7 @@ impl Column {
             }
             ValueType::Vector(width) => Values::Vector(vectors(array, *width)?),
             ValueType::Halfvec(width) => Values::Halfvec(vectors(array, *width)?),
+            ValueType::Interval if matches!(array.data_type(), DataType::Duration(_)) => Values::Interval(differences(array)?),
             ValueType::Json if !is_text(array.data_type()) => Values::Text(json_texts(array)?),
             scalar => scalar_values(scalar, &strict_cast(array, &scalar.data_type())?),
         };
@@ -189,6 +190,17 @@ fn vectors(array: &ArrayRef, width: i32) -> Result<Vectors, ArrowError> {
         return Err(ArrowError::CastError("a vector has no NULLs in it; cast it to real[]".to_owned()));
     }
     Ok(Vectors { numbers: numbers.clone(), width })
+}
+
+/// The time between two instants, of which PostgreSQL makes whole days and the rest.
+fn differences(array: &ArrayRef) -> Result<IntervalMonthDayNanoArray, ArrowError> {
+    const MICROS_PER_DAY: i64 = 86_400_000_000;
+    let micros = strict_cast(array, &DataType::Duration(TimeUnit::Microsecond))?;
+    micros.as_primitive::<DurationMicrosecondType>().try_unary(|micros| {
+        let days = i32::try_from(micros / MICROS_PER_DAY);
+        let days = days.map_err(|_| ArrowError::ArithmeticOverflow("more days than an interval has".to_owned()))?;
+        Ok(IntervalMonthDayNano::new(0, days, micros % MICROS_PER_DAY * 1_000))
+    })
 }
 
 /// For what PostgreSQL has no type.

@@ -19,7 +19,8 @@ impl Quoting {
     /// Puts quotes round what stands from `start` on, if it needs them.
     pub(super) fn quote(&self, out: &mut Vec<u8>, start: usize) {
         let text = &out[start..];
-        let is_bare = !text.is_empty() && !text.eq_ignore_ascii_case(self.null.as_bytes()) && !text.iter().any(|byte| (self.special)(*byte));
+        let is_bare =
+            !text.is_empty() && !text.eq_ignore_ascii_case(self.null.as_bytes()) && !text.iter().any(|byte| (self.special)(*byte));
         if is_bare {
             return;
         }
