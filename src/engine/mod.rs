@@ -36,6 +36,7 @@ mod nearest_neighbours;
 mod operating_system;
 mod options;
 mod output_names;
+mod parameter_types;
 mod parameter_values;
 mod pinned_models;
 mod planning;

@@ -4,15 +4,13 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::datatypes::{DataType, Field};
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
-use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::sql::TableReference;
@@ -26,7 +24,7 @@ use super::background_planning::physical_plan;
 use super::parameter_values::ParameterValues;
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;
-use super::{casts, information_schema, lateral_names, macros, output_names, quoted_constants, versions, views};
+use super::{casts, information_schema, lateral_names, macros, output_names, parameter_types, quoted_constants, versions, views};
 use crate::error::{Error, Result};
 
 /// DataFusion's physical planner, with [`super::apply::Apply`] added.
@@ -135,7 +133,7 @@ async fn plan_over(
 ) -> Result<Planned> {
     let Planned { mut plan, state } = plan_with(session, statement, &ParameterValues::all(parameters), named).await?;
     if !parameters.is_empty() {
-        plan = casts::exact_parameters(plan.with_param_values(ParamValues::from(parameters.to_vec()))?)?;
+        plan = casts::exact_parameters(plan.with_param_values(ParamValues::from(parameters.to_vec()))?, &state)?;
     }
     Ok(Planned { plan, state })
 }
@@ -169,37 +167,9 @@ async fn plan_with(
     }))?;
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement, &named).await?;
-    let plan = casts::typed(typed_placeholders(state.statement_to_plan(statement).await?)?, &state)?;
+    let plan = casts::typed(parameter_types::typed(state.statement_to_plan(statement).await?)?, &state)?;
     let plan = quoted_constants::typed(plan, &state)?;
     Ok(Planned { plan, state })
-}
-
-/// `$1::type` gives `$1` that type, and LIMIT a number's, which DataFusion does not infer.
-fn typed_placeholders(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let number = Arc::new(Field::new("", DataType::Int64, true));
-    let typed = plan.transform_up_with_subqueries(|node| {
-        let is_limit = matches!(node, LogicalPlan::Limit(_));
-        node.map_expressions(|expression| {
-            expression.transform_up(|mut inner| {
-                if let Expr::Placeholder(placeholder) = &mut inner
-                    && is_limit
-                    && placeholder.field.is_none()
-                {
-                    placeholder.field = Some(Arc::clone(&number));
-                    return Ok(Transformed::yes(inner));
-                }
-                if let Expr::Cast(cast) = &mut inner
-                    && let Expr::Placeholder(placeholder) = cast.expr.as_mut()
-                    && placeholder.field.is_none()
-                {
-                    placeholder.field = Some(Arc::clone(&cast.field));
-                    return Ok(Transformed::yes(inner));
-                }
-                Ok(Transformed::no(inner))
-            })
-        })
-    })?;
-    Ok(typed.data)
 }
 
 /// An unknown table is our error, which names the nearest ones, rather than the planner's.

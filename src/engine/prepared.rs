@@ -13,16 +13,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::sql::sqlparser::ast::Query;
-use futures::Stream;
+use futures::{FutureExt, Stream};
 use rolloutdb_sql::Statement;
 
 use super::session::{Description, Session};
 use super::shown_text::shown_text;
+use super::statement;
 use crate::error::Result;
 use kept_plan::KeptPlan;
 
@@ -101,6 +102,22 @@ impl PreparedStatement {
             kept @ (Kept::RunOnce | Kept::Ready(_)) => return Some(Loan { kept, home: Arc::clone(&self.plan) }),
         }
         None
+    }
+}
+
+impl Session {
+    /// As [`Self::prepare`]; `types` are those that a client has said its parameters have, in their order. They decide the types of columns too.
+    ///
+    /// # Errors
+    /// As [`Self::describe`].
+    pub async fn prepare_declared(&self, parsed: Statement, types: &[Option<FieldRef>]) -> Result<PreparedStatement> {
+        match &parsed {
+            Statement::Query(query) if types.iter().any(Option::is_some) => {
+                let description = statement::describe_declared(self, query, types).boxed().await?;
+                Ok(PreparedStatement::new(parsed, description))
+            }
+            _ => self.prepare(parsed).await,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::optimizer::Analyzer;
@@ -112,7 +112,7 @@ pub struct Description {
     /// Empty for a command without rows.
     pub columns: SchemaRef,
     /// `None`: the type does not follow from the statement; clients may send text.
-    pub parameters: Vec<Option<DataType>>,
+    pub parameters: Vec<Option<FieldRef>>,
 }
 
 /// A statement whose future is dropped: it was cancelled, and whether it has committed is not known.

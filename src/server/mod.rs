@@ -7,6 +7,8 @@
 //! Deliberately absent: how anything is computed. This module knows the protocol (`pgwire`), Postgres' types and SQLSTATEs.
 
 mod auth;
+mod binary;
+mod broken_rule;
 mod columns;
 mod connection;
 mod conversation;
@@ -16,7 +18,6 @@ mod extended;
 mod greeting;
 mod idle;
 mod interrupt;
-mod json;
 mod listener;
 mod numeric;
 mod options;
@@ -30,7 +31,7 @@ mod session_start;
 mod simple;
 pub mod sqlstate;
 mod unix_socket;
-mod vector;
+mod wire_type;
 mod workers;
 
 pub use auth::{HbaRules, ServerTls};

@@ -33,6 +33,7 @@ mod sessions;
 mod tls_client;
 mod unused_indexes;
 mod upkeep;
+mod wire;
 
 /// The project's folder. Cargo tells it at run time; the path known at compile time is that of the checkout that built the tests first, which
 /// a shared target folder outlives.

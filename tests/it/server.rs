@@ -133,7 +133,7 @@ async fn values_keep_their_types_in_binary_form() {
 }
 
 #[tokio::test]
-async fn arrays_are_arrays_and_vectors_are_text() {
+async fn arrays_are_arrays_and_a_text_is_a_vector() {
     let server = TestServer::start().await;
     let client = server.connect().await;
     client
@@ -141,12 +141,15 @@ async fn arrays_are_arrays_and_vectors_are_text() {
         .await
         .expect("arrays and vectors are types of columns");
     let insert = "INSERT INTO t VALUES ($1, $2, $3, $4)";
-    let statement = client.prepare(insert).await.expect("the columns imply the types");
+    // What is not declared is what the columns are. A text stands for a vector, like a literal in quotes.
+    let unknown = Type::from_oid(0).unwrap_or(Type::UNKNOWN);
+    let types = [unknown.clone(), unknown.clone(), unknown, Type::TEXT];
+    let statement = client.prepare_typed(insert, &types).await.expect("the columns imply the types");
     assert_eq!(statement.params(), [Type::INT8, Type::TEXT_ARRAY, Type::INT8_ARRAY, Type::TEXT]);
     let tags = vec![Some("a,b"), None, Some("\"quoted\""), Some("")];
     let count = client.execute(&statement, &[&7_i64, &tags, &vec![1_i64, 2], &"[1,2.5,-3]"]).await.expect("it fits");
     assert_eq!(count, 1);
-    let row = client.query_one("SELECT tags, counts, embedding FROM t", &[]).await.expect("one row");
+    let row = client.query_one("SELECT tags, counts, embedding::text FROM t", &[]).await.expect("one row");
     assert_eq!(row.get::<_, Vec<Option<String>>>("tags"), tags.iter().map(|tag| tag.map(str::to_string)).collect::<Vec<_>>());
     assert_eq!(row.get::<_, Vec<i64>>("counts"), [1, 2]);
     assert_eq!(row.get::<_, String>("embedding"), "[1,2.5,-3]");
@@ -159,14 +162,18 @@ async fn arrays_are_arrays_and_vectors_are_text() {
 }
 
 #[tokio::test]
-async fn what_postgres_has_no_type_for_is_json() {
+async fn structs_are_records_and_maps_are_json() {
     let server = TestServer::start().await;
     let client = server.connect().await;
-    let nested = text_value(&client, "SELECT named_struct('a', 1, 'b', NULL, 'c', ['x'])").await;
-    assert_eq!(nested.as_deref(), Some(r#"{"a":1,"b":null,"c":["x"]}"#));
-    assert_eq!(text_value(&client, "SELECT [[1, 2], [3]]").await.as_deref(), Some("[[1,2],[3]]"));
-    let statement = client.prepare("SELECT [[1, 2], [3]] AS lists").await.expect("a query");
-    assert_eq!(statement.columns()[0].type_(), &Type::JSON);
+    let record = text_value(&client, "SELECT named_struct('a', 1, 'b', NULL, 'c', ['x y'])").await;
+    assert_eq!(record.as_deref(), Some(r#"(1,,"{""x y""}")"#));
+    assert_eq!(text_value(&client, "SELECT [[1, 2], [3]]").await.as_deref(), Some("{{1,2},{3}}"));
+    assert_eq!(text_value(&client, "SELECT map(['a'], [1])").await.as_deref(), Some(r#"{"a":1}"#));
+    let statement = client.prepare("SELECT [[1, 2], [3]] AS lists, map(['a'], [1]) AS named").await.expect("a query");
+    let types = statement.columns().iter().map(|column| column.type_().clone()).collect::<Vec<_>>();
+    assert_eq!(types, [Type::INT8_ARRAY, Type::JSON]);
+    let ragged = client.query_one("SELECT [[1, 2], [3]]", &[]).await.expect_err("it has no binary form");
+    assert_eq!(code(&ragged), "2202E");
     server.stop().await;
 }
 
@@ -183,6 +190,13 @@ async fn decimals_dates_and_large_numbers_keep_their_text() {
         ("true", "t"),
         ("NULL", ""),
         ("0.1::double precision", "0.1"),
+        ("1e20::double precision", "1e+20"),
+        ("1::double precision", "1"),
+        ("16777216::real", "1.6777216e+07"),
+        ("TIMESTAMP '2024-02-29 12:34:56' - TIMESTAMP '2024-02-27 11:00:00'", "2 days 01:34:56"),
+        ("INTERVAL '1 year 2 months 3 days 4 hours'", "1 year 2 mons 3 days 04:00:00"),
+        ("'ab'::char(4)", "ab  "),
+        ("'\\x00ff'::bytea", "\\x00ff"),
     ] {
         let value = text_value(&client, &format!("SELECT {expression}")).await;
         assert_eq!(value.unwrap_or_default(), text, "{expression}");
