@@ -5,9 +5,9 @@ use std::sync::{Arc, OnceLock};
 use pgwire::api::auth::StartupHandler;
 use pgwire::api::cancel::{CancelHandler, DefaultCancelHandler};
 use pgwire::api::query::{ExtendedQueryHandler, SimpleQueryHandler};
-use pgwire::api::{ConnectionGuard, ConnectionHandle, ConnectionManager, PgWireServerHandlers};
+use pgwire::api::{ClientInfo, ConnectionGuard, ConnectionHandle, ConnectionManager, ErrorHandler, PgWireServerHandlers};
+use pgwire::error::PgWireError;
 use pgwire::messages::response::TransactionStatus as WireStatus;
-use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -39,7 +39,7 @@ impl Connection {
     /// What [`install_catalog`] reports.
     pub(super) fn new(
         session: Session,
-        socket: &TcpStream,
+        peer: PeerWatch,
         cancellations: Arc<ConnectionManager>,
         place: Option<OwnedSemaphorePermit>,
         stop: CancellationToken,
@@ -55,7 +55,7 @@ impl Connection {
             session,
             prepared: PreparedNames::default(),
             notices: Mutex::new(notices),
-            peer: PeerWatch::new(socket),
+            peer,
             stop,
             cancellations,
             cancellation: OnceLock::new(),
@@ -73,6 +73,13 @@ impl Connection {
     }
 }
 
+/// Errors of the conversation itself, a message that cannot be read for one, fail a transaction as those of statements do.
+impl ErrorHandler for Connection {
+    fn on_error<C: ClientInfo>(&self, _client: &C, _error: &mut PgWireError) {
+        self.session.fail_transaction();
+    }
+}
+
 /// The handlers of one connection: all are the [`Connection`] itself, except cancellation, which names another one.
 pub(super) struct Handlers(pub(super) Arc<Connection>);
 
@@ -86,6 +93,10 @@ impl PgWireServerHandlers for Handlers {
     }
 
     fn extended_query_handler(&self) -> Arc<impl ExtendedQueryHandler> {
+        self.0.clone()
+    }
+
+    fn error_handler(&self) -> Arc<impl ErrorHandler> {
         self.0.clone()
     }
 

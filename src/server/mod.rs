@@ -10,6 +10,7 @@ mod columns;
 mod connection;
 mod deallocate;
 mod extended;
+mod frames;
 mod interrupt;
 mod json;
 mod listener;
@@ -20,9 +21,12 @@ mod response;
 mod rows;
 mod running;
 mod simple;
+mod socket;
 pub mod sqlstate;
 mod startup;
 mod vector;
 
+#[doc(hidden)]
+pub use frames::count_messages;
 pub use listener::{require_loopback, serve};
 pub use sqlstate::sqlstate;
