@@ -11,6 +11,7 @@
 mod depth;
 mod dialect;
 mod error;
+mod length;
 mod name;
 mod options;
 mod parser;
