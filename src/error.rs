@@ -59,6 +59,26 @@ pub enum Error {
     #[error("{0}")]
     InUse(String),
 
+    /// The session's role may not do that (42501).
+    #[error("{0}")]
+    InsufficientPrivilege(String),
+
+    /// Something else is there because of it (2BP01).
+    #[error("{0}")]
+    StillNeeded(String),
+
+    /// A membership that cannot be: of a role in itself (0LP01).
+    #[error("{0}")]
+    InvalidGrant(String),
+
+    /// A name that no role can have (42939).
+    #[error("{0}")]
+    ReservedName(String),
+
+    /// A file of the server's configuration that cannot be used (F0000).
+    #[error("{}{}: {reason}", .path.display(), .line.map(|line| format!(", line {line}")).unwrap_or_default())]
+    Configuration { path: PathBuf, line: Option<usize>, reason: String },
+
     /// Valid, and not supported yet (0A000).
     #[error("{0}")]
     NotSupported(String),

@@ -3,6 +3,7 @@
 mod definitions;
 mod depth;
 mod properties;
+mod roles;
 mod work;
 
 use expect_test::Expect;

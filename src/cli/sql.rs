@@ -46,7 +46,8 @@ enum Format {
 
 pub async fn run(arguments: Arguments) -> Result<()> {
     let text = statements(&arguments)?;
-    let options = DatabaseOptions { memory_limit: arguments.memory_limit, version_retention: arguments.version_retention };
+    let options =
+        DatabaseOptions { memory_limit: arguments.memory_limit, version_retention: arguments.version_retention, ..DatabaseOptions::default() };
     let database = Database::open_with(&arguments.data, options).await?;
     let session = database.session();
     show_notices(&session);

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
-use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
+use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -24,6 +24,7 @@ use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
+use super::session_user::SessionUser;
 use super::settings::{SessionSettings, Settings};
 use super::single_row::SingleRow;
 use super::three_valued_in::ThreeValuedIn;
@@ -45,6 +46,7 @@ struct Inner {
     context: SessionContext,
     notices: Notices,
     settings: SessionSettings,
+    user: SessionUser,
     /// Another number after each change of a setting, and for each session: plans that are kept were made for one of them.
     settings_epoch: AtomicU64,
     /// `hnsw.ef_search` and `ivfflat.probes`, which a planner rule reads.
@@ -139,6 +141,10 @@ impl Session {
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
+        let user = SessionUser::new(database.roles().superuser());
+        for function in user.functions() {
+            state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
+        }
         let context = SessionContext::new_with_state(state);
         context.register_catalog(CATALOG_NAME, Arc::new(SessionCatalog::new(Arc::clone(&database.shared.catalog))));
         let inner = Inner {
@@ -146,6 +152,7 @@ impl Session {
             context,
             notices: Notices::default(),
             settings: SessionSettings::default(),
+            user,
             settings_epoch: AtomicU64::new(next_epoch()),
             effort,
             transaction: Mutex::new(TransactionStatus::Idle),
@@ -294,6 +301,33 @@ impl Session {
         if self.inner.told.lock().unwrap_or_else(PoisonError::into_inner).insert(message.to_owned()) {
             self.notices().notice(message);
         }
+    }
+
+    /// Who connected; for a session of this process the superuser.
+    pub fn user(&self) -> String {
+        self.inner.user.user()
+    }
+
+    /// Whose rights statements run with: [`Self::user`]'s, or those of the role that SET ROLE named.
+    pub fn role(&self) -> String {
+        self.inner.user.role()
+    }
+
+    /// Makes it the session of a user, with that user's rights; for servers, once they know who connects.
+    pub fn set_user(&self, name: &str) {
+        self.inner.user.set_user(name);
+        self.settings_changed();
+    }
+
+    /// `None`: the user's own rights again.
+    pub(super) fn set_role(&self, role: Option<String>) {
+        self.inner.user.set_role(role);
+        self.settings_changed();
+    }
+
+    /// For those that show the names and must not hold the session: its catalogs.
+    pub fn session_user(&self) -> SessionUser {
+        self.inner.user.clone()
     }
 
     pub(super) fn effort(&self) -> &EffortSetting {

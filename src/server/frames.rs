@@ -6,15 +6,12 @@
 
 use bytes::BytesMut;
 use pgwire::error::{PgWireError, PgWireResult};
-use pgwire::messages::response::{GssEncResponse, SslResponse};
-use pgwire::messages::{DecodeContext, PgWireBackendMessage, PgWireFrontendMessage, ProtocolVersion};
+use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion};
 
 use super::response::{client_error, fatal};
 
 /// Text of a statement, and its parameters' types. A statement of nothing but signs takes two hundred times as much memory while it is parsed.
 const STATEMENT_BYTES_MAX: usize = 16 << 20;
-/// Values of a statement's parameters, and a piece of what COPY brings.
-const DATA_BYTES_MAX: usize = 256 << 20;
 /// Everything else, and all that comes before a client is known; PostgreSQL's bound.
 const SMALL_BYTES_MAX: usize = 10_000;
 
@@ -26,10 +23,8 @@ const STARTUP_BYTES_MIN: usize = 8;
 const CANCEL_BYTES: usize = 12;
 const CANCEL_KEY_BYTES: std::ops::RangeInclusive<usize> = 4..=256;
 
-/// Requests in the place of a protocol version.
+/// A request in the place of a protocol version.
 const CANCEL_REQUEST: u32 = 80_877_102;
-const SSL_REQUEST: u32 = 80_877_103;
-const GSS_REQUEST: u32 = 80_877_104;
 const PROTOCOL_MAJOR: u32 = 3;
 
 /// How far a connection is, as far as it decides what may come.
@@ -51,16 +46,16 @@ pub(super) enum Extent {
     Missing(usize),
 }
 
-/// The first message's extent in what has arrived.
+/// The first message's extent in what has arrived. `data_bytes_max`: of the values of a statement's parameters, and of a piece of what COPY brings.
 ///
 /// # Errors
 /// FATAL: a type that is not known or not expected (08P01), a length that no message has (08P01) or that is too much (54000). The place of the next
 /// message is not known then, so the connection can not go on.
-pub(super) fn extent(bytes: &[u8], phase: Phase) -> PgWireResult<Extent> {
+pub(super) fn extent(bytes: &[u8], phase: Phase, data_bytes_max: usize) -> PgWireResult<Extent> {
     let (start, most, least) = match (phase, bytes.first()) {
         (_, None) => return Ok(Extent::Missing(1 + LENGTH_BYTES)),
         (Phase::Startup, _) => (0, SMALL_BYTES_MAX, STARTUP_BYTES_MIN),
-        (_, Some(kind)) => (1, bytes_max(*kind, phase)?, LENGTH_BYTES),
+        (_, Some(kind)) => (1, bytes_max(*kind, phase, data_bytes_max)?, LENGTH_BYTES),
     };
     let Some(length) = bytes.get(start..).and_then(|rest| rest.first_chunk::<LENGTH_BYTES>()) else {
         return Ok(Extent::Missing(start + LENGTH_BYTES - bytes.len()));
@@ -83,22 +78,13 @@ pub(super) fn extent(bytes: &[u8], phase: Phase) -> PgWireResult<Extent> {
     })
 }
 
-fn bytes_max(kind: u8, phase: Phase) -> PgWireResult<usize> {
+fn bytes_max(kind: u8, phase: Phase, data_bytes_max: usize) -> PgWireResult<usize> {
     match (kind, phase) {
         (b'p', Phase::Authentication) | (b'X', _) => Ok(SMALL_BYTES_MAX),
-        (b'Q' | b'P', Phase::Established) => Ok(STATEMENT_BYTES_MAX),
-        (b'B' | b'd', Phase::Established) => Ok(DATA_BYTES_MAX),
+        (b'Q' | b'P', Phase::Established) => Ok(STATEMENT_BYTES_MAX.min(data_bytes_max)),
+        (b'B' | b'd', Phase::Established) => Ok(data_bytes_max),
         (b'C' | b'D' | b'E' | b'H' | b'S' | b'c' | b'f', Phase::Established) => Ok(SMALL_BYTES_MAX),
         _ => Err(fatal("08P01", &format!("invalid frontend message type {kind:#04x}"))),
-    }
-}
-
-/// What the server answers to a request for encryption that comes where there can be none.
-pub(super) fn refusal(startup: &[u8]) -> Option<PgWireBackendMessage> {
-    match startup_number(startup)? {
-        SSL_REQUEST => Some(PgWireBackendMessage::SslResponse(SslResponse::Refuse)),
-        GSS_REQUEST => Some(PgWireBackendMessage::GssEncResponse(GssEncResponse::Refuse)),
-        _ => None,
     }
 }
 
@@ -232,7 +218,7 @@ pub fn count_messages(bytes: &[u8], starts: bool) -> usize {
     let mut rest = BytesMut::from(bytes);
     let mut phase = if starts { Phase::Startup } else { Phase::Established };
     let mut count = 0;
-    while let Ok(Extent::Whole(length)) = extent(&rest, phase) {
+    while let Ok(Extent::Whole(length)) = extent(&rest, phase, STATEMENT_BYTES_MAX) {
         let decoded = decode(rest.split_to(length), phase, ProtocolVersion::default());
         count += usize::from(decoded.is_ok());
         if phase == Phase::Startup && decoded.is_err() {
@@ -259,7 +245,7 @@ mod tests {
 
     /// The SQLSTATE with which bytes are refused; none for those that are read.
     fn refused(bytes: &[u8], phase: Phase) -> String {
-        let read = match extent(bytes, phase) {
+        let read = match extent(bytes, phase, STATEMENT_BYTES_MAX) {
             Ok(Extent::Whole(length)) => decode(BytesMut::from(&bytes[..length]), phase, ProtocolVersion::default()).map(|_| ()),
             Ok(Extent::Missing(_)) => return "missing".to_string(),
             Err(error) => Err(error),
@@ -332,8 +318,11 @@ mod tests {
         assert_eq!(declared(b'Q', (2 << 30) - 1), "54000");
         assert_eq!(declared(b'E', 10_001), "54000");
         assert_eq!(declared(b'Q', 10_001), "missing");
-        assert_eq!(extent(&frame(b'Q', b"SELECT 1\0")[..3], Phase::Established).expect("so far it is right"), Extent::Missing(2));
-        assert_eq!(extent(&[], Phase::Startup).expect("nothing is wrong"), Extent::Missing(5));
+        assert_eq!(
+            extent(&frame(b'Q', b"SELECT 1\0")[..3], Phase::Established, STATEMENT_BYTES_MAX).expect("so far it is right"),
+            Extent::Missing(2)
+        );
+        assert_eq!(extent(&[], Phase::Startup, STATEMENT_BYTES_MAX).expect("nothing is wrong"), Extent::Missing(5));
     }
 
     /// Counts of one message do not reach into the next.

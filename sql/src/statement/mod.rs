@@ -19,6 +19,7 @@ mod generate_rollouts;
 mod insert;
 mod maintenance;
 mod merge;
+mod role;
 mod set;
 mod show;
 mod target;
@@ -51,6 +52,9 @@ pub use generate_rollouts::GenerateRollouts;
 pub use insert::{ConflictAction, Insert, OnConflict, Overriding};
 pub use maintenance::{Analyze, Optimize, Reindex, Vacuum};
 pub use merge::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
+pub use role::{
+    AlterRole, AlterRoleAction, CreateRole, DropRole, GrantRole, MembershipOption, Password, RevokeRole, RoleName, RoleOption, SetRole,
+};
 pub use set::{Reset, Set};
 pub use show::Show;
 pub use target::{Assignment, Target, is_default};
@@ -110,6 +114,12 @@ pub enum Statement {
     /// `DISCARD ALL`
     Discard,
     CreateExtension(CreateExtension),
+    CreateRole(CreateRole),
+    AlterRole(AlterRole),
+    DropRole(DropRole),
+    GrantRole(GrantRole),
+    RevokeRole(RevokeRole),
+    SetRole(SetRole),
     Explain(Explain),
     Update(Box<Update>),
     Delete(Box<Delete>),
@@ -117,7 +127,7 @@ pub enum Statement {
     Truncate(Truncate),
     /// `SELECT`, `VALUES`, `TABLE`, `WITH ... SELECT`; it does not write.
     Query(Box<Query>),
-    /// What sqlparser reads and no variant above says: `PREPARE`, `GRANT`, `CREATE FUNCTION`, ...
+    /// What sqlparser reads and no variant above says: `PREPARE`, `LISTEN`, `CREATE FUNCTION`, ...
     Other(Box<ast::Statement>),
 }
 
@@ -194,6 +204,7 @@ const OBJECTS: &[&str] = &[
     "TRIGGER",
     "ROLE",
     "USER",
+    "GROUP",
     "POLICY",
     "OPERATOR",
     "SERVER",
@@ -224,6 +235,9 @@ impl Statement {
             "COPY" => copy::parse(parser),
             "INSERT" | "UPDATE" | "DELETE" | "MERGE" => Self::parse_change(parser, &first, None),
             "ALTER" if parser.is_at("ALTER TABLE") => AlterTable::parse(parser).map(Self::AlterTable),
+            "ALTER" if ["ALTER ROLE", "ALTER USER", "ALTER GROUP"].iter().any(|words| parser.is_at(words)) => role::parse_alter(parser),
+            "GRANT" if role::is_membership(parser) => role::parse_grant(parser),
+            "REVOKE" if role::is_membership(parser) => role::parse_revoke(parser),
             "VACUUM" => Vacuum::parse(parser).map(Self::Vacuum),
             "OPTIMIZE" => Optimize::parse(parser).map(Self::Optimize),
             "ANALYZE" => Analyze::parse(parser).map(Self::Analyze),
@@ -275,6 +289,7 @@ impl Statement {
             Some("VIEW") => CreateView::parse(parser).map(Self::CreateView),
             Some("OR") if parser.is_at("CREATE OR REPLACE VIEW") => CreateView::parse(parser).map(Self::CreateView),
             Some("EXTENSION") => CreateExtension::parse(parser).map(Self::CreateExtension),
+            Some("ROLE" | "USER" | "GROUP") => role::parse_create(parser),
             Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
             _ => Err(unknown_object(parser)),
         }
@@ -288,6 +303,7 @@ impl Statement {
             Some("INDEX") => DropIndex::parse(parser).map(Self::DropIndex),
             Some("VIEW") => DropView::parse(parser).map(Self::DropView),
             Some("SCHEMA") => DropSchema::parse(parser).map(Self::DropSchema),
+            Some("ROLE" | "USER" | "GROUP") => role::parse_drop(parser),
             Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
             _ => Err(unknown_object(parser)),
         }
@@ -340,6 +356,13 @@ impl Statement {
             Self::Rollback => "ROLLBACK",
             Self::Discard => "DISCARD ALL",
             Self::CreateExtension(_) => "CREATE EXTENSION",
+            Self::CreateRole(_) => "CREATE ROLE",
+            Self::AlterRole(_) => "ALTER ROLE",
+            Self::DropRole(_) => "DROP ROLE",
+            Self::GrantRole(_) => "GRANT ROLE",
+            Self::RevokeRole(_) => "REVOKE ROLE",
+            Self::SetRole(SetRole { role: Some(_) }) => "SET",
+            Self::SetRole(SetRole { role: None }) => "RESET",
             Self::Explain(_) => "EXPLAIN",
             Self::Update(_) => "UPDATE",
             Self::Delete(_) => "DELETE",
@@ -391,6 +414,12 @@ impl fmt::Display for Statement {
             Self::Rollback => f.write_str("ROLLBACK"),
             Self::Discard => f.write_str("DISCARD ALL"),
             Self::CreateExtension(statement) => statement.fmt(f),
+            Self::CreateRole(statement) => statement.fmt(f),
+            Self::AlterRole(statement) => statement.fmt(f),
+            Self::DropRole(statement) => statement.fmt(f),
+            Self::GrantRole(statement) => statement.fmt(f),
+            Self::RevokeRole(statement) => statement.fmt(f),
+            Self::SetRole(statement) => statement.fmt(f),
             Self::Explain(statement) => statement.fmt(f),
             Self::Update(statement) => statement.fmt(f),
             Self::Delete(statement) => statement.fmt(f),
