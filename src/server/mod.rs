@@ -36,5 +36,7 @@ pub use auth::{HbaRules, ServerTls};
 pub use frames::count_messages;
 pub use listener::{Listeners, check_exposure, serve, serve_with};
 pub use options::ServerOptions;
+#[doc(hidden)]
+pub use parameters::reads_parameter;
 pub use sqlstate::sqlstate;
 pub use unix_socket::UnixSocket;

@@ -4,7 +4,10 @@
 //! decoder too, which drops untyped NULLs (so that later parameters shift) and reads JSON objects as arrays.
 
 mod binary;
+mod probe;
 mod text;
+
+pub use probe::reads_parameter;
 
 use std::sync::Arc;
 
