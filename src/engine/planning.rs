@@ -9,7 +9,6 @@ use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{ParamValues, ScalarValue};
-use datafusion::dataframe::DataFrame;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
@@ -23,6 +22,7 @@ use rolloutdb_catalogs::Table;
 
 use super::apply::ApplyExtensionPlanner;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
+use super::background_planning::physical_plan;
 use super::parameter_values::ParameterValues;
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;
@@ -47,19 +47,16 @@ pub struct Planned {
 }
 
 impl Planned {
-    pub fn into_data_frame(self) -> DataFrame {
-        DataFrame::new(self.state, self.plan)
-    }
-
     pub async fn stream(self) -> Result<SendableRecordBatchStream> {
-        Ok(self.into_data_frame().execute_stream().await?)
+        let plan = physical_plan(&self.state, &self.plan).await?;
+        Ok(execute_stream(plan, self.state.task_ctx())?)
     }
 
     /// The same; `kept` keeps the plan that runs.
     pub async fn stream_of(self, kept: Option<&KeptRun>) -> Result<SendableRecordBatchStream> {
         let Some(kept) = kept else { return self.stream().await };
         let optimized = self.state.optimize(&self.plan)?;
-        let plan = self.state.create_physical_plan(&self.plan).await?;
+        let plan = physical_plan(&self.state, &self.plan).await?;
         let stream = execute_stream(Arc::clone(&plan), self.state.task_ctx())?;
         *kept.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Run { optimized, plan });
         Ok(stream)

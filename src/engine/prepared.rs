@@ -22,6 +22,7 @@ use futures::Stream;
 use rolloutdb_sql::Statement;
 
 use super::session::{Description, Session};
+use super::shown_text::shown_text;
 use crate::error::Result;
 use kept_plan::KeptPlan;
 
@@ -29,6 +30,8 @@ use kept_plan::KeptPlan;
 #[derive(Debug)]
 pub struct PreparedStatement {
     pub(super) statement: Statement,
+    /// Its text as others may see it.
+    shown: Arc<str>,
     description: Description,
     plan: Arc<Mutex<Kept>>,
 }
@@ -49,7 +52,19 @@ enum Kept {
 
 impl PreparedStatement {
     pub(super) fn new(statement: Statement, description: Description) -> Self {
-        Self { statement, description, plan: Arc::default() }
+        let shown = Arc::from(statement.tag());
+        Self { statement, shown, description, plan: Arc::default() }
+    }
+
+    /// The text that it was made from, for `pg_stat_activity`; without one its kind is shown.
+    #[must_use]
+    pub fn with_text(mut self, text: &str) -> Self {
+        self.shown = Arc::from(shown_text(&self.statement, text));
+        self
+    }
+
+    pub(super) fn shown(&self) -> &Arc<str> {
+        &self.shown
     }
 
     #[must_use]
@@ -153,7 +168,7 @@ mod tests {
     async fn run(session: &Session, prepared: &PreparedStatement, parameters: &[ScalarValue]) -> Result<()> {
         match session.execute_prepared(prepared, parameters.to_vec()).await? {
             Response::Rows { stream, .. } => stream.try_collect::<Vec<_>>().await.map(|_| ()).map_err(Into::into),
-            Response::Done { .. } => Ok(()),
+            Response::Done { .. } | Response::CopyIn(_) | Response::CopyOut(_) => Ok(()),
         }
     }
 

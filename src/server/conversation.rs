@@ -6,24 +6,25 @@ use std::time::Duration;
 
 use futures::SinkExt;
 use pgwire::api::{ClientInfo, NoopHandler, PgWireConnectionState, PgWireServerHandlers};
-use pgwire::error::{ErrorInfo, PgWireError, PgWireResult};
+use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use pgwire::tokio::server::{process_error, process_message};
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
 use super::connection::{Handlers, Socket};
-use super::messages::{Frame, next_frame};
-use super::response::{error_message, fatal};
+use super::messages::next_frame;
+use super::response::error_message;
 
 /// What a client may do to a connection.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ConversationLimits {
     /// Of one message: a statement's text, or the values of its parameters.
     pub message_bytes_max: usize,
-    /// Between two statements outside of a transaction; `None`: for ever.
-    pub idle_max: Option<Duration>,
 }
+
+/// Sent at once, rather than in the library's pieces of 8 KiB.
+const SEND_BYTES: usize = 64 << 10;
 
 /// After a FATAL error, how long the client's unread messages are still taken in: to close the socket over them would take the error back.
 const LINGER: Duration = Duration::from_millis(500);
@@ -31,9 +32,10 @@ const LINGER: Duration = Duration::from_millis(500);
 /// # Errors
 /// Of the socket, when an answer cannot be sent.
 pub(super) async fn converse(socket: &mut Socket, handlers: &Handlers, limits: ConversationLimits) -> io::Result<()> {
+    socket.set_backpressure_boundary(SEND_BYTES);
     let connection = &handlers.0;
     loop {
-        let frame = match next_message(socket, limits).await {
+        let frame = match next_frame(socket, limits.message_bytes_max).await {
             Ok(Some(frame)) => frame,
             Ok(None) => return Ok(()),
             Err(PgWireError::IoError(error)) => return Err(error),
@@ -60,7 +62,10 @@ pub(super) async fn converse(socket: &mut Socket, handlers: &Handlers, limits: C
             }
             Err(error) => Err(error),
         };
-        let Err(error) = outcome else { continue };
+        let Err(error) = outcome else {
+            connection.take_copies(socket).await?;
+            continue;
+        };
         // Errors of the conversation itself fail a transaction as those of statements do.
         connection.session.fail_transaction();
         let info: ErrorInfo = error.into();
@@ -72,33 +77,12 @@ pub(super) async fn converse(socket: &mut Socket, handlers: &Handlers, limits: C
     }
 }
 
-/// `None`: the client is gone.
-async fn next_message(socket: &mut Socket, limits: ConversationLimits) -> PgWireResult<Option<Frame>> {
-    loop {
-        let waiting = next_frame(socket, limits.message_bytes_max);
-        let Some(idle_max) = limits.idle_max else { return waiting.await };
-        if let Ok(next) = timeout(idle_max, waiting).await {
-            return next;
-        }
-        if is_idle(socket) {
-            return Err(fatal("57P05", "terminating connection due to idle-session timeout"));
-        }
-    }
-}
-
-/// Whether the client has nothing open, and has begun no message.
-fn is_idle(socket: &Socket) -> bool {
-    use pgwire::messages::response::TransactionStatus;
-    let is_ready = matches!(socket.state(), PgWireConnectionState::ReadyForQuery);
-    is_ready && matches!(socket.transaction_status(), TransactionStatus::Idle) && socket.read_buffer().is_empty()
-}
-
 fn is_fatal(error: &PgWireError) -> bool {
     matches!(error, PgWireError::UserError(info) if info.is_fatal())
 }
 
 /// An error that ends the connection: nothing the client has sent after it counts.
-async fn say_goodbye(socket: &mut Socket, error: PgWireError) -> io::Result<()> {
+pub(super) async fn say_goodbye(socket: &mut Socket, error: PgWireError) -> io::Result<()> {
     socket.send(PgWireBackendMessage::ErrorResponse(error_message(error))).await?;
     socket.close().await?;
     let source = socket.get_mut();

@@ -29,12 +29,13 @@ use pgwire::messages::response::{CommandComplete, EmptyQueryResponse, Transactio
 
 use super::columns::WireColumn;
 use super::connection::Connection;
+use super::copy::Then;
 use super::parameters::{decode, parameter_type};
 use super::response::{client_error, wire_error};
 use super::rows::{WireRows, completion_tag, wire_columns};
 use super::running::{Outbox, Running, Sent};
 use super::simple::parse;
-use crate::engine::{PreparedStatement, Response, Session};
+use crate::engine::{CopyIn, CopyOut, PreparedStatement, Response, Session};
 
 /// A statement after `Parse`; `None`: a text without a statement.
 pub(super) struct Prepared(Option<PreparedStatement>);
@@ -235,6 +236,8 @@ impl ExtendedQueryHandler for Connection {
 enum Started {
     Rows(QueryResponse),
     Done(String),
+    CopyIn(CopyIn),
+    CopyOut(CopyOut),
 }
 
 impl Connection {
@@ -250,7 +253,10 @@ impl Connection {
                 let described = portal.statement.statement.returns_rows().then_some(&statement.description().columns);
                 self.start(&mut running, statement, portal, described).await?
             }
-            PortalExecutionState::Suspended(rows) => Started::Rows(rows),
+            PortalExecutionState::Suspended(rows) => {
+                self.session.timeouts().arm();
+                Started::Rows(rows)
+            }
             PortalExecutionState::Finished if portal.statement.statement.returns_rows() => Started::Done(completion_tag("SELECT", 0)),
             PortalExecutionState::Finished => {
                 return Err(client_error("55000", format!("portal \"{}\" has run already", shown(&portal.name))));
@@ -258,6 +264,8 @@ impl Connection {
         };
         let tag = match started {
             Started::Done(tag) => tag,
+            Started::CopyIn(copy) => return self.begin_copy_in(&mut running, copy, Then::Messages).await,
+            Started::CopyOut(copy) => return self.send_copy(&mut running, copy).await,
             Started::Rows(mut rows) => match running.send_rows(rows.data_rows(), max_rows).await? {
                 Sent::All(count) => completion_tag(rows.command_tag(), count),
                 Sent::Limit => {
@@ -266,6 +274,7 @@ impl Connection {
                 }
             },
         };
+        running.send_parameters(self).await?;
         running.client.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag))).await
     }
 
@@ -276,7 +285,7 @@ impl Connection {
         let mut running = self.running(client).await;
         let Some(statement) = &portal.statement.statement.0 else { return Ok(Vec::new()) };
         match self.start(&mut running, statement, portal, None).await? {
-            Started::Done(_) => Ok(Vec::new()),
+            Started::Done(_) | Started::CopyIn(_) | Started::CopyOut(_) => Ok(Vec::new()),
             Started::Rows(rows) => {
                 let fields = rows.row_schema().to_vec();
                 portal.start(rows).await;
@@ -297,6 +306,8 @@ impl Connection {
         let response = self.execute(running, statement, self.session.execute_prepared(prepared, parameters)).await?;
         Ok(match response {
             Response::Done { tag } => Started::Done(tag),
+            Response::CopyIn(copy) => Started::CopyIn(copy),
+            Response::CopyOut(copy) => Started::CopyOut(copy),
             Response::Rows { stream, tag } => {
                 let rows = WireRows::new(stream, described, &portal.result_column_format)?;
                 let mut response = QueryResponse::new(rows.fields, rows.stream);
@@ -372,7 +383,7 @@ impl QueryParser for Preparer {
         let Some(statement) = statements.pop() else {
             return Ok(Arc::new(Prepared(None)));
         };
-        Ok(Arc::new(Prepared(Some(self.0.prepare(statement).await.map_err(wire_error)?))))
+        Ok(Arc::new(Prepared(Some(self.0.prepare(statement).await.map_err(wire_error)?.with_text(text)))))
     }
 
     /// Not used: [`ExtendedQueryHandler::do_describe_statement`] knows the declared types too.

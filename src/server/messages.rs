@@ -18,6 +18,9 @@ use super::frames::{Extent, Phase, decode, extent};
 const READ_BYTES_MIN: usize = 16 << 10;
 const READ_BYTES_MAX: usize = 256 << 10;
 
+/// The longest message unless a server is told another: a gigabyte in PostgreSQL.
+pub(super) const DATA_BYTES_MAX: usize = 256 << 20;
+
 /// All bytes of a message, which nobody has looked into yet.
 pub(super) struct Frame {
     bytes: BytesMut,

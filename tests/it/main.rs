@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 mod architecture;
+mod authentication;
 mod bounded_memory;
+mod cancelled;
 mod constant_calls;
+mod copy;
+mod cursors;
 mod damage;
 mod disk;
 mod disk_full;
@@ -27,6 +31,8 @@ mod resume;
 mod round;
 mod script;
 mod server;
+mod sessions;
+mod tls_client;
 mod unused_indexes;
 mod upkeep;
 

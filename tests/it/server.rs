@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, pin_mut};
-use rolloutdb::engine::Database;
+use rolloutdb::engine::{Database, DatabaseOptions};
 use rolloutdb::error::Result;
 use rolloutdb::server::{serve, sqlstate};
 use tokio::net::TcpListener;
@@ -17,17 +17,18 @@ const ENDLESS: &str = "SELECT a.value FROM generate_series(1, 100000000) a CROSS
 const ENDLESS_COUNT: &str =
     "SELECT count(*) FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000000) b WHERE a.value % 7 = b.value";
 
-struct TestServer {
-    port: u16,
+pub(crate) struct TestServer {
+    pub(crate) port: u16,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<()>>,
     _directory: tempfile::TempDir,
 }
 
 impl TestServer {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let database = Database::open(directory.path()).await.expect("an empty database opens");
+        let options = DatabaseOptions { superuser: Some("someone".to_owned()), ..DatabaseOptions::default() };
+        let database = Database::open_with(directory.path(), options).await.expect("an empty database opens");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let (stop, stopped) = oneshot::channel();
@@ -43,25 +44,25 @@ impl TestServer {
         Ok(client)
     }
 
-    async fn connect(&self) -> Client {
+    pub(crate) async fn connect(&self) -> Client {
         self.try_connect().await.expect("the server accepts a client")
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
         self.task.await.expect("serve does not panic").expect("serve ends well");
     }
 }
 
-fn code(error: &Error) -> &str {
+pub(crate) fn code(error: &Error) -> &str {
     error.code().map_or("no SQLSTATE", |code| code.code())
 }
 
-async fn code_of(client: &Client, text: &str) -> String {
+pub(crate) async fn code_of(client: &Client, text: &str) -> String {
     code(&client.simple_query(text).await.expect_err(text)).to_string()
 }
 
-async fn text_rows(client: &Client, text: &str) -> Vec<SimpleQueryRow> {
+pub(crate) async fn text_rows(client: &Client, text: &str) -> Vec<SimpleQueryRow> {
     let messages = client.simple_query(text).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
     messages
         .into_iter()
@@ -72,7 +73,7 @@ async fn text_rows(client: &Client, text: &str) -> Vec<SimpleQueryRow> {
         .collect()
 }
 
-async fn text_value(client: &Client, text: &str) -> Option<String> {
+pub(crate) async fn text_value(client: &Client, text: &str) -> Option<String> {
     text_rows(client, text).await[0].get(0).map(str::to_string)
 }
 
@@ -351,12 +352,12 @@ async fn stopping_the_server_ends_running_statements() {
 }
 
 #[tokio::test]
-async fn other_machines_cannot_reach_a_server_without_authentication() {
+async fn other_machines_cannot_reach_a_server_without_a_password() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let database = Database::open(directory.path()).await.expect("an empty database opens");
     let listener = TcpListener::bind("0.0.0.0:0").await.expect("a free port");
     let error = serve(database, listener, std::future::pending::<()>()).await.expect_err("it must not listen");
-    assert_eq!(sqlstate(&error), "0A000");
+    assert_eq!(sqlstate(&error), "55000");
     assert!(error.to_string().contains("127.0.0.1"), "{error}");
 }
 

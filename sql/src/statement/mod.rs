@@ -11,12 +11,14 @@ mod create_model;
 mod create_schema;
 mod create_table;
 mod create_view;
+mod cursor;
 mod delete;
 mod describe;
 mod drop;
 mod explain;
 mod generate_rollouts;
 mod insert;
+mod job;
 mod maintenance;
 mod merge;
 mod role;
@@ -36,7 +38,7 @@ use crate::parser::Parser;
 use crate::suggest::did_you_mean;
 
 pub use alter_table::{AlterAction, AlterTable};
-pub use copy::{CopyFrom, CopySource, CopyTo};
+pub use copy::{CopyFrom, CopyPlace, CopySource, CopyTo};
 pub use create_agent::CreateAgent;
 pub use create_extension::CreateExtension;
 pub use create_index::CreateIndex;
@@ -44,12 +46,14 @@ pub use create_model::CreateModel;
 pub use create_schema::CreateSchema;
 pub use create_table::{ColumnConstraint, ColumnDefinition, CreateTable, Identity, TableConstraint};
 pub use create_view::CreateView;
+pub use cursor::{CloseCursor, Declare, Direction, Fetch};
 pub use delete::Delete;
 pub use describe::{DescribeAgent, DescribeModel, DescribeTable};
 pub use drop::{DropAgent, DropIndex, DropModel, DropSchema, DropTable, DropView};
 pub use explain::Explain;
 pub use generate_rollouts::GenerateRollouts;
 pub use insert::{ConflictAction, Insert, OnConflict, Overriding};
+pub use job::{JobAction, JobCommand};
 pub use maintenance::{Analyze, Optimize, Reindex, Vacuum};
 pub use merge::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
 pub use role::{
@@ -94,11 +98,19 @@ pub enum Statement {
     DropIndex(DropIndex),
     CopyFrom(CopyFrom),
     CopyTo(CopyTo),
+    Declare(Declare),
+    Fetch(Fetch),
+    CloseCursor(CloseCursor),
     Insert(Box<Insert>),
     Vacuum(Vacuum),
     Optimize(Optimize),
     Analyze(Analyze),
     Reindex(Reindex),
+    /// A long statement that runs in the background: `... ASYNC`
+    Async(Box<Statement>),
+    JobCommand(JobCommand),
+    /// `SHOW JOBS`
+    ShowJobs,
     /// `SHOW TABLES`
     ShowTables,
     /// `SHOW INDEXES`
@@ -138,6 +150,7 @@ const STARTS: &[&str] = &[
     "ANALYZE",
     "BEGIN",
     "CALL",
+    "CANCEL",
     "CLOSE",
     "COMMENT",
     "COMMIT",
@@ -161,12 +174,14 @@ const STARTS: &[&str] = &[
     "LOAD",
     "LOCK",
     "MERGE",
+    "MOVE",
     "NOTIFY",
     "OPTIMIZE",
     "PREPARE",
     "REINDEX",
     "RELEASE",
     "RESET",
+    "RESUME",
     "REVOKE",
     "ROLLBACK",
     "SAVEPOINT",
@@ -181,6 +196,7 @@ const STARTS: &[&str] = &[
     "UPDATE",
     "VACUUM",
     "VALUES",
+    "WAIT",
     "WITH",
 ];
 
@@ -223,6 +239,11 @@ const OBJECTS: &[&str] = &[
 
 impl Statement {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+        let statement = Self::parse_foreground(parser)?;
+        job::perhaps_async(parser, statement)
+    }
+
+    fn parse_foreground(parser: &mut Parser) -> Result<Self> {
         let Some(first) = parser.peek_word(0) else {
             return if parser.is_left_parenthesis() { parser.query().map(Self::Query) } else { Err(parser.expected("a statement")) };
         };
@@ -233,6 +254,7 @@ impl Statement {
             "GENERATE" => GenerateRollouts::parse(parser).map(Self::GenerateRollouts),
             "TRAIN" => Train::parse(parser).map(Self::Train),
             "COPY" => copy::parse(parser),
+            "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => cursor::parse(parser, &first),
             "INSERT" | "UPDATE" | "DELETE" | "MERGE" => Self::parse_change(parser, &first, None),
             "ALTER" if parser.is_at("ALTER TABLE") => AlterTable::parse(parser).map(Self::AlterTable),
             "ALTER" if ["ALTER ROLE", "ALTER USER", "ALTER GROUP"].iter().any(|words| parser.is_at(words)) => role::parse_alter(parser),
@@ -246,6 +268,7 @@ impl Statement {
             "SHOW" => show::parse(parser),
             "SET" | "RESET" => set::parse(parser),
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => transaction::parse(parser),
+            "CANCEL" | "RESUME" | "WAIT" => JobCommand::parse(parser).map(Self::JobCommand),
             "EXPLAIN" => Explain::parse(parser).map(Self::Explain),
             "SELECT" | "VALUES" | "TABLE" => parser.query().map(Self::Query),
             "WITH" => Self::parse_with(parser),
@@ -347,8 +370,15 @@ impl Statement {
             Self::CreateIndex(_) => "CREATE INDEX",
             Self::DropIndex(_) => "DROP INDEX",
             Self::CopyFrom(_) | Self::CopyTo(_) => "COPY",
+            Self::Declare(_) => "DECLARE CURSOR",
+            Self::Fetch(Fetch { is_move: true, .. }) => "MOVE",
+            Self::Fetch(_) => "FETCH",
+            Self::CloseCursor(CloseCursor { name: None }) => "CLOSE CURSOR ALL",
+            Self::CloseCursor(_) => "CLOSE CURSOR",
             Self::Insert(_) => "INSERT",
-            Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::ShowIndexes | Self::Show(_) => "SHOW",
+            Self::Async(statement) => statement.tag(),
+            Self::JobCommand(command) => command.action.words(),
+            Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::ShowIndexes | Self::ShowJobs | Self::Show(_) => "SHOW",
             Self::Set(_) => "SET",
             Self::Reset(_) => "RESET",
             Self::Begin(_) => "BEGIN",
@@ -394,7 +424,13 @@ impl fmt::Display for Statement {
             Self::DropIndex(statement) => statement.fmt(f),
             Self::CopyFrom(statement) => statement.fmt(f),
             Self::CopyTo(statement) => statement.fmt(f),
+            Self::Declare(statement) => statement.fmt(f),
+            Self::Fetch(statement) => statement.fmt(f),
+            Self::CloseCursor(statement) => statement.fmt(f),
             Self::Insert(statement) => statement.fmt(f),
+            Self::Async(statement) => write!(f, "{statement} ASYNC"),
+            Self::JobCommand(command) => command.fmt(f),
+            Self::ShowJobs => f.write_str("SHOW JOBS"),
             Self::ShowTables => f.write_str("SHOW TABLES"),
             Self::ShowIndexes => f.write_str("SHOW INDEXES"),
             Self::AlterTable(statement) => statement.fmt(f),

@@ -61,6 +61,9 @@ fn show_query(statement: &Statement) -> Result<Query> {
             "SELECT name, version, task, architecture, parameter_count, source FROM rollout.models ORDER BY name, version"
         }
         Statement::ShowAgents => "SELECT name, policy, corpus, retriever, k, protocol, max_steps FROM rollout.agents ORDER BY name",
+        Statement::ShowJobs => {
+            "SELECT job_id, kind, status, progress, total, unit, created_at, finished_at, error FROM rollout.jobs ORDER BY job_id"
+        }
         Statement::ShowIndexes => {
             "SELECT schema_name AS schema, table_name AS \"table\", name, column_name AS \"column\", method, metric, options, rows_indexed, \
              rows_unindexed, bytes, graph FROM rollout.indexes ORDER BY 1, 2, 3"
