@@ -8,11 +8,10 @@ use bytes::BytesMut;
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::{DecodeContext, PgWireFrontendMessage, ProtocolVersion};
 
+use super::messages::DATA_BYTES_MAX;
 use super::response::{client_error, fatal};
 
-/// Text of a statement, and its parameters' types. A statement of nothing but signs takes two hundred times as much memory while it is parsed.
-const STATEMENT_BYTES_MAX: usize = 16 << 20;
-/// Everything else, and all that comes before a client is known; PostgreSQL's bound.
+/// Messages that hold no statement and no data, and all that comes before a client is known; PostgreSQL's bound.
 const SMALL_BYTES_MAX: usize = 10_000;
 
 /// Of the length that all messages have.
@@ -46,7 +45,7 @@ pub(super) enum Extent {
     Missing(usize),
 }
 
-/// The first message's extent in what has arrived. `data_bytes_max`: of the values of a statement's parameters, and of a piece of what COPY brings.
+/// The first message's extent in what has arrived. `data_bytes_max`: of the text of a statement, the values of its parameters, and a piece of what COPY brings.
 ///
 /// # Errors
 /// FATAL: a type that is not known or not expected (08P01), a length that no message has (08P01) or that is too much (54000). The place of the next
@@ -81,8 +80,7 @@ pub(super) fn extent(bytes: &[u8], phase: Phase, data_bytes_max: usize) -> PgWir
 fn bytes_max(kind: u8, phase: Phase, data_bytes_max: usize) -> PgWireResult<usize> {
     match (kind, phase) {
         (b'p', Phase::Authentication) | (b'X', _) => Ok(SMALL_BYTES_MAX),
-        (b'Q' | b'P', Phase::Established) => Ok(STATEMENT_BYTES_MAX.min(data_bytes_max)),
-        (b'B' | b'd', Phase::Established) => Ok(data_bytes_max),
+        (b'Q' | b'P' | b'B' | b'd', Phase::Established) => Ok(data_bytes_max),
         (b'C' | b'D' | b'E' | b'H' | b'S' | b'c' | b'f', Phase::Established) => Ok(SMALL_BYTES_MAX),
         _ => Err(fatal("08P01", &format!("invalid frontend message type {kind:#04x}"))),
     }
@@ -218,7 +216,7 @@ pub fn count_messages(bytes: &[u8], starts: bool) -> usize {
     let mut rest = BytesMut::from(bytes);
     let mut phase = if starts { Phase::Startup } else { Phase::Established };
     let mut count = 0;
-    while let Ok(Extent::Whole(length)) = extent(&rest, phase, STATEMENT_BYTES_MAX) {
+    while let Ok(Extent::Whole(length)) = extent(&rest, phase, DATA_BYTES_MAX) {
         let decoded = decode(rest.split_to(length), phase, ProtocolVersion::default());
         count += usize::from(decoded.is_ok());
         if phase == Phase::Startup && decoded.is_err() {
@@ -245,7 +243,7 @@ mod tests {
 
     /// The SQLSTATE with which bytes are refused; none for those that are read.
     fn refused(bytes: &[u8], phase: Phase) -> String {
-        let read = match extent(bytes, phase, STATEMENT_BYTES_MAX) {
+        let read = match extent(bytes, phase, DATA_BYTES_MAX) {
             Ok(Extent::Whole(length)) => decode(BytesMut::from(&bytes[..length]), phase, ProtocolVersion::default()).map(|_| ()),
             Ok(Extent::Missing(_)) => return "missing".to_string(),
             Err(error) => Err(error),
@@ -319,10 +317,10 @@ mod tests {
         assert_eq!(declared(b'E', 10_001), "54000");
         assert_eq!(declared(b'Q', 10_001), "missing");
         assert_eq!(
-            extent(&frame(b'Q', b"SELECT 1\0")[..3], Phase::Established, STATEMENT_BYTES_MAX).expect("so far it is right"),
+            extent(&frame(b'Q', b"SELECT 1\0")[..3], Phase::Established, DATA_BYTES_MAX).expect("so far it is right"),
             Extent::Missing(2)
         );
-        assert_eq!(extent(&[], Phase::Startup, STATEMENT_BYTES_MAX).expect("nothing is wrong"), Extent::Missing(5));
+        assert_eq!(extent(&[], Phase::Startup, DATA_BYTES_MAX).expect("nothing is wrong"), Extent::Missing(5));
     }
 
     /// Counts of one message do not reach into the next.

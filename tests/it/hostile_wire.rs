@@ -261,7 +261,7 @@ async fn messages(victim: &Victim) {
         ("a storm of Sync", sync().repeat(10_000), 10_000, ""),
         ("a storm of Flush", [message(b'H', b"").repeat(10_000), sync()].concat(), 1, ""),
         ("a storm of errors", query("nonsense").repeat(1_000), 1_000, storm.trim_end()),
-        ("a statement that is too long", declared(b'Q', 17 << 20, b"SELECT"), 1, "54000 end"),
+        ("a statement that is too long", declared(b'Q', 300 << 20, b"SELECT"), 1, "54000 end"),
         ("what follows a FATAL error", [message(b'p', b""), query("INSERT INTO t VALUES (99, 'sneaked in')")].concat(), 1, "08P01 end"),
     ] {
         victim.client(attack, &bytes, count, expected).await;
