@@ -44,7 +44,9 @@ pub(crate) fn with_bounded_reading(scan: Arc<dyn ExecutionPlan>) -> Result<Arc<d
             return Ok(Transformed::no(node));
         };
         let options = read.options().clone().with_io_buffer_size(READ_AHEAD);
-        let bounded = FilteredReadExec::try_new(Arc::clone(read.dataset()), options, read.index_input().cloned())?;
+        // What says which rows to read: the rows of another scan, where only their wide columns are left to read, or those of an index.
+        let rows = read.row_stream_input().or_else(|| read.index_input()).cloned();
+        let bounded = FilteredReadExec::try_new(Arc::clone(read.dataset()), options, rows)?;
         Ok(Transformed::yes(Arc::new(bounded)))
     });
     Ok(bounded?.data)

@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 /// and threads have 2 MiB.
 pub(crate) const DEPTH_MAX: usize = 256;
 
+/// Queries within queries, where they stand in expressions or in WITH. Making a plan takes up to twice as long for each such level.
+pub(crate) const QUERY_DEPTH_MAX: usize = 12;
+
 /// Operators in one chain. Half of them, `a = 1 OR a = 2 ...`, is the longest list of alternatives; IN has no such bound.
 const CHAIN_MAX: usize = 4096;
 

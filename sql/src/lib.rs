@@ -12,6 +12,7 @@ mod depth;
 mod dialect;
 mod error;
 mod hidden;
+mod length;
 mod name;
 mod options;
 mod parser;

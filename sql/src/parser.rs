@@ -9,6 +9,7 @@ use crate::ast::{self, Ident, ObjectName, Query, With};
 use crate::depth::check_chains;
 use crate::dialect::RolloutDialect;
 use crate::error::{Error, Result, char_offset};
+use crate::length::check_length;
 use crate::name::{fold, is_reserved};
 use crate::rewrite::rewrite;
 
@@ -26,6 +27,7 @@ pub(crate) struct Parser<'a> {
 impl<'a> Parser<'a> {
     /// Splits the text into tokens.
     pub fn new(text: &'a str) -> Result<Self> {
+        check_length(text)?;
         let mut tokens = Vec::new();
         Tokenizer::new(&DIALECT, text)
             .tokenize_with_location_into_buf_with_mapper(&mut tokens, distance_operator)

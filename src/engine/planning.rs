@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{ParamValues, ScalarValue};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::context::QueryPlanner;
@@ -167,9 +168,26 @@ async fn plan_with(
     }))?;
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement, &named).await?;
-    let plan = casts::typed(parameter_types::typed(state.statement_to_plan(statement).await?)?, &state)?;
+    let plan = state.statement_to_plan(statement).await?;
+    check_size(&plan)?;
+    let plan = casts::typed(parameter_types::typed(plan)?, &state)?;
     let plan = quoted_constants::typed(plan, &state)?;
     Ok(Planned { plan, state })
+}
+
+/// Nodes of a plan. A name of WITH stands for its query wherever it is read, so a dozen short ones that read each other twice are a plan without an end.
+const PLAN_NODES_MAX: usize = 10_000;
+
+fn check_size(plan: &LogicalPlan) -> Result<()> {
+    let mut count = 0;
+    plan.apply_with_subqueries(|_| {
+        count += 1;
+        Ok(if count > PLAN_NODES_MAX { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    match count > PLAN_NODES_MAX {
+        true => Err(rolloutdb_sql::Error::TooDeep { limit: PLAN_NODES_MAX, what: "steps in the plan of a query" }.into()),
+        false => Ok(()),
+    }
 }
 
 /// An unknown table is our error, which names the nearest ones, rather than the planner's.

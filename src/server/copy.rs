@@ -6,7 +6,7 @@
 use std::io::ErrorKind;
 use std::sync::{Mutex, PoisonError};
 
-use futures::{SinkExt, StreamExt, TryStreamExt};
+use futures::{SinkExt, TryStreamExt};
 use pgwire::api::query::send_ready_for_query;
 use pgwire::api::{ClientInfo, ClientPortalStore, PgWireConnectionState};
 use pgwire::error::{PgWireError, PgWireResult};
@@ -17,6 +17,7 @@ use pgwire::tokio::server::process_error;
 use rolloutdb_sql::Statement;
 
 use super::connection::{Connection, Socket};
+use super::messages::{DATA_BYTES_MAX, Frame, next_frame};
 use super::response::{client_error, notice_message, wire_error};
 use super::running::{Outbox, Running};
 use super::workers::Workers;
@@ -128,7 +129,7 @@ async fn receive(running: &mut Running<'_, Socket>, workers: &Workers, copy: Cop
             // Before the end of the bytes only an error ends it.
             outcome = &mut written => return outcome.map_err(wire_error),
             Some(notice) = running.notices.recv() => running.client.send(notice_message(notice)).await?,
-            message = running.client.next() => match message.transpose()? {
+            frame = next_frame(running.client, DATA_BYTES_MAX) => match frame?.map(Frame::decode).transpose()? {
                 Some(PgWireFrontendMessage::CopyData(message)) => {
                     // If it takes no more, the next turn says why.
                     sender.send(message.data).await;

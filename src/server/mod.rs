@@ -15,15 +15,18 @@ mod conversation;
 mod copy;
 mod deallocate;
 mod extended;
+mod frames;
 mod greeting;
 mod idle;
 mod interrupt;
 mod listener;
+mod messages;
 mod numeric;
 mod options;
 mod parameter_status;
 mod parameters;
 pub mod pg_catalog;
+mod pulse;
 mod response;
 mod rows;
 mod running;
@@ -35,7 +38,11 @@ mod wire_type;
 mod workers;
 
 pub use auth::{HbaRules, ServerTls};
+#[doc(hidden)]
+pub use frames::count_messages;
 pub use listener::{Listeners, check_exposure, serve, serve_with};
 pub use options::ServerOptions;
+#[doc(hidden)]
+pub use parameters::reads_parameter;
 pub use sqlstate::sqlstate;
 pub use unix_socket::UnixSocket;

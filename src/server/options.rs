@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::auth::{HbaRules, ServerTls};
+use super::messages::DATA_BYTES_MAX;
 
 /// How a server lets clients in, and what they may take.
 #[derive(Debug, Clone)]
@@ -37,7 +38,7 @@ impl Default for ServerOptions {
             superuser_connections: 3,
             authentication_max: Duration::from_secs(60),
             idle_max: None,
-            message_bytes_max: 256 << 20,
+            message_bytes_max: DATA_BYTES_MAX,
         }
     }
 }

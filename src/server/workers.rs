@@ -17,6 +17,9 @@ use tokio::task::JoinHandle;
 /// Batches that are computed ahead of those that are being sent.
 const BATCHES_AHEAD: usize = 1;
 
+/// Planning recurses over the expression tree, as on the threads of the whole program.
+const STACK_BYTES: usize = 16 << 20;
+
 /// The threads; they end with this value, without waiting for what they compute.
 pub(super) struct WorkerThreads(Option<Runtime>);
 
@@ -30,7 +33,7 @@ impl WorkerThreads {
     /// # Errors
     /// Of the operating system, which has no more threads.
     pub(super) fn start() -> std::io::Result<Self> {
-        Ok(Self(Some(Builder::new_multi_thread().enable_all().thread_name("statement").build()?)))
+        Ok(Self(Some(Builder::new_multi_thread().enable_all().thread_name("statement").thread_stack_size(STACK_BYTES).build()?)))
     }
 
     /// # Panics

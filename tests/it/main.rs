@@ -13,6 +13,8 @@ mod damage;
 mod disk;
 mod disk_full;
 mod explain;
+mod fuzz;
+mod hostile_wire;
 mod kill;
 mod kill_clients;
 mod kill_many;

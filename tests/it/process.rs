@@ -48,6 +48,17 @@ impl ServerProcess {
         }
     }
 
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A line of what the system says of the process, in MB: `VmRSS` is what it holds, `VmHWM` the most it has held.
+    pub(crate) fn memory_mb(&self, line: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process runs");
+        let value = status.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(':')).expect("it has such a line");
+        value.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
+    }
+
     /// SIGKILL, and the end of the process.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the process runs");

@@ -1,6 +1,5 @@
 //! From a socket to a client who is known: TLS, the startup message, the rule that fits, the proof that it asks for, and a place.
 
-use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,8 +24,11 @@ use super::scram::{Exchange, Offer, ScramError, initial_response};
 use super::tls::ServerTls;
 use crate::engine::{Role, Roles, operating_system_name, operating_system_user};
 use crate::server::connection::Socket;
-use crate::server::conversation::poll_message;
+use crate::server::messages::next_frame;
 use crate::server::response::{error_message, fatal};
+
+/// The longest message before a client is known.
+const STRANGER_BYTES_MAX: usize = 10_000;
 
 /// A client's socket before a word was said.
 pub(in crate::server) enum Incoming {
@@ -264,11 +266,9 @@ async fn refuse_encryption(socket: &mut Socket) -> io::Result<()> {
 }
 
 async fn next_message(socket: &mut Socket) -> Result<PgWireFrontendMessage, Refusal> {
-    match poll_fn(|context| poll_message(socket, context)).await {
-        Some(Ok(message)) => Ok(message),
-        Some(Err(PgWireError::IoError(_))) | None => Err(Refusal::Silent),
-        Some(Err(told @ PgWireError::UserError(_))) => Err(Refusal::Told(told)),
-        Some(Err(error)) => refuse("08P01", format!("invalid message before authentication: {error}")),
+    match next_frame(socket, STRANGER_BYTES_MAX).await? {
+        Some(frame) => Ok(frame.decode()?),
+        None => Err(Refusal::Silent),
     }
 }
 

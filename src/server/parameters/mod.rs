@@ -7,9 +7,12 @@ mod align;
 mod array_text;
 mod binary;
 mod list;
+mod probe;
 #[cfg(test)]
 mod tests;
 mod text;
+
+pub use probe::reads_parameter;
 
 use bytes::Bytes;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
