@@ -86,7 +86,8 @@ where
 
 fn texts(values: &[Option<&[u8]>], field: &Field) -> Result<ArrayRef, Problem> {
     let is_jsonb = TextType::of(field) == Some(TextType::Jsonb);
-    let text = |(row, value): (usize, &Option<&[u8]>)| value.map(|bytes| text(bytes, is_jsonb).ok_or_else(|| incorrect(row, field))).transpose();
+    let text =
+        |(row, value): (usize, &Option<&[u8]>)| value.map(|bytes| text(bytes, is_jsonb).ok_or_else(|| incorrect(row, field))).transpose();
     let texts = values.iter().enumerate().map(text).collect::<Result<Vec<_>, _>>()?;
     text_in::read_field(&texts, field)
 }
