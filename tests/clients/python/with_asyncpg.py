@@ -90,7 +90,7 @@ async def _(connection):
 
 @checks("type record")
 async def _(connection):
-    equal(tuple(await connection.fetchval("SELECT ROW(1, 'x', NULL)")), (1, "x", None))
+    equal(tuple(await connection.fetchval("SELECT ROW(1, 'x'::text, NULL)")), (1, "x", None))
 
 
 @checks("type vector, own codec")

@@ -29,7 +29,7 @@ def a_frame(count=1000):
 def _():
     frame = a_frame()
     with engine().connect() as connection:
-        equal(frame.to_sql("pandas_frame", connection, index=False, chunksize=250, method="multi"), len(frame))
+        frame.to_sql("pandas_frame", connection, index=False, chunksize=250, method="multi")
         connection.commit()
         found = pandas.read_sql("SELECT * FROM pandas_frame ORDER BY id", connection)
         for name in frame.columns:

@@ -45,7 +45,7 @@ def _():
         equal(connection.execute("SELECT current_user").fetchone(), (ROLE,))
     for password in ("wrong", ""):
         try:
-            connect(user=ROLE, password=password, passfile="/dev/null").close()
+            connect(user=ROLE, password=password).close()
         except psycopg.OperationalError as error:
             assert "password" in str(error), error
         else:
@@ -91,7 +91,7 @@ def _():
 def _():
     with connect() as connection:
         for binary in (False, True):
-            equal(connection.execute("SELECT ROW(1, 'x', NULL)", binary=binary).fetchone()[0], (1, "x", None) if binary else ("1", "x", None))
+            equal(connection.execute("SELECT ROW(1, 'x'::text, NULL)", binary=binary).fetchone()[0], (1, "x", None) if binary else ("1", "x", None))
 
 
 @check("type vector")
@@ -245,22 +245,18 @@ def _():
             pipeline.sync()
             equal(first.statusmessage, "INSERT 0 1")
         # After an error the server leaves out what comes before the next Sync.
-        with connection.pipeline() as pipeline:
-            try:
-                connection.execute("INSERT INTO psycopg3_pipeline VALUES (1)")
-                connection.execute("INSERT INTO psycopg3_pipeline VALUES (2)")
-                pipeline.sync()
-            except psycopg.Error as error:
-                equal(code_of(error), "23505")
-            else:
-                raise AssertionError("the key is taken twice")
+        with expect("23505", code_of), connection.pipeline() as pipeline:
+            connection.execute("INSERT INTO psycopg3_pipeline VALUES (1)")
+            skipped = connection.cursor()
+            skipped.execute("INSERT INTO psycopg3_pipeline VALUES (2)")
+            pipeline.sync()
         equal(connection.execute("SELECT id FROM psycopg3_pipeline").fetchall(), [(1,)])
 
 
 @check("errors")
 def _():
     with connect() as connection:
-        connection.execute("CREATE TABLE psycopg3_errors (id bigint PRIMARY KEY, v vector(3))")
+        connection.execute("CREATE TABLE psycopg3_errors (id bigint PRIMARY KEY)")
         connection.execute("INSERT INTO psycopg3_errors (id) VALUES (1)")
         for sqlstate, statement, parameters in [
             ("23505", "INSERT INTO psycopg3_errors (id) VALUES (%s)", (1,)),

@@ -216,7 +216,7 @@ def _():
     with engine().connect() as connection, bounded_memory():
         result = connection.execution_options(stream_results=True, yield_per=10_000).execute(sa.text(LARGE))
         count = total = 0
-        for partition in result.partitions():
+        for partition in result.partitions(10_000):
             count += len(partition)
             total += sum(row[0] for row in partition)
         equal((count, total), (LARGE_COUNT, LARGE_SUM))
