@@ -86,9 +86,13 @@ where
 
 fn texts(values: &[Option<&[u8]>], field: &Field) -> Result<ArrayRef, Problem> {
     let is_jsonb = TextType::of(field) == Some(TextType::Jsonb);
-    let text =
-        |(row, value): (usize, &Option<&[u8]>)| value.map(|bytes| text(bytes, is_jsonb).ok_or_else(|| incorrect(row, field))).transpose();
-    let texts = values.iter().enumerate().map(text).collect::<Result<Vec<_>, _>>()?;
+    let mut texts = Vec::with_capacity(values.len());
+    for (row, value) in values.iter().enumerate() {
+        texts.push(match value {
+            Some(bytes) => Some(text(bytes, is_jsonb).ok_or_else(|| incorrect(row, field))?),
+            None => None,
+        });
+    }
     text_in::read_field(&texts, field)
 }
 
