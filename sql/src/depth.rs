@@ -22,6 +22,9 @@ pub(crate) const QUERY_DEPTH_MAX: usize = 12;
 /// most 6 dimensions.
 const LIST_DEPTH_MAX: usize = 12;
 
+/// Brackets within each other. Where sqlparser meets its own bound, it goes back and tries the outer ones in other ways, which takes time without an end.
+const BRACKET_DEPTH_MAX: usize = 100;
+
 /// Operators in one chain. Half of them, `a = 1 OR a = 2 ...`, is the longest list of alternatives; IN has no such bound.
 const CHAIN_MAX: usize = 4096;
 
@@ -58,6 +61,9 @@ pub(crate) fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
             Token::LParen | Token::LBracket | Token::LBrace => {
                 level.chain += bracket_depth(token, previous);
                 open_lists.open(*token == Token::LBracket || is_row(previous))?;
+                if outer.len() >= BRACKET_DEPTH_MAX {
+                    return Err(Error::TooDeep { limit: BRACKET_DEPTH_MAX, what: "brackets within each other" });
+                }
                 outer.push(std::mem::take(&mut level));
             }
             Token::RParen | Token::RBracket | Token::RBrace => {

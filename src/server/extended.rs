@@ -410,7 +410,8 @@ impl QueryParser for Preparer {
     where
         C: ClientInfo + Unpin + Send + Sync,
     {
-        let mut statements = parse(&self.session, text)?;
+        let (session, owned) = (self.session.clone(), text.to_owned());
+        let mut statements = self.workers.spawn(async move { parse(&session, &owned) }).await?;
         if statements.len() > 1 {
             return Err(client_error("42601", "cannot insert multiple commands into a prepared statement".to_string()));
         }

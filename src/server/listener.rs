@@ -17,7 +17,6 @@ use super::connection::{Connection, Handlers};
 use super::conversation::{ConversationLimits, converse, say_goodbye};
 use super::greeting::greet;
 use super::options::ServerOptions;
-use super::pulse;
 use super::unix_socket::UnixSocket;
 use super::workers::{WorkerThreads, Workers};
 use crate::engine::{Database, IDLE_TIMEOUT};
@@ -58,7 +57,6 @@ pub async fn serve_with(database: Database, listeners: Listeners, options: Serve
     check_exposure(&listeners, &database, &options)?;
     let threads = WorkerThreads::start().map_err(|source| Error::Io { path: PathBuf::from("threads for statements"), source })?;
     let server = Server::new(database, threads, options);
-    pulse::start(&server.stop);
     tokio::pin!(shutdown);
     loop {
         let accepted = tokio::select! {

@@ -26,7 +26,6 @@ mod options;
 mod parameter_status;
 mod parameters;
 pub mod pg_catalog;
-mod pulse;
 mod response;
 mod rows;
 mod running;

@@ -65,8 +65,9 @@ impl SimpleQueryHandler for Connection {
 
 impl Connection {
     async fn run_text(&self, client: &mut impl Outbox, text: &str) -> PgWireResult<()> {
-        let statements = parse(&self.session, text)?;
+        let (session, owned) = (self.session.clone(), text.to_owned());
         let mut running = self.running(client).await;
+        let statements = running.wait(self.workers.spawn(async move { parse(&session, &owned) })).await??;
         if statements.is_empty() {
             return running.client.put(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new())).await;
         }

@@ -233,7 +233,7 @@ async fn a_job_outlives_its_client_and_is_cancelled_by_another() {
     let job = value(&other, &copy).await.expect("the number of a job");
     until(&other, &format!("SELECT status FROM rollout.jobs WHERE job_id = {job}"), "running").await;
     let directory = server.stop().await;
-    let database = Database::open_with(directory.path(), options).await.expect("it opens again");
+    let database = Database::open(directory.path()).await.expect("it opens again");
     let rows = database.session().sql("SELECT job_id FROM rollout.jobs WHERE status = 'interrupted'").await.expect("a query");
     let batches: Vec<_> = rows.map(|batch| batch.expect("rows")).collect().await;
     assert_eq!(batches.iter().map(arrow::array::RecordBatch::num_rows).sum::<usize>(), 1);
