@@ -25,6 +25,26 @@ const LIST_DEPTH_MAX: usize = 12;
 /// Brackets within each other. Where sqlparser meets its own bound, it goes back and tries the outer ones in other ways, which takes time without an end.
 const BRACKET_DEPTH_MAX: usize = 100;
 
+/// Brackets that a text may have open where its characters are looked at one by one, quotes told apart only roughly.
+const OPEN_BYTES_MAX: usize = 10_000;
+
+/// Refuses a text of brackets before it becomes tokens, which take a hundred times its memory; [`check_chains`] looks closer.
+pub(crate) fn check_brackets(text: &str) -> Result<()> {
+    let (mut depth, mut is_quoted) = (0_usize, false);
+    for byte in text.bytes() {
+        match byte {
+            b'\'' => is_quoted = !is_quoted,
+            b'(' | b'[' if !is_quoted => depth += 1,
+            b')' | b']' if !is_quoted => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > OPEN_BYTES_MAX {
+            return Err(Error::TooDeep { limit: BRACKET_DEPTH_MAX, what: "brackets within each other" });
+        }
+    }
+    Ok(())
+}
+
 /// Operators in one chain. Half of them, `a = 1 OR a = 2 ...`, is the longest list of alternatives; IN has no such bound.
 const CHAIN_MAX: usize = 4096;
 

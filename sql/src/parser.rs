@@ -6,7 +6,7 @@ use datafusion::sql::sqlparser::parser::{self, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::ast::{self, Ident, ObjectName, Query, With};
-use crate::depth::check_chains;
+use crate::depth::{check_brackets, check_chains};
 use crate::dialect::RolloutDialect;
 use crate::error::{Error, Result, char_offset};
 use crate::length::check_length;
@@ -28,6 +28,7 @@ impl<'a> Parser<'a> {
     /// Splits the text into tokens.
     pub fn new(text: &'a str) -> Result<Self> {
         check_length(text)?;
+        check_brackets(text)?;
         let mut tokens = Vec::new();
         Tokenizer::new(&DIALECT, text)
             .tokenize_with_location_into_buf_with_mapper(&mut tokens, distance_operator)

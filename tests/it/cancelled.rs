@@ -8,6 +8,8 @@ use futures::TryStreamExt;
 use rolloutdb::{Database, Result, Session};
 use tokio::runtime::Handle;
 
+use crate::process::ServerProcess;
+
 /// The longest that a test waits for what was cancelled to be gone: a step of a model may be at work.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -92,4 +94,30 @@ async fn work_of_models_ends_in_time() -> Result<()> {
     assert_eq!(count(&session, "SELECT count(*) FROM rollout.models").await?, 1, "a training that was stopped makes no model");
     database.settle().await;
     Ok(())
+}
+
+/// A pair of these in a thousand million is the last; nothing is sent, and the join pauses nowhere.
+const COMPUTING: &str = "SELECT count(*) FROM generate_series(1, 10) b(value) CROSS JOIN generate_series(1, 1000000000) a(value) \
+                         WHERE (a.value + b.value) % 1000000007 = 3";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_computes_hears_its_clients_and_stops_when_it_is_asked() {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let mut server = ServerProcess::start(data.path());
+    let client = server.connect().await;
+    let stop = client.cancel_token();
+    let statement = tokio::spawn(async move {
+        let ended = client.simple_query(COMPUTING).await.expect_err("it is cancelled");
+        let next = client.simple_query("SELECT 1").await;
+        (ended.code().map(|code| code.code().to_owned()), next.is_ok(), client)
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    server.connect().await.simple_query("SELECT 1").await.expect("others are served meanwhile");
+    stop.cancel_query(tokio_postgres::NoTls).await.expect("it is heard");
+    let (code, goes_on, client) = tokio::time::timeout(PATIENCE, statement).await.expect("it ends in time").expect("no panic");
+    assert_eq!(code.as_deref(), Some("57014"));
+    assert!(goes_on);
+    let _computing = tokio::spawn(async move { client.simple_query(COMPUTING).await.map(drop) });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(server.ends_when_asked(PATIENCE), "a statement holds up the end of the server");
 }

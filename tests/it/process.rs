@@ -59,6 +59,20 @@ impl ServerProcess {
         value.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
     }
 
+    /// SIGTERM. Whether the process ends within this time.
+    pub(crate) fn ends_when_asked(&mut self, patience: Duration) -> bool {
+        let asked = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill is there");
+        assert!(asked.success(), "the process runs");
+        let deadline = Instant::now() + patience;
+        while self.child.try_wait().expect("the process can be asked").is_none() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        true
+    }
+
     /// SIGKILL, and the end of the process.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("the process runs");
