@@ -80,7 +80,13 @@ fn null_text_array() -> ast::Expr {
 }
 
 /// Whether a name in `text`, not a literal or a comment, is one of the catalog's.
+/// What clients ask about the catalog is shorter; the words of a longer text would be looked at in vain, and take a hundred times its memory.
+const CATALOG_QUERY_BYTES_MAX: usize = 100_000;
+
 fn asks_about_catalog(text: &str) -> bool {
+    if text.len() > CATALOG_QUERY_BYTES_MAX {
+        return false;
+    }
     let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize() else { return false };
     tokens.iter().any(|token| match token {
         Token::Word(word) => is_catalog_name(&word.value.to_ascii_lowercase()),
