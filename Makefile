@@ -1,12 +1,16 @@
 # `make demo` runs the main job, `make test` passes all tests; both install what is missing or say what to install.
 
-.PHONY: demo test check models retrieval clients bench setup
+.PHONY: demo test test-clients check models retrieval references bench setup
 
 demo: setup
 	cargo run --bin rolloutdb -- demo
 
 test: setup
 	cargo test --workspace
+
+# psql, psycopg, asyncpg, SQLAlchemy, pgjdbc and others, installed from their registries, against a server: docs/compatibility.md.
+test-clients: setup
+	tests/clients/run
 
 check: setup
 	cargo fmt --all -- --check
@@ -22,9 +26,9 @@ models:
 retrieval: setup
 	.ci/retrieval
 
-# The Python packages that users have, against the server and the files that the database writes.
-clients: setup
-	.ci/clients
+# SQLite and DuckDB compute what random statements should do; transformers and pandas read the files that the database writes.
+references: setup
+	.ci/references
 
 # Timed comparisons with FAISS, NumPy, LanceDB, bm25s and DuckDB; tens of minutes on a machine that does nothing else.
 bench: setup

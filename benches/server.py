@@ -19,17 +19,17 @@ from psycopg.pq import Format
 class Server:
     """A server of the binary that ROLLOUTDB names, on an empty data directory that goes with it.
 
-    `folder` is a place for the bench's own files, on the same disk; it goes too. BENCH_DIR says where both are made.
+    `folder` is a place for the bench's own files, on the same disk; it goes too. BENCH_DIR says where both are made. `options` go to `rolloutdb serve`.
     """
 
-    def __init__(self):
+    def __init__(self, *options):
         binary = os.environ.get("ROLLOUTDB")
         if not binary:
             sys.exit("ROLLOUTDB must name the rolloutdb binary; benches/run builds one and sets it")
         self.folder = Path(tempfile.mkdtemp(prefix="rolloutdb-bench-", dir=os.environ.get("BENCH_DIR")))
         self.port = free_port()
         self.log = open(self.folder / "server.log", "wb")
-        arguments = [binary, "serve", "--data", str(self.folder / "data"), "--listen", f"127.0.0.1:{self.port}"]
+        arguments = [binary, "serve", "--data", str(self.folder / "data"), "--listen", f"127.0.0.1:{self.port}", "--superuser", "bench", *options]
         self.process = subprocess.Popen(arguments, stdout=self.log, stderr=self.log)
 
     def __enter__(self):
@@ -67,11 +67,21 @@ class Server:
     def connect(self):
         return psycopg.connect(host="127.0.0.1", port=self.port, user="bench", dbname="rolloutdb", autocommit=True)
 
+    def conninfo(self):
+        return f"host=127.0.0.1 port={self.port} user=bench dbname=rolloutdb"
+
     def memory_peak(self):
         """Most bytes of memory that the process has held at once."""
+        return self.status("VmHWM") * 1024
+
+    def status(self, name):
+        """A number of what the system says of the process: `VmRSS` and `VmHWM` in KiB, `Threads`."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-        return int(line.split()[1]) * 1024
+        line = next(line for line in status.splitlines() if line.startswith(f"{name}:"))
+        return int(line.split()[1])
+
+    def num_descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
 
 
 def free_port():

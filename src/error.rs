@@ -59,6 +59,26 @@ pub enum Error {
     #[error("{0}")]
     InUse(String),
 
+    /// The session's role may not do that (42501).
+    #[error("{0}")]
+    InsufficientPrivilege(String),
+
+    /// Something else is there because of it (2BP01).
+    #[error("{0}")]
+    StillNeeded(String),
+
+    /// A membership that cannot be: of a role in itself (0LP01).
+    #[error("{0}")]
+    InvalidGrant(String),
+
+    /// A name that no role can have (42939).
+    #[error("{0}")]
+    ReservedName(String),
+
+    /// A file of the server's configuration that cannot be used (F0000).
+    #[error("{}{}: {reason}", .path.display(), .line.map(|line| format!(", line {line}")).unwrap_or_default())]
+    Configuration { path: PathBuf, line: Option<usize>, reason: String },
+
     /// Valid, and not supported yet (0A000).
     #[error("{0}")]
     NotSupported(String),
@@ -67,9 +87,25 @@ pub enum Error {
     #[error("current transaction is aborted; statements are refused until ROLLBACK or COMMIT")]
     TransactionAborted,
 
+    /// A cursor that is declared already (42P03).
+    #[error("cursor \"{0}\" already exists; CLOSE it first")]
+    DuplicateCursor(String),
+
+    /// A cursor that was not declared, or ended with its transaction (34000).
+    #[error("cursor \"{0}\" does not exist")]
+    UnknownCursor(String),
+
+    /// A statement that belongs into a transaction block (25P01).
+    #[error("{0}")]
+    NoTransaction(String),
+
     /// Cancelled by the client, a timeout or a shutdown (57014).
     #[error("{0} was cancelled")]
     Cancelled(&'static str),
+
+    /// `statement_timeout` is over (57014).
+    #[error("canceling statement due to statement timeout")]
+    StatementTimeout,
 
     /// A budget of memory, tokens or rows was exceeded (53200).
     #[error("{0}")]
@@ -83,7 +119,8 @@ pub enum Error {
     #[error("{} is damaged or not readable: {reason}", .path.display())]
     Damaged { path: PathBuf, reason: String },
 
-    /// A value or line of an input file that does not fit (22P04; 22001 and 22003 for a value that is too long or has too many digits).
+    /// A value or line of an input file that does not fit (22P04; 22P02 and 22P03 for a value of PostgreSQL's own formats; 22001 and 22003 for one that is
+    /// too long or has too many digits).
     #[error("{}{}: {reason}", .path.display(), .line.map(|line| format!(", line {line}")).unwrap_or_default())]
     BadInput { path: PathBuf, line: Option<usize>, reason: String, fault: Fault },
 
@@ -115,6 +152,10 @@ pub enum Fault {
     /// It is not of the file's format or of the column's type.
     #[default]
     Form,
+    /// A text in PostgreSQL's form is not one of the column's type.
+    Syntax,
+    /// Bytes in PostgreSQL's binary form are not a value of the column's type.
+    Bytes,
     /// A text has more characters than its column has room for.
     TooLong,
     /// A number has more digits than its column keeps.
@@ -130,6 +171,20 @@ impl Fault {
             rolloutdb_udfs::Error::NumericDigits { .. } => Self::TooManyDigits,
             _ => Self::Form,
         }
+    }
+}
+
+impl Error {
+    /// The code that clients and jobs get (PostgreSQL's Appendix A).
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        crate::server::sqlstate::sqlstate(self)
+    }
+
+    /// What clients and jobs read.
+    #[must_use]
+    pub fn client_message(&self) -> String {
+        crate::server::sqlstate::message(self)
     }
 }
 

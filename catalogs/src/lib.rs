@@ -51,6 +51,8 @@ pub use error::{Error, Result, is_disk_full};
 pub use index::{BuildProgress, IndexDefinition, IndexInfo, IndexKind, Metric};
 pub use maintenance::{Removed, TableVersion};
 pub use manifests::TornVersion;
+#[doc(hidden)]
+pub use manifests::manifest_fault;
 pub use parameters::Parameters;
 pub use resident::{GraphPlace, TableInMemory};
 pub use schema::RolloutSchema;

@@ -122,6 +122,13 @@ fn fault_of(file: &Path) -> io::Result<Option<String>> {
     Ok(parts(&bytes).err())
 }
 
+/// What is wrong with the bytes of a manifest, for tests that throw bytes at it.
+#[doc(hidden)]
+#[must_use]
+pub fn manifest_fault(bytes: &[u8]) -> Option<String> {
+    parts(bytes).err()
+}
+
 fn parts(bytes: &[u8]) -> Result<(), String> {
     if bytes.is_empty() {
         return Err("it is empty".to_owned());

@@ -1,4 +1,4 @@
-//! sqlparser's PostgreSQL dialect, with one thing mended.
+//! sqlparser's PostgreSQL dialect, with a few things mended.
 
 use std::any::TypeId;
 
@@ -50,6 +50,12 @@ impl Dialect for RolloutDialect {
         !matches!(keyword, Keyword::ON | Keyword::RETURNING) && self.0.is_column_alias(keyword, parser)
     }
 
+    /// A name of an argument is an identifier, as in PostgreSQL. With expressions for names the parser reads every argument twice, once for a name: a
+    /// time that doubles with each call within a call.
+    fn supports_named_fn_args_with_expr_name(&self) -> bool {
+        false
+    }
+
     /// `t VERSION AS OF 3`, `t FOR SYSTEM_TIME AS OF '...'`
     fn supports_table_versioning(&self) -> bool {
         true
@@ -77,7 +83,6 @@ impl Dialect for RolloutDialect {
         supports_comment_on() -> bool;
         supports_load_extension() -> bool;
         supports_named_fn_args_with_colon_operator() -> bool;
-        supports_named_fn_args_with_expr_name() -> bool;
         supports_empty_projections() -> bool;
         supports_nested_comments() -> bool;
         supports_string_escape_constant() -> bool;

@@ -6,9 +6,10 @@ use datafusion::sql::sqlparser::parser::{self, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::ast::{self, Ident, ObjectName, Query, With};
-use crate::depth::check_chains;
+use crate::depth::{check_brackets, check_chains};
 use crate::dialect::RolloutDialect;
 use crate::error::{Error, Result, char_offset};
+use crate::length::check_length;
 use crate::name::{fold, is_reserved};
 use crate::rewrite::rewrite;
 
@@ -26,6 +27,8 @@ pub(crate) struct Parser<'a> {
 impl<'a> Parser<'a> {
     /// Splits the text into tokens.
     pub fn new(text: &'a str) -> Result<Self> {
+        check_length(text)?;
+        check_brackets(text)?;
         let mut tokens = Vec::new();
         Tokenizer::new(&DIALECT, text)
             .tokenize_with_location_into_buf_with_mapper(&mut tokens, distance_operator)
@@ -81,6 +84,11 @@ impl<'a> Parser<'a> {
 
     pub fn peek_token(&self) -> &Token {
         &self.inner.peek_token_ref().token
+    }
+
+    /// The token `n` tokens ahead.
+    pub fn peek_nth_token(&self, n: usize) -> &Token {
+        &self.inner.peek_nth_token_ref(n).token
     }
 
     pub fn next_token(&mut self) -> Token {

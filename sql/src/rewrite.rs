@@ -6,22 +6,35 @@ use crate::ast::{
     CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query,
     Select, SetExpr, TableFactor, TableVersion, Value, VisitMut, VisitorMut,
 };
-use crate::depth::{DEPTH_MAX, balance};
+use crate::depth::{DEPTH_MAX, QUERY_DEPTH_MAX, balance};
 use crate::error::{Error, Result};
 use crate::parser::tag_of;
 
 /// Changes every cast to a type of ours into a call of the function that reads it (`'[1,2]'::vector` into `vector_in('[1,2]')`),
 /// balances long chains of AND and OR, and refuses queries that write and expressions that are too deep.
 pub(crate) fn rewrite(node: &mut impl VisitMut) -> Result<()> {
-    match node.visit(&mut Rewriter { depth: 0 }) {
+    match node.visit(&mut Rewriter::default()) {
         ControlFlow::Continue(()) => Ok(()),
         ControlFlow::Break(error) => Err(*error),
     }
 }
 
+#[derive(Default)]
 struct Rewriter {
     /// Levels of expressions round the one that is visited.
     depth: usize,
+    /// Expressions with queries in them, and queries with WITH, round what is visited.
+    query_depth: usize,
+}
+
+impl Rewriter {
+    fn enter_queries(&mut self) -> ControlFlow<Box<Error>> {
+        self.query_depth += 1;
+        match self.query_depth > QUERY_DEPTH_MAX {
+            true => ControlFlow::Break(Box::new(Error::TooDeep { limit: QUERY_DEPTH_MAX, what: "levels of queries within queries" })),
+            false => ControlFlow::Continue(()),
+        }
+    }
 }
 
 impl VisitorMut for Rewriter {
@@ -32,6 +45,9 @@ impl VisitorMut for Rewriter {
         if num_set_operators(&query.body) > DEPTH_MAX {
             return ControlFlow::Break(Box::new(Error::TooDeep { limit: DEPTH_MAX, what: "queries joined by UNION and the like" }));
         }
+        if query.with.is_some() {
+            self.enter_queries()?;
+        }
         match writing_body(&query.body) {
             Some(word) => ControlFlow::Break(Box::new(Error::not_supported_but(
                 format!("{word} inside a query"),
@@ -39,6 +55,11 @@ impl VisitorMut for Rewriter {
             ))),
             None => ControlFlow::Continue(()),
         }
+    }
+
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
+        self.query_depth -= usize::from(query.with.is_some());
+        ControlFlow::Continue(())
     }
 
     /// DataFusion would make a table in memory, lost with the session.
@@ -78,15 +99,24 @@ impl VisitorMut for Rewriter {
             let what = "levels of expressions within expressions";
             return ControlFlow::Break(Box::new(Error::TooDeep { limit: DEPTH_MAX, what }));
         }
-        ControlFlow::Continue(())
+        if holds_query(expr) { self.enter_queries() } else { ControlFlow::Continue(()) }
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         self.depth -= 1;
-        if let Some(call) = input_call(expr) {
+        self.query_depth -= usize::from(holds_query(expr));
+        if let Some(call) = input_call(expr).or_else(|| current_role(expr)) {
             *expr = call;
         }
         ControlFlow::Continue(())
+    }
+}
+
+fn holds_query(expr: &Expr) -> bool {
+    match expr {
+        Expr::Subquery(_) | Expr::InSubquery { .. } | Expr::Exists { .. } => true,
+        Expr::Function(function) => matches!(function.args, FunctionArguments::Subquery(_)),
+        _ => false,
     }
 }
 
@@ -110,6 +140,24 @@ fn writing_body(body: &SetExpr) -> Option<&'static str> {
         // A query in parentheses is visited by itself.
         SetExpr::Query(_) | SetExpr::Select(_) | SetExpr::Values(_) | SetExpr::Table(_) => None,
     }
+}
+
+/// The call that `current_role` is; `current_user` and its like sqlparser knows.
+fn current_role(expr: &Expr) -> Option<Expr> {
+    let Expr::Identifier(ident) = expr else { return None };
+    if ident.quote_style.is_some() || !ident.value.eq_ignore_ascii_case("current_role") {
+        return None;
+    }
+    Some(Expr::Function(Function {
+        name: ObjectName::from(vec![ident.clone()]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::None,
+        null_treatment: None,
+        filter: None,
+        over: None,
+        within_group: vec![],
+    }))
 }
 
 /// The call that a cast to a type of ours means, since Arrow has no such cast: `vector_in('[1,2]')` for `'[1,2]'::vector`, `vector_in($1, 384)`

@@ -1,8 +1,10 @@
 //! Goldens, one `check` for every statement; properties; bounds. `UPDATE_EXPECT=1 cargo test -p rolloutdb-sql` fills goldens.
 
+mod client_copy;
 mod definitions;
 mod depth;
 mod properties;
+mod roles;
 mod work;
 
 use expect_test::Expect;

@@ -9,17 +9,20 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use rolloutdb_catalogs::{Catalog, Table};
 use tokio_util::task::TaskTracker;
 
+use super::activity::Activity;
 use super::apply::planner::{TableFunction, split_table_name};
 use super::index_builds::IndexBuilds;
+use super::jobs::{Jobs, MAX_CONCURRENT};
 use super::memory::MemoryBudget;
 use super::retention::VERSION_RETENTION;
+use super::roles::Roles;
 use super::session::Session;
 use super::{AgentRegistry, function, system};
 use crate::error::{Error, Result};
 use crate::models::{Registry, Runtime};
 
 /// How a database uses the machine.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DatabaseOptions {
     /// In bytes, at least 64 MiB: for queries (65 %), tables held in memory for search (25 %) and caches. `None`: 70 % of the machine's memory, or of
     /// what the process's control group may have. Models come on top.
@@ -27,11 +30,17 @@ pub struct DatabaseOptions {
     /// How long a version of a table can be read after the next one was written, for VACUUM and for writes, which remove older versions now and then.
     /// Versions with a tag, those that agents search and those that statements read stay. `None`: 7 days; [`Duration::MAX`]: for ever.
     pub version_retention: Option<Duration>,
+    /// Jobs (statements with ASYNC) that run at once; others are queued. `None`: 1.
+    pub max_concurrent_jobs: Option<usize>,
+    /// The name of the superuser that a new data directory has. `None`: the operating system's user. In one that knows roles already it must be the
+    /// name of its superuser.
+    pub superuser: Option<String>,
 }
 
 /// A data directory, open in this process alone. Cheap to clone; sessions keep it open.
 ///
-/// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `spill/` (of running queries; emptied when opened).
+/// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `jobs/<number>.json`, `roles.json`,
+/// `spill/` (of running queries; emptied when opened).
 #[derive(Clone)]
 pub struct Database {
     pub(super) shared: Arc<Shared>,
@@ -43,6 +52,7 @@ pub(super) struct Shared {
     pub registry: Arc<Registry>,
     pub models: Arc<Runtime>,
     pub agents: AgentRegistry,
+    pub roles: Roles,
     pub functions: Arc<HashMap<&'static str, Arc<dyn TableFunction>>>,
     pub runtime_env: Arc<RuntimeEnv>,
     pub memory: MemoryBudget,
@@ -50,6 +60,8 @@ pub(super) struct Shared {
     /// Tables that a GENERATE ROLLOUTS writes to now.
     pub rollout_targets: Mutex<HashSet<String>>,
     pub index_builds: Arc<IndexBuilds>,
+    pub activity: Arc<Activity>,
+    pub jobs: Arc<Jobs>,
     /// Commits that go on after their statement was cancelled.
     pub tasks: TaskTracker,
 }
@@ -76,22 +88,27 @@ impl Database {
         let runtime_env = memory.runtime_env(&directory.join("spill"))?;
         let registry = Arc::new(Registry::open(&directory.join("models"))?);
         let agents = AgentRegistry::open(&directory.join("agents"))?;
+        let roles = Roles::open(directory, options.superuser.as_deref())?;
         let models = Runtime::new(Arc::clone(&registry));
         let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents));
         let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
-        let index_builds = Arc::default();
+        let (index_builds, activity) = (Arc::default(), Arc::default());
+        let jobs = Jobs::open(&directory.join("jobs"), options.max_concurrent_jobs.unwrap_or(MAX_CONCURRENT))?;
         let version_retention = options.version_retention.unwrap_or(VERSION_RETENTION);
         let shared = Shared {
             catalog,
             registry,
             models,
             agents,
+            roles,
             functions,
             runtime_env,
             memory,
             version_retention,
             rollout_targets,
             index_builds,
+            activity,
+            jobs: Arc::new(jobs),
             tasks,
         };
         // Boxed: what it is made of is more than the crates of those who open a database lay out.
@@ -109,11 +126,18 @@ impl Database {
         Ok(self.shared.catalog.table(&schema, &table).await?)
     }
 
-    /// Waits for what cancelled statements still have to commit: to be called before the process ends.
+    /// Stops the jobs that run, which read `interrupted` then, and waits for what cancelled statements still have to commit: to be called before the
+    /// process ends.
     pub async fn settle(&self) {
+        self.shared.jobs.interrupt().await;
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
         self.shared.tasks.reopen();
+    }
+
+    /// Who may connect, and what each may do by itself.
+    pub fn roles(&self) -> &Roles {
+        &self.shared.roles
     }
 
     /// The functions that stand in FROM, by name, with the names of their arguments in positional order.

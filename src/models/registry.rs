@@ -153,6 +153,14 @@ impl Registry {
     /// [`Error::UnknownOption`], [`Error::UnknownObject`] for an unknown built-in model, [`Error::NotSupported`] for a source
     /// or an architecture, [`Error::NotReady`] for a random model without texts, [`Error::Io`], [`Error::Damaged`].
     pub fn create(&self, create: CreateModel) -> Result<ModelInfo> {
+        self.create_unless(create, &|| false)
+    }
+
+    /// As [`Self::create`]; there is no model if `is_cancelled` when its files are written.
+    ///
+    /// # Errors
+    /// As [`Self::create`], and [`Error::Cancelled`].
+    pub fn create_unless(&self, create: CreateModel, is_cancelled: &dyn Fn() -> bool) -> Result<ModelInfo> {
         check_name(&create.name)?;
         if !self.versions(&create.name)?.is_empty() {
             return Err(Error::DuplicateObject { kind: "model", name: create.name });
@@ -169,6 +177,9 @@ impl Registry {
             ));
         }
         let lineage = source::lineage(&create.source, &create.options);
+        if is_cancelled() {
+            return Err(Error::Cancelled("CREATE MODEL"));
+        }
         self.publish_checkpoint(&create.name, staged, checkpoint, create.source, lineage, true)
     }
 

@@ -1,37 +1,49 @@
-//! What belongs to one connection, and which handler answers which message.
+//! What belongs to one connection. It answers all messages itself; see [`super::messages`].
 
 use std::sync::{Arc, OnceLock};
 
-use pgwire::api::auth::StartupHandler;
 use pgwire::api::cancel::{CancelHandler, DefaultCancelHandler};
 use pgwire::api::query::{ExtendedQueryHandler, SimpleQueryHandler};
 use pgwire::api::{ConnectionGuard, ConnectionHandle, ConnectionManager, PgWireServerHandlers};
 use pgwire::messages::response::TransactionStatus as WireStatus;
-use tokio::net::TcpStream;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
+use pgwire::tokio::server::{MaybeTls, PgWireMessageServerCodec};
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::codec::Framed;
 use tokio_util::sync::CancellationToken;
 
+use super::auth::limits::Place;
+use super::copy::Pending;
 use super::deallocate::PreparedNames;
+use super::idle::Farewell;
 use super::interrupt::PeerWatch;
-use super::pg_catalog::install_catalog;
-use crate::engine::{Notice, Session, TransactionStatus};
+use super::parameter_status::Reported;
+use super::pg_catalog::{RoleTables, install_catalog};
+use super::workers::Workers;
+use crate::engine::{Notice, Roles, Session, TransactionStatus};
 use crate::error::Result;
 
 /// Notices that wait for a slow client. More are dropped: they report progress, and the next report replaces the last.
 const NOTICES_MAX: usize = 256;
 
+/// A client's socket, with the messages that come and go by it.
+pub(super) type Socket = Framed<MaybeTls, PgWireMessageServerCodec<<Connection as ExtendedQueryHandler>::Statement>>;
+
 /// One client: its session, what may interrupt its statement, and the notices that wait for it.
 pub(super) struct Connection {
     pub(super) session: Session,
     pub(super) prepared: PreparedNames,
+    pub(super) copies: Pending,
     pub(super) notices: Mutex<mpsc::Receiver<Notice>>,
     pub(super) peer: PeerWatch,
+    pub(super) farewell: Farewell,
+    pub(super) reported: Reported,
+    pub(super) workers: Workers,
     pub(super) stop: CancellationToken,
     pub(super) cancellations: Arc<ConnectionManager>,
     /// Set when startup has given the client its process id and secret; unregisters when the connection ends.
     pub(super) cancellation: OnceLock<(Arc<ConnectionHandle>, ConnectionGuard)>,
-    /// `None` when the server is full: startup then turns the client away.
-    pub(super) place: Option<OwnedSemaphorePermit>,
+    /// Among the connections that the server takes.
+    _place: Place,
 }
 
 impl Connection {
@@ -39,13 +51,16 @@ impl Connection {
     /// What [`install_catalog`] reports.
     pub(super) fn new(
         session: Session,
-        socket: &TcpStream,
+        roles: &Roles,
+        socket: &MaybeTls,
         cancellations: Arc<ConnectionManager>,
-        place: Option<OwnedSemaphorePermit>,
+        place: Place,
+        workers: Workers,
         stop: CancellationToken,
     ) -> Result<Self> {
         let catalog_name = session.context().state().config_options().catalog.default_catalog.clone();
-        install_catalog(session.context(), &catalog_name, session.session_settings())?;
+        let roles = RoleTables { roles: roles.clone(), user: session.session_user() };
+        install_catalog(session.context(), &catalog_name, session.session_settings(), roles)?;
         let (sender, notices) = mpsc::channel(NOTICES_MAX);
         session.set_notice_sink(Arc::new(move |notice| {
             // Full or closed: see NOTICES_MAX; a statement must not wait for a client that does not read.
@@ -54,12 +69,16 @@ impl Connection {
         Ok(Self {
             session,
             prepared: PreparedNames::default(),
+            copies: Pending::default(),
             notices: Mutex::new(notices),
             peer: PeerWatch::new(socket),
+            farewell: Farewell::new(socket),
+            reported: Reported::default(),
+            workers,
             stop,
             cancellations,
             cancellation: OnceLock::new(),
-            place,
+            _place: place,
         })
     }
 
@@ -77,10 +96,6 @@ impl Connection {
 pub(super) struct Handlers(pub(super) Arc<Connection>);
 
 impl PgWireServerHandlers for Handlers {
-    fn startup_handler(&self) -> Arc<impl StartupHandler> {
-        self.0.clone()
-    }
-
     fn simple_query_handler(&self) -> Arc<impl SimpleQueryHandler> {
         self.0.clone()
     }

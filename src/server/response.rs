@@ -2,14 +2,18 @@
 
 use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::response::ErrorResponse;
 
+use super::broken_rule::name_rule;
 use super::sqlstate::{message, sqlstate};
 use crate::engine::{Notice, Severity};
 use crate::error::Error;
 
-/// The error as `ErrorResponse`: severity ERROR, SQLSTATE, message.
+/// The error as `ErrorResponse`: severity ERROR, SQLSTATE, message, and the rule of a table that was broken.
 pub(super) fn wire_error(error: Error) -> PgWireError {
-    user_error("ERROR", sqlstate(&error), message(&error))
+    let mut info = info("ERROR", sqlstate(&error), message(&error));
+    name_rule(&mut info, &error);
+    PgWireError::UserError(Box::new(info))
 }
 
 /// The same for an error in the text of a statement, with the place for psql's caret when there is one.
@@ -24,6 +28,11 @@ pub(super) fn parse_error(error: Error, text: &str) -> PgWireError {
 /// An error that ends the connection.
 pub(super) fn fatal(code: &str, message: &str) -> PgWireError {
     user_error("FATAL", code, message.to_string())
+}
+
+/// An error as the message that tells it.
+pub(super) fn error_message(error: PgWireError) -> ErrorResponse {
+    ErrorInfo::from(error).into()
 }
 
 /// An error of the client's own making: a message that does not fit the statement, a value that cannot be read.

@@ -3,12 +3,18 @@
 use std::path::PathBuf;
 
 mod architecture;
+mod authentication;
 mod bounded_memory;
+mod cancelled;
 mod constant_calls;
+mod copy;
+mod cursors;
 mod damage;
 mod disk;
 mod disk_full;
 mod explain;
+mod fuzz;
+mod hostile_wire;
 mod kill;
 mod kill_clients;
 mod kill_many;
@@ -25,8 +31,11 @@ mod resume;
 mod round;
 mod script;
 mod server;
+mod sessions;
+mod tls_client;
 mod unused_indexes;
 mod upkeep;
+mod wire;
 
 /// The project's folder. Cargo tells it at run time; the path known at compile time is that of the checkout that built the tests first, which
 /// a shared target folder outlives.

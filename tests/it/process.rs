@@ -27,6 +27,7 @@ impl ServerProcess {
     pub(crate) fn start_by(mut command: Command, data: &Path) -> Self {
         let port = free_port();
         command.arg("serve").arg("--data").arg(data).arg("--listen").arg(format!("127.0.0.1:{port}"));
+        command.args(["--superuser", "someone"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the server starts");
         Self { child, port }
     }
@@ -45,6 +46,31 @@ impl ServerProcess {
             assert!(Instant::now() < deadline, "the server took no client within a minute");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// A line of what the system says of the process, in MB: `VmRSS` is what it holds, `VmHWM` the most it has held.
+    pub(crate) fn memory_mb(&self, line: &str) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("the process runs");
+        let value = status.lines().find_map(|found| found.strip_prefix(line)?.strip_prefix(':')).expect("it has such a line");
+        value.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1024
+    }
+
+    /// SIGTERM. Whether the process ends within this time.
+    pub(crate) fn ends_when_asked(&mut self, patience: Duration) -> bool {
+        let asked = Command::new("kill").args(["-TERM", &self.child.id().to_string()]).status().expect("kill is there");
+        assert!(asked.success(), "the process runs");
+        let deadline = Instant::now() + patience;
+        while self.child.try_wait().expect("the process can be asked").is_none() {
+            if Instant::now() > deadline {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        true
     }
 
     /// SIGKILL, and the end of the process.

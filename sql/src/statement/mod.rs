@@ -11,14 +11,17 @@ mod create_model;
 mod create_schema;
 mod create_table;
 mod create_view;
+mod cursor;
 mod delete;
 mod describe;
 mod drop;
 mod explain;
 mod generate_rollouts;
 mod insert;
+mod job;
 mod maintenance;
 mod merge;
+mod role;
 mod set;
 mod show;
 mod target;
@@ -35,7 +38,7 @@ use crate::parser::Parser;
 use crate::suggest::did_you_mean;
 
 pub use alter_table::{AlterAction, AlterTable};
-pub use copy::{CopyFrom, CopySource, CopyTo};
+pub use copy::{CopyFrom, CopyPlace, CopySource, CopyTo};
 pub use create_agent::CreateAgent;
 pub use create_extension::CreateExtension;
 pub use create_index::CreateIndex;
@@ -43,14 +46,19 @@ pub use create_model::CreateModel;
 pub use create_schema::CreateSchema;
 pub use create_table::{ColumnConstraint, ColumnDefinition, CreateTable, Identity, TableConstraint};
 pub use create_view::CreateView;
+pub use cursor::{CloseCursor, Declare, Direction, Fetch};
 pub use delete::Delete;
 pub use describe::{DescribeAgent, DescribeModel, DescribeTable};
 pub use drop::{DropAgent, DropIndex, DropModel, DropSchema, DropTable, DropView};
 pub use explain::Explain;
 pub use generate_rollouts::GenerateRollouts;
 pub use insert::{ConflictAction, Insert, OnConflict, Overriding};
+pub use job::{JobAction, JobCommand};
 pub use maintenance::{Analyze, Optimize, Reindex, Vacuum};
 pub use merge::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
+pub use role::{
+    AlterRole, AlterRoleAction, CreateRole, DropRole, GrantRole, MembershipOption, Password, RevokeRole, RoleName, RoleOption, SetRole,
+};
 pub use set::{Reset, Set};
 pub use show::Show;
 pub use target::{Assignment, Target, is_default};
@@ -90,11 +98,19 @@ pub enum Statement {
     DropIndex(DropIndex),
     CopyFrom(CopyFrom),
     CopyTo(CopyTo),
+    Declare(Declare),
+    Fetch(Fetch),
+    CloseCursor(CloseCursor),
     Insert(Box<Insert>),
     Vacuum(Vacuum),
     Optimize(Optimize),
     Analyze(Analyze),
     Reindex(Reindex),
+    /// A long statement that runs in the background: `... ASYNC`
+    Async(Box<Statement>),
+    JobCommand(JobCommand),
+    /// `SHOW JOBS`
+    ShowJobs,
     /// `SHOW TABLES`
     ShowTables,
     /// `SHOW INDEXES`
@@ -110,6 +126,12 @@ pub enum Statement {
     /// `DISCARD ALL`
     Discard,
     CreateExtension(CreateExtension),
+    CreateRole(CreateRole),
+    AlterRole(AlterRole),
+    DropRole(DropRole),
+    GrantRole(GrantRole),
+    RevokeRole(RevokeRole),
+    SetRole(SetRole),
     Explain(Explain),
     Update(Box<Update>),
     Delete(Box<Delete>),
@@ -117,7 +139,7 @@ pub enum Statement {
     Truncate(Truncate),
     /// `SELECT`, `VALUES`, `TABLE`, `WITH ... SELECT`; it does not write.
     Query(Box<Query>),
-    /// What sqlparser reads and no variant above says: `PREPARE`, `GRANT`, `CREATE FUNCTION`, ...
+    /// What sqlparser reads and no variant above says: `PREPARE`, `LISTEN`, `CREATE FUNCTION`, ...
     Other(Box<ast::Statement>),
 }
 
@@ -128,6 +150,7 @@ const STARTS: &[&str] = &[
     "ANALYZE",
     "BEGIN",
     "CALL",
+    "CANCEL",
     "CLOSE",
     "COMMENT",
     "COMMIT",
@@ -151,12 +174,14 @@ const STARTS: &[&str] = &[
     "LOAD",
     "LOCK",
     "MERGE",
+    "MOVE",
     "NOTIFY",
     "OPTIMIZE",
     "PREPARE",
     "REINDEX",
     "RELEASE",
     "RESET",
+    "RESUME",
     "REVOKE",
     "ROLLBACK",
     "SAVEPOINT",
@@ -171,6 +196,7 @@ const STARTS: &[&str] = &[
     "UPDATE",
     "VACUUM",
     "VALUES",
+    "WAIT",
     "WITH",
 ];
 
@@ -194,6 +220,7 @@ const OBJECTS: &[&str] = &[
     "TRIGGER",
     "ROLE",
     "USER",
+    "GROUP",
     "POLICY",
     "OPERATOR",
     "SERVER",
@@ -212,6 +239,11 @@ const OBJECTS: &[&str] = &[
 
 impl Statement {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+        let statement = Self::parse_foreground(parser)?;
+        job::perhaps_async(parser, statement)
+    }
+
+    fn parse_foreground(parser: &mut Parser) -> Result<Self> {
         let Some(first) = parser.peek_word(0) else {
             return if parser.is_left_parenthesis() { parser.query().map(Self::Query) } else { Err(parser.expected("a statement")) };
         };
@@ -222,8 +254,12 @@ impl Statement {
             "GENERATE" => GenerateRollouts::parse(parser).map(Self::GenerateRollouts),
             "TRAIN" => Train::parse(parser).map(Self::Train),
             "COPY" => copy::parse(parser),
+            "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => cursor::parse(parser, &first),
             "INSERT" | "UPDATE" | "DELETE" | "MERGE" => Self::parse_change(parser, &first, None),
             "ALTER" if parser.is_at("ALTER TABLE") => AlterTable::parse(parser).map(Self::AlterTable),
+            "ALTER" if ["ALTER ROLE", "ALTER USER", "ALTER GROUP"].iter().any(|words| parser.is_at(words)) => role::parse_alter(parser),
+            "GRANT" if role::is_membership(parser) => role::parse_grant(parser),
+            "REVOKE" if role::is_membership(parser) => role::parse_revoke(parser),
             "VACUUM" => Vacuum::parse(parser).map(Self::Vacuum),
             "OPTIMIZE" => Optimize::parse(parser).map(Self::Optimize),
             "ANALYZE" => Analyze::parse(parser).map(Self::Analyze),
@@ -232,6 +268,7 @@ impl Statement {
             "SHOW" => show::parse(parser),
             "SET" | "RESET" => set::parse(parser),
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => transaction::parse(parser),
+            "CANCEL" | "RESUME" | "WAIT" => JobCommand::parse(parser).map(Self::JobCommand),
             "EXPLAIN" => Explain::parse(parser).map(Self::Explain),
             "SELECT" | "VALUES" | "TABLE" => parser.query().map(Self::Query),
             "WITH" => Self::parse_with(parser),
@@ -275,6 +312,7 @@ impl Statement {
             Some("VIEW") => CreateView::parse(parser).map(Self::CreateView),
             Some("OR") if parser.is_at("CREATE OR REPLACE VIEW") => CreateView::parse(parser).map(Self::CreateView),
             Some("EXTENSION") => CreateExtension::parse(parser).map(Self::CreateExtension),
+            Some("ROLE" | "USER" | "GROUP") => role::parse_create(parser),
             Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
             _ => Err(unknown_object(parser)),
         }
@@ -288,6 +326,7 @@ impl Statement {
             Some("INDEX") => DropIndex::parse(parser).map(Self::DropIndex),
             Some("VIEW") => DropView::parse(parser).map(Self::DropView),
             Some("SCHEMA") => DropSchema::parse(parser).map(Self::DropSchema),
+            Some("ROLE" | "USER" | "GROUP") => role::parse_drop(parser),
             Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
             _ => Err(unknown_object(parser)),
         }
@@ -331,8 +370,15 @@ impl Statement {
             Self::CreateIndex(_) => "CREATE INDEX",
             Self::DropIndex(_) => "DROP INDEX",
             Self::CopyFrom(_) | Self::CopyTo(_) => "COPY",
+            Self::Declare(_) => "DECLARE CURSOR",
+            Self::Fetch(Fetch { is_move: true, .. }) => "MOVE",
+            Self::Fetch(_) => "FETCH",
+            Self::CloseCursor(CloseCursor { name: None }) => "CLOSE CURSOR ALL",
+            Self::CloseCursor(_) => "CLOSE CURSOR",
             Self::Insert(_) => "INSERT",
-            Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::ShowIndexes | Self::Show(_) => "SHOW",
+            Self::Async(statement) => statement.tag(),
+            Self::JobCommand(command) => command.action.words(),
+            Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::ShowIndexes | Self::ShowJobs | Self::Show(_) => "SHOW",
             Self::Set(_) => "SET",
             Self::Reset(_) => "RESET",
             Self::Begin(_) => "BEGIN",
@@ -340,6 +386,13 @@ impl Statement {
             Self::Rollback => "ROLLBACK",
             Self::Discard => "DISCARD ALL",
             Self::CreateExtension(_) => "CREATE EXTENSION",
+            Self::CreateRole(_) => "CREATE ROLE",
+            Self::AlterRole(_) => "ALTER ROLE",
+            Self::DropRole(_) => "DROP ROLE",
+            Self::GrantRole(_) => "GRANT ROLE",
+            Self::RevokeRole(_) => "REVOKE ROLE",
+            Self::SetRole(SetRole { role: Some(_) }) => "SET",
+            Self::SetRole(SetRole { role: None }) => "RESET",
             Self::Explain(_) => "EXPLAIN",
             Self::Update(_) => "UPDATE",
             Self::Delete(_) => "DELETE",
@@ -371,7 +424,13 @@ impl fmt::Display for Statement {
             Self::DropIndex(statement) => statement.fmt(f),
             Self::CopyFrom(statement) => statement.fmt(f),
             Self::CopyTo(statement) => statement.fmt(f),
+            Self::Declare(statement) => statement.fmt(f),
+            Self::Fetch(statement) => statement.fmt(f),
+            Self::CloseCursor(statement) => statement.fmt(f),
             Self::Insert(statement) => statement.fmt(f),
+            Self::Async(statement) => write!(f, "{statement} ASYNC"),
+            Self::JobCommand(command) => command.fmt(f),
+            Self::ShowJobs => f.write_str("SHOW JOBS"),
             Self::ShowTables => f.write_str("SHOW TABLES"),
             Self::ShowIndexes => f.write_str("SHOW INDEXES"),
             Self::AlterTable(statement) => statement.fmt(f),
@@ -391,6 +450,12 @@ impl fmt::Display for Statement {
             Self::Rollback => f.write_str("ROLLBACK"),
             Self::Discard => f.write_str("DISCARD ALL"),
             Self::CreateExtension(statement) => statement.fmt(f),
+            Self::CreateRole(statement) => statement.fmt(f),
+            Self::AlterRole(statement) => statement.fmt(f),
+            Self::DropRole(statement) => statement.fmt(f),
+            Self::GrantRole(statement) => statement.fmt(f),
+            Self::RevokeRole(statement) => statement.fmt(f),
+            Self::SetRole(statement) => statement.fmt(f),
             Self::Explain(statement) => statement.fmt(f),
             Self::Update(statement) => statement.fmt(f),
             Self::Delete(statement) => statement.fmt(f),

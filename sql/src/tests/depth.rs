@@ -57,3 +57,18 @@ fn long_lists_are_no_chains() {
     print_and_read(&parse_one(&format!("SELECT * FROM t WHERE a IN ({})", vec!["-1"; 5_000].join(", "))));
     print_and_read(&parse_one(&format!("SELECT * FROM t{}", " JOIN u ON t.a = u.a AND t.b = u.b".repeat(500))));
 }
+
+/// Each level would double the time that parsing, or planning, takes.
+#[test]
+fn levels_that_double_the_work_are_read_once_or_refused() {
+    let nested = |start: &str, end: &str, depth: usize| format!("SELECT {}1{}", start.repeat(depth), end.repeat(depth));
+    print_and_read(&parse_one(&nested("abs(", ")", 60)));
+    print_and_read(&parse_one(&nested("coalesce(k => ", ")", 60)));
+    for (start, end) in [("(SELECT ", ")"), ("EXISTS (SELECT ", ")"), ("1 IN (SELECT ", ")"), ("(WITH a AS (SELECT 1) SELECT ", ")")] {
+        assert!(parse(&nested(start, end, 6)).is_ok(), "{start}");
+        assert!(matches!(parse(&nested(start, end, 14)), Err(Error::TooDeep { .. })), "{start}");
+    }
+    // Side by side they are no levels, and in FROM they take no longer.
+    print_and_read(&parse_one(&format!("SELECT {}", vec!["(SELECT 1)"; 40].join(", "))));
+    print_and_read(&parse_one(&format!("SELECT 1 FROM {}(SELECT 1) AS x{}", "(SELECT 1 FROM ".repeat(30), ") AS x".repeat(30))));
+}

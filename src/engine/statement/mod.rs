@@ -6,12 +6,18 @@ mod attempt;
 mod backfill;
 mod change;
 mod copy;
+pub mod copy_client;
+mod copy_format;
+mod cursor;
 mod explain;
 mod index;
 mod insert;
+mod job;
 mod maintenance;
 mod model;
+mod notifications;
 mod query;
+mod role;
 mod rollouts;
 mod schema;
 mod settings;
@@ -40,7 +46,8 @@ use crate::error::{Error, Result};
 
 pub use change::assignment::expression;
 pub use change::quoted;
-pub use settings::list as settings_list;
+pub use query::describe_declared;
+pub use settings::{reset_value, set_at_startup, set_value, shown_value};
 
 /// Runs one statement.
 pub async fn execute(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
@@ -50,6 +57,9 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Insert(insert) => insert::execute(session, insert, parameters, None).await,
         Statement::CopyFrom(copy) => copy::copy_from(session, copy).await,
         Statement::CopyTo(copy) => copy::copy_to(session, copy, parameters).await,
+        Statement::Declare(declare) => cursor::declare(session, declare, parameters).await,
+        Statement::Fetch(fetch) => cursor::fetch(session, fetch).await,
+        Statement::CloseCursor(close) => cursor::close(session, close),
         Statement::CreateTable(create) => table::create(session, create, parameters).await,
         Statement::DropTable(drop) => table::drop(session, drop).await,
         Statement::CreateIndex(create) => index::create(session, create).await,
@@ -63,15 +73,23 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::DescribeTable(describe) => table::describe(session, describe).await,
         Statement::GenerateRollouts(generate) => rollouts::execute(session, generate, parameters).await,
         Statement::Train(train) => train::execute(session, train, parameters).await,
-        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes => {
+        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes | Statement::ShowJobs => {
             query::show(session, statement).await
         }
+        Statement::Async(statement) => job::start(session, statement, parameters),
+        Statement::JobCommand(command) => job::execute(session, *command).await,
         Statement::Show(show) => settings::show(session, show),
         Statement::Set(set) => settings::set(session, set),
         Statement::Reset(reset) => settings::reset(session, reset),
         Statement::Begin(_) | Statement::Commit | Statement::Rollback => transaction::execute(session, statement),
         Statement::Discard => settings::discard(session),
         Statement::CreateExtension(create) => settings::create_extension(session, create),
+        Statement::CreateRole(create) => role::create(session, create),
+        Statement::AlterRole(alter) => role::alter(session, alter),
+        Statement::DropRole(drop) => role::drop(session, drop),
+        Statement::GrantRole(grant) => role::grant(session, grant),
+        Statement::RevokeRole(revoke) => role::revoke(session, revoke),
+        Statement::SetRole(set) => role::set(session, set),
         Statement::Update(update) => change::update::execute(session, update, parameters, None).await,
         Statement::Delete(delete) => change::delete::execute(session, delete, parameters, None).await,
         Statement::Merge(merge) => change::merge::execute(session, merge, parameters, None).await,
@@ -85,7 +103,10 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Optimize(optimize) => maintenance::optimize(session, optimize).await,
         Statement::Analyze(analyze) => maintenance::analyze(session, analyze).await,
         Statement::Reindex(reindex) => index::reindex(session, reindex).await,
-        Statement::Other(_) => Err(not_supported(statement.tag(), "docs/sql.md lists the statements there are")),
+        Statement::Other(other) => match notifications::execute(other) {
+            Some(response) => response,
+            None => Err(not_supported(statement.tag(), "docs/sql.md lists the statements there are")),
+        },
     }
 }
 
@@ -103,10 +124,14 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
         Statement::DescribeTable(_) => Ok(rows_description(table::description_schema())),
         Statement::GenerateRollouts(_) => Ok(rows_description(rollouts::summary_schema())),
         Statement::Train(_) => Ok(rows_description(train::summary_schema())),
-        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes => {
+        Statement::Async(_) => Ok(rows_description(job::started_schema())),
+        Statement::JobCommand(command) => Ok(rows_description(job::schema(*command))),
+        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes | Statement::ShowJobs => {
             query::describe_show(session, statement).await
         }
         Statement::Show(show) => Ok(rows_description(settings::show_schema(show))),
+        Statement::Declare(declare) => cursor::describe_declare(session, declare).await,
+        Statement::Fetch(fetch) => cursor::describe_fetch(session, fetch),
         _ => Ok(rows_description(Arc::new(Schema::empty()))),
     }
 }
@@ -140,8 +165,14 @@ pub fn writes(statement: &Statement) -> bool {
             | Statement::DropModel(_)
             | Statement::CreateAgent(_)
             | Statement::DropAgent(_)
+            | Statement::CreateRole(_)
+            | Statement::AlterRole(_)
+            | Statement::DropRole(_)
+            | Statement::GrantRole(_)
+            | Statement::RevokeRole(_)
             | Statement::GenerateRollouts(_)
             | Statement::Train(_)
+            | Statement::Async(_)
     )
 }
 

@@ -7,6 +7,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use futures::TryStreamExt;
 use rolloutdb_sql::{CreateModel, DescribeModel, DropModel};
+use tokio::sync::oneshot;
 
 use super::{arrow, done, rows};
 use crate::engine::options;
@@ -32,8 +33,11 @@ pub async fn create(session: &Session, create: &CreateModel, parameters: &[Scala
     let texts = texts(session, create, parameters).await?;
     let request = models::CreateModel { name: create.name.clone(), source: create.source.clone(), task, options: values, texts };
     let registry = Arc::clone(&shared.registry);
-    // Copying weights and training a tokenizer take seconds of file and processor time.
-    tokio::task::spawn_blocking(move || registry.create(request)).await.map_err(|error| Error::Internal(error.to_string()))??;
+    // Copying weights and training a tokenizer take seconds of file and processor time. The receiver goes with the statement: if that is dropped, what
+    // still runs makes no model.
+    let (sender, _statement) = oneshot::channel::<()>();
+    let work = move || registry.create_unless(request, &|| sender.is_closed());
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.to_string()))??;
     Ok(done("CREATE MODEL"))
 }
 

@@ -9,8 +9,7 @@ use rolloutdb_sql::ast;
 use rolloutdb_sql::sqlparser::dialect::PostgreSqlDialect;
 use rolloutdb_sql::sqlparser::tokenizer::{Token, Tokenizer};
 
-use super::SCHEMA;
-use crate::engine::PROGRESS_VIEW;
+use super::{SCHEMA, activity};
 
 static PARSER: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
 
@@ -38,8 +37,9 @@ fn query(mut statement: ast::Statement) -> Option<Statement> {
         ControlFlow::Continue(())
     });
     let _: ControlFlow<()> = ast::visit_relations_mut(&mut statement, |name| {
-        if name.to_string().eq_ignore_ascii_case(PROGRESS_VIEW) {
-            // The library puts its own tables into their schema.
+        let unqualified = name.to_string().to_ascii_lowercase();
+        if activity::is_here(&unqualified) || unqualified == "pg_user" {
+            // The library puts its own tables into their schema, which these are not.
             name.0.insert(0, ast::ObjectNamePart::Identifier(ast::Ident::new(SCHEMA)));
         }
         ControlFlow::Continue(())
@@ -80,7 +80,13 @@ fn null_text_array() -> ast::Expr {
 }
 
 /// Whether a name in `text`, not a literal or a comment, is one of the catalog's.
+/// What clients ask about the catalog is shorter; the words of a longer text would be looked at in vain, and take a hundred times its memory.
+const CATALOG_QUERY_BYTES_MAX: usize = 100_000;
+
 fn asks_about_catalog(text: &str) -> bool {
+    if text.len() > CATALOG_QUERY_BYTES_MAX {
+        return false;
+    }
     let Ok(tokens) = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize() else { return false };
     tokens.iter().any(|token| match token {
         Token::Word(word) => is_catalog_name(&word.value.to_ascii_lowercase()),
