@@ -3,6 +3,7 @@
 //! A statement's `parse` starts at its first word.
 
 mod alter_table;
+mod comment;
 mod copy;
 mod create_agent;
 mod create_extension;
@@ -35,6 +36,7 @@ use crate::parser::Parser;
 use crate::suggest::did_you_mean;
 
 pub use alter_table::{AlterAction, AlterTable};
+pub use comment::{Comment, CommentedObject};
 pub use copy::{CopyFrom, CopySource, CopyTo};
 pub use create_agent::CreateAgent;
 pub use create_extension::CreateExtension;
@@ -82,6 +84,7 @@ pub enum Statement {
     CreateTable(CreateTable),
     DropTable(DropTable),
     AlterTable(AlterTable),
+    Comment(Comment),
     CreateSchema(CreateSchema),
     DropSchema(DropSchema),
     CreateView(CreateView),
@@ -224,6 +227,7 @@ impl Statement {
             "COPY" => copy::parse(parser),
             "INSERT" | "UPDATE" | "DELETE" | "MERGE" => Self::parse_change(parser, &first, None),
             "ALTER" if parser.is_at("ALTER TABLE") => AlterTable::parse(parser).map(Self::AlterTable),
+            "COMMENT" => Comment::parse(parser).map(Self::Comment),
             "VACUUM" => Vacuum::parse(parser).map(Self::Vacuum),
             "OPTIMIZE" => Optimize::parse(parser).map(Self::Optimize),
             "ANALYZE" => Analyze::parse(parser).map(Self::Analyze),
@@ -320,6 +324,7 @@ impl Statement {
             Self::CreateTable(_) => "CREATE TABLE",
             Self::DropTable(_) => "DROP TABLE",
             Self::AlterTable(_) => "ALTER TABLE",
+            Self::Comment(_) => "COMMENT",
             Self::CreateSchema(_) => "CREATE SCHEMA",
             Self::DropSchema(_) => "DROP SCHEMA",
             Self::CreateView(_) => "CREATE VIEW",
@@ -375,6 +380,7 @@ impl fmt::Display for Statement {
             Self::ShowTables => f.write_str("SHOW TABLES"),
             Self::ShowIndexes => f.write_str("SHOW INDEXES"),
             Self::AlterTable(statement) => statement.fmt(f),
+            Self::Comment(statement) => statement.fmt(f),
             Self::CreateSchema(statement) => statement.fmt(f),
             Self::DropSchema(statement) => statement.fmt(f),
             Self::CreateView(statement) => statement.fmt(f),
