@@ -21,6 +21,7 @@ use datafusion::sql::sqlparser::ast::Query;
 use futures::Stream;
 use rolloutdb_sql::Statement;
 
+use super::pg_catalog::is_catalog_query;
 use super::session::{Description, Session};
 use crate::error::Result;
 use kept_plan::KeptPlan;
@@ -67,6 +68,9 @@ impl PreparedStatement {
         let Statement::Query(query) = &self.statement else { return Ok(None) };
         // Filters with a NULL are planned otherwise.
         if parameters.iter().any(ScalarValue::is_null) {
+            return Ok(None);
+        }
+        if is_catalog_query(query) {
             return Ok(None);
         }
         let Some(mut loan) = self.borrow() else { return Ok(None) };

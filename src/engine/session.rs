@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::datatypes::{DataType, SchemaRef};
+use datafusion::catalog::CatalogProvider;
 use datafusion::common::ScalarValue;
 use datafusion::execution::{SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::optimizer::Analyzer;
@@ -23,7 +24,6 @@ use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighb
 use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
 use super::progress::{NoticeSink, Notices};
-use super::session_catalog::SessionCatalog;
 use super::settings::{SessionSettings, Settings};
 use super::single_row::SingleRow;
 use super::three_valued_in::ThreeValuedIn;
@@ -140,7 +140,7 @@ impl Session {
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
         let context = SessionContext::new_with_state(state);
-        context.register_catalog(CATALOG_NAME, Arc::new(SessionCatalog::new(Arc::clone(&database.shared.catalog))));
+        context.register_catalog(CATALOG_NAME, Arc::clone(&database.shared.catalog) as Arc<dyn CatalogProvider>);
         let inner = Inner {
             database,
             context,
@@ -276,7 +276,7 @@ impl Session {
         *self.inner.transaction.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
-    /// The DataFusion session behind this one, for catalog schemas that only one kind of client needs (`pg_catalog`).
+    /// The DataFusion session behind this one.
     pub fn context(&self) -> &SessionContext {
         &self.inner.context
     }

@@ -18,6 +18,7 @@ use rolloutdb_udfs::TextType;
 
 use super::response::client_error;
 use super::{json, numeric, vector};
+use crate::engine::pg_catalog::PG_TYPE;
 
 /// One column of a result as the client sees it.
 pub(super) struct WireColumn {
@@ -48,6 +49,7 @@ impl WireColumn {
             (None, Some(item)) => (array_wire_type(item), Conversion::Cast(DataType::new_list(DataType::Utf8, true))),
             (None, None) => presentation(&plain),
         };
+        let pg_type = catalog_wire_type(field).unwrap_or(pg_type);
         let size = type_size(&pg_type);
         let field = FieldInfo::new(field.name().clone(), None, None, pg_type, format).with_type_size(size);
         Self { field, plain, conversion }
@@ -227,13 +229,22 @@ fn array_wire_type(item: TextType) -> Type {
     }
 }
 
-/// The Postgres type of a column of a table.
-pub(super) fn column_wire_type(field: &Field) -> Type {
-    match (TextType::of(field), TextType::of_items(field)) {
-        (Some(text_type), _) => text_wire_type(text_type),
-        (None, Some(item)) => array_wire_type(item),
-        (None, None) => wire_type(field.data_type()),
-    }
+/// The type of a column of a catalog table whose Arrow type stands for another one, such as `oid`.
+fn catalog_wire_type(field: &Field) -> Option<Type> {
+    let item_is = |wanted: &DataType| matches!(field.data_type(), DataType::List(item) if item.data_type() == wanted);
+    let (is_number, is_text) = (*field.data_type() == DataType::Int32, *field.data_type() == DataType::Utf8);
+    // An expression over such a column may carry its metadata, and be of another type.
+    Some(match field.metadata().get(PG_TYPE)?.as_str() {
+        "oid" if is_number => Type::OID,
+        "xid" if is_number => Type::XID,
+        "name" if is_text => Type::NAME,
+        "char" if is_text => Type::CHAR,
+        "varchar" if is_text => Type::VARCHAR,
+        "_oid" if item_is(&DataType::Int32) => Type::OID_ARRAY,
+        "_name" if item_is(&DataType::Utf8) => Type::NAME_ARRAY,
+        "_char" if item_is(&DataType::Utf8) => Type::CHAR_ARRAY,
+        _ => return None,
+    })
 }
 
 fn presentation(plain: &DataType) -> (Type, Conversion) {
@@ -306,11 +317,12 @@ fn strict_cast(array: &ArrayRef, target: &DataType) -> Result<ArrayRef, ArrowErr
 /// `pg_type.typlen`: bytes of a value, -1 for a type of varying width.
 fn type_size(pg_type: &Type) -> i16 {
     match *pg_type {
-        Type::BOOL => 1,
+        Type::BOOL | Type::CHAR => 1,
         Type::INT2 => 2,
-        Type::INT4 | Type::FLOAT4 | Type::DATE => 4,
+        Type::INT4 | Type::FLOAT4 | Type::DATE | Type::OID | Type::XID => 4,
         Type::INT8 | Type::FLOAT8 | Type::TIME | Type::TIMESTAMP | Type::TIMESTAMPTZ => 8,
         Type::INTERVAL | Type::UUID => 16,
+        Type::NAME => 64,
         _ => -1,
     }
 }

@@ -13,9 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::deallocate::PreparedNames;
 use super::interrupt::PeerWatch;
-use super::pg_catalog::install_catalog;
 use crate::engine::{Notice, Session, TransactionStatus};
-use crate::error::Result;
 
 /// Notices that wait for a slow client. More are dropped: they report progress, and the next report replaces the last.
 const NOTICES_MAX: usize = 256;
@@ -35,23 +33,19 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// # Errors
-    /// What [`install_catalog`] reports.
     pub(super) fn new(
         session: Session,
         socket: &TcpStream,
         cancellations: Arc<ConnectionManager>,
         place: Option<OwnedSemaphorePermit>,
         stop: CancellationToken,
-    ) -> Result<Self> {
-        let catalog_name = session.context().state().config_options().catalog.default_catalog.clone();
-        install_catalog(session.context(), &catalog_name, session.session_settings())?;
+    ) -> Self {
         let (sender, notices) = mpsc::channel(NOTICES_MAX);
         session.set_notice_sink(Arc::new(move |notice| {
             // Full or closed: see NOTICES_MAX; a statement must not wait for a client that does not read.
             let _ = sender.try_send(notice);
         }));
-        Ok(Self {
+        Self {
             session,
             prepared: PreparedNames::default(),
             notices: Mutex::new(notices),
@@ -60,7 +54,7 @@ impl Connection {
             cancellations,
             cancellation: OnceLock::new(),
             place,
-        })
+        }
     }
 
     /// The session's transaction status as `ReadyForQuery` reports it.

@@ -72,8 +72,7 @@ impl Server {
         let stop = self.stop.clone();
         let (session, cancellations) = (self.database.session(), self.cancellations.clone());
         self.connections.spawn(async move {
-            // Without its catalog a session is of no use to a client; the closed socket says so. It takes a bug to get here.
-            let Ok(connection) = Connection::new(session, &socket, cancellations, place, stop.clone()) else { return };
+            let connection = Connection::new(session, &socket, cancellations, place, stop.clone());
             tokio::select! {
                 // The client hears of what goes wrong with its socket or not at all: an error here has no other reader.
                 _ = process_socket(socket, None, Handlers(Arc::new(connection))) => {}

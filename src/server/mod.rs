@@ -15,7 +15,6 @@ mod json;
 mod listener;
 mod numeric;
 mod parameters;
-pub mod pg_catalog;
 mod response;
 mod rows;
 mod running;

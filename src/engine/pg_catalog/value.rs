@@ -164,6 +164,71 @@ impl Value {
     }
 }
 
+/// A row of a catalog table: `row![1259_u32, "pg_class", false, None::<&str>]`.
+macro_rules! row {
+    ($($value:expr),* $(,)?) => {
+        vec![$($crate::engine::pg_catalog::value::Value::from($value)),*]
+    };
+}
+pub(in crate::engine::pg_catalog) use row;
+
+impl From<bool> for Value {
+    fn from(value: bool) -> Self {
+        Self::Bool(value)
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::Int(value)
+    }
+}
+
+impl From<i32> for Value {
+    fn from(value: i32) -> Self {
+        Self::Int(i64::from(value))
+    }
+}
+
+impl From<u32> for Value {
+    fn from(value: u32) -> Self {
+        Self::Int(i64::from(value))
+    }
+}
+
+impl From<f64> for Value {
+    fn from(value: f64) -> Self {
+        Self::Float(value)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Self {
+        Self::text(value)
+    }
+}
+
+impl From<String> for Value {
+    fn from(value: String) -> Self {
+        Self::text(value)
+    }
+}
+
+impl From<char> for Value {
+    fn from(value: char) -> Self {
+        Self::text(value.to_string())
+    }
+}
+
+impl<T> From<Option<T>> for Value
+where
+    Value: From<T>,
+{
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Self::from)
+    }
+}
+
 fn array_item(text: Option<String>) -> String {
     let Some(text) = text else { return "NULL".to_owned() };
     let is_plain = !text.is_empty()

@@ -41,7 +41,7 @@ use crate::error::{Error, Result};
 
 pub use change::assignment::expression;
 pub use change::quoted;
-pub use settings::list as settings_list;
+pub use settings::{change as change_setting, list as settings_list};
 
 /// Runs one statement.
 pub async fn execute(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {

@@ -33,6 +33,7 @@ const CLIENT_SETTINGS: &[(&str, &str)] = &[
     ("idle_in_transaction_session_timeout", "0"),
     ("integer_datetimes", "on"),
     ("intervalstyle", "postgres"),
+    ("jit", "off"),
     ("ivfflat.iterative_scan", "off"),
     ("ivfflat.max_probes", "32768"),
     (PROBES, "20"),
@@ -72,6 +73,7 @@ const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
     ("default_transaction_isolation", &["read committed"]),
     ("default_transaction_read_only", &["off", "false"]),
     ("idle_in_transaction_session_timeout", &["0"]),
+    ("jit", &["off", "false"]),
     ("lock_timeout", &["0"]),
     ("row_security", &["on", "true"]),
     ("search_path", &["public", "\"$user\", public", "$user, public"]),
@@ -84,17 +86,21 @@ const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
 const READ_ONLY: &[&str] = &["integer_datetimes", "max_identifier_length", "server_encoding", "server_version"];
 
 pub fn set(session: &Session, set: &Set) -> Result<Response> {
-    let name = set.variable.as_str();
-    let value = as_chosen(name, set.values.iter().map(text).collect::<Vec<_>>().join(", "));
+    change(session, &set.variable, set.values.iter().map(text).collect::<Vec<_>>().join(", "), set.local)?;
+    Ok(done("SET"))
+}
+
+/// Gives a setting a value, for the session or until the transaction ends: SET, and `set_config`.
+pub fn change(session: &Session, name: &str, value: String, is_local: bool) -> Result<()> {
+    let value = as_chosen(name, value);
     check(session, name, &value)?;
-    if !set.local {
+    if !is_local {
         session.settings().set(name, Some(value));
     } else if !session.settings().set_local(name, value) {
         session.notices().warning_with("25P01", "SET LOCAL can only be used in transaction blocks");
-        return Ok(done("SET"));
+        return Ok(());
     }
-    put_in_force(session, name)?;
-    Ok(done("SET"))
+    put_in_force(session, name)
 }
 
 /// One of a few words is the same in upper and lower case.

@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    Cte, Expr, LimitClause, OrderBy, OrderByExpr, OrderByKind, Query, SetExpr, SetOperator as AstSetOperator, SetQuantifier, Value as Literal,
+    Cte, Expr, LimitClause, OrderBy, OrderByExpr, OrderByKind, Query, SetExpr, SetOperator as AstSetOperator, SetQuantifier,
+    Value as Literal,
 };
 
 use super::bind_expression::Place;

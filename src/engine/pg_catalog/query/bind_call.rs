@@ -10,7 +10,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::bind::{Binder, direction, only_type};
 use super::bind_expression::{Place, Typed, array_of};
 use super::bind_select::last;
-use super::{Aggregate, AggregateFunction, BindError, BindResult, Binary, Expression, Extra, Window, WindowFunction};
+use super::{Aggregate, AggregateFunction, Binary, BindError, BindResult, Expression, Extra, Window, WindowFunction};
 use crate::engine::pg_catalog::functions::{self, Function};
 use crate::engine::pg_catalog::types::{Kind, PgType, UNKNOWN};
 use crate::engine::pg_catalog::value::Value;

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::bind::{Binder, With, only_type, wider};
 use super::bind_select::{last, parts_of};
 use super::scope::Scope;
-use super::{BindError, BindResult, Binary, Context, Env, Expression, Extra};
+use super::{Binary, BindError, BindResult, Context, Env, Expression, Extra};
 use crate::engine::output_names::folded;
 use crate::engine::pg_catalog::types::{Kind, PgType, UNKNOWN, type_named};
 use crate::engine::pg_catalog::value::Value;
@@ -92,9 +92,7 @@ impl Binder<'_> {
                 Ok((self.cast(operand, &from, &to)?, to))
             }
             Expr::Function(call) => self.call(call, place),
-            Expr::Case { operand, conditions, else_result, .. } => {
-                self.case(operand.as_deref(), conditions, else_result.as_deref(), place)
-            }
+            Expr::Case { operand, conditions, else_result, .. } => self.case(operand.as_deref(), conditions, else_result.as_deref(), place),
             Expr::Exists { subquery, negated } => {
                 let plan = self.query(subquery, Some(place.scope), place.with)?;
                 Ok((not_if(*negated, Expression::Exists(Arc::new(plan))), BOOL))

@@ -11,7 +11,7 @@ use datafusion::sql::sqlparser::ast::{
 use super::bind::{Binder, With, direction, ordinal};
 use super::bind_expression::{Place, Typed};
 use super::scope::{Scope, ScopeRelation, WithQuery};
-use super::{BindError, BindResult, Binary, Body, Expression, Extra, JoinKind, Plan, Select, SortKey, Source, SourceKind};
+use super::{Binary, BindError, BindResult, Body, Expression, Extra, JoinKind, Plan, Select, SortKey, Source, SourceKind};
 use crate::engine::output_names::{folded, name_of};
 use crate::engine::pg_catalog::types::{Kind, PgType};
 use crate::error::{Error, Unresolved};
@@ -20,13 +20,7 @@ use crate::error::{Error, Unresolved};
 const NO_NAME: &str = "?column?";
 
 impl Binder<'_> {
-    pub(super) fn select(
-        &self,
-        select: &AstSelect,
-        order: &[OrderByExpr],
-        parent: Option<&Scope<'_>>,
-        with: &With,
-    ) -> BindResult<Plan> {
+    pub(super) fn select(&self, select: &AstSelect, order: &[OrderByExpr], parent: Option<&Scope<'_>>, with: &With) -> BindResult<Plan> {
         let is_distinct = match &select.distinct {
             None | Some(Distinct::All) => false,
             Some(Distinct::Distinct) => true,
@@ -311,14 +305,7 @@ fn add(kind: SourceKind, name: String, columns: Vec<(String, PgType)>, alias: Op
     Source { offset, width, kind }
 }
 
-fn add_function(
-    function: &str,
-    list: Expression,
-    item: PgType,
-    ordinality: bool,
-    alias: Option<&TableAlias>,
-    scope: &Scope<'_>,
-) -> Source {
+fn add_function(function: &str, list: Expression, item: PgType, ordinality: bool, alias: Option<&TableAlias>, scope: &Scope<'_>) -> Source {
     let name = alias.map_or_else(|| function.to_owned(), |alias| folded(&alias.name));
     let (mut columns, spread) = match item {
         PgType::Record(fields) => (fields.to_vec(), true),

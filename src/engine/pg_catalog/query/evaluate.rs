@@ -18,9 +18,7 @@ impl Expression {
             Self::Not(operand) => Ok(negated(operand.value(env, context)?)),
             Self::IsNull(operand) => Ok(Value::Bool(operand.value(env, context)?.is_null())),
             Self::Is(operand, wanted) => Ok(Value::Bool(operand.value(env, context)? == Value::Bool(*wanted))),
-            Self::IsDistinct(left, right) => {
-                Ok(Value::Bool(left.value(env, context)?.order(&right.value(env, context)?).is_ne()))
-            }
+            Self::IsDistinct(left, right) => Ok(Value::Bool(left.value(env, context)?.order(&right.value(env, context)?).is_ne())),
             Self::Binary { operator, left, right } => binary(*operator, &left.value(env, context)?, &right.value(env, context)?),
             Self::Quantified { operator, left, list, all } => {
                 let (left, list) = (left.value(env, context)?, list.value(env, context)?);

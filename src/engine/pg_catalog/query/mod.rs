@@ -14,8 +14,6 @@ mod join;
 mod operators;
 mod run;
 mod scope;
-#[cfg(test)]
-mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -28,6 +26,12 @@ use super::value::{Row, Value};
 use crate::error::{Error, Result};
 
 pub use bind::{Bound, bind};
+pub use operators::compiled;
+
+/// The rows of a query.
+pub fn run(bound: &Bound, context: &Context<'_>) -> Result<Arc<Vec<Row>>> {
+    run::rows(&bound.plan, None, context)
+}
 
 /// What binding does not know goes to DataFusion.
 #[derive(Debug)]

@@ -117,7 +117,7 @@ thread_local! {
 const PATTERNS_MAX: usize = 100;
 
 /// Whether a POSIX pattern is found in the text.
-pub(in crate::engine::pg_catalog) fn matches(text: &str, pattern: &str, ignore_case: bool) -> Result<bool> {
+fn matches(text: &str, pattern: &str, ignore_case: bool) -> Result<bool> {
     PATTERNS.with_borrow_mut(|patterns| {
         let key = (pattern.to_owned(), ignore_case);
         if let Some(regex) = patterns.get(&key) {
@@ -134,7 +134,7 @@ pub(in crate::engine::pg_catalog) fn matches(text: &str, pattern: &str, ignore_c
 }
 
 /// The automaton's size is bounded, and its time is linear in the text.
-pub(in crate::engine::pg_catalog) fn compiled(pattern: &str, ignore_case: bool) -> Result<Regex> {
+pub fn compiled(pattern: &str, ignore_case: bool) -> Result<Regex> {
     let regex = RegexBuilder::new(pattern).case_insensitive(ignore_case).size_limit(1 << 20).build();
     regex.map_err(|error| Error::InvalidParameter {
         name: "regular expression".to_owned(),

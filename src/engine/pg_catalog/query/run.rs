@@ -71,8 +71,20 @@ fn sort(rows: &mut [Row], order: &[SortKey]) {
 pub(super) fn ordered(left: &Value, right: &Value, descending: bool, nulls_first: bool) -> Ordering {
     match (left.is_null(), right.is_null()) {
         (true, true) => Ordering::Equal,
-        (true, false) => if nulls_first { Ordering::Less } else { Ordering::Greater },
-        (false, true) => if nulls_first { Ordering::Greater } else { Ordering::Less },
+        (true, false) => {
+            if nulls_first {
+                Ordering::Less
+            } else {
+                Ordering::Greater
+            }
+        }
+        (false, true) => {
+            if nulls_first {
+                Ordering::Greater
+            } else {
+                Ordering::Less
+            }
+        }
         (false, false) => {
             let order = left.order(right);
             if descending { order.reverse() } else { order }
@@ -85,7 +97,8 @@ fn select_rows(select: &Select, outer: Option<&Env<'_>>, context: &Context<'_>) 
         Some(source) => filtered_source(select, source, outer, context)?,
         None => {
             let env = Env { row: &[], base: 0, left: None, outer };
-            let holds = select.conditions.iter().try_fold(true, |holds, condition| Ok::<_, Error>(holds && condition.is_true(&env, context)?))?;
+            let holds =
+                select.conditions.iter().try_fold(true, |holds, condition| Ok::<_, Error>(holds && condition.is_true(&env, context)?))?;
             if holds { vec![Row::new()] } else { Vec::new() }
         }
     };
