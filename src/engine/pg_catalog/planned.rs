@@ -173,14 +173,14 @@ impl ScalarUDFImpl for CatalogFunction {
         let arrays = arguments.args.iter().map(|value| value.to_array(arguments.number_rows)).collect::<DataFusionResult<Vec<_>>>()?;
         let columns = arrays.iter().map(values_of).collect::<Result<Vec<_>>>()?;
         let context = Context::new(&self.snapshot, &[]);
+        let pg_type = self.returned(&arguments.arg_fields)?;
         let row = |row: usize| -> Result<Value> {
             let cells = columns.iter().zip(&from).zip(&types);
             let values = cells.map(|((column, from), to)| argument(&column[row], from, to, &context)).collect::<Result<Vec<_>>>()?;
-            function.call(&context, &values, &from)
+            functions::shown(function.call(&context, &values, &from)?, &pg_type, &context)
         };
         let values = (0..arguments.number_rows).map(row).collect::<Result<Vec<_>>>()?;
         let values: Vec<&Value> = values.iter().collect();
-        let pg_type = self.returned(&arguments.arg_fields)?;
         Ok(ColumnarValue::Array(array_of(&values, &pg_type, arguments.return_field.data_type())?))
     }
 }

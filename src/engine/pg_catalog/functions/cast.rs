@@ -50,6 +50,16 @@ pub fn cast(value: Value, from: &PgType, to: &PgType, context: &Context<'_>) -> 
     })
 }
 
+/// A value as it goes out: the names of objects instead of their numbers.
+pub fn shown(value: Value, of: &PgType, context: &Context<'_>) -> Result<Value> {
+    let kind = of.kind().or_else(|| of.item().kind());
+    match (kind.is_some_and(Kind::names_object), of) {
+        (true, PgType::Many(_)) => cast(value, of, &PgType::Many(Kind::Text), context),
+        (true, _) => cast(value, of, &PgType::One(Kind::Text), context),
+        (false, _) => Ok(value),
+    }
+}
+
 fn cast_list(value: Value, from: &PgType, to: &PgType, context: &Context<'_>) -> Result<Value> {
     match value {
         // Items that name objects are read as texts first.

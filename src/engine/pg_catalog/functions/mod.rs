@@ -14,7 +14,7 @@ use super::types::{Kind, PgType};
 use super::value::Value;
 use crate::error::Result;
 
-pub use cast::{cast, object_name};
+pub use cast::{cast, object_name, shown};
 
 /// A function; functions of one name differ in how many arguments they take.
 #[derive(Debug)]
@@ -40,8 +40,6 @@ pub enum Returns {
     Many(Kind),
     /// As the argument at this place.
     Same(usize),
-    /// As the items of the argument at this place.
-    ItemOf(usize),
     /// A row with these fields.
     Record(&'static [(&'static str, Kind)]),
     /// A row with one field for each argument: an item of it.
@@ -128,7 +126,6 @@ impl Function {
             Returns::One(kind) => PgType::One(kind),
             Returns::Many(kind) => PgType::Many(kind),
             Returns::Same(position) => types.get(position)?.clone(),
-            Returns::ItemOf(position) => item(types.get(position)?),
             Returns::Record(fields) => PgType::Record(fields.iter().map(|(name, kind)| ((*name).to_owned(), PgType::One(*kind))).collect()),
             Returns::Items => PgType::Record(types.iter().map(|pg_type| (self.name.to_owned(), item(pg_type))).collect()),
         })

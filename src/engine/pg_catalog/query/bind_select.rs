@@ -43,7 +43,7 @@ impl Binder<'_> {
         // The trees of the outputs, where ORDER BY and GROUP BY look for what is computed already.
         let mut trees = Vec::new();
         for item in &select.projection {
-            self.output(item, &place, &mut |name, (value, pg_type), tree| {
+            self.output(item, &place, &mut |name: String, (value, pg_type): Typed, tree: Option<Expr>| {
                 columns.push((name, pg_type));
                 outputs.push(value);
                 trees.push(tree);

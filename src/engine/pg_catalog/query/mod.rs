@@ -19,7 +19,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::functions::Function;
+use super::functions::{Function, shown};
 use super::snapshot::Snapshot;
 use super::types::PgType;
 use super::value::{Row, Value};
@@ -29,8 +29,12 @@ pub use bind::{Bound, bind};
 pub use operators::compiled;
 
 /// The rows of a query.
-pub fn run(bound: &Bound, context: &Context<'_>) -> Result<Arc<Vec<Row>>> {
-    run::rows(&bound.plan, None, context)
+pub fn run(bound: &Bound, context: &Context<'_>) -> Result<Vec<Row>> {
+    let rows = run::rows(&bound.plan, None, context)?;
+    let shown_row = |row: &Row| -> Result<Row> {
+        row.iter().zip(&bound.plan.columns).map(|(value, (_, of))| shown(value.clone(), of, context)).collect()
+    };
+    rows.iter().map(shown_row).collect()
 }
 
 /// What binding does not know goes to DataFusion.
