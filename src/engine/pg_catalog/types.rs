@@ -65,6 +65,8 @@ pub enum Kind {
     Timestamp,
     Timestamptz,
     Interval,
+    /// Nothing here has it; clients of pgvector look for it when they connect.
+    Bit,
     Numeric,
     RegProcedure,
     RegOperator,
@@ -118,6 +120,7 @@ pub const TYPES: &[TypeInfo] = &[
     info(Kind::Timestamp, 1114, 1115, "timestamp", "timestamp without time zone", 8, 'D'),
     info(Kind::Timestamptz, 1184, 1185, "timestamptz", "timestamp with time zone", 8, 'D'),
     info(Kind::Interval, 1186, 1187, "interval", "interval", 16, 'T'),
+    info(Kind::Bit, 1560, 1561, "bit", "bit", -1, 'V'),
     info(Kind::Numeric, 1700, 1231, "numeric", "numeric", -1, 'N'),
     info(Kind::RegProcedure, 2202, 2207, "regprocedure", "regprocedure", 4, 'N'),
     info(Kind::RegOperator, 2204, 2209, "regoperator", "regoperator", 4, 'N'),
@@ -247,6 +250,15 @@ impl PgType {
             ),
             Self::Record(_) => (DataType::Utf8, None),
         };
+        let text_type = match self {
+            Self::One(Kind::Json) => Some(TextType::Json),
+            Self::One(Kind::Jsonb) => Some(TextType::Jsonb),
+            Self::One(Kind::Uuid) => Some(TextType::Uuid),
+            _ => None,
+        };
+        if let Some(text_type) = text_type {
+            return text_type.field(name, true);
+        }
         Field::new(name, data_type, true).with_metadata(own_name.map(|own| (PG_TYPE.to_owned(), own)).into_iter().collect())
     }
 }

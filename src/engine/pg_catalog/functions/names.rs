@@ -30,6 +30,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("pg_function_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
     Function::new("pg_operator_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
     Function::new("pg_opclass_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
+    Function::new("pg_opfamily_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
     Function::new("pg_collation_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
     Function::new("pg_statistics_obj_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
     Function::new("pg_conversion_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
@@ -42,6 +43,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("obj_description", &[Kind::Oid, Kind::Name], TEXT, described).required(1),
     Function::new("shobj_description", &[Kind::Oid, Kind::Name], TEXT, |_| Ok(Value::Null)),
     Function::new("col_description", &[Kind::Oid, Kind::Int4], TEXT, |call| Ok(comment(call, 1259, call.int(1).unwrap_or(0)))),
+    Function::new("getdatabaseencoding", &[], Returns::One(Kind::Name), |_| Ok(Value::text("UTF8"))),
+    Function::new("oidvectortypes", &[Kind::OidVector], TEXT, |call| {
+        let types = call.list(0).iter().filter_map(Value::as_oid).map(|oid| format_type(oid, None).unwrap_or_else(|| "???".to_owned()));
+        Ok(Value::text(types.collect::<Vec<_>>().join(", ")))
+    }),
     Function::new("pg_encoding_to_char", &[Kind::Int4], Returns::One(Kind::Name), |call| {
         Ok(Value::text(if call.int(0) == Some(UTF8) { "UTF8" } else { "" }))
     }),

@@ -2,9 +2,9 @@
 
 use super::{Function, Returns};
 use crate::engine::pg_catalog::query::compiled;
-use crate::engine::pg_catalog::types::Kind;
+use crate::engine::pg_catalog::types::{Kind, PgType};
 use crate::engine::pg_catalog::value::Value;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 const TEXT: Returns = Returns::One(Kind::Text);
 const INT4: Returns = Returns::One(Kind::Int4);
@@ -78,11 +78,105 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("starts_with", &[Kind::Text, Kind::Text], Returns::One(Kind::Bool), |call| {
         Ok(Value::Bool(call.text(0).starts_with(call.text(1))))
     }),
+    Function::new("ltrim", &[Kind::Text, Kind::Text], TEXT, |call| {
+        let blanks = if call.values.len() > 1 { call.text(1) } else { " " };
+        Ok(Value::text(call.text(0).trim_start_matches(|c| blanks.contains(c))))
+    })
+    .required(1),
+    Function::new("rtrim", &[Kind::Text, Kind::Text], TEXT, |call| {
+        let blanks = if call.values.len() > 1 { call.text(1) } else { " " };
+        Ok(Value::text(call.text(0).trim_end_matches(|c| blanks.contains(c))))
+    })
+    .required(1),
+    Function::new("like_escape", &[Kind::Text, Kind::Text], TEXT, |call| Ok(Value::text(like_escape(call.text(0), call.text(1))))),
+    Function::new("format", &[Kind::Text, Kind::Any], TEXT, format).with_null().variadic().required(1),
+    Function::new("json_build_object", &[Kind::Any], Returns::One(Kind::Json), json_object).with_null().variadic().required(0),
+    // Every row was written by transaction 0.
+    Function::new("age", &[Kind::Xid], INT4, |_| Ok(Value::Int(0))),
     Function::new("parse_ident", &[Kind::Text, Kind::Bool], Returns::Many(Kind::Text), |call| {
         Ok(Value::list(super::cast::name_parts(call.text(0)).into_iter().map(Value::text)))
     })
     .required(1),
 ];
+
+/// A pattern of LIKE with another sign before what is meant as it stands, with the usual one.
+fn like_escape(pattern: &str, escape: &str) -> String {
+    let mut chars = pattern.chars();
+    let mut usual = String::with_capacity(pattern.len());
+    while let Some(next) = chars.next() {
+        if escape.starts_with(next) {
+            usual.push('\\');
+            usual.extend(chars.next());
+        } else {
+            usual.extend((next == '\\').then_some('\\'));
+            usual.push(next);
+        }
+    }
+    usual
+}
+
+/// `%s`, `%I` for a name, `%L` for a literal, in the order of the arguments.
+fn format(call: &super::Call<'_>) -> Result<Value> {
+    if call.value(0).is_null() {
+        return Ok(Value::Null);
+    }
+    let shown = |position: usize| -> Result<Option<String>> {
+        let unknown = PgType::One(Kind::Text);
+        let of = call.types.get(position).unwrap_or(&unknown);
+        Ok(super::cast(call.value(position).clone(), of, &PgType::One(Kind::Text), call.context)?.as_str().map(str::to_owned))
+    };
+    let (mut text, mut position, mut chars) = (String::new(), 0, call.text(0).chars());
+    while let Some(next) = chars.next() {
+        if next != '%' {
+            text.push(next);
+            continue;
+        }
+        let kind = chars.next();
+        if kind == Some('%') {
+            text.push('%');
+            continue;
+        }
+        position += 1;
+        let argument = shown(position)?;
+        match kind {
+            Some('s') => text.push_str(&argument.unwrap_or_default()),
+            Some('I') => text.push_str(&quoted(&argument.unwrap_or_default())),
+            Some('L') => text.push_str(&argument.map_or_else(|| "NULL".to_owned(), |argument| literal(&argument))),
+            other => {
+                let found = other.map(String::from).unwrap_or_default();
+                let expected = "%s, %I, %L or %%".to_owned();
+                return Err(Error::InvalidParameter { name: "format".to_owned(), found, expected });
+            }
+        }
+    }
+    Ok(Value::text(text))
+}
+
+/// `{"name" : "C", "schema" : null}`
+fn json_object(call: &super::Call<'_>) -> Result<Value> {
+    let json = |position: usize| -> Result<String> {
+        let text = || -> Result<String> {
+            let unknown = PgType::One(Kind::Text);
+            let of = call.types.get(position).unwrap_or(&unknown);
+            let text = super::cast(call.value(position).clone(), of, &PgType::One(Kind::Text), call.context)?;
+            Ok(serde_json::Value::from(text.as_str().unwrap_or_default()).to_string())
+        };
+        match call.value(position) {
+            Value::Null => Ok("null".to_owned()),
+            Value::Bool(value) => Ok(value.to_string()),
+            Value::Int(_) | Value::Float(_) if !names_object(call.types.get(position)) => {
+                text().map(|text| text.trim_matches('"').to_owned())
+            }
+            _ => text(),
+        }
+    };
+    let pairs = (0..call.values.len() / 2).map(|pair| Ok(format!("{} : {}", json(2 * pair)?, json(2 * pair + 1)?)));
+    Ok(Value::text(format!("{{{}}}", pairs.collect::<Result<Vec<_>>>()?.join(", "))))
+}
+
+fn names_object(pg_type: Option<&PgType>) -> bool {
+    pg_type.and_then(PgType::kind).is_some_and(Kind::names_object)
+}
 
 fn substring(call: &super::Call<'_>) -> Result<Value> {
     let text = call.text(0);
@@ -196,6 +290,11 @@ fn literal(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_escape_becomes_the_usual_one() {
+        assert_eq!((like_escape("pg/_%", "/"), like_escape("a\\%", "#")), ("pg\\_%".to_owned(), "a\\\\%".to_owned()));
+    }
 
     #[test]
     fn names_and_texts_are_quoted_as_in_postgres() {

@@ -60,8 +60,11 @@ impl Binder<'_> {
         if let Some(own) = &query.with {
             for table in &own.cte_tables {
                 let name = folded(&table.alias.name);
-                let plan = self.with_query(table, &name, own.recursive, &with)?;
-                with.push((name, WithQuery::Plan(Arc::new(plan))));
+                // As a query in FROM: it sees what is round the query that has it.
+                let blank = Scope::within(parent);
+                let plan = self.with_query(table, &name, own.recursive, &blank, &with)?;
+                let is_correlated = blank.reads_outer.get();
+                with.push((name, WithQuery::Plan { plan: Arc::new(Plan { is_correlated, ..plan }), level: blank.level() }));
             }
         }
         let order = keys(query.order_by.as_ref())?;
@@ -87,8 +90,7 @@ impl Binder<'_> {
         Ok(plan)
     }
 
-    /// A query of WITH. It sees no rows of the queries round it, so that its rows are the same wherever it is named.
-    fn with_query(&self, table: &Cte, name: &str, may_recur: bool, with: &With) -> BindResult<Plan> {
+    fn with_query(&self, table: &Cte, name: &str, may_recur: bool, blank: &Scope<'_>, with: &With) -> BindResult<Plan> {
         let recursive = match table.query.body.as_ref() {
             SetExpr::SetOperation { op: AstSetOperator::Union, set_quantifier, left, right } if may_recur => {
                 Some((left, right, is_all(*set_quantifier)?))
@@ -96,17 +98,17 @@ impl Binder<'_> {
             _ => None,
         };
         let Some((left, right, all)) = recursive.filter(|_| names_table(&table.query, name)) else {
-            return Ok(renamed(self.query(&table.query, None, with)?, &aliases(table)));
+            return Ok(renamed(self.query(&table.query, Some(blank), with)?, &aliases(table)));
         };
         if table.query.order_by.is_some() || table.query.limit_clause.is_some() || table.query.with.is_some() {
             return Err(BindError::NotHere);
         }
-        let first = renamed(self.body(left, &[], None, with)?, &aliases(table));
+        let first = renamed(self.body(left, &[], Some(blank), with)?, &aliases(table));
         let working = self.recursions.get();
         self.recursions.set(working + 1);
         let mut within = with.clone();
         within.push((name.to_owned(), WithQuery::Working(working, first.columns.clone())));
-        let step = self.body(right, &[], None, &within)?;
+        let step = self.body(right, &[], Some(blank), &within)?;
         let columns = first.columns.clone();
         let body = Body::Recursive { first: Arc::new(first), step: Arc::new(step), all, working };
         Ok(Plan { columns, body, order: vec![], limit: None, offset: None, is_correlated: false })

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, ArrayElemTypeDef, BinaryOperator, CaseWhen, DataType as SqlType, ExactNumberInfo, Expr, ObjectName, Query, Subscript,
-    TimezoneInfo, UnaryOperator, Value as Literal,
+    TimezoneInfo, UnaryOperator, Value as Literal, ValueWithSpan,
 };
 
 use super::bind::{Binder, With, only_type, wider};
@@ -77,11 +77,11 @@ impl Binder<'_> {
                 Ok((not_if(*negated, Expression::And(vec![from, to])), BOOL))
             }
             Expr::BinaryOp { left, op, right } => self.binary(left, op, right, place),
-            Expr::Like { negated, any: false, expr, pattern, escape_char: None } => {
-                self.like(Binary::Like { ignore_case: false, negated: *negated }, expr, pattern, place)
+            Expr::Like { negated, any: false, expr, pattern, escape_char } => {
+                self.escaped_like(Binary::Like { ignore_case: false, negated: *negated }, expr, pattern, escape_char.as_ref(), place)
             }
-            Expr::ILike { negated, any: false, expr, pattern, escape_char: None } => {
-                self.like(Binary::Like { ignore_case: true, negated: *negated }, expr, pattern, place)
+            Expr::ILike { negated, any: false, expr, pattern, escape_char } => {
+                self.escaped_like(Binary::Like { ignore_case: true, negated: *negated }, expr, pattern, escape_char.as_ref(), place)
             }
             Expr::AnyOp { left, compare_op, right, .. } => self.quantified(left, compare_op, right, false, place),
             Expr::AllOp { left, compare_op, right } => self.quantified(left, compare_op, right, true, place),
@@ -241,6 +241,21 @@ impl Binder<'_> {
         let ((left, left_type), (right, right_type)) = (self.expression(left, place)?, self.expression(right, place)?);
         let (left, right) = (self.as_text(left, &left_type)?, self.as_text(right, &right_type)?);
         Ok((Expression::Binary { operator, left: Box::new(left), right: Box::new(right) }, BOOL))
+    }
+
+    fn escaped_like(
+        &self,
+        operator: Binary,
+        text: &Expr,
+        pattern: &Expr,
+        escape: Option<&ValueWithSpan>,
+        place: &Place<'_>,
+    ) -> BindResult<Typed> {
+        let Some(escape) = escape else { return self.like(operator, text, pattern, place) };
+        let (text, text_type) = self.expression(text, place)?;
+        let text = self.as_text(text, &text_type)?;
+        let (pattern, _) = self.named_call("like_escape", vec![self.expression(pattern, place)?, self.literal(&escape.value)?])?;
+        Ok((Expression::Binary { operator, left: Box::new(text), right: Box::new(pattern) }, BOOL))
     }
 
     /// A value as text: of a name of an object its text, of a text itself.

@@ -13,6 +13,7 @@ use super::bind_expression::{Place, Typed};
 use super::scope::{Scope, ScopeRelation, WithQuery};
 use super::{Binary, BindError, BindResult, Body, Expression, Extra, JoinKind, Plan, Select, SortKey, Source, SourceKind};
 use crate::engine::output_names::{folded, name_of};
+use crate::engine::pg_catalog::tables::PG_CATALOG;
 use crate::engine::pg_catalog::types::{Kind, PgType};
 use crate::error::{Error, Unresolved};
 
@@ -227,7 +228,13 @@ impl Binder<'_> {
                 };
                 let name = alias.as_ref().map(|alias| folded(&alias.name)).unwrap_or_default();
                 let columns = plan.columns.clone();
-                Ok(add(SourceKind::Query { plan: Arc::new(plan), is_lateral: *lateral }, name, columns, alias.as_ref(), scope))
+                Ok(add(
+                    SourceKind::Query { plan: Arc::new(plan), is_lateral: *lateral, num_outward: 0 },
+                    name,
+                    columns,
+                    alias.as_ref(),
+                    scope,
+                ))
             }
             TableFactor::NestedJoin { table_with_joins, alias: None } => self.joined(table_with_joins, scope, with),
             _ => Err(BindError::NotHere),
@@ -241,8 +248,12 @@ impl Binder<'_> {
             && let Some((_, query)) = with.iter().rev().find(|(known, _)| known == only)
         {
             return Ok(match query {
-                WithQuery::Plan(plan) => {
-                    let kind = SourceKind::Query { plan: Arc::clone(plan), is_lateral: false };
+                WithQuery::Plan { plan, level } => {
+                    if plan.is_correlated {
+                        scope.note_outer(usize::MAX);
+                    }
+                    let num_outward = scope.level().saturating_sub(*level);
+                    let kind = SourceKind::Query { plan: Arc::clone(plan), is_lateral: false, num_outward };
                     add(kind, shown, plan.columns.clone(), alias, scope)
                 }
                 WithQuery::Working(number, columns) => {
@@ -258,8 +269,13 @@ impl Binder<'_> {
             [_, schema, table] => (Some(schema.as_str()), table),
             _ => return Err(BindError::NotHere),
         };
+        let number = self.snapshot.class_named(Some(schema.unwrap_or(PG_CATALOG)), table);
         let table = self.snapshot.table(schema, table)?.ok_or(BindError::NotHere)?;
-        Ok(add(SourceKind::Rows(table.rows), shown, table.columns, alias, scope))
+        let source = add(SourceKind::Rows(table.rows), shown, table.columns, alias, scope);
+        if let Some(relation) = scope.relations.borrow_mut().last_mut() {
+            relation.table_oid = number;
+        }
+        Ok(source)
     }
 
     fn function(
@@ -301,7 +317,7 @@ fn add(kind: SourceKind, name: String, columns: Vec<(String, PgType)>, alias: Op
     let given = alias.map(|alias| alias.columns.as_slice()).unwrap_or_default();
     columns.iter_mut().zip(given).for_each(|((name, _), given)| *name = folded(&given.name));
     let (offset, width) = (scope.width(), columns.len());
-    scope.relations.borrow_mut().push(ScopeRelation { alias: name, columns, offset, merged: vec![] });
+    scope.relations.borrow_mut().push(ScopeRelation { alias: name, columns, offset, table_oid: None, merged: vec![] });
     Source { offset, width, kind }
 }
 

@@ -30,9 +30,10 @@ pub(super) fn source_rows(
             return join_rows(&Sides { kind: *kind, first, second, on }, &own, left, outer, context);
         }
         SourceKind::Working(number) => context.working.borrow().get(number).map(|rows| rows.to_vec()).unwrap_or_default(),
-        SourceKind::Query { plan, is_lateral } => {
+        SourceKind::Query { plan, is_lateral, num_outward } => {
             // It is one level further in than the rows before it, which it sees if it is lateral.
-            let nothing = Env { row: &[], base: 0, left: None, outer };
+            let outward = (0..*num_outward).fold(outer, |outer, _| outer.and_then(|env| env.outer));
+            let nothing = Env { row: &[], base: 0, left: None, outer: outward };
             let before = left.copied().filter(|_| *is_lateral).unwrap_or(nothing);
             rows(plan, Some(&before), context)?.to_vec()
         }

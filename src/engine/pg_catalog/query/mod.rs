@@ -286,6 +286,8 @@ enum SourceKind {
     Query {
         plan: Arc<Plan>,
         is_lateral: bool,
+        /// How many queries further out it was bound than it stands, as a query of WITH may be.
+        num_outward: usize,
     },
     /// Rows that the last step of a recursive query gave.
     Working(usize),

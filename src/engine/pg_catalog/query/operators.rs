@@ -15,7 +15,9 @@ use crate::error::{Error, Result};
 /// NULL if an operand is, or if they are of kinds that the operator does not take.
 pub(super) fn binary(operator: Binary, left: &Value, right: &Value) -> Result<Value> {
     if left.is_null() || right.is_null() {
-        return Ok(Value::Null);
+        // Two arrays of which one is NULL are the other one.
+        let other = if left.is_null() { right } else { left };
+        return Ok(if operator == Binary::ConcatenateLists { other.clone() } else { Value::Null });
     }
     let compared = |holds: fn(Ordering) -> bool| left.compare(right).map_or(Value::Null, |order| Value::Bool(holds(order)));
     match operator {

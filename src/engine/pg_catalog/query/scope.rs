@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use super::{BindError, BindResult, Expression, Plan};
-use crate::engine::pg_catalog::types::PgType;
+use crate::engine::pg_catalog::types::{Kind, PgType};
+use crate::engine::pg_catalog::value::Value;
 use crate::error::{Error, Unresolved};
 
 /// The names of one SELECT.
@@ -18,7 +19,8 @@ pub(super) struct Scope<'a> {
 
 #[derive(Clone)]
 pub(super) enum WithQuery {
-    Plan(Arc<Plan>),
+    /// `level`: how many queries are round the place where it was bound.
+    Plan { plan: Arc<Plan>, level: usize },
     /// The recursive query itself, within its own step.
     Working(usize, Vec<(String, PgType)>),
 }
@@ -30,6 +32,8 @@ pub(super) struct ScopeRelation {
     pub columns: Vec<(String, PgType)>,
     /// The first of its columns in a row of the SELECT.
     pub offset: usize,
+    /// The number of the catalog table that it is, for `tableoid`.
+    pub table_oid: Option<u32>,
     /// Columns that a join by USING has taken together with one before: unqualified they mean that one.
     pub merged: Vec<String>,
 }
@@ -40,6 +44,11 @@ pub(super) type Found = (Expression, PgType);
 impl<'a> Scope<'a> {
     pub fn within(parent: Option<&'a Scope<'a>>) -> Self {
         Self { parent, ..Self::default() }
+    }
+
+    /// How many queries are round this one.
+    pub fn level(&self) -> usize {
+        self.parent.map_or(0, |parent| parent.level() + 1)
     }
 
     pub fn width(&self) -> usize {
@@ -67,12 +76,27 @@ impl<'a> Scope<'a> {
                 self.note_outer(depth);
                 return Ok((Expression::Column { depth, index }, pg_type));
             }
+            if let Some(found) = at.system_column(relation, column) {
+                return Ok(found);
+            }
             (scope, depth) = (at.parent, depth + 1);
         }
         let name = relation.map_or_else(|| column.to_owned(), |relation| format!("{relation}.{column}"));
         let known = self.relations.borrow().iter().flat_map(|known| known.columns.iter().map(|(name, _)| name.clone())).collect::<Vec<_>>();
         let near = crate::error::nearest(column, &known).map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default();
         Err(BindError::Wrong(Error::Unresolved { kind: Unresolved::Column, message: format!("column {name} does not exist{near}") }))
+    }
+
+    /// What every table of PostgreSQL has beside its columns: its number, and the transaction that wrote a row, of which there are none here.
+    fn system_column(&self, relation: Option<&str>, column: &str) -> Option<Found> {
+        let relations = self.relations.borrow();
+        let mut tables = relations.iter().filter(|known| relation.is_none_or(|name| known.alias == name));
+        let oid = tables.find_map(|known| known.table_oid)?;
+        match column {
+            "tableoid" => Some((Expression::Constant(Value::oid(oid)), PgType::One(Kind::Oid))),
+            "xmin" | "xmax" => Some((Expression::Constant(Value::Int(0)), PgType::One(Kind::Xid))),
+            _ => None,
+        }
     }
 
     fn own(&self, relation: Option<&str>, column: &str) -> BindResult<Option<(usize, PgType)>> {

@@ -199,7 +199,7 @@ fn operator_classes(_: &Snapshot) -> Vec<Row> {
             }
             continue;
         }
-        for info in TYPES.iter().filter(|info| info.category != 'P' && !info.kind.is_of_extension()) {
+        for info in TYPES.iter().filter(|info| info.category != 'P' && info.kind != Kind::Bit && !info.kind.is_of_extension()) {
             add(operator_class(method, None, Some(info.kind)), format!("{}_ops", info.name), info.kind, true);
         }
     }
