@@ -35,6 +35,14 @@ pub enum Error {
     #[error("table \"{table}\" has no column \"{name}\"{}; it has: {}", did_you_mean(.name, .known), .known.join(", "))]
     UnknownColumn { table: String, name: String, known: Vec<String> },
 
+    /// A name in a query about the catalog that nothing has, or several things have (42703, 42883, 42P01, 42702).
+    #[error("{message}")]
+    Unresolved { kind: Unresolved, message: String },
+
+    /// A text that is no value of the type that it is cast to (22P02).
+    #[error("invalid input syntax for type {of}: \"{text}\"")]
+    BadText { of: String, text: String },
+
     /// A generated column that is given a value (428C9).
     #[error("column \"{0}\" is generated and takes no value; leave it out, or write DEFAULT")]
     GeneratedColumn(String),
@@ -144,6 +152,16 @@ pub enum Error {
     Catalog(#[from] rolloutdb_catalogs::Error),
     #[error(transparent)]
     DataFusion(DataFusionError),
+}
+
+/// What a name was to be the name of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unresolved {
+    Column,
+    Function,
+    Table,
+    /// A column of more than one table.
+    Ambiguous,
 }
 
 /// What is wrong with a value or line of an input file.

@@ -25,7 +25,7 @@ use super::background_planning::physical_plan;
 use super::parameter_values::ParameterValues;
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;
-use super::{casts, information_schema, lateral_names, macros, output_names, parameter_types, quoted_constants, versions, views};
+use super::{casts, lateral_names, macros, output_names, parameter_types, pg_catalog, quoted_constants, versions, views};
 use crate::error::{Error, Result};
 
 /// DataFusion's physical planner, with [`super::apply::Apply`] added.
@@ -151,7 +151,7 @@ async fn plan_with(
     macros::expand(&mut statement, state.scalar_functions())?;
     lateral_names::qualify(&mut statement);
     versions::open(session, &mut statement, &mut named).await?;
-    information_schema::open(&state, &mut statement, &mut named).await?;
+    Box::pin(pg_catalog::open(session, &mut state, &mut statement, &mut named)).await?;
     let tables = open_table_arguments(session, &statement).await?;
     if !tables.is_empty() {
         let opened = tables.iter().map(|(name, table)| (split_table_name(name), Arc::clone(table))).collect();

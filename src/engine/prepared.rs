@@ -21,6 +21,7 @@ use datafusion::sql::sqlparser::ast::Query;
 use futures::{FutureExt, Stream};
 use rolloutdb_sql::Statement;
 
+use super::pg_catalog::is_catalog_query;
 use super::session::{Description, Session};
 use super::shown_text::shown_text;
 use super::statement;
@@ -83,6 +84,9 @@ impl PreparedStatement {
         let Statement::Query(query) = &self.statement else { return Ok(None) };
         // Filters with a NULL are planned otherwise.
         if parameters.iter().any(ScalarValue::is_null) {
+            return Ok(None);
+        }
+        if is_catalog_query(query) {
             return Ok(None);
         }
         let Some(mut loan) = self.borrow() else { return Ok(None) };

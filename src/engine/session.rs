@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::datatypes::{FieldRef, SchemaRef};
+use datafusion::catalog::CatalogProvider;
 use datafusion::common::ScalarValue;
 use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::optimizer::Analyzer;
@@ -28,7 +29,6 @@ use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighb
 use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
 use super::progress::{NoticeSink, Notices};
-use super::session_catalog::SessionCatalog;
 use super::session_user::SessionUser;
 use super::setting_definitions::MAX_CONCURRENT_JOBS;
 use super::settings::{SessionSettings, Settings};
@@ -188,7 +188,7 @@ impl Session {
             state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
         }
         let context = SessionContext::new_with_state(state);
-        context.register_catalog(CATALOG_NAME, Arc::new(SessionCatalog::new(Arc::clone(&database.shared.catalog))));
+        context.register_catalog(CATALOG_NAME, Arc::clone(&database.shared.catalog) as Arc<dyn CatalogProvider>);
         let activity = database.shared.activity.session();
         let settings = SessionSettings::default();
         settings.lock().set_at_startup(MAX_CONCURRENT_JOBS, database.shared.jobs.max_concurrent().to_string());
@@ -386,7 +386,7 @@ impl Session {
         *self.inner.transaction.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
-    /// The DataFusion session behind this one, for catalog schemas that only one kind of client needs (`pg_catalog`).
+    /// The DataFusion session behind this one.
     pub fn context(&self) -> &SessionContext {
         &self.inner.context
     }

@@ -25,7 +25,6 @@ mod numeric;
 mod options;
 mod parameter_status;
 mod parameters;
-pub mod pg_catalog;
 mod pulse;
 mod response;
 mod rows;

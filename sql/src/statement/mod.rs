@@ -3,6 +3,7 @@
 //! A statement's `parse` starts at its first word.
 
 mod alter_table;
+mod comment;
 mod copy;
 mod create_agent;
 mod create_extension;
@@ -38,6 +39,7 @@ use crate::parser::Parser;
 use crate::suggest::did_you_mean;
 
 pub use alter_table::{AlterAction, AlterTable};
+pub use comment::{Comment, CommentedObject};
 pub use copy::{CopyFrom, CopyPlace, CopySource, CopyTo};
 pub use create_agent::CreateAgent;
 pub use create_extension::CreateExtension;
@@ -90,6 +92,7 @@ pub enum Statement {
     CreateTable(CreateTable),
     DropTable(DropTable),
     AlterTable(AlterTable),
+    Comment(Comment),
     CreateSchema(CreateSchema),
     DropSchema(DropSchema),
     CreateView(CreateView),
@@ -260,6 +263,7 @@ impl Statement {
             "ALTER" if ["ALTER ROLE", "ALTER USER", "ALTER GROUP"].iter().any(|words| parser.is_at(words)) => role::parse_alter(parser),
             "GRANT" if role::is_membership(parser) => role::parse_grant(parser),
             "REVOKE" if role::is_membership(parser) => role::parse_revoke(parser),
+            "COMMENT" => Comment::parse(parser).map(Self::Comment),
             "VACUUM" => Vacuum::parse(parser).map(Self::Vacuum),
             "OPTIMIZE" => Optimize::parse(parser).map(Self::Optimize),
             "ANALYZE" => Analyze::parse(parser).map(Self::Analyze),
@@ -359,6 +363,7 @@ impl Statement {
             Self::CreateTable(_) => "CREATE TABLE",
             Self::DropTable(_) => "DROP TABLE",
             Self::AlterTable(_) => "ALTER TABLE",
+            Self::Comment(_) => "COMMENT",
             Self::CreateSchema(_) => "CREATE SCHEMA",
             Self::DropSchema(_) => "DROP SCHEMA",
             Self::CreateView(_) => "CREATE VIEW",
@@ -434,6 +439,7 @@ impl fmt::Display for Statement {
             Self::ShowTables => f.write_str("SHOW TABLES"),
             Self::ShowIndexes => f.write_str("SHOW INDEXES"),
             Self::AlterTable(statement) => statement.fmt(f),
+            Self::Comment(statement) => statement.fmt(f),
             Self::CreateSchema(statement) => statement.fmt(f),
             Self::DropSchema(statement) => statement.fmt(f),
             Self::CreateView(statement) => statement.fmt(f),

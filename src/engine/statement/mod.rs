@@ -5,6 +5,7 @@ mod alter;
 mod attempt;
 mod backfill;
 mod change;
+mod comment;
 mod copy;
 pub mod copy_client;
 mod copy_format;
@@ -95,6 +96,7 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Merge(merge) => change::merge::execute(session, merge, parameters, None).await,
         Statement::Truncate(truncate) => change::truncate::execute(session, truncate).await,
         Statement::AlterTable(alter) => alter::execute(session, alter).await,
+        Statement::Comment(comment) => comment::execute(session, comment).await,
         Statement::CreateSchema(create) => schema::create(session, create),
         Statement::DropSchema(drop) => schema::drop(session, drop).await,
         Statement::CreateView(create) => view::create(session, create).await,
@@ -149,6 +151,7 @@ pub fn writes(statement: &Statement) -> bool {
             | Statement::Merge(_)
             | Statement::Truncate(_)
             | Statement::AlterTable(_)
+            | Statement::Comment(_)
             | Statement::CreateSchema(_)
             | Statement::DropSchema(_)
             | Statement::CreateView(_)

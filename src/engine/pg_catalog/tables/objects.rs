@@ -1,0 +1,135 @@
+//! What is not about one table: schemas, databases, roles, extensions, settings.
+
+use super::{OWNER, Spec};
+use crate::SERVER_VERSION;
+use crate::engine::pg_catalog::snapshot::{DATABASE_OID, PUBLIC_OID, Snapshot, database_name};
+use crate::engine::pg_catalog::value::{Row, Value, row};
+
+/// The version of pgvector whose types and operators are built in.
+const VECTOR_VERSION: &str = "0.8.0";
+
+const EXTENSIONS: &str =
+    "oid:oid extname:name extowner:oid extnamespace:oid extrelocatable:bool extversion:text extconfig:oid[] extcondition:text[]";
+const ROLE: &str = "rolname:name rolsuper:bool rolinherit:bool rolcreaterole:bool rolcreatedb:bool rolcanlogin:bool rolreplication:bool \
+    rolconnlimit:int4 rolpassword:text rolvaliduntil:timestamptz rolbypassrls:bool rolconfig:text[] oid:oid";
+
+pub const SPECS: &[Spec] = &[
+    Spec { name: "pg_namespace", oid: 2615, columns: "oid:oid nspname:name nspowner:oid nspacl:aclitem[]", rows: namespaces },
+    Spec {
+        name: "pg_database",
+        oid: 1262,
+        columns: "oid:oid datname:name datdba:oid encoding:int4 datlocprovider:char datistemplate:bool datallowconn:bool \
+            datconnlimit:int4 datfrozenxid:xid datminmxid:xid dattablespace:oid datcollate:text datctype:text daticulocale:text \
+            daticurules:text datcollversion:text datacl:aclitem[]",
+        rows: databases,
+    },
+    Spec { name: "pg_roles", oid: 12_001, columns: ROLE, rows: roles },
+    Spec {
+        name: "pg_user",
+        oid: 12_002,
+        columns: "usename:name usesysid:oid usecreatedb:bool usesuper:bool userepl:bool usebypassrls:bool passwd:text \
+            valuntil:timestamptz useconfig:text[]",
+        rows: users,
+    },
+    Spec {
+        name: "pg_tablespace",
+        oid: 1213,
+        columns: "oid:oid spcname:name spcowner:oid spcacl:aclitem[] spcoptions:text[]",
+        rows: |_| vec![row![1663_u32, "pg_default", OWNER, Value::Null, Value::Null]],
+    },
+    Spec { name: "pg_extension", oid: 3079, columns: EXTENSIONS, rows: extensions },
+    Spec {
+        name: "pg_available_extensions",
+        oid: 12_003,
+        columns: "name:name default_version:text installed_version:text comment:text",
+        rows: |_| vec![row!["vector", VECTOR_VERSION, VECTOR_VERSION, "vector data type and ivfflat and hnsw access methods"]],
+    },
+    Spec {
+        name: "pg_settings",
+        oid: 12_004,
+        columns: "name:text setting:text unit:text category:text short_desc:text extra_desc:text context:text vartype:text source:text \
+            min_val:text max_val:text enumvals:text[] boot_val:text reset_val:text sourcefile:text sourceline:int4 pending_restart:bool",
+        rows: settings,
+    },
+    Spec { name: "pg_shdescription", oid: 2396, columns: "objoid:oid classoid:oid description:text", rows: |_| vec![] },
+    Spec {
+        name: "pg_timezone_names",
+        oid: 12_005,
+        columns: "name:text abbrev:text utc_offset:interval is_dst:bool",
+        rows: |_| vec![row!["UTC", "UTC", "00:00:00", false]],
+    },
+];
+
+fn namespaces(snapshot: &Snapshot) -> Vec<Row> {
+    snapshot.schemas.iter().map(|schema| row![schema.oid, schema.name.as_str(), OWNER, Value::Null]).collect()
+}
+
+fn databases(_: &Snapshot) -> Vec<Row> {
+    vec![row![
+        DATABASE_OID,
+        database_name(),
+        OWNER,
+        6_i64,
+        'c',
+        false,
+        true,
+        -1_i64,
+        0_i64,
+        0_i64,
+        1663_u32,
+        "C",
+        "C",
+        Value::Null,
+        Value::Null,
+        Value::Null,
+        Value::Null,
+    ]]
+}
+
+fn roles(snapshot: &Snapshot) -> Vec<Row> {
+    let role = |(oid, name): &(u32, String)| {
+        row![name.as_str(), true, true, true, true, true, true, -1_i64, "********", Value::Null, true, Value::Null, *oid]
+    };
+    snapshot.roles.iter().map(role).collect()
+}
+
+fn users(snapshot: &Snapshot) -> Vec<Row> {
+    let user = |(oid, name): &(u32, String)| row![name.as_str(), *oid, true, true, true, true, "********", Value::Null, Value::Null];
+    snapshot.roles.iter().map(user).collect()
+}
+
+fn extensions(_: &Snapshot) -> Vec<Row> {
+    vec![row![8_001_u32, "vector", OWNER, PUBLIC_OID, true, VECTOR_VERSION, Value::Null, Value::Null]]
+}
+
+/// What is not known of a setting is NULL.
+fn settings(snapshot: &Snapshot) -> Vec<Row> {
+    let setting = |(name, value, default): &(String, String, String)| {
+        let is_set = value != default;
+        row![
+            name.as_str(),
+            value.as_str(),
+            Value::Null,
+            if name.contains('.') { "Customized Options" } else { "Client Connection Defaults" },
+            "",
+            Value::Null,
+            "user",
+            "string",
+            if is_set { "session" } else { "default" },
+            Value::Null,
+            Value::Null,
+            Value::Null,
+            default.as_str(),
+            default.as_str(),
+            Value::Null,
+            Value::Null,
+            false,
+        ]
+    };
+    snapshot.settings.iter().map(setting).collect()
+}
+
+/// What `version()` gives: drivers look for the word PostgreSQL and a number behind it.
+pub fn version() -> String {
+    format!("PostgreSQL {SERVER_VERSION}")
+}
