@@ -24,6 +24,9 @@ const QUERY: &str = "rollout.view";
 /// Schema metadata and field metadata of a view's file: the comment on the view, and on a column.
 const COMMENT: &str = "rollout.comment";
 
+/// What keys of field metadata begin with that say more of a column's type than Arrow's does.
+const TYPE: &str = "rolloutdb.";
+
 /// A view of a catalog.
 #[derive(Debug)]
 pub struct View {
@@ -38,7 +41,7 @@ impl View {
     /// `query`: its text; `columns`: what it gives.
     #[must_use]
     pub fn new(query: &str, columns: &Schema) -> Self {
-        let fields: Vec<_> = columns.fields().iter().map(|field| field.as_ref().clone().with_metadata([].into())).collect();
+        let fields: Vec<_> = columns.fields().iter().map(|field| with_type_only(field)).collect();
         Self { query: query.to_owned(), columns: Arc::new(Schema::new(fields)), comment: None, column_comments: BTreeMap::new() }
     }
 
@@ -93,8 +96,9 @@ impl View {
             .fields()
             .iter()
             .map(|field| {
-                let comment = self.column_comments.get(field.name()).map(|comment| (COMMENT.to_owned(), comment.clone()));
-                field.as_ref().clone().with_metadata(comment.into_iter().collect())
+                let mut metadata = field.metadata().clone();
+                metadata.extend(self.column_comments.get(field.name()).map(|comment| (COMMENT.to_owned(), comment.clone())));
+                field.as_ref().clone().with_metadata(metadata)
             })
             .collect();
         let schema = Schema::new_with_metadata(fields, metadata);
@@ -115,6 +119,12 @@ impl View {
         view.column_comments = commented.collect();
         Ok(view)
     }
+}
+
+/// A column without what the query's tables say of it.
+fn with_type_only(field: &Field) -> Field {
+    let metadata = field.metadata().iter().filter(|(key, _)| key.starts_with(TYPE));
+    field.clone().with_metadata(metadata.map(|(key, value)| (key.clone(), value.clone())).collect())
 }
 
 #[async_trait]

@@ -81,5 +81,4 @@ pub use session::{Description, Response, Session, TransactionStatus};
 pub use session_user::SessionUser;
 pub use settings::SessionSettings;
 pub use shown_text::{shown_text, shown_texts};
-pub use system::{activity_view_names, is_activity_view};
 pub use timeouts::{IDLE_TIMEOUT, Timeouts};

@@ -209,10 +209,15 @@ impl Session {
             told: Mutex::default(),
         };
         let session = Self { inner: Arc::new(inner) };
-        for function in function::session_state::functions(&WeakSession(Arc::downgrade(&session.inner))) {
+        for function in function::session_state::functions(&session.downgrade()) {
             session.context().register_udf(function);
         }
         session
+    }
+
+    /// For those that know the session and must not hold it.
+    pub(super) fn downgrade(&self) -> WeakSession {
+        WeakSession(Arc::downgrade(&self.inner))
     }
 
     /// Runs SQL text and gives the rows of its last statement; statements before it run to their end first.

@@ -122,15 +122,6 @@ fn activity_views(shared: &Shared) -> Vec<(&'static str, View)> {
     views
 }
 
-/// The views of schema `rollout` about sessions and running statements, which the server shows in `pg_catalog` too.
-pub fn activity_view_names() -> impl Iterator<Item = &'static str> {
-    [ACTIVITY_VIEW, PROGRESS_VIEW].into_iter().chain(PROGRESS_VIEWS.iter().map(|view| view.name))
-}
-
-pub fn is_activity_view(name: &str) -> bool {
-    activity_view_names().any(|view| view == name)
-}
-
 async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {
     let table = catalog.table(system::SYSTEM_SCHEMA, "prompts").await?;
     if table.row_count().await? > 0 {

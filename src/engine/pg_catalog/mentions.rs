@@ -25,6 +25,8 @@ pub struct Mentions {
     pub functions: BTreeSet<String>,
     /// Whether it casts to a type whose values are names of objects.
     casts_to_name: bool,
+    /// Whether a function is called by its name in `pg_catalog`.
+    pub has_qualified_call: bool,
 }
 
 impl Mentions {
@@ -89,7 +91,11 @@ impl Visitor for Mentions {
 
     fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<()> {
         match expression {
-            Expr::Function(call) => self.note_function(parts_of(&call.name).pop().unwrap_or_default()),
+            Expr::Function(call) => {
+                let mut parts = parts_of(&call.name);
+                self.note_function(parts.pop().unwrap_or_default());
+                self.has_qualified_call |= parts.last().is_some_and(|schema| schema == PG_CATALOG);
+            }
             Expr::Cast { data_type, .. } => self.casts_to_name |= names_object(data_type),
             _ => {}
         }
@@ -141,6 +147,7 @@ mod tests {
             "SELECT * FROM wiki WHERE title = 'pg_class'",
             "SELECT 1 -- pg_class",
             "SELECT now()",
+            "SELECT current_user, pg_catalog.set_config('jit', 'off', false)",
             "SELECT * FROM wiki JOIN pg_class ON true",
             "SELECT pg_size_pretty(sum(length(contents))) FROM wiki",
             "SELECT * FROM vector_search(wiki, '[1]'), pg_class",

@@ -14,6 +14,7 @@ mod procedures;
 mod query;
 mod rows_of_batch;
 mod snapshot;
+mod system_tables;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -23,20 +24,20 @@ mod value;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Schema};
+use arrow::datatypes::{Field, FieldRef, Schema};
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::Query;
 
 use super::session::{Description, Session};
-use super::statement::change_setting;
 use crate::error::Result;
 use mentions::Mentions;
 use query::{BindError, Bound, Context};
 use snapshot::Snapshot;
+use types::{Kind, PgType, column_type};
 use value::Value;
 
 pub use planned::open;
-pub use types::{HALFVEC_ARRAY_OID, HALFVEC_OID, PG_TYPE, VECTOR_ARRAY_OID, VECTOR_OID};
+pub use types::{HALFVEC_ARRAY_OID, HALFVEC_OID, VECTOR_ARRAY_OID, VECTOR_OID};
 
 /// Whether a query is about the catalog and nothing else.
 pub fn is_catalog_query(query: &Query) -> bool {
@@ -45,14 +46,19 @@ pub fn is_catalog_query(query: &Query) -> bool {
 
 /// Output columns and parameters of a query about the catalog; `None`: it is another query, or one for DataFusion.
 pub async fn describe(session: &Session, query: &Query) -> Result<Option<Description>> {
+    describe_declared(session, query, &[]).await
+}
+
+/// The same where a client has said of what types its parameters are.
+pub async fn describe_declared(session: &Session, query: &Query, types: &[Option<FieldRef>]) -> Result<Option<Description>> {
     if !is_catalog_query(query) {
         return Ok(None);
     }
     let snapshot = Snapshot::load(session).await?;
-    let Some(bound) = bound(query, &snapshot)? else { return Ok(None) };
+    let known = types.iter().map(|field| known_type(field.as_deref()?)).collect();
+    let Some(bound) = bound(query, &snapshot, known)? else { return Ok(None) };
     let fields: Vec<_> = bound.plan.columns.iter().map(|(name, pg_type)| pg_type.field(name)).collect();
-    let parameters: Vec<Option<DataType>> =
-        bound.parameters.iter().map(|pg_type| pg_type.as_ref().map(|pg_type| pg_type.field("").data_type().clone())).collect();
+    let parameters = bound.parameters.iter().map(|pg_type| Some(Arc::new(pg_type.as_ref()?.field("")))).collect();
     Ok(Some(Description { columns: Arc::new(Schema::new(fields)), parameters }))
 }
 
@@ -63,25 +69,26 @@ pub async fn execute(session: &Session, query: &Query, parameters: &[ScalarValue
     }
     let snapshot = Snapshot::load(session).await?;
     let values = parameters.iter().map(rows_of_batch::value_of).collect::<Result<Vec<_>>>()?;
-    let Some((batch, changes)) = run(query, &snapshot, &values)? else { return Ok(None) };
-    for change in changes {
-        change_setting(session, &change.name, change.value, change.is_local)?;
-    }
-    Ok(Some(batch))
+    let known = parameters.iter().map(|value| known_type(&Field::new("", value.data_type(), true))).collect();
+    run(query, &snapshot, known, &values)
 }
 
-fn bound(query: &Query, snapshot: &Snapshot) -> Result<Option<Bound>> {
-    match query::bind(query, snapshot) {
+/// What a parameter is; `None` for a text, which is read as what it stands beside, like a literal in quotes.
+fn known_type(field: &Field) -> Option<PgType> {
+    let (pg_type, _) = column_type(field);
+    Some(pg_type).filter(|pg_type| !pg_type.kind().is_some_and(Kind::is_text))
+}
+
+fn bound(query: &Query, snapshot: &Snapshot, parameters: Vec<Option<PgType>>) -> Result<Option<Bound>> {
+    match query::bind(query, snapshot, parameters) {
         Ok(bound) => Ok(Some(bound)),
         Err(BindError::NotHere) => Ok(None),
         Err(BindError::Wrong(error)) => Err(error),
     }
 }
 
-fn run(query: &Query, snapshot: &Snapshot, parameters: &[Value]) -> Result<Option<(RecordBatch, Vec<query::SettingChange>)>> {
-    let Some(bound) = bound(query, snapshot)? else { return Ok(None) };
-    let context = Context::new(snapshot, parameters);
-    let rows = query::run(&bound, &context)?;
-    let batch = rows_of_batch::batch_of(&bound.plan.columns, &rows)?;
-    Ok(Some((batch, context.changes.take())))
+fn run(query: &Query, snapshot: &Snapshot, known: Vec<Option<PgType>>, parameters: &[Value]) -> Result<Option<RecordBatch>> {
+    let Some(bound) = bound(query, snapshot, known)? else { return Ok(None) };
+    let rows = query::run(&bound, &Context::new(snapshot, parameters))?;
+    rows_of_batch::batch_of(&bound.plan.columns, &rows).map(Some)
 }

@@ -39,6 +39,9 @@ pub async fn open(
     named: &mut HashMap<String, Arc<dyn TableProvider>>,
 ) -> Result<()> {
     let mentions = Mentions::of(&*statement);
+    if mentions.has_qualified_call {
+        let _ = statement.visit(&mut Unqualified);
+    }
     if !mentions.has_catalog_table() && mentions.functions.is_empty() {
         return Ok(());
     }
@@ -53,6 +56,23 @@ pub async fn open(
         }
     }
     Ok(())
+}
+
+/// DataFusion's functions have no schema.
+struct Unqualified;
+
+impl VisitorMut for Unqualified {
+    type Break = ();
+
+    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<()> {
+        if let Expr::Function(call) = expression
+            && let [schema, _] = parts_of(&call.name).as_slice()
+            && schema == PG_CATALOG
+        {
+            call.name.0.remove(0);
+        }
+        ControlFlow::Continue(())
+    }
 }
 
 struct Opener<'a> {
@@ -74,17 +94,6 @@ impl VisitorMut for Opener<'_> {
                 self.named.insert(internal, provider);
             }
             Err(error) => return ControlFlow::Break(Box::new(error)),
-        }
-        ControlFlow::Continue(())
-    }
-
-    /// DataFusion's functions have no schema.
-    fn pre_visit_expr(&mut self, expression: &mut Expr) -> ControlFlow<Self::Break> {
-        if let Expr::Function(call) = expression
-            && let [schema, _] = parts_of(&call.name).as_slice()
-            && schema == PG_CATALOG
-        {
-            call.name.0.remove(0);
         }
         ControlFlow::Continue(())
     }

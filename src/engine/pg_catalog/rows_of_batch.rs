@@ -141,7 +141,7 @@ mod tests {
         ];
         let batch = batch_of(&columns, &rows).expect("the values fit");
         assert_eq!(rows_of(&batch).expect("they are read"), rows);
-        assert_eq!(batch.schema().field(0).metadata().get(super::super::types::PG_TYPE).map(String::as_str), Some("oid"));
+        assert_eq!(batch.schema().field(0).metadata().get(rolloutdb_udfs::postgres::PG_TYPE).map(String::as_str), Some("oid"));
         let wrong = [("n".to_owned(), PgType::One(Kind::Int2))];
         assert!(batch_of(&wrong, &[vec![Value::Int(70_000)]]).is_err());
     }

@@ -1,6 +1,7 @@
 //! What there is in a database, as one query about the catalog sees it: read once, before the query runs.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,16 +13,18 @@ use rolloutdb_catalogs::{Catalog, Commented, Identity, IndexDefinition, ObjectKe
 
 use super::catalog_table::CatalogTable;
 use super::rows_of_batch::rows_of;
+use super::system_tables::Numbers;
+use super::tables::HIDDEN;
 use super::types::{PgType, column_type};
+use super::value::Row;
 use super::{procedures, tables};
-use crate::engine::session::{CATALOG_NAME, Session};
-use crate::error::Result;
+use crate::engine::session::{CATALOG_NAME, Session, WeakSession};
+use crate::engine::{Membership, Role, Roles, SessionUser};
+use crate::error::{Error, Result};
 
 /// The number of `public` and of the role that owns everything, as PostgreSQL has them.
 pub const PUBLIC_OID: u32 = 2200;
 pub const OWNER_OID: u32 = 10;
-/// The one role where no others are kept; all tables are its.
-pub const OWNER: &str = "postgres";
 /// Numbers of the schemas that are made of queries.
 pub const PG_CATALOG_OID: u32 = 11;
 pub const INFORMATION_SCHEMA_OID: u32 = 13_000;
@@ -108,15 +111,32 @@ pub enum Class<'a> {
     ConstraintIndex(&'a Relation, &'a Constraint),
 }
 
+/// A role, with what the session may see of its password.
+pub struct RoleEntry {
+    pub role: Role,
+    pub password: Option<String>,
+}
+
+impl fmt::Debug for RoleEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RoleEntry").field("name", &self.role.name).finish_non_exhaustive()
+    }
+}
+
 #[derive(Debug)]
 pub struct Snapshot {
+    session: WeakSession,
     pub schemas: Vec<SchemaEntry>,
     pub relations: Vec<Relation>,
-    /// Number and name.
-    pub roles: Vec<(u32, String)>,
-    pub user: String,
-    /// Name, value and default.
-    pub settings: Vec<(String, String, String)>,
+    /// By name.
+    pub roles: Vec<RoleEntry>,
+    pub memberships: Vec<Membership>,
+    /// Who has whose rights.
+    pub role_book: Roles,
+    /// Who asks.
+    pub user: SessionUser,
+    /// The rows of `pg_settings`.
+    pub settings: Vec<Row>,
     pub procedures: Vec<procedures::Procedure>,
     pub now_micros: i64,
     /// Tables of others that go before those made here.
@@ -147,7 +167,7 @@ impl Snapshot {
             schemas.push(SchemaEntry { oid, comment, name });
         }
         let mut relations = tables::relations();
-        let mut system = BTreeMap::new();
+        let mut tables_of_others = Vec::new();
         for schema in &schemas {
             let Ok(folder) = catalog.rollout_schema(&schema.name) else { continue };
             for name in folder.table_names() {
@@ -157,20 +177,29 @@ impl Snapshot {
                     && schema.name == SYSTEM_SCHEMA
                     && name.starts_with(SYSTEM_PREFIX)
                 {
-                    system.insert(name.clone(), system_table(session, provider).await?);
+                    tables_of_others.push((name.clone(), system_table(session, provider).await?));
                 }
                 relations.push(relation(&catalog, schema, &name, provider.as_ref()).await?);
             }
         }
+        let role_book = session.database().roles().clone();
+        let roles = role_entries(&role_book, &session.role());
+        let numbers = Numbers { relations: &relations, roles: &roles };
+        let system: BTreeMap<String, CatalogTable> =
+            tables_of_others.into_iter().map(|(name, table)| (name, numbers.filled(table))).collect();
+        let keys: Vec<ObjectKey> = system.keys().map(|name| ObjectKey::relation(tables::PG_CATALOG, name)).collect();
+        let oids = catalog.object_numbers(&keys)?;
+        relations.extend(system.iter().zip(oids).map(|((name, table), oid)| tables::system_relation(name, oid, table)));
         let by_oid = places(&relations);
-        let roles = roles(&system);
         let state = session.context().state();
-        let settings = session.session_settings().list();
         Ok(Self {
+            session: session.downgrade(),
             schemas,
+            memberships: role_book.members(),
             roles,
-            user: OWNER.to_owned(),
-            settings: settings.into_iter().map(|(name, value, default)| (name.to_owned(), value, default.to_owned())).collect(),
+            role_book,
+            user: session.session_user(),
+            settings: rows_of(&session.session_settings().rows()?)?,
             procedures: procedures::all(&state, &session.database().table_functions()),
             now_micros: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64),
             relations,
@@ -245,11 +274,24 @@ impl Snapshot {
     }
 
     pub fn role(&self, oid: u32) -> Option<&str> {
-        self.roles.iter().find(|(known, _)| *known == oid).map(|(_, name)| name.as_str())
+        self.roles.iter().find(|entry| entry.role.oid == oid).map(|entry| entry.role.name.as_str())
     }
 
-    pub fn setting(&self, name: &str) -> Option<&str> {
-        self.settings.iter().find(|(known, _, _)| known.eq_ignore_ascii_case(name)).map(|(_, value, _)| value.as_str())
+    pub fn role_number(&self, name: &str) -> Option<u32> {
+        self.roles.iter().find(|entry| entry.role.name == name).map(|entry| entry.role.oid)
+    }
+
+    /// The name of the role that has what nobody else has: the superuser that is always there.
+    pub fn owner(&self) -> &str {
+        self.role(OWNER_OID).unwrap_or_default()
+    }
+
+    /// The session that asks.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] when it has ended.
+    pub fn session(&self) -> Result<Session> {
+        self.session.upgrade().ok_or_else(|| Error::Internal("the session is gone".to_owned()))
     }
 }
 
@@ -296,13 +338,13 @@ fn places(relations: &[Relation]) -> HashMap<u32, Place> {
     places
 }
 
-fn roles(system: &BTreeMap<String, CatalogTable>) -> Vec<(u32, String)> {
-    let of_table = |table: &CatalogTable| -> Option<Vec<(u32, String)>> {
-        let position = |name: &str| table.columns.iter().position(|(known, _)| known == name);
-        let (oid, name) = (position("oid")?, position("rolname")?);
-        Some(table.rows.iter().filter_map(|row| Some((row[oid].as_oid()?, row[name].as_str()?.to_owned()))).collect())
+/// Superusers see passwords as they are stored.
+fn role_entries(roles: &Roles, reader: &str) -> Vec<RoleEntry> {
+    let sees_passwords = roles.get(reader).is_some_and(|role| role.is_superuser);
+    let password = |role: &Role| {
+        role.has_password().then(|| if sees_passwords { String::from(roles.verifier(&role.name).0) } else { HIDDEN.to_owned() })
     };
-    system.get("pg_roles").and_then(of_table).unwrap_or_else(|| vec![(OWNER_OID, OWNER.to_owned())])
+    roles.list().into_iter().map(|role| RoleEntry { password: password(&role), role }).collect()
 }
 
 async fn system_table(session: &Session, provider: &Arc<dyn TableProvider>) -> Result<CatalogTable> {

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, TimeUnit};
 use rolloutdb_udfs::TextType;
+use rolloutdb_udfs::postgres::{CatalogType, PG_TYPE, ValueType};
 
-/// Field metadata of a column of a catalog table: the name of its PostgreSQL type, where the Arrow type does not tell it (`oid`, `name`, `"char"`).
-pub const PG_TYPE: &str = "rolloutdb.pg_type";
-
-/// Numbers of pgvector's types and of their arrays. PostgreSQL gives an extension's types numbers when it is installed; these stay the same.
+/// Numbers of pgvector's types and of their arrays. PostgreSQL gives an extension's types numbers when it is installed; these stay the same, below those of
+/// what users make.
 pub const VECTOR_OID: u32 = 16_380;
 pub const VECTOR_ARRAY_OID: u32 = 16_381;
 pub const HALFVEC_OID: u32 = 16_382;
@@ -288,78 +287,62 @@ fn own_name(kind: Kind) -> Option<&'static str> {
 
 /// Type and modifier (`atttypmod`) of a column of a table.
 pub fn column_type(field: &Field) -> (PgType, i32) {
-    if let Some(named) = field.metadata().get(PG_TYPE) {
-        let named = match named.strip_prefix('_') {
-            Some(item) => Kind::named(item).map(PgType::Many),
-            None => Kind::named(named).map(PgType::One),
-        };
-        return (named.unwrap_or(UNKNOWN), NO_MODIFIER);
-    }
-    match (TextType::of(field), TextType::of_items(field)) {
-        (Some(text_type), _) => {
-            let (kind, modifier) = text_kind(text_type);
-            (PgType::One(kind), modifier)
-        }
-        (None, Some(item)) => {
-            let (kind, modifier) = text_kind(item);
-            (PgType::Many(kind), modifier)
-        }
-        (None, None) => data_type(field.data_type()),
-    }
+    let value_type = ValueType::of(field);
+    let (innermost, dimensions) = value_type.innermost();
+    let (kind, modifier) = kind_of(innermost);
+    (if dimensions == 0 { PgType::One(kind) } else { PgType::Many(kind) }, modifier)
 }
 
-fn data_type(arrow: &DataType) -> (PgType, i32) {
-    match arrow {
-        DataType::FixedSizeList(item, width) if *item.data_type() == DataType::Float16 => (PgType::One(Kind::Halfvec), *width),
-        DataType::FixedSizeList(item, width) if item.data_type().is_floating() => (PgType::One(Kind::Vector), *width),
-        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => match data_type(item.data_type()) {
-            (PgType::One(kind), modifier) if kind.info().array_oid != 0 => (PgType::Many(kind), modifier),
-            _ => (PgType::One(Kind::Json), NO_MODIFIER),
-        },
-        DataType::Dictionary(_, values) => data_type(values),
-        DataType::Decimal32(precision, scale)
-        | DataType::Decimal64(precision, scale)
-        | DataType::Decimal128(precision, scale)
-        | DataType::Decimal256(precision, scale) => (PgType::One(Kind::Numeric), numeric_modifier(*precision, *scale)),
-        other => (PgType::One(plain_kind(other)), NO_MODIFIER),
-    }
-}
-
-fn plain_kind(arrow: &DataType) -> Kind {
-    match arrow {
-        DataType::Boolean => Kind::Bool,
-        DataType::Int8 | DataType::Int16 | DataType::UInt8 => Kind::Int2,
-        DataType::Int32 | DataType::UInt16 => Kind::Int4,
-        DataType::Int64 | DataType::UInt32 | DataType::UInt64 => Kind::Int8,
-        DataType::Float16 | DataType::Float32 => Kind::Float4,
-        DataType::Float64 => Kind::Float8,
-        DataType::Null | DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Kind::Text,
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => Kind::Bytea,
-        DataType::Date32 | DataType::Date64 => Kind::Date,
-        DataType::Time32(_) | DataType::Time64(_) => Kind::Time,
-        DataType::Timestamp(_, Some(_)) => Kind::Timestamptz,
-        DataType::Timestamp(_, None) => Kind::Timestamp,
-        DataType::Interval(_) | DataType::Duration(_) => Kind::Interval,
-        _ => Kind::Json,
-    }
-}
-
-fn text_kind(text_type: TextType) -> (Kind, i32) {
+/// Of a type that is no array.
+fn kind_of(value_type: &ValueType) -> (Kind, i32) {
     // After the four bytes of a header that PostgreSQL counts in.
-    let length = |length: u32| i32::try_from(length).map_or(NO_MODIFIER, |length| length + 4);
-    match text_type {
-        TextType::Json => (Kind::Json, NO_MODIFIER),
-        TextType::Jsonb => (Kind::Jsonb, NO_MODIFIER),
-        TextType::Uuid => (Kind::Uuid, NO_MODIFIER),
-        TextType::Varchar(characters) => (Kind::Varchar, length(characters)),
-        TextType::Char(characters) => (Kind::Bpchar, length(characters)),
-    }
+    let length = |length: u32| i32::try_from(length).map_or(NO_MODIFIER, |length| length + HEADER);
+    let kind = match value_type {
+        ValueType::Varchar(Some(characters)) => return (Kind::Varchar, length(*characters)),
+        ValueType::Char(characters) => return (Kind::Bpchar, length(*characters)),
+        ValueType::Numeric(Some((precision, scale))) => return (Kind::Numeric, numeric_modifier(*precision, *scale)),
+        ValueType::Vector(width) => return (Kind::Vector, *width),
+        ValueType::Halfvec(width) => return (Kind::Halfvec, *width),
+        ValueType::Bool => Kind::Bool,
+        ValueType::Int2 => Kind::Int2,
+        ValueType::Int4 => Kind::Int4,
+        ValueType::Int8 => Kind::Int8,
+        ValueType::Float4 => Kind::Float4,
+        ValueType::Float8 => Kind::Float8,
+        ValueType::Numeric(None) => Kind::Numeric,
+        ValueType::Text => Kind::Text,
+        ValueType::Varchar(None) => Kind::Varchar,
+        ValueType::Json => Kind::Json,
+        ValueType::Jsonb => Kind::Jsonb,
+        ValueType::Uuid => Kind::Uuid,
+        ValueType::Bytea => Kind::Bytea,
+        ValueType::Date => Kind::Date,
+        ValueType::Time => Kind::Time,
+        ValueType::Timestamp => Kind::Timestamp,
+        ValueType::Timestamptz => Kind::Timestamptz,
+        ValueType::Interval => Kind::Interval,
+        ValueType::Catalog(CatalogType::Oid) => Kind::Oid,
+        ValueType::Catalog(CatalogType::Xid) => Kind::Xid,
+        ValueType::Catalog(CatalogType::Name) => Kind::Name,
+        ValueType::Catalog(CatalogType::Char) => Kind::Char,
+        ValueType::Record(_) | ValueType::Array(_) => Kind::Record,
+    };
+    (kind, NO_MODIFIER)
 }
+
+/// What `atttypmod` counts before what it says.
+const HEADER: i32 = 4;
 
 /// Precision and scale packed as `numeric(p, s)` has them.
 fn numeric_modifier(precision: u8, scale: i8) -> i32 {
-    const HEADER: i32 = 4;
-    ((i32::from(precision) << 16) | (i32::from(scale) & 0xffff)) + HEADER
+    ((i32::from(precision) << 16) | (i32::from(scale) & 0x7ff)) + HEADER
+}
+
+/// Precision and scale of a `numeric(p, s)`; `None` without them.
+pub fn precision_and_scale(modifier: i32) -> Option<(i32, i32)> {
+    let packed = modifier.checked_sub(HEADER).filter(|packed| *packed >= 0)?;
+    // The scale has eleven bits, of which the highest is its sign.
+    Some((packed >> 16, ((packed & 0x7ff) ^ 0x400) - 0x400))
 }
 
 /// `format_type(oid, modifier)`; `None`: no such type.
@@ -372,10 +355,10 @@ pub fn format_type(oid: u32, modifier: Option<i32>) -> Option<String> {
         (Kind::Varchar | Kind::Bpchar, Some(modifier)) if modifier > 4 => format!("{}({})", info.sql_name, modifier - 4),
         // Without a length `character` would mean one character.
         (Kind::Bpchar, None) => "bpchar".to_owned(),
-        (Kind::Numeric, Some(modifier)) if modifier > 4 => {
-            let packed = modifier - 4;
-            format!("numeric({},{})", packed >> 16, packed & 0xffff)
-        }
+        (Kind::Numeric, Some(modifier)) => match precision_and_scale(modifier) {
+            Some((precision, scale)) => format!("numeric({precision},{scale})"),
+            None => info.sql_name.to_owned(),
+        },
         (Kind::Vector | Kind::Halfvec, Some(width)) if width > 0 => format!("{}({width})", info.name),
         _ => info.sql_name.to_owned(),
     };
@@ -458,6 +441,7 @@ mod tests {
             (Field::new("c", vector, true), (PgType::One(Kind::Vector), 3)),
             (Field::new("c", DataType::new_list(DataType::Int64, true), true), (PgType::Many(Kind::Int8), -1)),
             (Field::new("c", DataType::Decimal128(10, 2), true), (PgType::One(Kind::Numeric), 655_366)),
+            (rolloutdb_udfs::numeric_field("c"), (PgType::One(Kind::Numeric), -1)),
             (TextType::Varchar(3).field("c", true), (PgType::One(Kind::Varchar), 7)),
             (TextType::Uuid.array_field("c", true), (PgType::Many(Kind::Uuid), -1)),
             (PgType::One(Kind::Oid).field("c"), (PgType::One(Kind::Oid), -1)),

@@ -19,11 +19,11 @@ use super::attempt::attempted;
 use super::copy_format::{self, Way};
 use super::insert::{complete_rows, target_columns};
 use super::upkeep::after_write;
-use super::{copy_client, done, table_name};
+use super::{copy_client, done, query, table_name};
 use crate::engine::casts::NUMERIC_IN;
 use crate::engine::files::{self, Format};
 use crate::engine::pinned_models;
-use crate::engine::planning::{Planned, plan_query};
+use crate::engine::planning::Planned;
 use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::engine::typing::call;
@@ -119,7 +119,7 @@ pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue
     let CopyPlace::File(path) = &copy.place else { return copy_client::copy_out(session, copy, parameters).await };
     let format = copy_format::of_file(&copy.options, path, Way::To)?;
     let query = copied_query(&copy.source)?;
-    let rows = plan_query(session, &query, parameters).await?.stream().await?;
+    let rows = query::rows(session, &query, parameters).await?;
     if let Format::Records(records) = &format {
         copy_format::check_columns(records, &rows.schema(), path)?;
     }

@@ -209,8 +209,11 @@ fn done(tag: impl Into<String>) -> Response {
 
 /// Rows that are there already, as a response.
 fn rows(tag: &str, batch: RecordBatch) -> Response {
-    let stream = RecordBatchStreamAdapter::new(batch.schema(), futures::stream::iter([Ok(batch)]));
-    Response::Rows { stream: Box::pin(stream), tag: tag.to_owned() }
+    Response::Rows { stream: stream_of(batch), tag: tag.to_owned() }
+}
+
+fn stream_of(batch: RecordBatch) -> SendableRecordBatchStream {
+    Box::pin(RecordBatchStreamAdapter::new(batch.schema(), futures::stream::iter([Ok(batch)])))
 }
 
 /// The rows of a command: none, without columns.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::FieldRef;
 use datafusion::common::ScalarValue;
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::sqlparser::ast::Query;
 use rolloutdb_sql::Statement;
 
@@ -14,12 +15,16 @@ use crate::engine::session::{Description, Response, Session};
 use crate::error::{Error, Result};
 
 pub async fn execute(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Response> {
+    Ok(Response::Rows { stream: rows(session, query, parameters).await?, tag: "SELECT".to_owned() })
+}
+
+/// The rows of a query, for a client, a cursor or COPY.
+pub async fn rows(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<SendableRecordBatchStream> {
     // Boxed: what it reads of the catalog is not laid out in every statement's future.
     if let Some(batch) = Box::pin(pg_catalog::execute(session, query, parameters)).await? {
-        return Ok(super::rows("SELECT", batch));
+        return Ok(super::stream_of(batch));
     }
-    let planned = plan_query(session, query, parameters).await?;
-    Ok(Response::Rows { stream: planned.stream().await?, tag: "SELECT".to_owned() })
+    plan_query(session, query, parameters).await?.stream().await
 }
 
 pub async fn describe(session: &Session, query: &Query) -> Result<Description> {

@@ -116,8 +116,8 @@ pub fn number_of_object(kind: Kind, text: &str, snapshot: &Snapshot) -> Result<u
             schema.map(|schema| schema.oid).ok_or_else(|| CatalogError::UnknownSchema { name: text.to_owned(), known: vec![] }.into())
         }
         Kind::RegRole => {
-            let role = snapshot.roles.iter().find(|(_, name)| Some(name) == parts.last());
-            role.map(|(oid, _)| *oid).ok_or_else(|| unknown("role"))
+            let name = parts.last().map_or("", String::as_str);
+            snapshot.role_number(name).ok_or_else(|| unknown("role"))
         }
         _ => {
             let name = parts.last().map(|name| name.split('(').next().unwrap_or_default().trim().to_owned()).unwrap_or_default();

@@ -4,6 +4,7 @@ mod cast;
 pub mod definitions;
 mod lists;
 mod names;
+mod own_session;
 mod privileges;
 mod sessions;
 mod sizes;
@@ -141,10 +142,11 @@ impl Function {
 
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static Function> {
-    let groups: [&'static [Function]; 7] = [
+    let groups: [&'static [Function]; 8] = [
         names::FUNCTIONS,
         definitions::FUNCTIONS,
         sessions::FUNCTIONS,
+        own_session::FUNCTIONS,
         privileges::FUNCTIONS,
         sizes::FUNCTIONS,
         texts::FUNCTIONS,
@@ -158,7 +160,8 @@ pub fn find(name: &str, num_arguments: usize) -> Option<&'static Function> {
     all().find(|function| function.name == name && function.takes(num_arguments))
 }
 
-/// Functions that are about the catalog or the session, and that a query without a catalog table may call.
+/// Functions that are about the catalog or the server, and that a query without a catalog table may call; those that DataFusion has too, for texts, lists and
+/// the session itself, leave it the query.
 pub fn is_about_catalog(name: &str) -> bool {
     let groups: [&'static [Function]; 5] =
         [names::FUNCTIONS, definitions::FUNCTIONS, sessions::FUNCTIONS, privileges::FUNCTIONS, sizes::FUNCTIONS];

@@ -1,12 +1,10 @@
-//! The session, the server and their settings.
+//! The server, its databases and settings.
 
-use super::{Call, Function, Returns};
-use crate::engine::pg_catalog::query::SettingChange;
+use super::{Function, Returns};
 use crate::engine::pg_catalog::snapshot::database_name;
 use crate::engine::pg_catalog::tables;
 use crate::engine::pg_catalog::types::Kind;
 use crate::engine::pg_catalog::value::Value;
-use crate::error::{Error, Result};
 
 const BOOL: Returns = Returns::One(Kind::Bool);
 const TEXT: Returns = Returns::One(Kind::Text);
@@ -22,12 +20,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
         let with_implicit = call.value(0).is_true();
         Ok(Value::list(path.into_iter().filter(|schema| with_implicit || *schema != tables::PG_CATALOG).map(Value::text)))
     }),
-    Function::new("current_user", &[], NAME, user),
-    Function::new("session_user", &[], NAME, user),
-    Function::new("current_role", &[], NAME, user),
-    Function::new("user", &[], NAME, user),
-    Function::new("current_setting", &[Kind::Text, Kind::Bool], TEXT, current_setting).required(1),
-    Function::new("set_config", &[Kind::Text, Kind::Text, Kind::Bool], TEXT, set_config).with_null(),
     Function::new("pg_is_in_recovery", &[], BOOL, |_| Ok(Value::Bool(false))),
     Function::new("pg_is_wal_replay_paused", &[], BOOL, |_| Ok(Value::Bool(false))),
     Function::new("pg_postmaster_start_time", &[], Returns::One(Kind::Timestamptz), |_| Ok(Value::Int(started_micros()))),
@@ -61,37 +53,19 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Returns::Record(&[("name", Kind::Text), ("setting", Kind::Text), ("reset_val", Kind::Text)]),
         |call| {
             let rows = call.context.snapshot.settings.iter();
-            Ok(Value::list(rows.map(|(name, value, default)| Value::Record([name, value, default].into_iter().map(Value::text).collect()))))
+            // `name`, `setting` and `reset_val` of pg_settings.
+            Ok(Value::list(rows.map(|row| Value::Record([0, 1, 13].iter().map(|column| row[*column].clone()).collect()))))
         },
     )
     .set(),
+    // There are none, so none is left.
+    Function::new("pg_advisory_unlock_all", &[], Returns::One(Kind::Void), |_| Ok(Value::text(""))),
     Function::new("pg_listening_channels", &[], TEXT, |_| Ok(Value::list([]))).set(),
     Function::new("pg_stat_get_numscans", &[Kind::Oid], Returns::One(Kind::Int8), |_| Ok(Value::Null)),
     Function::new("pg_relation_filenode", &[Kind::RegClass], Returns::One(Kind::Oid), |call| Ok(call.value(0).clone())),
     Function::new("pg_tablespace_location", &[Kind::Oid], TEXT, |_| Ok(Value::text(""))),
     Function::new("pg_notification_queue_usage", &[], Returns::One(Kind::Float8), |_| Ok(Value::Float(0.0))),
 ];
-
-fn user(call: &Call<'_>) -> Result<Value> {
-    Ok(Value::text(&call.context.snapshot.user))
-}
-
-fn current_setting(call: &Call<'_>) -> Result<Value> {
-    let name = call.text(0);
-    match call.context.snapshot.setting(name) {
-        Some(value) => Ok(Value::text(value)),
-        None if call.value(1).is_true() => Ok(Value::Null),
-        None => Err(Error::UnknownObject { kind: "setting", name: name.to_owned(), known: vec![] }),
-    }
-}
-
-/// The setting is changed when the query has run.
-fn set_config(call: &Call<'_>) -> Result<Value> {
-    let (Some(name), Some(value)) = (call.value(0).as_str(), call.value(1).as_str()) else { return Ok(Value::Null) };
-    let change = SettingChange { name: name.to_ascii_lowercase(), value: value.to_owned(), is_local: call.value(2).is_true() };
-    call.context.changes.borrow_mut().push(change);
-    Ok(Value::text(value))
-}
 
 /// When this was first asked: the first client connects soon after the start.
 fn started_micros() -> i64 {

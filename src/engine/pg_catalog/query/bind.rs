@@ -35,8 +35,10 @@ pub(super) struct Binder<'s> {
 
 /// # Errors
 /// [`BindError::NotHere`] for SQL that is not read here; 42703, 42883 and the like for what is wrong.
-pub fn bind(query: &Query, snapshot: &Snapshot) -> BindResult<Bound> {
-    let binder = Binder { snapshot, parameters: RefCell::default(), recursions: Cell::new(0) };
+///
+/// `parameters`: the types that are known of `$1 ...`, as a client declares them.
+pub fn bind(query: &Query, snapshot: &Snapshot, parameters: Vec<Option<PgType>>) -> BindResult<Bound> {
+    let binder = Binder { snapshot, parameters: RefCell::new(parameters), recursions: Cell::new(0) };
     let mut plan = binder.query(query, None, &With::new())?;
     // What nothing gives a type is text to a client.
     for (_, pg_type) in plan.columns.iter_mut().filter(|(_, pg_type)| pg_type.is_unknown()) {

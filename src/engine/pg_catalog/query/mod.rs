@@ -328,19 +328,10 @@ impl Source {
 /// Rows and operations that one query may take: what a client asks of the catalog takes a thousandth of it.
 const STEPS_MAX: u64 = 100_000_000;
 
-/// A setting that `set_config` changes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SettingChange {
-    pub name: String,
-    pub value: String,
-    pub is_local: bool,
-}
-
 /// What an expression reads beyond its row.
 pub struct Context<'a> {
     pub snapshot: &'a Snapshot,
     parameters: &'a [Value],
-    pub changes: RefCell<Vec<SettingChange>>,
     /// Rows of queries that are the same each time.
     results: RefCell<HashMap<usize, Arc<Vec<Row>>>>,
     /// Rows of tables by the value of a column.
@@ -355,7 +346,6 @@ impl<'a> Context<'a> {
         Self {
             snapshot,
             parameters,
-            changes: RefCell::default(),
             results: RefCell::default(),
             indexes: RefCell::default(),
             working: RefCell::default(),

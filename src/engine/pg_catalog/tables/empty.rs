@@ -1,6 +1,4 @@
 //! Tables of what there is none of here: triggers, policies, publications, enumerations. They have their columns, so that queries about them run.
-//!
-//! `pg_authid` and the like are those of the part that keeps roles, once it shows them.
 
 use super::Spec;
 use crate::engine::pg_catalog::snapshot::Snapshot;
@@ -127,8 +125,6 @@ pub const SPECS: &[Spec] = &[
     empty("pg_ts_parser", 3601, "oid:oid prsname:name prsnamespace:oid prsstart:regproc prstoken:regproc prsend:regproc"),
     empty("pg_ts_template", 3764, "oid:oid tmplname:name tmplnamespace:oid tmplinit:regproc tmpllexize:regproc"),
     empty("pg_largeobject_metadata", 2995, "oid:oid lomowner:oid lomacl:aclitem[]"),
-    empty("pg_auth_members", 1261, "oid:oid roleid:oid member:oid grantor:oid admin_option:bool inherit_option:bool set_option:bool"),
-    empty("pg_group", 12_205, "groname:name grosysid:oid grolist:oid[]"),
     empty("pg_prepared_xacts", 12_206, "transaction:xid gid:text prepared:timestamptz owner:name database:name"),
     empty(
         "pg_locks",

@@ -2,8 +2,8 @@
 
 use super::Spec;
 use crate::engine::pg_catalog::functions::definitions::argument_types;
-use crate::engine::pg_catalog::snapshot::{Column, OWNER, Relation, RelationKind, Snapshot, database_name};
-use crate::engine::pg_catalog::types::{Kind, PgType};
+use crate::engine::pg_catalog::snapshot::{Column, Relation, RelationKind, Snapshot, database_name};
+use crate::engine::pg_catalog::types::{Kind, PgType, precision_and_scale};
 use crate::engine::pg_catalog::value::{Row, Value, row};
 use rolloutdb_catalogs::Identity;
 
@@ -111,13 +111,8 @@ pub const SPECS: &[Spec] = &[
         rows: none,
     },
     Spec { name: "domains", oid: 13_015, columns: "domain_catalog:name domain_schema:name domain_name:name data_type:varchar", rows: none },
-    Spec {
-        name: "enabled_roles",
-        oid: 13_016,
-        columns: "role_name:name",
-        rows: |snapshot| snapshot.roles.iter().map(|(_, name)| row![name.as_str()]).collect(),
-    },
-    Spec { name: "applicable_roles", oid: 13_017, columns: "grantee:name role_name:name is_grantable:varchar", rows: none },
+    Spec { name: "enabled_roles", oid: 13_016, columns: "role_name:name", rows: enabled_roles },
+    Spec { name: "applicable_roles", oid: 13_017, columns: "grantee:name role_name:name is_grantable:varchar", rows: applicable_roles },
     Spec {
         name: "table_privileges",
         oid: 13_018,
@@ -151,7 +146,7 @@ fn yes(is_so: bool) -> &'static str {
 
 fn schemata(snapshot: &Snapshot) -> Vec<Row> {
     let row_of = |schema: &crate::engine::pg_catalog::snapshot::SchemaEntry| {
-        row![database_name(), schema.name.as_str(), OWNER, Value::Null, Value::Null, Value::Null, Value::Null]
+        row![database_name(), schema.name.as_str(), snapshot.owner(), Value::Null, Value::Null, Value::Null, Value::Null]
     };
     snapshot.schemas.iter().map(row_of).collect()
 }
@@ -208,11 +203,10 @@ fn numeric(column: &Column) -> (Option<i64>, Option<i64>, Option<i64>) {
         Some(Kind::Int8) => (Some(64), Some(2), Some(0)),
         Some(Kind::Float4) => (Some(24), Some(2), None),
         Some(Kind::Float8) => (Some(53), Some(2), None),
-        Some(Kind::Numeric) if column.modifier > 4 => {
-            let packed = i64::from(column.modifier - 4);
-            (Some(packed >> 16), Some(10), Some(packed & 0xffff))
+        Some(Kind::Numeric) => {
+            let declared = precision_and_scale(column.modifier);
+            (declared.map(|(precision, _)| i64::from(precision)), Some(10), declared.map(|(_, scale)| i64::from(scale)))
         }
-        Some(Kind::Numeric) => (None, Some(10), None),
         _ => (None, None, None),
     }
 }
@@ -405,10 +399,32 @@ fn table_privileges(snapshot: &Snapshot) -> Vec<Row> {
     for relation in snapshot.relations.iter().filter(|relation| !relation.is_of_system()) {
         for privilege in ["INSERT", "SELECT", "UPDATE", "DELETE", "TRUNCATE"] {
             let (schema, table) = (relation.schema.as_str(), relation.name.as_str());
-            rows.push(row![OWNER, OWNER, database_name(), schema, table, privilege, "YES", yes(privilege == "SELECT")]);
+            rows.push(row![
+                snapshot.owner(),
+                snapshot.owner(),
+                database_name(),
+                schema,
+                table,
+                privilege,
+                "YES",
+                yes(privilege == "SELECT")
+            ]);
         }
     }
     rows
+}
+
+/// Those whose rights the session has.
+fn enabled_roles(snapshot: &Snapshot) -> Vec<Row> {
+    let enabled = snapshot.role_book.memberships(&snapshot.user.role());
+    enabled.iter().map(|name| row![name.as_str()]).collect()
+}
+
+/// Memberships through which the session has its rights.
+fn applicable_roles(snapshot: &Snapshot) -> Vec<Row> {
+    let enabled = snapshot.role_book.memberships(&snapshot.user.role());
+    let memberships = snapshot.memberships.iter().filter(|membership| enabled.contains(&membership.member));
+    memberships.map(|membership| row![membership.member.as_str(), membership.role.as_str(), yes(membership.admin)]).collect()
 }
 
 fn element_types(snapshot: &Snapshot) -> Vec<Row> {

@@ -2,7 +2,7 @@
 //!
 //! Columns are those of PostgreSQL 16, in its order, so that `SELECT *` and clients that read by position find theirs.
 //!
-//! A table that another part of the engine keeps (`pg_stat_activity`, `pg_roles`) is a virtual table of the schema `rollout` whose name begins with `pg_`:
+//! A table that another part of the engine keeps (`pg_stat_activity`, `pg_stat_progress_copy`) is a virtual table of the schema `rollout` whose name begins with `pg_`:
 //! it is shown in `pg_catalog` too, and goes before one of its name here.
 
 mod classes;
@@ -12,12 +12,13 @@ mod empty;
 mod information_schema;
 mod objects;
 mod procedure_rows;
+mod role_rows;
 mod type_rows;
 mod view_rows;
 
 use super::catalog_table::{CatalogTable, columns};
-use super::snapshot::{INFORMATION_SCHEMA_OID, OWNER_OID, PG_CATALOG_OID, Relation, RelationKind, Snapshot};
-use super::types::NO_MODIFIER;
+use super::snapshot::{Column, INFORMATION_SCHEMA_OID, OWNER_OID, PG_CATALOG_OID, Relation, RelationKind, Snapshot};
+use super::types::{NO_MODIFIER, PgType};
 use super::value::Row;
 
 pub const PG_CATALOG: &str = "pg_catalog";
@@ -37,6 +38,7 @@ const OWNER: u32 = OWNER_OID;
 
 pub use classes::comments;
 pub use objects::version;
+pub use role_rows::HIDDEN;
 pub use type_rows::operator_class_name;
 
 fn specs(schema: &str) -> Vec<&'static Spec> {
@@ -48,6 +50,7 @@ fn specs(schema: &str) -> Vec<&'static Spec> {
             type_rows::SPECS,
             procedure_rows::SPECS,
             objects::SPECS,
+            role_rows::SPECS,
             view_rows::SPECS,
             empty::SPECS,
         ],
@@ -86,16 +89,6 @@ pub fn relations() -> Vec<Relation> {
 }
 
 fn relation(spec: &Spec, schema: &str, schema_oid: u32) -> Relation {
-    let column = |(name, pg_type)| super::snapshot::Column {
-        name,
-        pg_type,
-        modifier: NO_MODIFIER,
-        not_null: false,
-        expression: None,
-        is_generated: false,
-        identity: None,
-        comment: None,
-    };
     Relation {
         oid: spec.oid,
         schema: schema.to_owned(),
@@ -109,6 +102,27 @@ fn relation(spec: &Spec, schema: &str, schema_oid: u32) -> Relation {
         bytes: 0,
         comment: None,
     }
+}
+
+/// A table that another part keeps, as a relation.
+pub fn system_relation(name: &str, oid: u32, table: &CatalogTable) -> Relation {
+    Relation {
+        oid,
+        schema: PG_CATALOG.to_owned(),
+        schema_oid: PG_CATALOG_OID,
+        name: name.to_owned(),
+        kind: RelationKind::System,
+        columns: table.columns.iter().cloned().map(column).collect(),
+        constraints: vec![],
+        indexes: vec![],
+        num_rows: -1.0,
+        bytes: 0,
+        comment: None,
+    }
+}
+
+fn column((name, pg_type): (String, PgType)) -> Column {
+    Column { name, pg_type, modifier: NO_MODIFIER, not_null: false, expression: None, is_generated: false, identity: None, comment: None }
 }
 
 /// Views of the catalog have no fixed numbers in PostgreSQL; here they have those from this one on, and `information_schema` those from 13001 on.

@@ -1,4 +1,4 @@
-//! What is not about one table: schemas, databases, roles, extensions, settings.
+//! What is not about one table: schemas, databases, extensions, settings.
 
 use super::{OWNER, Spec};
 use crate::SERVER_VERSION;
@@ -10,8 +10,6 @@ const VECTOR_VERSION: &str = "0.8.0";
 
 const EXTENSIONS: &str =
     "oid:oid extname:name extowner:oid extnamespace:oid extrelocatable:bool extversion:text extconfig:oid[] extcondition:text[]";
-const ROLE: &str = "rolname:name rolsuper:bool rolinherit:bool rolcreaterole:bool rolcreatedb:bool rolcanlogin:bool rolreplication:bool \
-    rolconnlimit:int4 rolpassword:text rolvaliduntil:timestamptz rolbypassrls:bool rolconfig:text[] oid:oid";
 
 pub const SPECS: &[Spec] = &[
     Spec { name: "pg_namespace", oid: 2615, columns: "oid:oid nspname:name nspowner:oid nspacl:aclitem[]", rows: namespaces },
@@ -22,14 +20,6 @@ pub const SPECS: &[Spec] = &[
             datconnlimit:int4 datfrozenxid:xid datminmxid:xid dattablespace:oid datcollate:text datctype:text daticulocale:text \
             daticurules:text datcollversion:text datacl:aclitem[]",
         rows: databases,
-    },
-    Spec { name: "pg_roles", oid: 12_001, columns: ROLE, rows: roles },
-    Spec {
-        name: "pg_user",
-        oid: 12_002,
-        columns: "usename:name usesysid:oid usecreatedb:bool usesuper:bool userepl:bool usebypassrls:bool passwd:text \
-            valuntil:timestamptz useconfig:text[]",
-        rows: users,
     },
     Spec {
         name: "pg_tablespace",
@@ -49,7 +39,7 @@ pub const SPECS: &[Spec] = &[
         oid: 12_004,
         columns: "name:text setting:text unit:text category:text short_desc:text extra_desc:text context:text vartype:text source:text \
             min_val:text max_val:text enumvals:text[] boot_val:text reset_val:text sourcefile:text sourceline:int4 pending_restart:bool",
-        rows: settings,
+        rows: |snapshot| snapshot.settings.clone(),
     },
     Spec { name: "pg_shdescription", oid: 2396, columns: "objoid:oid classoid:oid description:text", rows: |_| vec![] },
     Spec {
@@ -86,47 +76,8 @@ fn databases(_: &Snapshot) -> Vec<Row> {
     ]]
 }
 
-fn roles(snapshot: &Snapshot) -> Vec<Row> {
-    let role = |(oid, name): &(u32, String)| {
-        row![name.as_str(), true, true, true, true, true, true, -1_i64, "********", Value::Null, true, Value::Null, *oid]
-    };
-    snapshot.roles.iter().map(role).collect()
-}
-
-fn users(snapshot: &Snapshot) -> Vec<Row> {
-    let user = |(oid, name): &(u32, String)| row![name.as_str(), *oid, true, true, true, true, "********", Value::Null, Value::Null];
-    snapshot.roles.iter().map(user).collect()
-}
-
 fn extensions(_: &Snapshot) -> Vec<Row> {
     vec![row![8_001_u32, "vector", OWNER, PUBLIC_OID, true, VECTOR_VERSION, Value::Null, Value::Null]]
-}
-
-/// What is not known of a setting is NULL.
-fn settings(snapshot: &Snapshot) -> Vec<Row> {
-    let setting = |(name, value, default): &(String, String, String)| {
-        let is_set = value != default;
-        row![
-            name.as_str(),
-            value.as_str(),
-            Value::Null,
-            if name.contains('.') { "Customized Options" } else { "Client Connection Defaults" },
-            "",
-            Value::Null,
-            "user",
-            "string",
-            if is_set { "session" } else { "default" },
-            Value::Null,
-            Value::Null,
-            Value::Null,
-            default.as_str(),
-            default.as_str(),
-            Value::Null,
-            Value::Null,
-            false,
-        ]
-    };
-    snapshot.settings.iter().map(setting).collect()
 }
 
 /// What `version()` gives: drivers look for the word PostgreSQL and a number behind it.

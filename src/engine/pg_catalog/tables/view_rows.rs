@@ -2,7 +2,7 @@
 
 use super::Spec;
 use crate::engine::pg_catalog::functions::definitions::{index_definition, unique_index_definition};
-use crate::engine::pg_catalog::snapshot::{OWNER, OWNER_OID, Relation, RelationKind, Snapshot};
+use crate::engine::pg_catalog::snapshot::{Relation, RelationKind, Snapshot};
 use crate::engine::pg_catalog::value::{Row, Value, row};
 
 const STATISTICS: &str = "relid:oid schemaname:name relname:name seq_scan:int8 last_seq_scan:timestamptz seq_tup_read:int8 idx_scan:int8 \
@@ -66,14 +66,9 @@ fn is_stored(relation: &Relation) -> bool {
 fn tables(snapshot: &Snapshot) -> Vec<Row> {
     let row_of = |relation: &Relation| {
         let has_indexes = !relation.indexes.is_empty() || !relation.constraints.is_empty();
-        row![relation.schema.as_str(), relation.name.as_str(), owner(snapshot), Value::Null, has_indexes, false, false, false]
+        row![relation.schema.as_str(), relation.name.as_str(), snapshot.owner(), Value::Null, has_indexes, false, false, false]
     };
     snapshot.relations.iter().filter(|relation| is_stored(relation)).map(row_of).collect()
-}
-
-/// The name of the role that has what nobody else has.
-fn owner(snapshot: &Snapshot) -> &str {
-    snapshot.role(OWNER_OID).unwrap_or(OWNER)
 }
 
 fn views(snapshot: &Snapshot) -> Vec<Row> {
@@ -82,7 +77,7 @@ fn views(snapshot: &Snapshot) -> Vec<Row> {
             RelationKind::View(query) => Some(format!("{query};")),
             _ => None,
         };
-        row![relation.schema.as_str(), relation.name.as_str(), owner(snapshot), definition]
+        row![relation.schema.as_str(), relation.name.as_str(), snapshot.owner(), definition]
     };
     snapshot.relations.iter().filter(|relation| !is_stored(relation)).map(row_of).collect()
 }
