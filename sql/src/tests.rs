@@ -2,6 +2,7 @@
 
 mod definitions;
 mod depth;
+mod grants;
 mod properties;
 mod work;
 
