@@ -63,6 +63,14 @@ pub enum Error {
     #[error("{0}")]
     InsufficientPrivilege(String),
 
+    /// A statement, or a part of one, larger than what is taken (54000).
+    #[error("{0}")]
+    TooLarge(String),
+
+    /// As many jobs of a kind as may run are running (53400).
+    #[error("{0}")]
+    TooManyJobs(String),
+
     /// Something else is there because of it (2BP01).
     #[error("{0}")]
     StillNeeded(String),

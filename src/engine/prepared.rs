@@ -219,7 +219,8 @@ mod tests {
         sql("INSERT INTO t (id, words) SELECT n, 'film ' || n FROM generate_series(1, 9) AS g (n)").await?;
         let long = |value: i64| ScalarValue::Int64(Some(value));
         let text = |value: &str| ScalarValue::from(value);
-        let path = data.path().join("a.csv");
+        let files = tempfile::tempdir().expect("a temporary directory");
+        let path = files.path().join("a.csv");
         std::fs::write(&path, "a\n1\n").expect("a temporary file is writable");
         let file = session.parse(&format!("SELECT * FROM read_csv('{}', header => $1)", path.display()))?.remove(0);
         let refused = session.prepare(file).await.map(|_| ()).map_err(|error| error.to_string());

@@ -19,9 +19,11 @@ use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
 use super::correlated::DistinctSubqueryColumns;
 use super::database::Database;
+use super::gate::Gate;
 use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours, SortRuntime};
 use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
+use super::privileges::{Access, Object};
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
 use super::session_user::SessionUser;
@@ -34,6 +36,9 @@ use crate::error::{Error, Result};
 
 pub(super) const CATALOG_NAME: &str = "rolloutdb";
 pub(super) const DEFAULT_SCHEMA: &str = "public";
+
+/// A text of statements takes about a hundred times its size to be read.
+const STATEMENT_BYTES_MAX: usize = 16 << 20;
 
 /// A session; clones are the same session.
 #[derive(Clone)]
@@ -183,6 +188,12 @@ impl Session {
 
     /// The statements in a text; none for an empty one.
     pub fn parse(&self, text: &str) -> Result<Vec<Statement>> {
+        if text.len() > STATEMENT_BYTES_MAX {
+            return Err(Error::TooLarge(format!(
+                "a text of statements has {} bytes, and at most {STATEMENT_BYTES_MAX} are read; send rows with COPY, or in several statements",
+                text.len()
+            )));
+        }
         Ok(rolloutdb_sql::parse(text)?)
     }
 
@@ -323,6 +334,21 @@ impl Session {
     pub(super) fn set_role(&self, role: Option<String>) {
         self.inner.user.set_role(role);
         self.settings_changed();
+    }
+
+    /// What the session's role may do, as of now.
+    pub(super) fn access(&self) -> Access {
+        Access::of(&self.inner.database, &self.role())
+    }
+
+    /// What was made belongs to the session's role.
+    pub(super) fn own(&self, object: Object) -> Result<()> {
+        self.inner.database.shared.privileges.own(object, &self.role())
+    }
+
+    /// The files that it may reach, as of now.
+    pub(super) fn gate(&self) -> Gate {
+        Gate::new(Arc::clone(&self.inner.database.shared.places), self.access())
     }
 
     /// For those that show the names and must not hold the session: its catalogs.

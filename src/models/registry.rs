@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 use super::checkpoint::{self, Checkpoint};
-use super::source::{self, Source};
+use super::source::{self, OpenFile, Source};
 use crate::error::{Error, Result};
 use crate::value::Value;
 
@@ -153,13 +153,31 @@ impl Registry {
     /// [`Error::UnknownOption`], [`Error::UnknownObject`] for an unknown built-in model, [`Error::NotSupported`] for a source
     /// or an architecture, [`Error::NotReady`] for a random model without texts, [`Error::Io`], [`Error::Damaged`].
     pub fn create(&self, create: CreateModel) -> Result<ModelInfo> {
-        check_name(&create.name)?;
-        if !self.versions(&create.name)?.is_empty() {
-            return Err(Error::DuplicateObject { kind: "model", name: create.name });
-        }
+        self.check_new(&create.name)?;
         let source = Source::parse(&create.source, &self.source_root)?;
+        self.create_by(create, &source, &|path| std::fs::File::open(path).map_err(|source| io(path, source)))
+    }
+
+    /// As [`Self::create`], from the files of `directory`, each of which `open` opens: it decides which may be read.
+    ///
+    /// # Errors
+    /// As [`Self::create`], and those of `open`.
+    pub fn create_from(&self, create: CreateModel, directory: &Path, open: &OpenFile<'_>) -> Result<ModelInfo> {
+        self.check_new(&create.name)?;
+        self.create_by(create, &Source::Directory(directory.to_owned()), open)
+    }
+
+    fn check_new(&self, name: &str) -> Result<()> {
+        check_name(name)?;
+        if self.versions(name)?.is_empty() {
+            return Ok(());
+        }
+        Err(Error::DuplicateObject { kind: "model", name: name.to_owned() })
+    }
+
+    fn create_by(&self, create: CreateModel, source: &Source, open: &OpenFile<'_>) -> Result<ModelInfo> {
         let staged = self.stage()?;
-        source.write(&create.options, &create.texts, staged.path())?;
+        source.write(&create.options, &create.texts, staged.path(), open)?;
         let checkpoint = checkpoint::inspect(staged.path())?;
         if let Some(task) = create.task.filter(|task| *task != checkpoint.task) {
             return Err(invalid(

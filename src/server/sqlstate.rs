@@ -42,6 +42,8 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::TransactionAborted => "25P02",
         Error::InUse(_) => "55006",
         Error::InsufficientPrivilege(_) => "42501",
+        Error::TooLarge(_) => "54000",
+        Error::TooManyJobs(_) => "53400",
         Error::StillNeeded(_) => "2BP01",
         Error::InvalidGrant(_) => "0LP01",
         Error::ReservedName(_) => "42939",

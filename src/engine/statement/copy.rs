@@ -1,6 +1,6 @@
 //! COPY t FROM 'file', COPY t|(query) TO 'file'.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -44,11 +44,12 @@ async fn copy_from_once(session: &Session, copy: &CopyFrom) -> Result<Response> 
     // A missing value is the table's business (NOT NULL), not the file's.
     let fields = targets.iter().map(|index| table.definition().schema.field(*index).clone().with_nullable(true));
     let target_schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+    let paths = session.gate().read(&copy.path)?;
     let provider = match format {
         Format::Text(format) => {
-            files::text_table(&copy.path, format, ColumnSource::Given(Arc::clone(&target_schema)), on_error, session.notices())?
+            files::text_table(paths, format, ColumnSource::Given(Arc::clone(&target_schema)), on_error, session.notices())?
         }
-        Format::Columnar(format) => files::columnar_table(&copy.path, format)?,
+        Format::Columnar(format) => files::columnar_table(&paths, format)?,
     };
     let scan = LogicalPlanBuilder::scan("file", provider_as_source(provider), None)?.build()?;
     let state = session.context().state();
@@ -91,6 +92,7 @@ fn read_column(found: &Field, target: &Field, state: &SessionState) -> Result<Ex
 pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue]) -> Result<Response> {
     options::check_known("COPY", &copy.options, TO_OPTIONS)?;
     let format = format(&copy.options, &copy.path)?;
+    let path = session.gate().write(&copy.path)?;
     let query = match &copy.source {
         CopySource::Query(query) => query.clone(),
         CopySource::Table(table, columns) => {
@@ -104,7 +106,7 @@ pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue
     };
     let rows = plan_query(session, &query, parameters).await?.stream().await?;
     let progress = Progress::new(session.notices(), format!("COPY TO {}", copy.path), "rows", None);
-    let count = files::write(Path::new(&copy.path), format, progress.watch(rows)).await?;
+    let count = files::write(&path, format, progress.watch(rows)).await?;
     Ok(done(format!("COPY {count}")))
 }
 

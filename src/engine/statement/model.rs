@@ -11,6 +11,7 @@ use rolloutdb_sql::{CreateModel, DescribeModel, DropModel};
 use super::{arrow, done, rows};
 use crate::engine::options;
 use crate::engine::planning::plan_query;
+use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
 use crate::models::{self, Task};
@@ -32,9 +33,42 @@ pub async fn create(session: &Session, create: &CreateModel, parameters: &[Scala
     let texts = texts(session, create, parameters).await?;
     let request = models::CreateModel { name: create.name.clone(), source: create.source.clone(), task, options: values, texts };
     let registry = Arc::clone(&shared.registry);
+    let gate = session.gate();
+    let directory = match files_of(&create.source) {
+        Files::Inside => None,
+        Files::Directory => Some(gate.read_directory(&create.source)?),
+        Files::Elsewhere => {
+            gate.outbound().check(&create.source)?;
+            None
+        }
+    };
     // Copying weights and training a tokenizer take seconds of file and processor time.
-    tokio::task::spawn_blocking(move || registry.create(request)).await.map_err(|error| Error::Internal(error.to_string()))??;
+    let created = tokio::task::spawn_blocking(move || match directory {
+        Some(directory) => registry.create_from(request, &directory, &|path| gate.open(path)),
+        None => registry.create(request),
+    });
+    created.await.map_err(|error| Error::Internal(error.to_string()))??;
+    session.own(Object::model(&create.name))?;
     Ok(done("CREATE MODEL"))
+}
+
+/// Where the files of a model come from.
+enum Files {
+    /// This program has or makes them.
+    Inside,
+    /// A directory of the server.
+    Directory,
+    /// Another host.
+    Elsewhere,
+}
+
+fn files_of(source: &str) -> Files {
+    match source.split_once("://") {
+        None => Files::Directory,
+        Some((scheme, _)) if scheme.eq_ignore_ascii_case("file") => Files::Directory,
+        Some(("builtin" | "random", _)) => Files::Inside,
+        Some(_) => Files::Elsewhere,
+    }
 }
 
 fn task_named(text: &str) -> Result<Task> {
@@ -68,11 +102,15 @@ async fn texts(session: &Session, create: &CreateModel, parameters: &[ScalarValu
 }
 
 pub fn drop(session: &Session, drop: &DropModel) -> Result<Response> {
-    match session.database().shared.registry.drop_model(&drop.name) {
+    let shared = &session.database().shared;
+    match shared.registry.drop_model(&drop.name) {
         Err(Error::UnknownObject { .. }) if drop.if_exists => {
             session.notices().notice(format!("model \"{}\" does not exist, skipping", drop.name));
         }
-        other => other?,
+        dropped => {
+            dropped?;
+            shared.privileges.forget(&Object::model(&drop.name))?;
+        }
     }
     Ok(done("DROP MODEL"))
 }
