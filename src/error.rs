@@ -83,9 +83,9 @@ pub enum Error {
     #[error("{0}")]
     ReservedName(String),
 
-    /// A connection that is refused: by a rule, for want of a role, or of a right to log in (28000).
-    #[error("{0}")]
-    ConnectionRefused(String),
+    /// A file of the server's configuration that cannot be used (F0000).
+    #[error("{}{}: {reason}", .path.display(), .line.map(|line| format!(", line {line}")).unwrap_or_default())]
+    Configuration { path: PathBuf, line: Option<usize>, reason: String },
 
     /// Valid, and not supported yet (0A000).
     #[error("{0}")]

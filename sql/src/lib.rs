@@ -11,6 +11,7 @@
 mod depth;
 mod dialect;
 mod error;
+mod hidden;
 mod name;
 mod options;
 mod parser;
@@ -24,6 +25,7 @@ pub use datafusion::sql::sqlparser;
 pub use datafusion::sql::sqlparser::ast;
 
 pub use error::{Error, Result};
+pub use hidden::without_passwords;
 pub use options::{OptionValue, Options};
 pub use statement::*;
 

@@ -83,7 +83,7 @@ impl VisitorMut for Rewriter {
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         self.depth -= 1;
-        if let Some(call) = input_call(expr) {
+        if let Some(call) = input_call(expr).or_else(|| current_role(expr)) {
             *expr = call;
         }
         ControlFlow::Continue(())
@@ -110,6 +110,24 @@ fn writing_body(body: &SetExpr) -> Option<&'static str> {
         // A query in parentheses is visited by itself.
         SetExpr::Query(_) | SetExpr::Select(_) | SetExpr::Values(_) | SetExpr::Table(_) => None,
     }
+}
+
+/// The call that `current_role` is; `current_user` and its like sqlparser knows.
+fn current_role(expr: &Expr) -> Option<Expr> {
+    let Expr::Identifier(ident) = expr else { return None };
+    if ident.quote_style.is_some() || !ident.value.eq_ignore_ascii_case("current_role") {
+        return None;
+    }
+    Some(Expr::Function(Function {
+        name: ObjectName::from(vec![ident.clone()]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::None,
+        null_treatment: None,
+        filter: None,
+        over: None,
+        within_group: vec![],
+    }))
 }
 
 /// The call that a cast to a type of ours means, since Arrow has no such cast: `vector_in('[1,2]')` for `'[1,2]'::vector`, `vector_in($1, 384)`

@@ -4,6 +4,7 @@ mod definitions;
 mod depth;
 mod grants;
 mod properties;
+mod roles;
 mod work;
 
 use expect_test::Expect;

@@ -171,6 +171,36 @@ impl Privileges {
         })
     }
 
+    /// That a role owns nothing and has no part in a grant, before it goes: another role of its name must not inherit them.
+    ///
+    /// # Errors
+    /// [`Error::StillNeeded`] (2BP01), naming them.
+    pub fn check_unused(&self, role: &str) -> Result<()> {
+        let mut found = Vec::new();
+        for (object, acl) in self.list() {
+            let has_part = acl.grants.iter().flatten().any(|grant| grant.grantee == role || grant.grantor == role);
+            if acl.owner.as_deref() == Some(role) {
+                found.push(format!("it owns {object}"));
+            } else if has_part {
+                found.push(format!("it has or gave privileges on {object}"));
+            }
+        }
+        if found.is_empty() {
+            return Ok(());
+        }
+        Err(Error::StillNeeded(format!(
+            "role \"{role}\" cannot be dropped: {}; ALTER ... OWNER TO another role and REVOKE first",
+            found.join(", ")
+        )))
+    }
+
+    pub fn role_renamed(&self, role: &str, new_name: &str) -> Result<()> {
+        self.change(|acls| {
+            acls.values_mut().for_each(|acl| acl.role_renamed(role, new_name));
+            Ok(())
+        })
+    }
+
     /// All that `change` does, or nothing if it fails or the file cannot be written.
     fn change(&self, change: impl FnOnce(&mut Acls) -> Result<()>) -> Result<()> {
         let mut acls = self.inner.acls.write().unwrap_or_else(PoisonError::into_inner);

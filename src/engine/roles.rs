@@ -17,7 +17,8 @@ use crate::error::Result;
 
 pub use verifier::Verifier;
 
-pub(super) use state::{Reach, State, unknown_role};
+use state::Reach;
+pub(super) use state::{State, unknown_role};
 
 /// The superuser's name where the operating system's user has none.
 pub(super) const FALLBACK_SUPERUSER: &str = "rolloutdb";
@@ -42,6 +43,22 @@ pub struct Role {
 }
 
 impl Role {
+    /// With PostgreSQL's defaults.
+    fn plain(name: &str, oid: u32, can_login: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            oid,
+            is_superuser: false,
+            can_login,
+            can_create_roles: false,
+            can_create_databases: false,
+            inherits: true,
+            connection_limit: None,
+            valid_until: None,
+            verifier: None,
+        }
+    }
+
     /// Whether it has a password.
     pub fn has_password(&self) -> bool {
         self.verifier.is_some()
@@ -105,6 +122,11 @@ impl Roles {
         self.read(|state| state.reachable(name, Reach::Inherit))
     }
 
+    /// Whether `name` is `role` or a member of it, directly or not.
+    pub fn is_member(&self, name: &str, role: &str) -> bool {
+        self.read(|state| state.reachable(name, Reach::Any).contains(role))
+    }
+
     /// Who is a member of whom, by role and member.
     pub fn members(&self) -> Vec<Membership> {
         self.read(|state| state.memberships().to_vec())
@@ -149,6 +171,11 @@ impl Roles {
         self.inner.file.write(&changed)?;
         *state = changed;
         Ok(output)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests(directory: &Path, superuser: &str) -> Self {
+        Self::open(directory, Some(superuser)).expect("roles open")
     }
 
     fn read<T>(&self, read: impl FnOnce(&State) -> T) -> T {

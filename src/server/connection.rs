@@ -2,23 +2,27 @@
 
 use std::sync::{Arc, OnceLock};
 
-use pgwire::api::auth::StartupHandler;
 use pgwire::api::cancel::{CancelHandler, DefaultCancelHandler};
 use pgwire::api::query::{ExtendedQueryHandler, SimpleQueryHandler};
 use pgwire::api::{ConnectionGuard, ConnectionHandle, ConnectionManager, PgWireServerHandlers};
 use pgwire::messages::response::TransactionStatus as WireStatus;
-use tokio::net::TcpStream;
-use tokio::sync::{Mutex, OwnedSemaphorePermit, mpsc};
+use pgwire::tokio::server::{MaybeTls, PgWireMessageServerCodec};
+use tokio::sync::{Mutex, mpsc};
+use tokio_util::codec::Framed;
 use tokio_util::sync::CancellationToken;
 
+use super::auth::limits::Place;
 use super::deallocate::PreparedNames;
 use super::interrupt::PeerWatch;
-use super::pg_catalog::install_catalog;
-use crate::engine::{Notice, Session, TransactionStatus};
+use super::pg_catalog::{RoleTables, install_catalog};
+use crate::engine::{Notice, Roles, Session, TransactionStatus};
 use crate::error::Result;
 
 /// Notices that wait for a slow client. More are dropped: they report progress, and the next report replaces the last.
 const NOTICES_MAX: usize = 256;
+
+/// A client's socket, with the messages that come and go by it.
+pub(super) type Socket = Framed<MaybeTls, PgWireMessageServerCodec<<Connection as ExtendedQueryHandler>::Statement>>;
 
 /// One client: its session, what may interrupt its statement, and the notices that wait for it.
 pub(super) struct Connection {
@@ -30,8 +34,8 @@ pub(super) struct Connection {
     pub(super) cancellations: Arc<ConnectionManager>,
     /// Set when startup has given the client its process id and secret; unregisters when the connection ends.
     pub(super) cancellation: OnceLock<(Arc<ConnectionHandle>, ConnectionGuard)>,
-    /// `None` when the server is full: startup then turns the client away.
-    pub(super) place: Option<OwnedSemaphorePermit>,
+    /// Among the connections that the server takes.
+    _place: Place,
 }
 
 impl Connection {
@@ -39,13 +43,15 @@ impl Connection {
     /// What [`install_catalog`] reports.
     pub(super) fn new(
         session: Session,
-        socket: &TcpStream,
+        roles: &Roles,
+        socket: &MaybeTls,
         cancellations: Arc<ConnectionManager>,
-        place: Option<OwnedSemaphorePermit>,
+        place: Place,
         stop: CancellationToken,
     ) -> Result<Self> {
         let catalog_name = session.context().state().config_options().catalog.default_catalog.clone();
-        install_catalog(session.context(), &catalog_name, session.session_settings())?;
+        let roles = RoleTables { roles: roles.clone(), user: session.session_user() };
+        install_catalog(session.context(), &catalog_name, session.session_settings(), roles)?;
         let (sender, notices) = mpsc::channel(NOTICES_MAX);
         session.set_notice_sink(Arc::new(move |notice| {
             // Full or closed: see NOTICES_MAX; a statement must not wait for a client that does not read.
@@ -59,7 +65,7 @@ impl Connection {
             stop,
             cancellations,
             cancellation: OnceLock::new(),
-            place,
+            _place: place,
         })
     }
 
@@ -77,10 +83,6 @@ impl Connection {
 pub(super) struct Handlers(pub(super) Arc<Connection>);
 
 impl PgWireServerHandlers for Handlers {
-    fn startup_handler(&self) -> Arc<impl StartupHandler> {
-        self.0.clone()
-    }
-
     fn simple_query_handler(&self) -> Arc<impl SimpleQueryHandler> {
         self.0.clone()
     }

@@ -1,13 +1,15 @@
 //! What can end a statement from outside: its client cancels it, its client is gone, the server stops.
 
 use std::future::pending;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::time::Duration;
 
 use pgwire::error::PgWireError;
-use tokio::io::Interest;
-use tokio::net::TcpStream;
+use pgwire::tokio::server::MaybeTls;
+use tokio::io::{Interest, Ready};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, Sleep, sleep};
 
@@ -26,7 +28,7 @@ impl Connection {
         tokio::select! {
             () = self.cancelled() => wire_error(Error::Cancelled("statement")),
             () = self.stop.cancelled() => fatal("57P01", "terminating connection because the server is stopping"),
-            () = self.peer.closed() => PgWireError::IoError(std::io::ErrorKind::ConnectionAborted.into()),
+            () = self.peer.closed() => PgWireError::IoError(io::ErrorKind::ConnectionAborted.into()),
         }
     }
 
@@ -41,14 +43,14 @@ impl Connection {
 
 /// A second handle on a client's socket, which sees that the client is gone while nobody reads from the first.
 pub(super) struct PeerWatch {
-    socket: Option<TcpStream>,
+    socket: Option<PeerSocket>,
     /// Runs on from one statement to the next: short ones need not set it anew.
     pause: Mutex<Pin<Box<Sleep>>>,
 }
 
 impl PeerWatch {
     /// Without a second handle (no file descriptors left), a lost client is noticed when the next row is written.
-    pub(super) fn new(socket: &TcpStream) -> Self {
+    pub(super) fn new(socket: &MaybeTls) -> Self {
         Self { socket: duplicate(socket).ok(), pause: Mutex::new(Box::pin(sleep(PEER_CHECK))) }
     }
 
@@ -66,9 +68,34 @@ impl PeerWatch {
     }
 }
 
-fn duplicate(socket: &TcpStream) -> std::io::Result<TcpStream> {
-    let descriptor: OwnedFd = socket.as_fd().try_clone_to_owned()?;
-    TcpStream::from_std(descriptor.into())
+enum PeerSocket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl PeerSocket {
+    async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+        match self {
+            Self::Tcp(stream) => stream.ready(interest).await,
+            Self::Unix(stream) => stream.ready(interest).await,
+        }
+    }
+}
+
+fn duplicate(socket: &MaybeTls) -> io::Result<PeerSocket> {
+    let tcp = |stream: &TcpStream| {
+        let descriptor: OwnedFd = stream.as_fd().try_clone_to_owned()?;
+        TcpStream::from_std(descriptor.into()).map(PeerSocket::Tcp)
+    };
+    match socket {
+        MaybeTls::Plain(stream) => tcp(stream),
+        MaybeTls::Tls(stream) => tcp(stream.get_ref().0),
+        MaybeTls::Unix(stream) => {
+            let descriptor: OwnedFd = stream.as_fd().try_clone_to_owned()?;
+            UnixStream::from_std(descriptor.into()).map(PeerSocket::Unix)
+        }
+        _ => Err(io::ErrorKind::Unsupported.into()),
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +112,7 @@ mod tests {
         let address = listener.local_addr().expect("it is bound");
         let mut client = TcpStream::connect(address).await.expect("it listens");
         let (socket, _) = listener.accept().await.expect("a client");
+        let socket = MaybeTls::Plain(socket);
         let watch = PeerWatch::new(&socket);
         client.write_all(b"unread").await.expect("it is connected");
         assert!(timeout(PEER_CHECK * 2, watch.closed()).await.is_err(), "it is still there");

@@ -1,23 +1,25 @@
-//! Accepting connections: who may connect, how many, and how they end.
+//! Accepting connections: from where, how many, and how they end.
 
-use std::future::Future;
+use std::future::{Future, pending};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pgwire::api::ConnectionManager;
-use pgwire::tokio::process_socket;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::auth::admission::{Admitted, Door, Incoming};
+use super::auth::limits::{Places, Strangers};
 use super::connection::{Connection, Handlers};
+use super::conversation::{ConversationLimits, converse};
+use super::greeting::greet;
+use super::options::ServerOptions;
+use super::unix_socket::UnixSocket;
 use crate::engine::Database;
 use crate::error::{Error, Result};
-
-/// Connections at once; the next one is told "too many clients" (53300). Postgres' default.
-const CONNECTIONS_MAX: usize = 100;
 
 /// What a running statement gets to report its end to its client when the server stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
@@ -25,30 +27,44 @@ const SHUTDOWN_GRACE: Duration = Duration::from_millis(500);
 /// Pause after a failed `accept`, for instance for want of file descriptors, which a busy loop would only make worse.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// Serves `database` to Postgres clients that connect to `listener`, one session each, until `shutdown` is ready.
+/// Connections whose client is not known yet, for each that may be known.
+const STRANGERS_PER_PLACE: usize = 2;
+
+/// Where clients reach a server.
+#[derive(Debug, Default)]
+pub struct Listeners {
+    pub tcp: Option<TcpListener>,
+    pub unix: Option<UnixSocket>,
+}
+
+/// As [`serve_with`], by TCP alone and with the default options.
+///
+/// # Errors
+/// As [`serve_with`].
+pub async fn serve(database: Database, listener: TcpListener, shutdown: impl Future) -> Result<()> {
+    let listeners = Listeners { tcp: Some(listener), unix: None };
+    serve_with(database, listeners, ServerOptions::default(), shutdown).await
+}
+
+/// Serves `database` to Postgres clients, one session each, until `shutdown` is ready.
 ///
 /// Then running statements are cancelled (57P01) and all connections are closed before this returns.
 ///
 /// # Errors
-/// [`Error::NotSupported`] if `listener` can be reached from another machine: there is no authentication yet.
-/// [`Error::Io`] if the listener has no local address.
-pub async fn serve(database: Database, listener: TcpListener, shutdown: impl Future) -> Result<()> {
-    require_loopback(&listener)?;
-    let server = Server {
-        database,
-        cancellations: Arc::new(ConnectionManager::new()),
-        places: Arc::new(Semaphore::new(CONNECTIONS_MAX)),
-        stop: CancellationToken::new(),
-        connections: TaskTracker::new(),
-    };
+/// As [`check_exposure`].
+pub async fn serve_with(database: Database, listeners: Listeners, options: ServerOptions, shutdown: impl Future) -> Result<()> {
+    check_exposure(&listeners, &database, &options)?;
+    let server = Server::new(database, options);
     tokio::pin!(shutdown);
     loop {
-        tokio::select! {
+        let accepted = tokio::select! {
             _ = &mut shutdown => break,
-            accepted = listener.accept() => match accepted {
-                Ok((socket, _)) => server.spawn(socket),
-                Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
-            },
+            accepted = accept_tcp(listeners.tcp.as_ref()) => accepted.map(Incoming::Tcp),
+            accepted = accept_unix(listeners.unix.as_ref()) => accepted.map(Incoming::Unix),
+        };
+        match accepted {
+            Ok(incoming) => server.spawn(incoming),
+            Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
         }
     }
     server.stop.cancel();
@@ -58,29 +74,88 @@ pub async fn serve(database: Database, listener: TcpListener, shutdown: impl Fut
     Ok(())
 }
 
+async fn accept_tcp(listener: Option<&TcpListener>) -> io::Result<TcpStream> {
+    match listener {
+        Some(listener) => Ok(listener.accept().await?.0),
+        None => pending().await,
+    }
+}
+
+async fn accept_unix(socket: Option<&UnixSocket>) -> io::Result<tokio::net::UnixStream> {
+    match socket {
+        Some(socket) => socket.accept().await,
+        None => pending().await,
+    }
+}
+
 struct Server {
     database: Database,
-    cancellations: Arc<ConnectionManager>,
-    places: Arc<Semaphore>,
+    door: Arc<Door>,
+    strangers: Arc<Strangers>,
+    authentication_max: Duration,
+    limits: ConversationLimits,
     stop: CancellationToken,
     connections: TaskTracker,
 }
 
 impl Server {
-    fn spawn(&self, socket: TcpStream) {
-        let place = self.places.clone().try_acquire_owned().ok();
-        let stop = self.stop.clone();
-        let (session, cancellations) = (self.database.session(), self.cancellations.clone());
+    fn new(database: Database, options: ServerOptions) -> Self {
+        let door = Door {
+            roles: database.roles().clone(),
+            rules: options.rules,
+            tls: options.tls,
+            allow_plaintext: options.allow_plaintext,
+            places: Places::new(options.connections_max, options.superuser_connections),
+            failures: Default::default(),
+            cancellations: Arc::new(ConnectionManager::new()),
+        };
+        Self {
+            database,
+            door: Arc::new(door),
+            strangers: Strangers::new(options.connections_max.saturating_mul(STRANGERS_PER_PLACE).max(1)),
+            authentication_max: options.authentication_max,
+            limits: ConversationLimits { message_bytes_max: options.message_bytes_max, idle_max: options.idle_max },
+            stop: CancellationToken::new(),
+            connections: TaskTracker::new(),
+        }
+    }
+
+    fn spawn(&self, incoming: Incoming) {
+        let (database, door, stop, limits) = (self.database.clone(), Arc::clone(&self.door), self.stop.clone(), self.limits);
+        let (stranger, authentication_max) = (self.strangers.enter(), self.authentication_max);
         self.connections.spawn(async move {
-            // Without its catalog a session is of no use to a client; the closed socket says so. It takes a bug to get here.
-            let Ok(connection) = Connection::new(session, &socket, cancellations, place, stop.clone()) else { return };
+            let admitted = tokio::select! {
+                // Who takes too long is not told, as in PostgreSQL.
+                admitted = tokio::time::timeout(authentication_max, door.admit(incoming)) => admitted.ok().flatten(),
+                () = stranger.turned_away() => None,
+                () = stop.cancelled() => None,
+            };
+            drop(stranger);
+            let Some(admitted) = admitted else { return };
             tokio::select! {
                 // The client hears of what goes wrong with its socket or not at all: an error here has no other reader.
-                _ = process_socket(socket, None, Handlers(Arc::new(connection))) => {}
+                _ = attend(&database, &door, admitted, limits, stop.clone()) => {}
                 () = after_grace(&stop) => {}
             }
         });
     }
+}
+
+/// A client's whole stay.
+async fn attend(
+    database: &Database,
+    door: &Door,
+    Admitted { mut socket, role, place }: Admitted,
+    limits: ConversationLimits,
+    stop: CancellationToken,
+) -> io::Result<()> {
+    let session = database.session();
+    session.set_user(&role.name);
+    // Without its catalog a session is of no use to a client; the closed socket says so. It takes a bug to get here.
+    let connection =
+        Connection::new(session, &door.roles, socket.get_ref(), Arc::clone(&door.cancellations), place, stop).map_err(io::Error::other)?;
+    greet(&mut socket, &connection, role.is_superuser).await?;
+    converse(&mut socket, &Handlers(Arc::new(connection)), limits).await
 }
 
 async fn after_grace(stop: &CancellationToken) {
@@ -88,16 +163,29 @@ async fn after_grace(stop: &CancellationToken) {
     tokio::time::sleep(SHUTDOWN_GRACE).await;
 }
 
+/// That no other machine can reach a server without a password.
+///
 /// # Errors
-/// [`Error::NotSupported`] for an address that others can reach: there is no authentication yet.
-pub fn require_loopback(listener: &TcpListener) -> Result<()> {
+/// [`Error::NotReady`] for an address that other machines can reach, if no role could show a password there, or only in the clear without that being
+/// asked for. [`Error::Io`] if the listener has no local address.
+pub fn check_exposure(listeners: &Listeners, database: &Database, options: &ServerOptions) -> Result<()> {
+    let Some(listener) = &listeners.tcp else { return Ok(()) };
     let address = listener.local_addr().map_err(|source| Error::Io { path: PathBuf::from("listening socket"), source })?;
-    if address.ip().is_loopback() {
+    if address.ip().to_canonical().is_loopback() {
         return Ok(());
     }
-    Err(Error::NotSupported(format!(
-        "listening on {address} is not supported yet, because there is no authentication: anyone who reaches the port could read and \
-         change everything; listen on 127.0.0.1:{} and reach it through an SSH tunnel",
-        address.port()
-    )))
+    if !database.roles().has_login_with_password() {
+        return Err(Error::NotReady(format!(
+            "the server does not listen on {address}, where other machines reach it, before a role has a password: listen on 127.0.0.1:{port} first, \
+             run CREATE USER name PASSWORD '...' (or ALTER ROLE ... PASSWORD), and start it again",
+            port = address.port()
+        )));
+    }
+    if options.tls.is_none() && !options.allow_plaintext {
+        return Err(Error::NotReady(format!(
+            "the server does not listen on {address}, where other machines reach it, without TLS: give it --tls-cert and --tls-key, or --allow-plaintext \
+             if the network between is trusted"
+        )));
+    }
+    Ok(())
 }

@@ -1,19 +1,23 @@
 //! The Postgres wire: clients in, `RecordBatch` streams out.
 //!
-//! A connection has one [`Session`](crate::engine::Session). Text goes to `Session::parse`, statements to `Session::execute`; what
+//! A client is known (`auth`) before it has a connection. A connection has one [`Session`](crate::engine::Session). Text goes to `Session::parse`, statements to `Session::execute`; what
 //! comes back is encoded row by row while it is being computed, so a result is never held in memory, progress reaches the client
 //! as notices, and a cancelled statement is a dropped stream.
 //!
 //! Deliberately absent: how anything is computed. This module knows the protocol (`pgwire`), Postgres' types and SQLSTATEs.
 
+mod auth;
 mod columns;
 mod connection;
+mod conversation;
 mod deallocate;
 mod extended;
+mod greeting;
 mod interrupt;
 mod json;
 mod listener;
 mod numeric;
+mod options;
 mod parameters;
 pub mod pg_catalog;
 mod response;
@@ -21,8 +25,11 @@ mod rows;
 mod running;
 mod simple;
 pub mod sqlstate;
-mod startup;
+mod unix_socket;
 mod vector;
 
-pub use listener::{require_loopback, serve};
+pub use auth::{HbaRules, ServerTls};
+pub use listener::{Listeners, check_exposure, serve, serve_with};
+pub use options::ServerOptions;
 pub use sqlstate::sqlstate;
+pub use unix_socket::UnixSocket;

@@ -2,6 +2,7 @@
 
 use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::PgWireBackendMessage;
+use pgwire::messages::response::ErrorResponse;
 
 use super::sqlstate::{message, sqlstate};
 use crate::engine::{Notice, Severity};
@@ -24,6 +25,11 @@ pub(super) fn parse_error(error: Error, text: &str) -> PgWireError {
 /// An error that ends the connection.
 pub(super) fn fatal(code: &str, message: &str) -> PgWireError {
     user_error("FATAL", code, message.to_string())
+}
+
+/// An error as the message that tells it.
+pub(super) fn error_message(error: PgWireError) -> ErrorResponse {
+    ErrorInfo::from(error).into()
 }
 
 /// An error of the client's own making: a message that does not fit the statement, a value that cannot be read.

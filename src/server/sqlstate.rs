@@ -47,7 +47,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::StillNeeded(_) => "2BP01",
         Error::InvalidGrant(_) => "0LP01",
         Error::ReservedName(_) => "42939",
-        Error::ConnectionRefused(_) => "28000",
+        Error::Configuration { .. } => "F0000",
         Error::Cancelled(_) => "57014",
         Error::OutOfMemory(_) => "53200",
         Error::Io { source, .. } => io_state(source),

@@ -83,7 +83,7 @@ async fn a_full_disk_stops_the_statement_and_harms_nothing() -> Result<()> {
     let data = disk.path().join("data");
     let source = elsewhere.path().join("big.csv");
     let options = DatabaseOptions { memory_limit: Some(64 << 20), ..DatabaseOptions::default() };
-    let database = Database::open_with(&data, options).await?;
+    let database = Database::open_with(&data, options.clone()).await?;
     let session = database.session();
     run(&session, "CREATE TABLE t (id bigint PRIMARY KEY, text text)").await?;
     run(&session, &format!("INSERT INTO t {}", rows(50_000))).await?;

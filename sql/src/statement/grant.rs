@@ -1,6 +1,6 @@
 //! `GRANT SELECT ON t TO role`, `REVOKE SELECT ON t FROM role`.
 //!
-//! Without `ON` they make a role a member of another one; that form is not read here.
+//! Without `ON` they make a role a member of another one: see `role.rs`.
 
 use std::fmt;
 
@@ -10,9 +10,6 @@ use crate::name::{Name, Qualified, Separated};
 use crate::parser::Parser;
 
 use super::Statement;
-
-/// How many words are looked at to tell the two forms apart.
-const WORDS_MAX: usize = 64;
 
 /// `GRANT {privilege, ... | ALL [PRIVILEGES]} ON objects TO role, ... [WITH GRANT OPTION]`
 #[derive(Debug, Clone, PartialEq)]
@@ -91,16 +88,6 @@ impl Privilege {
             Self::Create => "CREATE",
         }
     }
-}
-
-/// Whether GRANT or REVOKE, which comes next, is about privileges on objects.
-pub(super) fn names_objects(parser: &Parser) -> bool {
-    let is_known = |n| match parser.peek_word(n).as_deref() {
-        Some("ON") => Some(true),
-        Some("TO" | "FROM") => Some(false),
-        _ => None,
-    };
-    (1..WORDS_MAX).find_map(is_known).unwrap_or(false)
 }
 
 pub(super) fn parse(parser: &mut Parser) -> Result<Statement> {

@@ -21,6 +21,7 @@ mod grant;
 mod insert;
 mod maintenance;
 mod merge;
+mod role;
 mod secret;
 mod set;
 mod show;
@@ -56,6 +57,9 @@ pub use grant::{Grant, GrantObjects, Grantee, Privilege, Revoke};
 pub use insert::{ConflictAction, Insert, OnConflict, Overriding};
 pub use maintenance::{Analyze, Optimize, Reindex, Vacuum};
 pub use merge::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
+pub use role::{
+    AlterRole, AlterRoleAction, CreateRole, DropRole, GrantRole, MembershipOption, Password, RevokeRole, RoleName, RoleOption, SetRole,
+};
 pub use secret::{CreateSecret, DropSecret, SecretSource};
 pub use set::{Reset, Set};
 pub use show::Show;
@@ -121,6 +125,12 @@ pub enum Statement {
     /// `DISCARD ALL`
     Discard,
     CreateExtension(CreateExtension),
+    CreateRole(CreateRole),
+    AlterRole(AlterRole),
+    DropRole(DropRole),
+    GrantRole(GrantRole),
+    RevokeRole(RevokeRole),
+    SetRole(SetRole),
     Explain(Explain),
     Update(Box<Update>),
     Delete(Box<Delete>),
@@ -128,7 +138,7 @@ pub enum Statement {
     Truncate(Truncate),
     /// `SELECT`, `VALUES`, `TABLE`, `WITH ... SELECT`; it does not write.
     Query(Box<Query>),
-    /// What sqlparser reads and no variant above says: `PREPARE`, `GRANT`, `CREATE FUNCTION`, ...
+    /// What sqlparser reads and no variant above says: `PREPARE`, `LISTEN`, `CREATE FUNCTION`, ...
     Other(Box<ast::Statement>),
 }
 
@@ -206,6 +216,7 @@ const OBJECTS: &[&str] = &[
     "TRIGGER",
     "ROLE",
     "USER",
+    "GROUP",
     "POLICY",
     "OPERATOR",
     "SERVER",
@@ -240,8 +251,11 @@ impl Statement {
                 "ALTER DEFAULT PRIVILEGES",
                 "GRANT ... ON ALL TABLES IN SCHEMA grants on those that are there",
             )),
-            "GRANT" | "REVOKE" if grant::names_objects(parser) => grant::parse(parser),
             "ALTER" if parser.is_at("ALTER TABLE") => AlterTable::parse(parser).map(Self::AlterTable),
+            "ALTER" if ["ALTER ROLE", "ALTER USER", "ALTER GROUP"].iter().any(|words| parser.is_at(words)) => role::parse_alter(parser),
+            "GRANT" if role::is_membership(parser) => role::parse_grant(parser),
+            "REVOKE" if role::is_membership(parser) => role::parse_revoke(parser),
+            "GRANT" | "REVOKE" => grant::parse(parser),
             "VACUUM" => Vacuum::parse(parser).map(Self::Vacuum),
             "OPTIMIZE" => Optimize::parse(parser).map(Self::Optimize),
             "ANALYZE" => Analyze::parse(parser).map(Self::Analyze),
@@ -294,6 +308,7 @@ impl Statement {
             Some("VIEW") => CreateView::parse(parser).map(Self::CreateView),
             Some("OR") if parser.is_at("CREATE OR REPLACE VIEW") => CreateView::parse(parser).map(Self::CreateView),
             Some("EXTENSION") => CreateExtension::parse(parser).map(Self::CreateExtension),
+            Some("ROLE" | "USER" | "GROUP") => role::parse_create(parser),
             Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
             _ => Err(unknown_object(parser)),
         }
@@ -307,6 +322,7 @@ impl Statement {
             Some("INDEX") => DropIndex::parse(parser).map(Self::DropIndex),
             Some("VIEW") => DropView::parse(parser).map(Self::DropView),
             Some("SCHEMA") => DropSchema::parse(parser).map(Self::DropSchema),
+            Some("ROLE" | "USER" | "GROUP") => role::parse_drop(parser),
             Some("SECRET") => DropSecret::parse(parser).map(Self::DropSecret),
             Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
             _ => Err(unknown_object(parser)),
@@ -371,6 +387,13 @@ impl Statement {
             Self::Rollback => "ROLLBACK",
             Self::Discard => "DISCARD ALL",
             Self::CreateExtension(_) => "CREATE EXTENSION",
+            Self::CreateRole(_) => "CREATE ROLE",
+            Self::AlterRole(_) => "ALTER ROLE",
+            Self::DropRole(_) => "DROP ROLE",
+            Self::GrantRole(_) => "GRANT ROLE",
+            Self::RevokeRole(_) => "REVOKE ROLE",
+            Self::SetRole(SetRole { role: Some(_) }) => "SET",
+            Self::SetRole(SetRole { role: None }) => "RESET",
             Self::Explain(_) => "EXPLAIN",
             Self::Update(_) => "UPDATE",
             Self::Delete(_) => "DELETE",
@@ -427,6 +450,12 @@ impl fmt::Display for Statement {
             Self::Rollback => f.write_str("ROLLBACK"),
             Self::Discard => f.write_str("DISCARD ALL"),
             Self::CreateExtension(statement) => statement.fmt(f),
+            Self::CreateRole(statement) => statement.fmt(f),
+            Self::AlterRole(statement) => statement.fmt(f),
+            Self::DropRole(statement) => statement.fmt(f),
+            Self::GrantRole(statement) => statement.fmt(f),
+            Self::RevokeRole(statement) => statement.fmt(f),
+            Self::SetRole(statement) => statement.fmt(f),
             Self::Explain(statement) => statement.fmt(f),
             Self::Update(statement) => statement.fmt(f),
             Self::Delete(statement) => statement.fmt(f),

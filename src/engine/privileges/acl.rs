@@ -57,6 +57,12 @@ impl Acl {
         }
     }
 
+    pub(super) fn role_renamed(&mut self, role: &str, new_name: &str) {
+        let grants = self.grants.iter_mut().flatten();
+        let names = grants.flat_map(|grant| [&mut grant.grantee, &mut grant.grantor]).chain(self.owner.as_mut());
+        names.filter(|name| name.as_str() == role).for_each(|name| new_name.clone_into(name));
+    }
+
     /// # Errors
     /// [`Error::InvalidGrant`] for the right to grant on, back to one from whom the grantor has it: a REVOKE could not end such a circle.
     pub(super) fn grant(

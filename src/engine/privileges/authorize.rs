@@ -71,6 +71,13 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         | Statement::ShowTables
         | Statement::ShowIndexes => Ok(()),
 
+        // What a role may do to roles is decided where they are changed (`statement/role.rs`).
+        Statement::CreateRole(_)
+        | Statement::AlterRole(_)
+        | Statement::DropRole(_)
+        | Statement::GrantRole(_)
+        | Statement::RevokeRole(_)
+        | Statement::SetRole(_) => Ok(()),
         // Each object is asked about when it is changed: who may grant is not who may use.
         Statement::Grant(_) | Statement::Revoke(_) => Ok(()),
         Statement::CreateSecret(_) | Statement::DropSecret(_) => rights.access.require_superuser("secrets of the server"),

@@ -184,7 +184,13 @@ mod tests {
 
     #[test]
     fn what_is_no_verifier_is_refused() {
-        for text in ["", "secret", "SCRAM-SHA-256$", "SCRAM-SHA-256$4096:c2FsdA==$a:b", "SCRAM-SHA-256$0:c2FsdA==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU="] {
+        for text in [
+            "",
+            "secret",
+            "SCRAM-SHA-256$",
+            "SCRAM-SHA-256$4096:c2FsdA==$a:b",
+            "SCRAM-SHA-256$0:c2FsdA==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=",
+        ] {
             assert_eq!(text.parse::<Verifier>(), Err(NotAVerifier), "{text}");
         }
     }

@@ -3,9 +3,10 @@
 use rolloutdb_catalogs::Error as CatalogError;
 use rolloutdb_sql::{AlterOwner, OwnedKind};
 
-use super::grant::{unknown_role, unknown_table};
+use super::grant::unknown_table;
 use super::{done, table_name};
 use crate::engine::privileges::{Object, denied};
+use crate::engine::roles::unknown_role;
 use crate::engine::session::{Response, Session};
 use crate::error::Result;
 
@@ -23,7 +24,7 @@ pub fn execute(session: &Session, alter: &AlterOwner) -> Result<Response> {
     access.require_owner(&object)?;
     let role = alter.role.clone().unwrap_or_else(|| session.role());
     if session.database().roles().get(&role).is_none() {
-        return Err(unknown_role(session, &role));
+        return Err(unknown_role(&role));
     }
     if !access.is_member(&role) {
         return Err(denied(format!("role {role}"), format!("only its members and superusers give it a {}", object.kind())));

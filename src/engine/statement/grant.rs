@@ -5,6 +5,7 @@ use rolloutdb_sql::{Grant, GrantObjects, Grantee, Privilege, Revoke};
 
 use super::{done, table_name};
 use crate::engine::privileges::{Access, Object, PUBLIC, Revoked, denied};
+use crate::engine::roles::unknown_role;
 use crate::engine::session::{CATALOG_NAME, Response, Session};
 use crate::error::{Error, Result, nearest};
 
@@ -137,7 +138,7 @@ fn grantees(session: &Session, named: &[Grantee]) -> Result<Vec<String>> {
     let name = |grantee: &Grantee| match grantee {
         Grantee::Public => Ok(PUBLIC.to_owned()),
         Grantee::CurrentRole => Ok(session.role()),
-        Grantee::Role(name) => roles.get(name).map(|role| role.name).ok_or_else(|| unknown_role(session, name)),
+        Grantee::Role(name) => roles.get(name).map(|role| role.name).ok_or_else(|| unknown_role(name)),
     };
     named.iter().map(name).collect()
 }
@@ -151,9 +152,4 @@ pub fn unknown_table(session: &Session, schema: &str, name: &str) -> Error {
             CatalogError::UnknownTable { name: name.to_owned(), known }.into()
         }
     }
-}
-
-pub fn unknown_role(session: &Session, name: &str) -> Error {
-    let known = session.database().roles().list().into_iter().map(|role| role.name).collect();
-    Error::UnknownObject { kind: "role", name: name.to_owned(), known }
 }

@@ -14,6 +14,7 @@ mod insert;
 mod maintenance;
 mod model;
 mod query;
+mod role;
 mod rollouts;
 mod schema;
 mod secret;
@@ -77,6 +78,12 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Begin(_) | Statement::Commit | Statement::Rollback => transaction::execute(session, statement),
         Statement::Discard => settings::discard(session),
         Statement::CreateExtension(create) => settings::create_extension(session, create),
+        Statement::CreateRole(create) => role::create(session, create),
+        Statement::AlterRole(alter) => role::alter(session, alter),
+        Statement::DropRole(drop) => role::drop(session, drop),
+        Statement::GrantRole(grant) => role::grant(session, grant),
+        Statement::RevokeRole(revoke) => role::revoke(session, revoke),
+        Statement::SetRole(set) => role::set(session, set),
         Statement::Update(update) => change::update::execute(session, update, parameters, None).await,
         Statement::Delete(delete) => change::delete::execute(session, delete, parameters, None).await,
         Statement::Merge(merge) => change::merge::execute(session, merge, parameters, None).await,
@@ -156,6 +163,11 @@ pub fn writes(statement: &Statement) -> bool {
             | Statement::DropModel(_)
             | Statement::CreateAgent(_)
             | Statement::DropAgent(_)
+            | Statement::CreateRole(_)
+            | Statement::AlterRole(_)
+            | Statement::DropRole(_)
+            | Statement::GrantRole(_)
+            | Statement::RevokeRole(_)
             | Statement::GenerateRollouts(_)
             | Statement::Train(_)
     )

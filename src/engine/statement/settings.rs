@@ -38,6 +38,7 @@ const CLIENT_SETTINGS: &[(&str, &str)] = &[
     (PROBES, "20"),
     ("lock_timeout", "0"),
     ("max_identifier_length", "63"),
+    ("password_encryption", "scram-sha-256"),
     ("row_security", "on"),
     ("search_path", "\"$user\", public"),
     ("server_encoding", "UTF8"),
@@ -73,6 +74,7 @@ const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
     ("default_transaction_read_only", &["off", "false"]),
     ("idle_in_transaction_session_timeout", &["0"]),
     ("lock_timeout", &["0"]),
+    ("password_encryption", &["scram-sha-256", "on", "true"]),
     ("row_security", &["on", "true"]),
     ("search_path", &["public", "\"$user\", public", "$user, public"]),
     ("statement_timeout", &["0"]),
@@ -209,6 +211,7 @@ fn reset_all(session: &Session) -> Result<()> {
 
 pub fn discard(session: &Session) -> Result<Response> {
     reset_all(session)?;
+    session.set_role(None);
     Ok(done("DISCARD ALL"))
 }
 

@@ -24,7 +24,6 @@ pub(super) fn scalar_functions(catalog_name: &str, visibility: Visibility) -> Ve
         library::create_current_schema_udf(),
         library::create_current_schemas_udf(),
         library::create_pg_get_userbyid_udf(),
-        library::create_session_user_udf(),
         library::create_pg_get_partkeydef_udf(),
         library::create_pg_relation_is_publishable_udf(),
         library::create_pg_get_statisticsobjdef_columns_udf(),

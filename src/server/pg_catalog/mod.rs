@@ -6,6 +6,7 @@
 mod amend;
 mod functions;
 mod rewrite;
+mod roles;
 mod tables;
 
 use std::sync::{Arc, LazyLock};
@@ -24,6 +25,7 @@ use crate::engine::SessionSettings;
 use crate::error::{Error, Result};
 
 pub use rewrite::rewrite_catalog_query;
+pub use roles::RoleTables;
 
 /// The schema that clients look in.
 const SCHEMA: &str = "pg_catalog";
@@ -42,14 +44,14 @@ static STATIC_TABLES: LazyLock<std::result::Result<Arc<PgCatalogStaticTables>, S
 ///
 /// # Errors
 /// [`Error::UnknownObject`] if there is no such catalog; errors of the catalog when it takes the schema.
-pub fn install_catalog(context: &SessionContext, catalog_name: &str, settings: SessionSettings) -> Result<()> {
+pub fn install_catalog(context: &SessionContext, catalog_name: &str, settings: SessionSettings, roles: RoleTables) -> Result<()> {
     let catalog = context.catalog(catalog_name).ok_or_else(|| Error::UnknownObject {
         kind: "catalog",
         name: catalog_name.to_string(),
         known: context.catalog_names(),
     })?;
     let statics = STATIC_TABLES.as_ref().map_err(|reason| Error::Internal(reason.clone()))?;
-    let schema = tables::CatalogSchema::try_new(context.state().catalog_list(), catalog_name, statics.clone(), settings)?;
+    let schema = tables::CatalogSchema::try_new(context.state().catalog_list(), catalog_name, statics.clone(), settings, roles)?;
     for function in functions::scalar_functions(catalog_name, schema.visibility()) {
         context.register_udf(function);
     }

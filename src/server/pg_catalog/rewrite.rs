@@ -38,8 +38,8 @@ fn query(mut statement: ast::Statement) -> Option<Statement> {
         ControlFlow::Continue(())
     });
     let _: ControlFlow<()> = ast::visit_relations_mut(&mut statement, |name| {
-        if name.to_string().eq_ignore_ascii_case(PROGRESS_VIEW) {
-            // The library puts its own tables into their schema.
+        if [PROGRESS_VIEW, "pg_user"].iter().any(|known| name.to_string().eq_ignore_ascii_case(known)) {
+            // The library puts its own tables into their schema, which these are not.
             name.0.insert(0, ast::ObjectNamePart::Identifier(ast::Ident::new(SCHEMA)));
         }
         ControlFlow::Continue(())

@@ -18,6 +18,7 @@ use datafusion_pg_catalog::pg_catalog::{PgCatalogSchemaProvider, PgCatalogStatic
 use rolloutdb_catalogs::system::SYSTEM_SCHEMA;
 
 use super::amend::{Amended, Amendment, column};
+use super::roles::{NAMES as ROLE_TABLES, RoleTables};
 use super::{SCHEMA, internal};
 use crate::engine::{PROGRESS_VIEW, SessionSettings};
 
@@ -47,6 +48,7 @@ pub(super) struct CatalogSchema {
     library: Arc<Library>,
     reader: Reader,
     settings: SessionSettings,
+    roles: RoleTables,
 }
 
 /// What the amendments read to do their work.
@@ -64,12 +66,13 @@ impl CatalogSchema {
         catalog_name: &str,
         statics: Arc<PgCatalogStaticTables>,
         settings: SessionSettings,
+        roles: RoleTables,
     ) -> Result<Self> {
         let catalogs: Arc<dyn CatalogProviderList> = Arc::new(WeakCatalogs(Arc::downgrade(catalogs)));
         let library = Arc::new(PgCatalogSchemaProvider::try_new(catalogs.clone(), statics, EmptyContextProvider)?);
         let reader =
             Reader { library: library.clone(), catalogs, catalog_name: catalog_name.to_string(), visibility: Visibility::default() };
-        Ok(Self { library, reader, settings })
+        Ok(Self { library, reader, settings, roles })
     }
 
     pub(super) fn visibility(&self) -> Visibility {
@@ -82,16 +85,20 @@ impl SchemaProvider for CatalogSchema {
     fn table_names(&self) -> Vec<String> {
         let mut names = self.library.table_names();
         names.push(PROGRESS_VIEW.to_owned());
+        names.extend(ROLE_TABLES.iter().filter(|name| !self.library.table_exist(name)).map(|name| (*name).to_owned()));
         names
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        name == PROGRESS_VIEW || self.library.table_exist(name)
+        name == PROGRESS_VIEW || ROLE_TABLES.contains(&name) || self.library.table_exist(name)
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
         if name == PROGRESS_VIEW {
             return self.reader.of_schema(SYSTEM_SCHEMA, name).await;
+        }
+        if let Some(table) = self.roles.table(name)? {
+            return Ok(Some(table));
         }
         let Some(table) = self.library.table(name).await? else { return Ok(None) };
         let amendment = match name {
