@@ -163,6 +163,11 @@ impl Database {
         self.shared.tasks.reopen();
     }
 
+    /// For programs that make connections of their own: what CREATE SECRET has named.
+    pub fn secrets(&self) -> &Secrets {
+        &self.shared.secrets
+    }
+
     /// Who may connect, and what each may do by itself.
     pub fn roles(&self) -> &Roles {
         &self.shared.roles

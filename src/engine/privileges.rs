@@ -7,6 +7,7 @@
 mod access;
 mod acl;
 mod authorize;
+mod functions;
 mod object;
 pub mod relations;
 mod view;
@@ -23,8 +24,9 @@ use super::durable_file;
 use crate::error::{Error, Result};
 
 pub use access::{Access, Fingerprint};
-pub use acl::{Acl, PUBLIC, Rights, role_name};
+pub use acl::{Acl, PUBLIC, Rights};
 pub use authorize::authorize;
+pub use functions::functions;
 pub use object::Object;
 pub use view::{rows, schema};
 

@@ -31,7 +31,7 @@ use super::settings::{SessionSettings, Settings};
 use super::single_row::SingleRow;
 use super::three_valued_in::ThreeValuedIn;
 use super::values_of_queries::ValuesOfQueries;
-use super::{exists_as_column, function, statement};
+use super::{exists_as_column, function, privileges, statement};
 use crate::error::{Error, Result};
 
 pub(super) const CATALOG_NAME: &str = "rolloutdb";
@@ -147,7 +147,7 @@ impl Session {
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
         let user = SessionUser::new(database.roles().superuser());
-        for function in user.functions() {
+        for function in user.functions().into_iter().chain(privileges::functions(&database, &user)) {
             state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
         }
         let context = SessionContext::new_with_state(state);

@@ -29,7 +29,7 @@ const NESTING_MAX: usize = 32;
 const WITH_NESTING_MAX: usize = 16;
 
 /// Schemas that describe what there is: everybody reads them.
-const CATALOG_SCHEMAS: [&str; 2] = ["information_schema", "pg_catalog"];
+pub const CATALOG_SCHEMAS: [&str; 2] = ["information_schema", "pg_catalog"];
 
 type Named = HashMap<String, Arc<dyn TableProvider>>;
 

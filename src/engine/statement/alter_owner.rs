@@ -41,7 +41,7 @@ fn check_exists(session: &Session, alter: &AlterOwner, object: &Object) -> Resul
             let (schema, name) = table_name(&alter.name)?;
             let is_view = shared.catalog.view_query(&schema, &name).is_some();
             if !shared.knows(object) {
-                return Err(unknown_table(session, &schema, &name));
+                return Err(unknown_table(shared, &schema, &name));
             }
             // PostgreSQL lets ALTER TABLE name a view.
             if alter.kind == OwnedKind::View && !is_view { Err(CatalogError::NotAView { name }.into()) } else { Ok(()) }

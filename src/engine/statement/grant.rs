@@ -4,6 +4,7 @@ use rolloutdb_catalogs::Error as CatalogError;
 use rolloutdb_sql::{Grant, GrantObjects, Grantee, Privilege, Revoke};
 
 use super::{done, table_name};
+use crate::engine::database::Shared;
 use crate::engine::privileges::{Access, Object, PUBLIC, Revoked, denied};
 use crate::engine::roles::unknown_role;
 use crate::engine::session::{CATALOG_NAME, Response, Session};
@@ -94,7 +95,7 @@ fn objects(session: &Session, named: &GrantObjects) -> Result<Vec<Object>> {
                 let (schema, table) = table_name(name)?;
                 let object = Object::table(&schema, &table);
                 if !shared.knows(&object) {
-                    return Err(unknown_table(session, &schema, &table));
+                    return Err(unknown_table(shared, &schema, &table));
                 }
                 objects.push(object);
             }
@@ -144,8 +145,8 @@ fn grantees(session: &Session, named: &[Grantee]) -> Result<Vec<String>> {
 }
 
 /// Of a name in a schema that may not be there either.
-pub fn unknown_table(session: &Session, schema: &str, name: &str) -> Error {
-    match session.database().shared.catalog.tables(schema) {
+pub fn unknown_table(shared: &Shared, schema: &str, name: &str) -> Error {
+    match shared.catalog.tables(schema) {
         Err(error) => error.into(),
         Ok(tables) => {
             let known = nearest(name, &tables).map(str::to_owned).into_iter().collect();

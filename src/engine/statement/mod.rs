@@ -45,6 +45,7 @@ use crate::error::{Error, Result};
 
 pub use change::assignment::expression;
 pub use change::quoted;
+pub use grant::unknown_table;
 pub use settings::list as settings_list;
 
 /// Runs one statement.
