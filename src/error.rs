@@ -95,9 +95,25 @@ pub enum Error {
     #[error("current transaction is aborted; statements are refused until ROLLBACK or COMMIT")]
     TransactionAborted,
 
+    /// A cursor that is declared already (42P03).
+    #[error("cursor \"{0}\" already exists; CLOSE it first")]
+    DuplicateCursor(String),
+
+    /// A cursor that was not declared, or ended with its transaction (34000).
+    #[error("cursor \"{0}\" does not exist")]
+    UnknownCursor(String),
+
+    /// A statement that belongs into a transaction block (25P01).
+    #[error("{0}")]
+    NoTransaction(String),
+
     /// Cancelled by the client, a timeout or a shutdown (57014).
     #[error("{0} was cancelled")]
     Cancelled(&'static str),
+
+    /// `statement_timeout` is over (57014).
+    #[error("canceling statement due to statement timeout")]
+    StatementTimeout,
 
     /// A budget of memory, tokens or rows was exceeded (53200).
     #[error("{0}")]
@@ -111,7 +127,8 @@ pub enum Error {
     #[error("{} is damaged or not readable: {reason}", .path.display())]
     Damaged { path: PathBuf, reason: String },
 
-    /// A value or line of an input file that does not fit (22P04; 22001 and 22003 for a value that is too long or has too many digits).
+    /// A value or line of an input file that does not fit (22P04; 22P02 and 22P03 for a value of PostgreSQL's own formats; 22001 and 22003 for one that is
+    /// too long or has too many digits).
     #[error("{}{}: {reason}", .path.display(), .line.map(|line| format!(", line {line}")).unwrap_or_default())]
     BadInput { path: PathBuf, line: Option<usize>, reason: String, fault: Fault },
 
@@ -143,6 +160,10 @@ pub enum Fault {
     /// It is not of the file's format or of the column's type.
     #[default]
     Form,
+    /// A text in PostgreSQL's form is not one of the column's type.
+    Syntax,
+    /// Bytes in PostgreSQL's binary form are not a value of the column's type.
+    Bytes,
     /// A text has more characters than its column has room for.
     TooLong,
     /// A number has more digits than its column keeps.
@@ -158,6 +179,20 @@ impl Fault {
             rolloutdb_udfs::Error::NumericDigits { .. } => Self::TooManyDigits,
             _ => Self::Form,
         }
+    }
+}
+
+impl Error {
+    /// The code that clients and jobs get (PostgreSQL's Appendix A).
+    #[must_use]
+    pub fn sqlstate(&self) -> &'static str {
+        crate::server::sqlstate::sqlstate(self)
+    }
+
+    /// What clients and jobs read.
+    #[must_use]
+    pub fn client_message(&self) -> String {
+        crate::server::sqlstate::message(self)
     }
 }
 

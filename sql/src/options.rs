@@ -156,7 +156,8 @@ fn parse_pair(parser: &mut Parser) -> Result<(String, OptionValue)> {
     if !has_sign && is_at_end_of_option(parser) {
         return Ok((name, OptionValue::Boolean(true)));
     }
-    let value = parse_value(parser, &name)?;
+    // FORCE_QUOTE * means all columns.
+    let value = if parser.eat_token(&Token::Mul) { OptionValue::Text("*".to_string()) } else { parse_value(parser, &name)? };
     Ok((name, value))
 }
 

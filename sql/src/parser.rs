@@ -83,6 +83,11 @@ impl<'a> Parser<'a> {
         &self.inner.peek_token_ref().token
     }
 
+    /// The token `n` tokens ahead.
+    pub fn peek_nth_token(&self, n: usize) -> &Token {
+        &self.inner.peek_nth_token_ref(n).token
+    }
+
     pub fn next_token(&mut self) -> Token {
         self.inner.next_token().token
     }

@@ -1,5 +1,6 @@
 //! Goldens, one `check` for every statement; properties; bounds. `UPDATE_EXPECT=1 cargo test -p rolloutdb-sql` fills goldens.
 
+mod client_copy;
 mod definitions;
 mod depth;
 mod grants;

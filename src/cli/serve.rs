@@ -28,6 +28,9 @@ pub struct Arguments {
     /// How long a version of a table can be read after the next one was written, as "12 hours"; without it 7 days
     #[arg(long, value_parser = parse_retention)]
     version_retention: Option<Duration>,
+    /// Jobs (statements with ASYNC) that run at once; others are queued
+    #[arg(long, default_value_t = 1, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..=64))]
+    max_concurrent_jobs: usize,
     /// Name of the superuser of a new data directory; without it the operating system's user
     #[arg(long, value_name = "NAME")]
     superuser: Option<String>,
@@ -93,11 +96,13 @@ struct Limits {
 }
 
 pub async fn run(arguments: Arguments) -> Result<()> {
-    let Arguments { data, memory_limit, version_retention, superuser, place, security, limits, reach } = arguments;
+    let Arguments { data, memory_limit, version_retention, max_concurrent_jobs, superuser, place, security, limits, reach } = arguments;
     // What is wrong with files and ports shows before the database is opened.
     let options = options(&data, &security, &limits)?;
     let listeners = listeners(&place)?;
-    let database = Database::open_with(&data, reach.database_options(DatabaseOptions { memory_limit, version_retention, superuser, ..DatabaseOptions::default() })).await?;
+    let max_concurrent_jobs = Some(max_concurrent_jobs);
+    let engine = DatabaseOptions { memory_limit, version_retention, superuser, max_concurrent_jobs, ..DatabaseOptions::default() };
+    let database = Database::open_with(&data, reach.database_options(engine)).await?;
     server::check_exposure(&listeners, &database, &options)?;
     for warning in database.take_warnings() {
         eprintln!("WARNING: {warning}");

@@ -1,6 +1,6 @@
 //! `rolloutdb sql --data DIR [-c SQL | -f FILE]`: statements from an argument, a file or standard input.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -10,10 +10,14 @@ use arrow::util::pretty::pretty_format_batches_with_schema;
 use clap::ValueEnum;
 use datafusion::error::DataFusionError;
 use futures::TryStreamExt;
-use rolloutdb::engine::{EmbeddedJson, Response, nested_as_text, parse_bytes, parse_retention};
+use rolloutdb::engine::{CopyIn, CopyOut, EmbeddedJson, Response, copy_channel, nested_as_text, parse_bytes, parse_retention};
 use rolloutdb::{Database, DatabaseOptions, Error, Result, Session};
+use tokio::runtime::Handle;
 
 use super::{interrupted, show_notices};
+
+/// Read at once for COPY.
+const INPUT_BYTES: usize = 64 << 10;
 
 #[derive(clap::Args)]
 pub struct Arguments {
@@ -46,8 +50,11 @@ enum Format {
 
 pub async fn run(arguments: Arguments) -> Result<()> {
     let text = statements(&arguments)?;
-    let options =
-        DatabaseOptions { memory_limit: arguments.memory_limit, version_retention: arguments.version_retention, ..DatabaseOptions::default() };
+    let options = DatabaseOptions {
+        memory_limit: arguments.memory_limit,
+        version_retention: arguments.version_retention,
+        ..DatabaseOptions::default()
+    };
     let database = Database::open_with(&arguments.data, options).await?;
     let session = database.session();
     show_notices(&session);
@@ -61,6 +68,8 @@ pub async fn run(arguments: Arguments) -> Result<()> {
             }
         }
     }
+    // Jobs that were started and not waited for do not outlive the process: they can be resumed.
+    database.settle().await;
     Ok(())
 }
 
@@ -86,6 +95,8 @@ async fn print(response: Response, format: Format) -> Result<()> {
             return Ok(());
         }
         Response::Rows { stream, .. } => stream,
+        Response::CopyIn(copy) => return copy_from_input(copy).await,
+        Response::CopyOut(copy) => return copy_to_output(copy).await,
     };
     let schema = stream.schema();
     let batches: Vec<RecordBatch> = stream.try_collect().await?;
@@ -113,6 +124,43 @@ async fn print(response: Response, format: Format) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// `COPY t FROM STDIN`: the rows are what is left of standard input.
+async fn copy_from_input(copy: CopyIn) -> Result<()> {
+    let (mut sender, input) = copy_channel();
+    let runtime = Handle::current();
+    // A thread of its own: after an error nobody waits for the rest of the input.
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        loop {
+            let mut chunk = vec![0; INPUT_BYTES];
+            // An input that cannot be read is one that is not whole: the sender is dropped.
+            let Ok(num_read) = input.read(&mut chunk) else { return };
+            if num_read == 0 {
+                runtime.block_on(sender.finish());
+                return;
+            }
+            chunk.truncate(num_read);
+            if !runtime.block_on(sender.send(chunk.into())) {
+                return;
+            }
+        }
+    });
+    let tag = copy.run(input).await?;
+    eprintln!("{tag}");
+    Ok(())
+}
+
+async fn copy_to_output(mut copy: CopyOut) -> Result<()> {
+    let mut output = std::io::stdout();
+    let io_error = |source| Error::Io { path: PathBuf::from("standard output"), source };
+    while let Some(messages) = copy.messages.try_next().await? {
+        for message in messages.iter() {
+            output.write_all(&message).map_err(io_error)?;
+        }
+    }
+    output.flush().map_err(io_error)
 }
 
 /// The rows of one statement, for the demo.

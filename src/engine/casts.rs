@@ -1,14 +1,17 @@
 //! Casts that Arrow has not, or does otherwise than PostgreSQL, as calls of functions.
 
+use std::sync::Arc;
+
 use arrow::datatypes::{DataType, Decimal128Type, DecimalType, Field};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::expr::{Cast, ScalarFunction, TryCast};
+use datafusion::logical_expr::expr::{BinaryExpr, Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, lit};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit};
+use rolloutdb_udfs::postgres::has_own_text_form;
 use rolloutdb_udfs::{TextType, is_plain_numeric};
 
 use super::typing::{call, is_text};
@@ -17,12 +20,15 @@ use crate::error::Result;
 /// Reads a number as `numeric` without declared digits.
 pub const NUMERIC_IN: &str = "numeric_in";
 
+/// Writes a value as PostgreSQL's cast to text does.
+const TEXT_OUT: &str = "text_out";
+
 /// The plan with such casts as calls; names of columns stay.
 pub fn typed(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     let mut has_named_types = false;
     let typed = plan.transform_up_with_subqueries(|node| {
         let expressions = node.expressions();
-        if !expressions.iter().any(|expression| holds(expression, |inner| matches!(inner, Expr::Cast(_) | Expr::TryCast(_)))) {
+        if !expressions.iter().any(|expression| holds(expression, may_become_call)) {
             return Ok(Transformed::no(node));
         }
         has_named_types |= expressions.iter().any(|expression| holds(expression, is_cast_to_named_type));
@@ -45,10 +51,11 @@ pub fn typed_expression(expression: Expr, schema: &DFSchema, state: &SessionStat
     Ok(expression.transform_up(|inner| called(inner, schema, state))?.data)
 }
 
-/// The plan after its parameters have their values: one that becomes a `numeric` is read by its digits, as a constant is.
-pub fn exact_parameters(plan: LogicalPlan) -> Result<LogicalPlan> {
+/// The plan after its parameters have their values: one that becomes a `numeric` is read by its digits, as a constant is, and one of another type
+/// than its cast was planned for is cast as a constant of that type.
+pub fn exact_parameters(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
     let exact = plan.transform_up_with_subqueries(|node| {
-        if !node.expressions().iter().any(|expression| holds(expression, is_numeric_in)) {
+        if !node.expressions().iter().any(|expression| holds(expression, |inner| is_numeric_in(inner) || is_cast_constant(inner))) {
             return Ok(Transformed::no(node));
         }
         let names = NamePreserver::new(&node);
@@ -59,6 +66,7 @@ pub fn exact_parameters(plan: LogicalPlan) -> Result<LogicalPlan> {
                     let args = args.into_iter().map(by_digits).collect();
                     Ok(Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args })))
                 }
+                other if is_cast_constant(&other) => called(other, &DFSchema::empty(), state),
                 other => Ok(Transformed::no(other)),
             })?;
             Ok(if exact.transformed { Transformed::yes(name.restore(exact.data)) } else { exact })
@@ -67,9 +75,23 @@ pub fn exact_parameters(plan: LogicalPlan) -> Result<LogicalPlan> {
     Ok(exact.data)
 }
 
+fn is_cast_constant(expression: &Expr) -> bool {
+    matches!(expression, Expr::Cast(cast) if matches!(*cast.expr, Expr::Literal(..)))
+}
+
 /// Whether an expression is, or has within it, one of those.
 fn holds(expression: &Expr, is_one: impl Fn(&Expr) -> bool) -> bool {
     expression.exists(|inner| Ok(is_one(inner))).unwrap_or(true)
+}
+
+fn may_become_call(expression: &Expr) -> bool {
+    matches!(expression, Expr::Cast(_) | Expr::TryCast(_) | Expr::BinaryExpr(BinaryExpr { op: Operator::StringConcat, .. }))
+        || is_concat(expression)
+}
+
+/// `concat(..)` and `concat_ws(..)`, whose arguments become texts.
+fn is_concat(expression: &Expr) -> bool {
+    matches!(expression, Expr::ScalarFunction(function) if matches!(function.func.name(), "concat" | "concat_ws"))
 }
 
 fn is_cast_to_named_type(expression: &Expr) -> bool {
@@ -110,9 +132,50 @@ fn called(expression: Expr, schema: &DFSchema, state: &SessionState) -> DataFusi
         Expr::TryCast(TryCast { expr, field }) if is_plain_numeric(field) => {
             Some(Expr::TryCast(TryCast::new(expr.clone(), field.data_type().clone())))
         }
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => joined_texts(left, right, schema, state)?,
+        Expr::ScalarFunction(ScalarFunction { func, args }) if is_concat(&expression) => {
+            let texts = args.iter().map(|argument| scalar_text(argument, schema, state)).collect::<Result<Vec<_>>>()?;
+            let args = args.iter().zip(&texts).map(|(argument, text)| text.as_ref().unwrap_or(argument).clone()).collect();
+            let is_changed = texts.iter().any(Option::is_some);
+            is_changed.then(|| Expr::ScalarFunction(ScalarFunction { func: Arc::clone(func), args }))
+        }
         _ => None,
     };
     Ok(call.map_or_else(|| Transformed::no(expression), Transformed::yes))
+}
+
+/// `text || 1.5` with the number as PostgreSQL writes it. `None`: Arrow writes both sides so, or it joins arrays.
+fn joined_texts(left: &Expr, right: &Expr, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
+    let is_one = |side: &Expr| side.get_type(schema).is_ok_and(|found| is_text(&found));
+    let text = match (is_one(left), is_one(right)) {
+        (true, false) => scalar_text(right, schema, state)?.map(|right| (left.clone(), right)),
+        (false, true) => scalar_text(left, schema, state)?.map(|left| (left, right.clone())),
+        _ => None,
+    };
+    Ok(text.map(|(left, right)| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), Operator::StringConcat, Box::new(right)))))
+}
+
+/// The text of a value that is neither a list nor a struct; `None` where Arrow's cast writes it.
+fn scalar_text(value: &Expr, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
+    match value.get_type(schema) {
+        Ok(found) if has_own_text_form(&found) && !found.is_nested() => call(state, TEXT_OUT, vec![value.clone()]).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// A value of that type as text, where Arrow's cast would write it otherwise than PostgreSQL; every other value as it is.
+pub fn as_text(state: &SessionState, value: Expr, found: &DataType) -> Result<Expr> {
+    match found {
+        found if is_vector(found) => call(state, "vector_out", vec![value]),
+        found if has_own_text_form(found) => call(state, TEXT_OUT, vec![value]),
+        _ => Ok(value),
+    }
+}
+
+/// Whether it is a column of json, jsonb or uuid, whose cast to text Arrow leaves out.
+fn is_checked_text(value: &Expr, schema: &DFSchema) -> bool {
+    let text_type = value.to_field(schema).ok().and_then(|(_, field)| TextType::of(&field));
+    matches!(text_type, Some(TextType::Json | TextType::Jsonb | TextType::Uuid))
 }
 
 /// The call that does the cast. `None`: Arrow does it.
@@ -120,8 +183,13 @@ fn as_call(cast: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Optio
     let (value, wanted) = (cast.expr.as_ref().clone(), cast.field.as_ref());
     let found = value.get_type(schema);
     if let Some(name) = named_text(wanted) {
-        let is_text_of_vector = TextType::of(wanted).is_some() && found.as_ref().is_ok_and(is_vector);
-        let text = if is_text_of_vector { call(state, "vector_out", vec![value])? } else { value };
+        let text = match (&found, TextType::of(wanted)) {
+            // Arrow writes lists as JSON arrays.
+            (Ok(found), Some(text_type)) if is_vector(found) || !matches!(text_type, TextType::Json | TextType::Jsonb) => {
+                as_text(state, value, found)?
+            }
+            _ => value,
+        };
         return call(state, "text_cast", vec![text, lit(name)]).map(Some);
     }
     if is_plain_numeric(wanted) {
@@ -129,7 +197,17 @@ fn as_call(cast: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Optio
     }
     let Ok(found) = found else { return Ok(None) };
     let (function, arguments) = match (wanted.data_type(), found) {
-        (DataType::Utf8, found) if is_vector(&found) => ("vector_out", vec![value]),
+        // A text of one of these types has it no longer, which clients see.
+        (DataType::Utf8, found) if is_text(&found) && wanted.metadata().is_empty() && is_checked_text(&value, schema) => {
+            return call(state, TEXT_OUT, vec![value]).map(Some);
+        }
+        (DataType::Utf8, found) if is_vector(&found) || has_own_text_form(&found) => return as_text(state, value, &found).map(Some),
+        (DataType::FixedSizeList(item, width), found)
+            if *item.data_type() == DataType::Float16
+                && (is_text(&found) || matches!(found, DataType::List(_) | DataType::LargeList(_))) =>
+        {
+            ("halfvec_in", vec![value, lit(i64::from(*width))])
+        }
         (DataType::FixedSizeList(_, width), found) if is_vector(wanted.data_type()) => match found {
             found if is_text(&found) => ("vector_in", vec![value, lit(i64::from(*width))]),
             DataType::List(_) | DataType::LargeList(_) => ("array_to_vector", vec![value, lit(i64::from(*width))]),

@@ -9,9 +9,11 @@ use datafusion::execution::runtime_env::RuntimeEnv;
 use rolloutdb_catalogs::{Catalog, Table};
 use tokio_util::task::TaskTracker;
 
+use super::activity::Activity;
 use super::apply::planner::{TableFunction, split_table_name};
 use super::gate::Places;
 use super::index_builds::IndexBuilds;
+use super::jobs::{Jobs, MAX_CONCURRENT};
 use super::memory::MemoryBudget;
 use super::model_jobs::{JOBS_MAX, ModelJobs};
 use super::outbound::Outbound;
@@ -33,6 +35,8 @@ pub struct DatabaseOptions {
     /// How long a version of a table can be read after the next one was written, for VACUUM and for writes, which remove older versions now and then.
     /// Versions with a tag, those that agents search and those that statements read stay. `None`: 7 days; [`Duration::MAX`]: for ever.
     pub version_retention: Option<Duration>,
+    /// Jobs (statements with ASYNC) that run at once; others are queued. `None`: 1.
+    pub max_concurrent_jobs: Option<usize>,
     /// The name of the superuser that a new data directory has. `None`: the operating system's user. In one that knows roles already it must be the
     /// name of its superuser.
     pub superuser: Option<String>,
@@ -47,8 +51,8 @@ pub struct DatabaseOptions {
 
 /// A data directory, open in this process alone. Cheap to clone; sessions keep it open.
 ///
-/// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `roles.json`, `privileges.json`,
-/// `secrets.json`, `spill/` (of running queries; emptied when opened).
+/// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `jobs/<number>.json`, `roles.json`,
+/// `privileges.json`, `secrets.json`, `spill/` (of running queries; emptied when opened).
 #[derive(Clone)]
 pub struct Database {
     pub(super) shared: Arc<Shared>,
@@ -72,6 +76,8 @@ pub(super) struct Shared {
     /// Tables that a GENERATE ROLLOUTS writes to now.
     pub rollout_targets: Mutex<HashSet<String>>,
     pub index_builds: Arc<IndexBuilds>,
+    pub activity: Arc<Activity>,
+    pub jobs: Arc<Jobs>,
     /// Commits that go on after their statement was cancelled.
     pub tasks: TaskTracker,
 }
@@ -120,7 +126,8 @@ impl Database {
         let models = Runtime::new(Arc::clone(&registry));
         let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents));
         let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
-        let index_builds = Arc::default();
+        let (index_builds, activity) = (Arc::default(), Arc::default());
+        let jobs = Jobs::open(&directory.join("jobs"), options.max_concurrent_jobs.unwrap_or(MAX_CONCURRENT))?;
         let version_retention = options.version_retention.unwrap_or(VERSION_RETENTION);
         let shared = Shared {
             catalog,
@@ -138,6 +145,8 @@ impl Database {
             version_retention,
             rollout_targets,
             index_builds,
+            activity,
+            jobs: Arc::new(jobs),
             tasks,
         };
         // Boxed: what it is made of is more than the crates of those who open a database lay out.
@@ -156,8 +165,10 @@ impl Database {
         Ok(self.shared.catalog.table(&schema, &table).await?)
     }
 
-    /// Waits for what cancelled statements still have to commit: to be called before the process ends.
+    /// Stops the jobs that run, which read `interrupted` then, and waits for what cancelled statements still have to commit: to be called before the
+    /// process ends.
     pub async fn settle(&self) {
+        self.shared.jobs.interrupt().await;
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
         self.shared.tasks.reopen();

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use arrow::array::{ArrayRef, Float64Array, Int64Array, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray, new_null_array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::error::DataFusionError;
 use rolloutdb_catalogs::BuildProgress;
 
 use super::progress::{Notices, Progress};
+use super::session::CATALOG_NAME;
 use crate::error::Result;
 
 /// The view of schema `rollout` that lists them; the server shows it in `pg_catalog` too.
@@ -86,10 +87,17 @@ impl IndexBuilds {
 
     /// PostgreSQL's columns, as far as they mean something here. A phase counts units of its own (rows, partitions, files), which stand as blocks and
     /// as tuples, so that what clients divide gives the share that is done.
+    /// Object ids are each session's own, and there are no lockers and partitions: NULL.
     pub fn schema() -> SchemaRef {
         let text = |name: &str| Field::new(name, DataType::Utf8, false);
+        let number = |name: &str| Field::new(name, DataType::Int32, true);
         let count = |name: &str, is_known: bool| Field::new(name, DataType::Int64, !is_known);
         Arc::new(Schema::new(vec![
+            number("pid"),
+            number("datid"),
+            text("datname"),
+            number("relid"),
+            number("index_relid"),
             text("schema_name"),
             text("table_name"),
             text("index_name"),
@@ -100,6 +108,11 @@ impl IndexBuilds {
             count("blocks_done", true),
             count("tuples_total", false),
             count("tuples_done", true),
+            count("lockers_total", false),
+            count("lockers_done", false),
+            count("current_locker_pid", false),
+            count("partitions_total", false),
+            count("partitions_done", false),
             Field::new("seconds", DataType::Float64, false),
         ]))
     }
@@ -115,7 +128,13 @@ impl IndexBuilds {
             Arc::new(builds.iter().map(value).collect::<Int64Array>())
         };
         let (total, done) = (number(&|phase| phase.total), number(&|phase| Some(phase.done)));
-        let columns = vec![
+        let (no_number, no_count) = (new_null_array(&DataType::Int32, builds.len()), new_null_array(&DataType::Int64, builds.len()));
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(builds.iter().map(|build| build.notices.pid()).collect::<Int32Array>()),
+            Arc::clone(&no_number),
+            text(&|_| CATALOG_NAME.to_owned()),
+            Arc::clone(&no_number),
+            no_number,
             text(&|build| build.schema.clone()),
             text(&|build| build.table.clone()),
             text(&|build| build.index.clone()),
@@ -126,6 +145,11 @@ impl IndexBuilds {
             Arc::clone(&done),
             total,
             done,
+            Arc::clone(&no_count),
+            Arc::clone(&no_count),
+            Arc::clone(&no_count),
+            Arc::clone(&no_count),
+            no_count,
             Arc::new(Float64Array::from_iter_values(builds.iter().map(|build| build.started.elapsed().as_secs_f64()))),
         ];
         Ok(RecordBatch::try_new(Self::schema(), columns).map_err(DataFusionError::from)?)

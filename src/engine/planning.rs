@@ -4,16 +4,13 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use arrow::datatypes::{DataType, Field};
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
-use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{ParamValues, ScalarValue};
-use datafusion::dataframe::DataFrame;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::context::QueryPlanner;
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
-use datafusion::logical_expr::{Expr, LogicalPlan};
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
 use datafusion::sql::TableReference;
@@ -23,11 +20,12 @@ use rolloutdb_catalogs::Table;
 
 use super::apply::ApplyExtensionPlanner;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
+use super::background_planning::physical_plan;
 use super::parameter_values::ParameterValues;
 use super::privileges::relations::Relations;
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;
-use super::{casts, information_schema, lateral_names, macros, output_names, quoted_constants, versions, views};
+use super::{casts, information_schema, lateral_names, macros, output_names, parameter_types, quoted_constants, versions, views};
 use crate::error::{Error, Result};
 
 /// DataFusion's physical planner, with [`super::apply::Apply`] added.
@@ -48,19 +46,16 @@ pub struct Planned {
 }
 
 impl Planned {
-    pub fn into_data_frame(self) -> DataFrame {
-        DataFrame::new(self.state, self.plan)
-    }
-
     pub async fn stream(self) -> Result<SendableRecordBatchStream> {
-        Ok(self.into_data_frame().execute_stream().await?)
+        let plan = physical_plan(&self.state, &self.plan).await?;
+        Ok(execute_stream(plan, self.state.task_ctx())?)
     }
 
     /// The same; `kept` keeps the plan that runs.
     pub async fn stream_of(self, kept: Option<&KeptRun>) -> Result<SendableRecordBatchStream> {
         let Some(kept) = kept else { return self.stream().await };
         let optimized = self.state.optimize(&self.plan)?;
-        let plan = self.state.create_physical_plan(&self.plan).await?;
+        let plan = physical_plan(&self.state, &self.plan).await?;
         let stream = execute_stream(Arc::clone(&plan), self.state.task_ctx())?;
         *kept.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Run { optimized, plan });
         Ok(stream)
@@ -139,7 +134,7 @@ async fn plan_over(
 ) -> Result<Planned> {
     let Planned { mut plan, state } = plan_with(session, statement, &ParameterValues::all(parameters), named).await?;
     if !parameters.is_empty() {
-        plan = casts::exact_parameters(plan.with_param_values(ParamValues::from(parameters.to_vec()))?)?;
+        plan = casts::exact_parameters(plan.with_param_values(ParamValues::from(parameters.to_vec()))?, &state)?;
     }
     Ok(Planned { plan, state })
 }
@@ -176,38 +171,10 @@ async fn plan_with(
     }))?;
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement, &named).await?;
-    let plan = casts::typed(typed_placeholders(state.statement_to_plan(statement).await?)?, &state)?;
+    let plan = casts::typed(parameter_types::typed(state.statement_to_plan(statement).await?)?, &state)?;
     let plan = quoted_constants::typed(plan, &state)?;
     relations.check_plan(&plan)?;
     Ok(Planned { plan, state })
-}
-
-/// `$1::type` gives `$1` that type, and LIMIT a number's, which DataFusion does not infer.
-fn typed_placeholders(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let number = Arc::new(Field::new("", DataType::Int64, true));
-    let typed = plan.transform_up_with_subqueries(|node| {
-        let is_limit = matches!(node, LogicalPlan::Limit(_));
-        node.map_expressions(|expression| {
-            expression.transform_up(|mut inner| {
-                if let Expr::Placeholder(placeholder) = &mut inner
-                    && is_limit
-                    && placeholder.field.is_none()
-                {
-                    placeholder.field = Some(Arc::clone(&number));
-                    return Ok(Transformed::yes(inner));
-                }
-                if let Expr::Cast(cast) = &mut inner
-                    && let Expr::Placeholder(placeholder) = cast.expr.as_mut()
-                    && placeholder.field.is_none()
-                {
-                    placeholder.field = Some(Arc::clone(&cast.field));
-                    return Ok(Transformed::yes(inner));
-                }
-                Ok(Transformed::no(inner))
-            })
-        })
-    })?;
-    Ok(typed.data)
 }
 
 /// An unknown table is our error, which names the nearest ones, rather than the planner's.

@@ -13,15 +13,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::SchemaRef;
+use arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use datafusion::sql::sqlparser::ast::Query;
-use futures::Stream;
+use futures::{FutureExt, Stream};
 use rolloutdb_sql::Statement;
 
 use super::session::{Description, Session};
+use super::shown_text::shown_text;
+use super::statement;
 use crate::error::Result;
 use kept_plan::KeptPlan;
 
@@ -29,6 +31,8 @@ use kept_plan::KeptPlan;
 #[derive(Debug)]
 pub struct PreparedStatement {
     pub(super) statement: Statement,
+    /// Its text as others may see it.
+    shown: Arc<str>,
     description: Description,
     plan: Arc<Mutex<Kept>>,
 }
@@ -49,7 +53,19 @@ enum Kept {
 
 impl PreparedStatement {
     pub(super) fn new(statement: Statement, description: Description) -> Self {
-        Self { statement, description, plan: Arc::default() }
+        let shown = Arc::from(statement.tag());
+        Self { statement, shown, description, plan: Arc::default() }
+    }
+
+    /// The text that it was made from, for `pg_stat_activity`; without one its kind is shown.
+    #[must_use]
+    pub fn with_text(mut self, text: &str) -> Self {
+        self.shown = Arc::from(shown_text(&self.statement, text));
+        self
+    }
+
+    pub(super) fn shown(&self) -> &Arc<str> {
+        &self.shown
     }
 
     #[must_use]
@@ -86,6 +102,22 @@ impl PreparedStatement {
             kept @ (Kept::RunOnce | Kept::Ready(_)) => return Some(Loan { kept, home: Arc::clone(&self.plan) }),
         }
         None
+    }
+}
+
+impl Session {
+    /// As [`Self::prepare`]; `types` are those that a client has said its parameters have, in their order. They decide the types of columns too.
+    ///
+    /// # Errors
+    /// As [`Self::describe`].
+    pub async fn prepare_declared(&self, parsed: Statement, types: &[Option<FieldRef>]) -> Result<PreparedStatement> {
+        match &parsed {
+            Statement::Query(query) if types.iter().any(Option::is_some) => {
+                let description = statement::describe_declared(self, query, types).boxed().await?;
+                Ok(PreparedStatement::new(parsed, description))
+            }
+            _ => self.prepare(parsed).await,
+        }
     }
 }
 
@@ -153,7 +185,7 @@ mod tests {
     async fn run(session: &Session, prepared: &PreparedStatement, parameters: &[ScalarValue]) -> Result<()> {
         match session.execute_prepared(prepared, parameters.to_vec()).await? {
             Response::Rows { stream, .. } => stream.try_collect::<Vec<_>>().await.map(|_| ()).map_err(Into::into),
-            Response::Done { .. } => Ok(()),
+            Response::Done { .. } | Response::CopyIn(_) | Response::CopyOut(_) => Ok(()),
         }
     }
 

@@ -1,12 +1,15 @@
-//! Notices to the client, and the progress of long statements as notices.
+//! Notices to the client, and the progress of long statements: one record each, which its client hears of and others see in `pg_stat_progress_*`.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
+
+use super::activity::SessionActivity;
 
 /// The least time between two progress notices of one statement.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -33,6 +36,10 @@ pub(super) type NoticeSink = Arc<dyn Fn(Notice) + Send + Sync>;
 #[derive(Clone, Default)]
 pub struct Notices {
     sink: Arc<RwLock<Option<NoticeSink>>>,
+    /// Below this they are not sent, see [`Self::set_least`].
+    least: Arc<AtomicU8>,
+    /// Of the session; plans that hold notices do not keep it.
+    activity: Weak<SessionActivity>,
 }
 
 impl fmt::Debug for Notices {
@@ -42,6 +49,24 @@ impl fmt::Debug for Notices {
 }
 
 impl Notices {
+    pub(super) fn of_session(activity: &Arc<SessionActivity>) -> Self {
+        Self { activity: Arc::downgrade(activity), ..Self::default() }
+    }
+
+    /// What `client_min_messages` says: `warning` leaves out notices and progress, `error` all.
+    pub(super) fn set_least(&self, level: &str) {
+        let least = match level {
+            "error" => 2,
+            "warning" => 1,
+            _ => 0,
+        };
+        self.least.store(least, Ordering::Relaxed);
+    }
+
+    pub(super) fn pid(&self) -> Option<i32> {
+        self.activity.upgrade().map(|activity| activity.pid())
+    }
+
     pub(super) fn set_sink(&self, sink: NoticeSink) {
         *self.sink.write().unwrap_or_else(PoisonError::into_inner) = Some(sink);
     }
@@ -52,6 +77,9 @@ impl Notices {
     }
 
     fn send_with(&self, severity: Severity, code: &'static str, message: String) {
+        if u8::from(severity == Severity::Warning) < self.least.load(Ordering::Relaxed) {
+            return;
+        }
         let sink = self.sink.read().unwrap_or_else(PoisonError::into_inner).clone();
         if let Some(sink) = sink {
             sink(Notice { severity, code, message });
@@ -72,25 +100,104 @@ impl Notices {
     }
 }
 
+/// What a statement works on, as the views of progress show it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Work {
+    /// No view of its own.
+    #[default]
+    Statement,
+    /// `command`: `COPY FROM` or `COPY TO`; `source`: `FILE` or `PIPE`; no table for a query.
+    Copy {
+        command: &'static str,
+        source: &'static str,
+        table: Option<(String, String)>,
+        bytes_total: Option<u64>,
+    },
+    Rollout {
+        table: (String, String),
+        agent: String,
+    },
+    Train {
+        model: String,
+        method: String,
+        phase: &'static str,
+    },
+    /// A column that a model fills.
+    Embed {
+        table: (String, String),
+        column: String,
+    },
+}
+
+/// How far a statement is.
+#[derive(Debug)]
+pub struct Record {
+    pub work: Work,
+    pub unit: String,
+    pub total: Option<u64>,
+    started: Instant,
+    done: AtomicU64,
+    detail: Mutex<String>,
+}
+
+impl Record {
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    pub fn detail(&self) -> String {
+        self.detail.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub fn seconds(&self) -> f64 {
+        self.started.elapsed().as_secs_f64()
+    }
+
+    /// Units in a second, on average.
+    pub fn rate(&self) -> f64 {
+        self.done() as f64 / self.seconds().max(1e-9)
+    }
+
+    /// `None` while nothing is done, or if the end is not known.
+    pub fn seconds_left(&self) -> Option<f64> {
+        let total = self.total.filter(|_| self.done() > 0)?;
+        Some(total.saturating_sub(self.done()) as f64 / self.rate())
+    }
+}
+
 /// Progress of one statement: `what: done of total unit, rate/s, time left`, every two seconds at most.
 #[derive(Debug)]
 pub struct Progress {
     notices: Notices,
     what: String,
-    unit: String,
-    total: Option<u64>,
-    started: Instant,
+    record: Arc<Record>,
     last: Mutex<Instant>,
 }
 
 impl Progress {
     pub fn new(notices: &Notices, what: impl Into<String>, unit: impl Into<String>, total: Option<u64>) -> Self {
+        Self::of(notices, Work::Statement, what, unit, total)
+    }
+
+    /// As [`Self::new`]; others see it in the view that is for such work.
+    pub fn of(notices: &Notices, work: Work, what: impl Into<String>, unit: impl Into<String>, total: Option<u64>) -> Self {
         let now = Instant::now();
-        Self { notices: notices.clone(), what: what.into(), unit: unit.into(), total, started: now, last: Mutex::new(now) }
+        let record = Arc::new(Record { work, unit: unit.into(), total, started: now, done: AtomicU64::new(0), detail: Mutex::default() });
+        if let Some(activity) = notices.activity.upgrade() {
+            activity.add_progress(&record);
+        }
+        Self { notices: notices.clone(), what: what.into(), record, last: Mutex::new(now) }
     }
 
     /// Tells how much is done in all; `detail` is appended (`loss 0.42`).
     pub fn update(&self, done: u64, detail: &str) {
+        self.record.done.store(done, Ordering::Relaxed);
+        {
+            let mut known = self.record.detail.lock().unwrap_or_else(PoisonError::into_inner);
+            if *known != detail {
+                detail.clone_into(&mut known);
+            }
+        }
         {
             let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
             if last.elapsed() < INTERVAL {
@@ -98,7 +205,7 @@ impl Progress {
             }
             *last = Instant::now();
         }
-        self.notices.send(Severity::Info, self.line(done, detail));
+        self.notices.send(Severity::Info, self.line(detail));
     }
 
     /// Passes the stream on and counts its rows.
@@ -112,22 +219,28 @@ impl Progress {
         Box::pin(RecordBatchStreamAdapter::new(schema, watched))
     }
 
-    fn line(&self, done: u64, detail: &str) -> String {
-        let elapsed = self.started.elapsed().as_secs_f64();
-        let rate = done as f64 / elapsed.max(1e-9);
-        let mut line = match self.total {
-            Some(total) => format!("{}: {done} of {total} {}, {rate:.1}/s", self.what, self.unit),
-            None => format!("{}: {done} {}, {rate:.1}/s", self.what, self.unit),
+    fn line(&self, detail: &str) -> String {
+        let record = &self.record;
+        let (done, rate) = (record.done(), record.rate());
+        let mut line = match record.total {
+            Some(total) => format!("{}: {done} of {total} {}, {rate:.1}/s", self.what, record.unit),
+            None => format!("{}: {done} {}, {rate:.1}/s", self.what, record.unit),
         };
-        if let Some(total) = self.total
-            && done > 0
-        {
-            line += &format!(", {} left", duration_text((total.saturating_sub(done)) as f64 / rate));
+        if let Some(seconds) = record.seconds_left() {
+            line += &format!(", {} left", duration_text(seconds));
         }
         if !detail.is_empty() {
             line += &format!(", {detail}");
         }
         line
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(activity) = self.notices.activity.upgrade() {
+            activity.end_progress(&self.record);
+        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! One client's session: its settings, its notices, and statements from text to rows.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use arrow::datatypes::{DataType, SchemaRef};
+use arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::optimizer::Analyzer;
@@ -14,12 +15,16 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
 use rolloutdb_sql::Statement;
 
+use super::activity::SessionActivity;
 use super::apply::extract::ExtractModelCalls;
 use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
+use super::copy_streams::{CopyIn, CopyOut};
 use super::correlated::DistinctSubqueryColumns;
+use super::cursors::Cursors;
 use super::database::Database;
 use super::gate::Gate;
+use super::interruption::{CurrentStatement, InterruptibleJoins, OverWhenDropped};
 use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours, SortRuntime};
 use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
@@ -27,9 +32,12 @@ use super::privileges::{Access, Object};
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
 use super::session_user::SessionUser;
+use super::setting_definitions::MAX_CONCURRENT_JOBS;
 use super::settings::{SessionSettings, Settings};
+use super::shown_text::shown_text;
 use super::single_row::SingleRow;
 use super::three_valued_in::ThreeValuedIn;
+use super::timeouts::Timeouts;
 use super::values_of_queries::ValuesOfQueries;
 use super::{exists_as_column, function, privileges, statement};
 use crate::error::{Error, Result};
@@ -49,6 +57,8 @@ pub struct Session {
 struct Inner {
     database: Database,
     context: SessionContext,
+    activity: Arc<SessionActivity>,
+    timeouts: Arc<Timeouts>,
     notices: Notices,
     settings: SessionSettings,
     user: SessionUser,
@@ -56,11 +66,35 @@ struct Inner {
     settings_epoch: AtomicU64,
     /// `hnsw.ef_search` and `ivfflat.probes`, which a planner rule reads.
     effort: EffortSetting,
+    current: CurrentStatement,
     transaction: Mutex<TransactionStatus>,
+    cursors: Mutex<Cursors>,
     /// Whether a statement has written since BEGIN.
     has_written: AtomicBool,
     /// Notices that a session gets once.
     told: Mutex<BTreeSet<String>>,
+}
+
+/// A session that is not held by who knows it, such as a function that its own plans call.
+#[derive(Clone)]
+pub(super) struct WeakSession(Weak<Inner>);
+
+impl WeakSession {
+    pub(super) fn upgrade(&self) -> Option<Session> {
+        self.0.upgrade().map(|inner| Session { inner })
+    }
+}
+
+impl PartialEq for WeakSession {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
+    }
+}
+
+impl fmt::Debug for WeakSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("WeakSession")
+    }
 }
 
 /// A number that no session has had.
@@ -83,21 +117,23 @@ pub struct Description {
     /// Empty for a command without rows.
     pub columns: SchemaRef,
     /// `None`: the type does not follow from the statement; clients may send text.
-    pub parameters: Vec<Option<DataType>>,
+    pub parameters: Vec<Option<FieldRef>>,
 }
 
 /// A statement whose future is dropped: it was cancelled, and whether it has committed is not known.
 struct Unfinished<'a> {
     session: &'a Session,
-    statement: &'a Statement,
+    /// `None`: it is finished.
+    current: Option<OverWhenDropped>,
 }
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        if statement::writes(self.statement) {
-            self.session.inner.has_written.store(true, Ordering::Relaxed);
+        let Some(current) = &self.current else { return };
+        // Where it could not be dropped at once, another one runs by now; who interrupted it has seen to the transaction.
+        if self.session.inner.current.is(current) {
+            self.session.interrupt();
         }
-        self.session.fail_transaction();
     }
 }
 
@@ -107,6 +143,10 @@ pub enum Response {
     Rows { stream: SendableRecordBatchStream, tag: String },
     /// A whole command tag: `INSERT 0 3`, `CREATE TABLE`.
     Done { tag: String },
+    /// `COPY ... FROM STDIN`: the caller sends bytes, and then the rows are written.
+    CopyIn(CopyIn),
+    /// `COPY ... TO STDOUT`: bytes for the caller.
+    CopyOut(CopyOut),
 }
 
 pub(super) fn default_config(database: &Database) -> SessionConfig {
@@ -123,6 +163,7 @@ pub(super) fn default_config(database: &Database) -> SessionConfig {
 impl Session {
     pub(super) fn new(database: Database) -> Self {
         let effort = EffortSetting::default();
+        let current = CurrentStatement::default();
         let runtime = SortRuntime { config: default_config(&database), env: Arc::clone(&database.shared.runtime_env) };
         let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> = vec![
             Arc::new(ResolveLateral),
@@ -143,6 +184,7 @@ impl Session {
             .with_optimizer_rule(Arc::new(FewerModelCalls))
             .with_optimizer_rule(Arc::new(NearestNeighbours { effort: effort.clone() }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
+            .with_physical_optimizer_rule(Arc::new(InterruptibleJoins(current.clone())))
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
@@ -152,19 +194,30 @@ impl Session {
         }
         let context = SessionContext::new_with_state(state);
         context.register_catalog(CATALOG_NAME, Arc::new(SessionCatalog::new(Arc::clone(&database.shared.catalog))));
+        let activity = database.shared.activity.session();
+        let settings = SessionSettings::default();
+        settings.lock().set_at_startup(MAX_CONCURRENT_JOBS, database.shared.jobs.max_concurrent().to_string());
         let inner = Inner {
             database,
             context,
-            notices: Notices::default(),
-            settings: SessionSettings::default(),
+            notices: Notices::of_session(&activity),
+            activity,
+            timeouts: Arc::default(),
+            settings,
             user,
             settings_epoch: AtomicU64::new(next_epoch()),
             effort,
+            current,
             transaction: Mutex::new(TransactionStatus::Idle),
+            cursors: Mutex::default(),
             has_written: AtomicBool::new(false),
             told: Mutex::default(),
         };
-        Self { inner: Arc::new(inner) }
+        let session = Self { inner: Arc::new(inner) };
+        for function in function::session_state::functions(&WeakSession(Arc::downgrade(&session.inner))) {
+            session.context().register_udf(function);
+        }
+        session
     }
 
     /// Runs SQL text and gives the rows of its last statement; statements before it run to their end first.
@@ -173,11 +226,17 @@ impl Session {
     /// Of the first statement that fails; the ones before it stay done (each statement commits by itself).
     pub async fn sql(&self, text: &str) -> Result<SendableRecordBatchStream> {
         let statements = self.parse(text)?;
+        if let [statement] = statements.as_slice() {
+            self.activity().begin_statement(shown_text(statement, text));
+        }
         let mut last = statement::empty_rows();
         for statement in &statements {
             last = match self.execute(statement, vec![]).await? {
                 Response::Rows { stream, .. } => stream,
                 Response::Done { .. } => statement::empty_rows(),
+                Response::CopyIn(_) | Response::CopyOut(_) => {
+                    return Err(Error::NotSupported("COPY with STDIN and STDOUT has no rows; call execute, or name a file".to_owned()));
+                }
             };
             if !std::ptr::eq(statement, &statements[statements.len() - 1]) {
                 statement::drain(std::mem::replace(&mut last, statement::empty_rows())).await?;
@@ -220,6 +279,7 @@ impl Session {
     /// As [`Self::execute`].
     pub async fn execute_prepared(&self, prepared: &PreparedStatement, parameters: Vec<ScalarValue>) -> Result<Response> {
         let statement = &prepared.statement;
+        self.activity().begin_statement(Arc::clone(prepared.shown()));
         let run = async {
             match prepared.run(self, &parameters).await? {
                 Some(stream) => Ok(Response::Rows { stream, tag: statement.tag().to_owned() }),
@@ -234,13 +294,24 @@ impl Session {
         if self.transaction_status() == TransactionStatus::Failed && !matches!(statement, Statement::Rollback | Statement::Commit) {
             return Err(Error::TransactionAborted);
         }
-        let unfinished = Unfinished { session: self, statement };
-        let result = run.await.map(|response| self.watched(response));
-        std::mem::forget(unfinished);
+        let current = self.inner.current.begin(statement::writes(statement));
+        let mut unfinished = Unfinished { session: self, current: Some(current) };
+        self.inner.timeouts.arm();
+        let result = self.inner.timeouts.limited(run).await;
+        let current = unfinished.current.take();
+        let result = result.map(|response| self.watched(response, current));
         for warning in self.inner.database.take_warnings() {
             self.notices().warning(warning);
         }
-        if statement::writes(statement) && (result.is_ok() || statement::commits_in_parts(statement)) {
+        let may_have_written = match &result {
+            // What a client is to send is written later: see [`CopyIn::run`].
+            Ok(Response::CopyIn(_)) => false,
+            Ok(_) => true,
+            // It was dropped, as by a cancel.
+            Err(Error::StatementTimeout) => true,
+            Err(_) => statement::commits_in_parts(statement),
+        };
+        if statement::writes(statement) && may_have_written {
             self.inner.has_written.store(true, Ordering::Relaxed);
         }
         if result.is_err() {
@@ -257,12 +328,43 @@ impl Session {
         }
     }
 
+    /// Ends the statement that runs, whatever it computes at this moment; whether it has committed is not known. For those that cannot drop it at once.
+    pub fn interrupt(&self) {
+        if self.inner.current.interrupt() {
+            self.inner.has_written.store(true, Ordering::Relaxed);
+        }
+        self.fail_transaction();
+    }
+
     /// An error among the rows fails the transaction as one before them does.
-    fn watched(&self, response: Response) -> Response {
+    fn watched(&self, response: Response, current: Option<OverWhenDropped>) -> Response {
         let Response::Rows { stream, tag } = response else { return response };
+        let stream = self.inner.timeouts.limited_rows(stream);
         let session = self.clone();
-        let watched = RecordBatchStreamAdapter::new(stream.schema(), stream.inspect_err(move |_| session.fail_transaction()));
+        let schema = stream.schema();
+        let rows = stream.inspect_err(move |_| {
+            let _dropped_with_the_rows = &current;
+            session.fail_transaction();
+        });
+        let watched = RecordBatchStreamAdapter::new(schema, rows);
         Response::Rows { stream: Box::pin(watched), tag }
+    }
+
+    /// What [`Self::execute`] does after other statements.
+    pub(super) fn end_copy(&self, is_written: bool) {
+        for warning in self.inner.database.take_warnings() {
+            self.notices().warning(warning);
+        }
+        if is_written { self.note_written() } else { self.fail_transaction() }
+    }
+
+    pub(super) fn note_written(&self) {
+        self.inner.has_written.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the statement fetches from a cursor whose rows come in binary form unless the client says otherwise.
+    pub fn fetches_binary(&self, statement: &Statement) -> bool {
+        matches!(statement, Statement::Fetch(fetch) if self.cursors().is_binary(&fetch.cursor))
     }
 
     /// Where progress and notices go while statements run.
@@ -287,6 +389,7 @@ impl Session {
     /// Leaves the transaction block, if there is one. The names of the settings that end with it, see [`Settings::end`].
     pub(super) fn end_transaction(&self, is_committed: bool) -> BTreeSet<String> {
         self.set_transaction_status(TransactionStatus::Idle);
+        self.cursors().end_transaction(is_committed);
         self.settings().end(is_committed)
     }
 
@@ -297,6 +400,33 @@ impl Session {
     /// The DataFusion session behind this one, for catalog schemas that only one kind of client needs (`pg_catalog`).
     pub fn context(&self) -> &SessionContext {
         &self.inner.context
+    }
+
+    /// The session as others see it.
+    pub fn activity(&self) -> &Arc<SessionActivity> {
+        &self.inner.activity
+    }
+
+    /// How long statements may take, and the client may wait.
+    pub fn timeouts(&self) -> &Arc<Timeouts> {
+        &self.inner.timeouts
+    }
+
+    /// A setting that the client gives when it connects; RESET goes back to it.
+    ///
+    /// # Errors
+    /// An unknown name (42704), a value that it cannot have (22023), or that would have no effect (0A000).
+    pub fn set_at_startup(&self, name: &str, value: &str) -> Result<()> {
+        statement::set_at_startup(self, name, value)
+    }
+
+    /// What the server knows of the session: `session_authorization`, `is_superuser`.
+    pub fn set_fixed(&self, name: &'static str, value: &str) {
+        self.settings().set_at_startup(name, value.to_owned());
+    }
+
+    pub(super) fn cursors(&self) -> MutexGuard<'_, Cursors> {
+        self.inner.cursors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn database(&self) -> &Database {
@@ -360,7 +490,8 @@ impl Session {
         &self.inner.effort
     }
 
-    pub(super) fn settings_epoch(&self) -> u64 {
+    /// Another number after each change of a setting.
+    pub fn settings_epoch(&self) -> u64 {
         self.inner.settings_epoch.load(Ordering::Acquire)
     }
 

@@ -3,7 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::statement;
+use arrow::array::{ArrayRef, BooleanArray, ListBuilder, RecordBatch, StringArray, StringBuilder, new_null_array};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use datafusion::error::DataFusionError;
+
+use super::setting_definitions::{DEFINITIONS, Definition};
+use crate::error::Result;
 
 /// Values other than the defaults, by name.
 type Values = BTreeMap<String, String>;
@@ -13,9 +18,73 @@ type Values = BTreeMap<String, String>;
 pub struct SessionSettings(Arc<Mutex<Settings>>);
 
 impl SessionSettings {
-    /// Name, value and default of each, as SHOW ALL gives them.
-    pub fn list(&self) -> Vec<(&'static str, String, &'static str)> {
-        statement::settings_list(&self.lock())
+    /// The value in force, in the form in which it is kept; the default if there is no such setting.
+    pub fn value(&self, name: &str) -> String {
+        let default = DEFINITIONS.iter().find(|known| known.name == name).map_or("", |known| known.default);
+        self.lock().get(name).unwrap_or(default).to_owned()
+    }
+
+    /// PostgreSQL's columns of `pg_settings`.
+    pub fn schema() -> SchemaRef {
+        let text = |name: &str| Field::new(name, DataType::Utf8, true);
+        Arc::new(Schema::new(vec![
+            text("name"),
+            text("setting"),
+            text("unit"),
+            text("category"),
+            text("short_desc"),
+            text("extra_desc"),
+            text("context"),
+            text("vartype"),
+            text("source"),
+            text("min_val"),
+            text("max_val"),
+            Field::new("enumvals", DataType::new_list(DataType::Utf8, true), true),
+            text("boot_val"),
+            text("reset_val"),
+            text("sourcefile"),
+            Field::new("sourceline", DataType::Int32, true),
+            Field::new("pending_restart", DataType::Boolean, true),
+        ]))
+    }
+
+    /// A row for each setting but DataFusion's.
+    pub fn rows(&self) -> Result<RecordBatch> {
+        let settings = self.lock();
+        let text = |read: &dyn Fn(&Definition) -> Option<String>| -> ArrayRef {
+            Arc::new(DEFINITIONS.iter().map(|known| read(known)).collect::<StringArray>())
+        };
+        let schema = Self::schema();
+        let columns = schema.fields().iter().map(|field| -> ArrayRef {
+            match field.name().as_str() {
+                "name" => text(&|known| Some(known.name.to_owned())),
+                "setting" => text(&|known| Some(settings.get(known.name).unwrap_or(known.default).to_owned())),
+                "unit" => text(&|known| known.unit().map(str::to_owned)),
+                "category" => text(&|known| Some(known.category.to_owned())),
+                "short_desc" => text(&|known| Some(known.description.to_owned())),
+                "context" => text(&|known| Some(known.context().to_owned())),
+                "vartype" => text(&|known| Some(known.type_name().to_owned())),
+                "source" => text(&|known| {
+                    let is_given = known.context() == "user";
+                    Some(if is_given { settings.source(known.name) } else { "default" }.to_owned())
+                }),
+                "min_val" => text(&Definition::least),
+                "max_val" => text(&Definition::most),
+                "enumvals" => {
+                    let mut lists = ListBuilder::new(StringBuilder::new());
+                    for known in DEFINITIONS {
+                        lists.append_option(known.choices().map(|choices| choices.iter().map(|choice| Some(*choice))));
+                    }
+                    Arc::new(lists.finish())
+                }
+                "boot_val" => text(&|known| Some(known.default.to_owned())),
+                "reset_val" => text(&|known| Some(settings.reset_value(known.name).unwrap_or(known.default).to_owned())),
+                "pending_restart" => Arc::new(BooleanArray::from(vec![false; DEFINITIONS.len()])),
+                _ => new_null_array(field.data_type(), DEFINITIONS.len()),
+            }
+        });
+        let columns: Vec<ArrayRef> = columns.collect();
+        Ok(RecordBatch::try_new(schema, columns).map_err(DataFusionError::from)?)
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Settings> {
@@ -27,6 +96,8 @@ impl SessionSettings {
 pub struct Settings {
     values: Values,
     transaction: Option<Transaction>,
+    /// What the client said when it connected, and what the server says of itself: RESET goes back to these.
+    startup: Values,
 }
 
 /// Since BEGIN.
@@ -42,12 +113,32 @@ impl Settings {
     /// `None`: the default.
     pub fn get(&self, name: &str) -> Option<&str> {
         let local = self.transaction.as_ref().and_then(|transaction| transaction.local.get(name));
-        local.or_else(|| self.values.get(name)).map(String::as_str)
+        local.or_else(|| self.values.get(name)).map(String::as_str).or_else(|| self.reset_value(name))
+    }
+
+    /// What RESET gives; `None`: the default.
+    pub fn reset_value(&self, name: &str) -> Option<&str> {
+        self.startup.get(name).map(String::as_str)
+    }
+
+    pub fn set_at_startup(&mut self, name: &str, value: String) {
+        self.startup.insert(name.to_owned(), value);
+    }
+
+    /// The column `source` of `pg_settings`.
+    fn source(&self, name: &str) -> &'static str {
+        let is_local = self.transaction.as_ref().is_some_and(|transaction| transaction.local.contains_key(name));
+        match is_local || self.values.contains_key(name) {
+            true => "session",
+            false if self.startup.contains_key(name) => "client",
+            false => "default",
+        }
     }
 
     /// The settings whose names begin so, with their values.
     pub fn in_force(&self, prefix: &str) -> Vec<(String, String)> {
-        let mut values = self.values.clone();
+        let mut values = self.startup.clone();
+        values.extend(self.values.clone());
         values.extend(self.transaction.iter().flat_map(|transaction| transaction.local.clone()));
         values.into_iter().filter(|(name, _)| name.starts_with(prefix)).collect()
     }

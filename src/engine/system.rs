@@ -18,8 +18,11 @@ use futures::future::BoxFuture;
 use rolloutdb_catalogs::{BackfillInfo, Catalog, GraphPlace, IndexInfo, system};
 
 use super::AgentRegistry;
+use super::activity::{ACTIVITY_VIEW, Activity};
 use super::database::Shared;
 use super::index_builds::{IndexBuilds, PROGRESS_VIEW};
+use super::jobs::Jobs;
+use super::progress_views::PROGRESS_VIEWS;
 use super::{privileges, secrets};
 use crate::agent::builtin_prompts;
 use crate::error::{Error, Result};
@@ -103,10 +106,33 @@ pub async fn install(shared: &Shared) -> Result<()> {
             }),
         ),
     ];
-    for (name, view) in views {
+    for (name, view) in views.into_iter().chain(activity_views(shared)) {
         catalog.register_virtual(system::SYSTEM_SCHEMA, name, Arc::new(view))?;
     }
     Ok(())
+}
+
+/// Sessions, what their statements have done so far, and jobs.
+fn activity_views(shared: &Shared) -> Vec<(&'static str, View)> {
+    let (activity, jobs) = (Arc::clone(&shared.activity), Arc::clone(&shared.jobs));
+    let mut views = vec![
+        (ACTIVITY_VIEW, View::new(Activity::schema(), move || ready(activity.rows()))),
+        ("jobs", View::new(Jobs::schema(), move || ready(jobs.rows()))),
+    ];
+    for view in &PROGRESS_VIEWS {
+        let activity = Arc::clone(&shared.activity);
+        views.push((view.name, View::new(view.schema(), move || ready(view.rows(&activity)))));
+    }
+    views
+}
+
+/// The views of schema `rollout` about sessions and running statements, which the server shows in `pg_catalog` too.
+pub fn activity_view_names() -> impl Iterator<Item = &'static str> {
+    [ACTIVITY_VIEW, PROGRESS_VIEW].into_iter().chain(PROGRESS_VIEWS.iter().map(|view| view.name))
+}
+
+pub fn is_activity_view(name: &str) -> bool {
+    activity_view_names().any(|view| view == name)
 }
 
 async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {

@@ -5,9 +5,10 @@ use datafusion::common::DFSchema;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr, ExprSchemable, cast, lit};
+use rolloutdb_udfs::postgres::has_own_text_form;
 use rolloutdb_udfs::{TextType, is_plain_numeric};
 
-use super::casts::{NUMERIC_IN, by_digits, named_text};
+use super::casts::{NUMERIC_IN, as_text, by_digits, named_text};
 use crate::error::{Error, Result};
 
 /// The name of a type as one writes it in SQL: `vector(384)`, `text[]`, `bigint`.
@@ -22,6 +23,8 @@ pub fn sql_type_name(data_type: &DataType) -> String {
         DataType::Float64 => "double precision".to_owned(),
         DataType::Binary | DataType::LargeBinary => "bytea".to_owned(),
         DataType::Date32 => "date".to_owned(),
+        DataType::Time32(_) | DataType::Time64(_) => "time".to_owned(),
+        DataType::Interval(_) => "interval".to_owned(),
         DataType::Timestamp(_, None) => "timestamp".to_owned(),
         DataType::Timestamp(_, Some(_)) => "timestamptz".to_owned(),
         DataType::Decimal128(precision, scale) => format!("numeric({precision},{scale})"),
@@ -38,9 +41,18 @@ pub fn sql_type_of(field: &Field) -> String {
     named_text(field).or_else(numeric).unwrap_or_else(|| sql_type_name(field.data_type()))
 }
 
-/// The type to which a constant or a parameter for a column is cast before [`assign`] reads it. A cast to `varchar(3)` would cut it.
+/// The type to which a constant for a column is cast before [`assign`] reads it. A cast to `varchar(3)` would cut it.
 pub fn constant_type_name(column: &Field) -> String {
     if is_plain_numeric(column) { sql_type_of(column) } else { sql_type_name(column.data_type()) }
+}
+
+/// The same for a parameter, of which clients are told that it is json or a uuid.
+pub fn parameter_type_name(column: &Field) -> String {
+    let text_type = TextType::of(column).or_else(|| TextType::of_items(column));
+    match text_type {
+        Some(text_type) if text_type.length().is_none() => sql_type_of(column),
+        _ => constant_type_name(column),
+    }
 }
 
 /// `value` as a value of the column, as an assignment in PostgreSQL: text becomes a vector, numbers become each other; nothing becomes a list
@@ -71,6 +83,7 @@ pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Fie
         (DataType::List(_) | DataType::LargeList(_), DataType::FixedSizeList(_, width)) => {
             call(state, "array_to_vector", vec![value, lit(i64::from(*width))])
         }
+        (found, DataType::Utf8) if has_own_text_form(found) && !is_list(found) => as_text(state, value, found),
         // Arrow would take the characters for the bytes.
         (found, DataType::Binary) if is_text(found) => call(state, "bytea_in", vec![value]),
         (DataType::FixedSizeList(_, found_width), DataType::FixedSizeList(_, width)) if found_width != width => Err(wrong(column, &found)),
@@ -95,7 +108,10 @@ fn assign_text(state: &SessionState, value: Expr, found: &Field, column: &Field,
         DataType::List(item) if text_type.is_none() && (is_text(item.data_type()) || item.data_type().is_null()) => {
             call(state, "text_in", vec![value, lit(name)])
         }
-        found if has_length && !is_list(found) => call(state, "text_in", vec![cast(value, DataType::Utf8), lit(name)]),
+        found if has_length && !is_list(found) => {
+            let text = as_text(state, value, found)?;
+            call(state, "text_in", vec![cast(text, DataType::Utf8), lit(name)])
+        }
         found => Err(wrong(column, found)),
     }
 }

@@ -72,6 +72,13 @@ pub struct CreateModel {
     pub texts: Vec<String>,
 }
 
+/// A directory of a model's files, and what opens them: it decides which may be read.
+#[derive(Clone, Copy)]
+pub struct ModelFiles<'a> {
+    pub directory: &'a Path,
+    pub open: &'a OpenFile<'a>,
+}
+
 /// A directory to fill with a new version's files; removed if it is dropped without [`Registry::publish`].
 #[derive(Debug)]
 pub struct StagedModel(TempDir);
@@ -153,31 +160,25 @@ impl Registry {
     /// [`Error::UnknownOption`], [`Error::UnknownObject`] for an unknown built-in model, [`Error::NotSupported`] for a source
     /// or an architecture, [`Error::NotReady`] for a random model without texts, [`Error::Io`], [`Error::Damaged`].
     pub fn create(&self, create: CreateModel) -> Result<ModelInfo> {
-        self.check_new(&create.name)?;
-        let source = Source::parse(&create.source, &self.source_root)?;
-        self.create_by(create, &source, &|path| std::fs::File::open(path).map_err(|source| io(path, source)))
+        self.create_unless(create, None, &|| false)
     }
 
-    /// As [`Self::create`], from the files of `directory`, each of which `open` opens: it decides which may be read.
+    /// As [`Self::create`], from the files of a directory if `files` names one; there is no model if `is_cancelled` when its files are written.
     ///
     /// # Errors
-    /// As [`Self::create`], and those of `open`.
-    pub fn create_from(&self, create: CreateModel, directory: &Path, open: &OpenFile<'_>) -> Result<ModelInfo> {
-        self.check_new(&create.name)?;
-        self.create_by(create, &Source::Directory(directory.to_owned()), open)
-    }
-
-    fn check_new(&self, name: &str) -> Result<()> {
-        check_name(name)?;
-        if self.versions(name)?.is_empty() {
-            return Ok(());
+    /// As [`Self::create`], and [`Error::Cancelled`]; those of opening a file.
+    pub fn create_unless(&self, create: CreateModel, files: Option<ModelFiles<'_>>, is_cancelled: &dyn Fn() -> bool) -> Result<ModelInfo> {
+        check_name(&create.name)?;
+        if !self.versions(&create.name)?.is_empty() {
+            return Err(Error::DuplicateObject { kind: "model", name: create.name });
         }
-        Err(Error::DuplicateObject { kind: "model", name: name.to_owned() })
-    }
-
-    fn create_by(&self, create: CreateModel, source: &Source, open: &OpenFile<'_>) -> Result<ModelInfo> {
+        let source = match files {
+            Some(ModelFiles { directory, .. }) => Source::Directory(directory.to_owned()),
+            None => Source::parse(&create.source, &self.source_root)?,
+        };
+        let open_any = |path: &Path| std::fs::File::open(path).map_err(|source| io(path, source));
         let staged = self.stage()?;
-        source.write(&create.options, &create.texts, staged.path(), open)?;
+        source.write(&create.options, &create.texts, staged.path(), files.map_or(&open_any, |files| files.open))?;
         let checkpoint = checkpoint::inspect(staged.path())?;
         if let Some(task) = create.task.filter(|task| *task != checkpoint.task) {
             return Err(invalid(
@@ -187,6 +188,9 @@ impl Registry {
             ));
         }
         let lineage = source::lineage(&create.source, &create.options);
+        if is_cancelled() {
+            return Err(Error::Cancelled("CREATE MODEL"));
+        }
         self.publish_checkpoint(&create.name, staged, checkpoint, create.source, lineage, true)
     }
 

@@ -1,4 +1,4 @@
-//! What belongs to one connection, and which handler answers which message.
+//! What belongs to one connection. It answers all messages itself; see [`super::messages`].
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,9 +12,13 @@ use tokio_util::codec::Framed;
 use tokio_util::sync::CancellationToken;
 
 use super::auth::limits::Place;
+use super::copy::Pending;
 use super::deallocate::PreparedNames;
+use super::idle::Farewell;
 use super::interrupt::PeerWatch;
+use super::parameter_status::Reported;
 use super::pg_catalog::{RoleTables, install_catalog};
+use super::workers::Workers;
 use crate::engine::{Notice, Roles, Session, TransactionStatus};
 use crate::error::Result;
 
@@ -28,8 +32,12 @@ pub(super) type Socket = Framed<MaybeTls, PgWireMessageServerCodec<<Connection a
 pub(super) struct Connection {
     pub(super) session: Session,
     pub(super) prepared: PreparedNames,
+    pub(super) copies: Pending,
     pub(super) notices: Mutex<mpsc::Receiver<Notice>>,
     pub(super) peer: PeerWatch,
+    pub(super) farewell: Farewell,
+    pub(super) reported: Reported,
+    pub(super) workers: Workers,
     pub(super) stop: CancellationToken,
     pub(super) cancellations: Arc<ConnectionManager>,
     /// Set when startup has given the client its process id and secret; unregisters when the connection ends.
@@ -47,6 +55,7 @@ impl Connection {
         socket: &MaybeTls,
         cancellations: Arc<ConnectionManager>,
         place: Place,
+        workers: Workers,
         stop: CancellationToken,
     ) -> Result<Self> {
         let catalog_name = session.context().state().config_options().catalog.default_catalog.clone();
@@ -60,13 +69,22 @@ impl Connection {
         Ok(Self {
             session,
             prepared: PreparedNames::default(),
+            copies: Pending::default(),
             notices: Mutex::new(notices),
             peer: PeerWatch::new(socket),
+            farewell: Farewell::new(socket),
+            reported: Reported::default(),
+            workers,
             stop,
             cancellations,
             cancellation: OnceLock::new(),
             _place: place,
         })
+    }
+
+    /// What answers a request to cancel a statement, which comes on a connection of its own.
+    pub(super) fn cancel_handler(&self) -> DefaultCancelHandler {
+        DefaultCancelHandler::new(self.cancellations.clone())
     }
 
     /// The session's transaction status as `ReadyForQuery` reports it.

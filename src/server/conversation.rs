@@ -3,15 +3,13 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::Duration;
+use std::task::{Context, Poll};
 
 use futures::{SinkExt, StreamExt};
 use pgwire::api::{ClientInfo, NoopHandler, PgWireConnectionState, PgWireServerHandlers};
-use pgwire::error::{ErrorInfo, PgWireError};
+use pgwire::error::{ErrorInfo, PgWireError, PgWireResult};
 use pgwire::messages::{PgWireBackendMessage, PgWireFrontendMessage};
 use pgwire::tokio::server::{process_error, process_message};
-use tokio::time::timeout;
 
 use super::connection::{Handlers, Socket};
 use super::response::{error_message, fatal};
@@ -21,9 +19,10 @@ use super::response::{error_message, fatal};
 pub(super) struct ConversationLimits {
     /// Of one message: a statement's text, or the values of its parameters.
     pub message_bytes_max: usize,
-    /// Between two statements outside of a transaction; `None`: for ever.
-    pub idle_max: Option<Duration>,
 }
+
+/// Sent at once, rather than in the library's pieces of 8 KiB.
+const SEND_BYTES: usize = 64 << 10;
 
 /// A message's first byte says its kind, the next four how long it is.
 const HEADER_BYTES: usize = 5;
@@ -31,6 +30,7 @@ const HEADER_BYTES: usize = 5;
 /// # Errors
 /// Of the socket, when an answer cannot be sent.
 pub(super) async fn converse(socket: &mut Socket, handlers: &Handlers, limits: ConversationLimits) -> io::Result<()> {
+    socket.set_backpressure_boundary(SEND_BYTES);
     loop {
         let message = match next_message(socket, limits).await {
             Some(Ok(PgWireFrontendMessage::Terminate(_))) | None => return Ok(()),
@@ -54,7 +54,10 @@ pub(super) async fn converse(socket: &mut Socket, handlers: &Handlers, limits: C
             handlers.cancel_handler(),
         )
         .await;
-        let Err(error) = outcome else { continue };
+        let Err(error) = outcome else {
+            connection.take_copies(socket).await?;
+            continue;
+        };
         let info: ErrorInfo = error.into();
         let error = PgWireError::UserError(Box::new(info));
         if is_fatal(&error) {
@@ -66,41 +69,46 @@ pub(super) async fn converse(socket: &mut Socket, handlers: &Handlers, limits: C
 
 /// `None`: the client is gone.
 async fn next_message(socket: &mut Socket, limits: ConversationLimits) -> Option<Result<PgWireFrontendMessage, PgWireError>> {
-    loop {
-        let waiting = std::future::poll_fn(|context| {
-            // The library's decoder panics on some messages that are too short for what they say.
-            let next = catch_unwind(AssertUnwindSafe(|| socket.poll_next_unpin(context)));
-            let next = next.unwrap_or_else(|_| Poll::Ready(Some(Err(fatal("08P01", "invalid message format")))));
-            match next {
-                Poll::Pending if is_too_long(socket.read_buffer(), limits.message_bytes_max) => {
-                    let message = format!("a message is longer than {} bytes, the most that this server takes", limits.message_bytes_max);
-                    Poll::Ready(Some(Err(fatal("54000", &message))))
-                }
-                Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(unreadable(error)))),
-                other => other,
-            }
-        });
-        let Some(idle_max) = limits.idle_max else { return waiting.await };
-        if let Ok(next) = timeout(idle_max, waiting).await {
-            return next;
+    std::future::poll_fn(|context| match poll_message(socket, context) {
+        Poll::Pending if is_too_long(socket.read_buffer(), limits.message_bytes_max) => {
+            Poll::Ready(Some(Err(too_long(limits.message_bytes_max))))
         }
-        if is_idle(socket) {
-            return Some(Err(fatal("57P05", "terminating connection due to idle-session timeout")));
+        // It came as a whole before its length could be looked at.
+        Poll::Ready(Some(Ok(message))) if length(&message) > limits.message_bytes_max => {
+            Poll::Ready(Some(Err(too_long(limits.message_bytes_max))))
         }
-    }
+        Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(unreadable(error)))),
+        other => other,
+    })
+    .await
 }
 
-/// Whether the client has nothing open, and has begun no message.
-fn is_idle(socket: &Socket) -> bool {
-    use pgwire::messages::response::TransactionStatus;
-    let is_ready = matches!(socket.state(), PgWireConnectionState::ReadyForQuery);
-    is_ready && matches!(socket.transaction_status(), TransactionStatus::Idle) && socket.read_buffer().is_empty()
+/// The next message, if it is there as a whole.
+pub(super) fn poll_message(socket: &mut Socket, context: &mut Context<'_>) -> Poll<Option<PgWireResult<PgWireFrontendMessage>>> {
+    // The library's decoder panics on some messages that are too short for what they say.
+    catch_unwind(AssertUnwindSafe(|| socket.poll_next_unpin(context)))
+        .unwrap_or_else(|_| Poll::Ready(Some(Err(fatal("08P01", "invalid message format")))))
 }
 
 /// Looks at the length that a message says it has, so that it need not be in memory to be refused.
 fn is_too_long(buffer: &[u8], max: usize) -> bool {
     let length = buffer.get(1..HEADER_BYTES).and_then(|length| length.try_into().ok()).map(i32::from_be_bytes);
     length.is_some_and(|length| usize::try_from(length).is_ok_and(|length| length > max))
+}
+
+/// The bytes of a message that may be long.
+fn length(message: &PgWireFrontendMessage) -> usize {
+    match message {
+        PgWireFrontendMessage::Query(query) => query.query.len(),
+        PgWireFrontendMessage::Parse(parse) => parse.query.len(),
+        PgWireFrontendMessage::Bind(bind) => bind.parameters.iter().flatten().map(|value| value.len()).sum(),
+        PgWireFrontendMessage::CopyData(data) => data.data.len(),
+        _ => 0,
+    }
+}
+
+fn too_long(max: usize) -> PgWireError {
+    fatal("54000", &format!("a message is longer than {max} bytes, the most that this server takes (--max-statement-size)"))
 }
 
 /// What was sent is no message, and where the next one begins nobody knows.
@@ -120,7 +128,7 @@ fn is_fatal(error: &PgWireError) -> bool {
 }
 
 /// An error that ends the connection: nothing the client has sent after it counts.
-async fn say_goodbye(socket: &mut Socket, error: PgWireError) -> io::Result<()> {
+pub(super) async fn say_goodbye(socket: &mut Socket, error: PgWireError) -> io::Result<()> {
     socket.send(PgWireBackendMessage::ErrorResponse(error_message(error))).await?;
     socket.close().await
 }

@@ -7,7 +7,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use datafusion::arrow::datatypes::{DataType, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use futures::Sink;
 use pgwire::api::portal::{Format, Portal, PortalExecutionState};
@@ -20,32 +20,47 @@ use pgwire::api::store::PortalStore;
 use pgwire::api::{ClientInfo, ClientPortalStore, DEFAULT_NAME, PgWireConnectionState, Type};
 use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::PgWireBackendMessage;
-use pgwire::messages::data::{NoData, ParameterDescription, RowDescription};
+use pgwire::messages::data::{FORMAT_CODE_BINARY, FORMAT_CODE_TEXT, NoData, ParameterDescription, RowDescription};
 use pgwire::messages::extendedquery::{
     Bind, BindComplete, Close, CloseComplete, Describe, Execute, Parse, ParseComplete, PortalSuspended, Sync as SyncMessage,
     TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
 };
 use pgwire::messages::response::{CommandComplete, EmptyQueryResponse, TransactionStatus as WireStatus};
+use rolloutdb_sql::Statement;
 
 use super::columns::WireColumn;
 use super::connection::Connection;
-use super::parameters::{decode, parameter_type};
+use super::copy::Then;
+use super::parameters::{declared_field, decode, parameter_type};
 use super::response::{client_error, wire_error};
 use super::rows::{WireRows, completion_tag, wire_columns};
 use super::running::{Outbox, Running, Sent};
 use super::simple::parse;
-use crate::engine::{PreparedStatement, Response, Session};
+use super::wire_type::type_of_oid;
+use super::workers::Workers;
+use crate::engine::{CopyIn, CopyOut, PreparedStatement, Response, Session, TransactionStatus};
+use crate::error::Error;
 
 /// A statement after `Parse`; `None`: a text without a statement.
-pub(super) struct Prepared(Option<PreparedStatement>);
+pub(super) struct Prepared(Option<Arc<PreparedStatement>>);
 
 impl Prepared {
     fn columns(&self) -> SchemaRef {
         self.0.as_ref().map_or_else(|| Arc::new(Schema::empty()), |prepared| Arc::clone(&prepared.description().columns))
     }
 
-    fn parameters(&self) -> &[Option<DataType>] {
+    fn parameters(&self) -> &[Option<FieldRef>] {
         self.0.as_ref().map_or(&[], |prepared| &prepared.description().parameters)
+    }
+
+    /// The types of all parameters: a client may declare more than the statement has, and then sends as many.
+    fn parameter_types(&self, declared: &[Option<Type>]) -> Vec<Type> {
+        let inferred = self.parameters();
+        let types = (0..inferred.len().max(declared.len())).map(|index| {
+            let (declared, inferred) = (declared.get(index), inferred.get(index));
+            parameter_type(declared.and_then(Option::as_ref), inferred.and_then(Option::as_ref))
+        });
+        types.collect()
     }
 
     fn returns_rows(&self) -> bool {
@@ -64,7 +79,7 @@ impl ExtendedQueryHandler for Connection {
     type QueryParser = Preparer;
 
     fn query_parser(&self) -> Arc<Preparer> {
-        Arc::new(Preparer(self.session.clone()))
+        Arc::new(Preparer { session: self.session.clone(), workers: self.workers.clone() })
     }
 
     async fn on_parse<C>(&self, client: &mut C, message: Parse) -> PgWireResult<()>
@@ -77,11 +92,14 @@ impl ExtendedQueryHandler for Connection {
         if let Some(name) = &message.name
             && client.portal_store().get_statement(name).is_some()
         {
-            return Err(client_error("42P05", format!("prepared statement \"{name}\" already exists")));
+            return Err(self.failed(client_error("42P05", format!("prepared statement \"{name}\" already exists"))));
         }
-        let parsed = self.uninterrupted(StoredStatement::parse(&*client, &message, self.query_parser())).await;
+        let types = message.type_oids.iter().map(|oid| type_of_oid(*oid)).collect::<Vec<_>>();
+        let parser = self.query_parser();
+        let parsed = self.uninterrupted(parser.parse_sql(&*client, &message.query, &types)).await;
         client.set_transaction_status(self.wire_status());
-        client.portal_store().put_statement(Arc::new(parsed?));
+        let name = message.name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned());
+        client.portal_store().put_statement(Arc::new(StoredStatement::new(name, parsed?, types)));
         if let Some(name) = &message.name {
             self.prepared.add(name);
         }
@@ -96,13 +114,14 @@ impl ExtendedQueryHandler for Connection {
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
         let name = message.statement_name.as_deref().unwrap_or(DEFAULT_NAME);
-        let statement = client.portal_store().get_statement(name).ok_or_else(|| unknown("prepared statement", name, "26000"))?;
+        let statement =
+            client.portal_store().get_statement(name).ok_or_else(|| self.failed(unknown("prepared statement", name, "26000")))?;
         if let Some(portal) = &message.portal_name
             && client.portal_store().get_portal(portal).is_some()
         {
-            return Err(client_error("42P03", format!("portal \"{portal}\" already exists")));
+            return Err(self.failed(client_error("42P03", format!("portal \"{portal}\" already exists"))));
         }
-        check_counts(&message, &statement.statement).inspect_err(|_| self.session.fail_transaction())?;
+        check_counts(&message, &statement).map_err(|error| self.failed(error))?;
         client.portal_store().put_portal(Arc::new(Portal::try_new(&message, statement)?));
         client.put(PgWireBackendMessage::BindComplete(BindComplete::new())).await
     }
@@ -118,12 +137,13 @@ impl ExtendedQueryHandler for Connection {
         let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
         match message.target_type {
             TARGET_TYPE_BYTE_STATEMENT => {
-                let statement = client.portal_store().get_statement(name).ok_or_else(|| unknown("prepared statement", name, "26000"))?;
+                let statement =
+                    client.portal_store().get_statement(name).ok_or_else(|| self.failed(unknown("prepared statement", name, "26000")))?;
                 let described = self.do_describe_statement(client, &statement).await?;
                 put_description(client, &described).await
             }
             TARGET_TYPE_BYTE_PORTAL => {
-                let portal = client.portal_store().get_portal(name).ok_or_else(|| unknown("portal", name, "34000"))?;
+                let portal = client.portal_store().get_portal(name).ok_or_else(|| self.failed(unknown("portal", name, "34000")))?;
                 let described = self.do_describe_portal(client, &portal).await?;
                 put_description(client, &described).await
             }
@@ -139,7 +159,7 @@ impl ExtendedQueryHandler for Connection {
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
         let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
-        let portal = client.portal_store().get_portal(name).ok_or_else(|| unknown("portal", name, "34000"))?;
+        let portal = client.portal_store().get_portal(name).ok_or_else(|| self.failed(unknown("portal", name, "34000")))?;
         // Negative means no limit, as in Postgres.
         let max_rows = usize::try_from(message.max_rows).unwrap_or(0);
         client.set_state(PgWireConnectionState::QueryInProgress);
@@ -197,9 +217,7 @@ impl ExtendedQueryHandler for Connection {
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
         let prepared = &target.statement;
-        let declared = |index: usize| target.parameter_types.get(index).and_then(Option::as_ref);
-        let inferred = prepared.parameters().iter().enumerate();
-        let parameters = inferred.map(|(index, inferred)| parameter_type(declared(index), inferred.as_ref())).collect();
+        let parameters = prepared.parameter_types(&target.parameter_types);
         Ok(DescribeStatementResponse::new(parameters, described_fields(prepared, &Format::UnifiedText)))
     }
 
@@ -235,9 +253,17 @@ impl ExtendedQueryHandler for Connection {
 enum Started {
     Rows(QueryResponse),
     Done(String),
+    CopyIn(CopyIn),
+    CopyOut(CopyOut),
 }
 
 impl Connection {
+    /// An error of a message that runs nothing fails the transaction as one of a statement does.
+    fn failed(&self, error: PgWireError) -> PgWireError {
+        self.session.fail_transaction();
+        error
+    }
+
     async fn run_portal(&self, client: &mut impl Outbox, portal: &Portal<Arc<Prepared>>, max_rows: usize) -> PgWireResult<()> {
         let mut running = self.running(client).await;
         let Some(statement) = &portal.statement.statement.0 else {
@@ -250,7 +276,10 @@ impl Connection {
                 let described = portal.statement.statement.returns_rows().then_some(&statement.description().columns);
                 self.start(&mut running, statement, portal, described).await?
             }
-            PortalExecutionState::Suspended(rows) => Started::Rows(rows),
+            PortalExecutionState::Suspended(rows) => {
+                self.session.timeouts().arm();
+                Started::Rows(rows)
+            }
             PortalExecutionState::Finished if portal.statement.statement.returns_rows() => Started::Done(completion_tag("SELECT", 0)),
             PortalExecutionState::Finished => {
                 return Err(client_error("55000", format!("portal \"{}\" has run already", shown(&portal.name))));
@@ -258,6 +287,8 @@ impl Connection {
         };
         let tag = match started {
             Started::Done(tag) => tag,
+            Started::CopyIn(copy) => return self.begin_copy_in(&mut running, copy, Then::Messages).await,
+            Started::CopyOut(copy) => return self.send_copy(&mut running, copy).await,
             Started::Rows(mut rows) => match running.send_rows(rows.data_rows(), max_rows).await? {
                 Sent::All(count) => completion_tag(rows.command_tag(), count),
                 Sent::Limit => {
@@ -266,6 +297,7 @@ impl Connection {
                 }
             },
         };
+        running.send_parameters(self).await?;
         running.client.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag))).await
     }
 
@@ -276,7 +308,7 @@ impl Connection {
         let mut running = self.running(client).await;
         let Some(statement) = &portal.statement.statement.0 else { return Ok(Vec::new()) };
         match self.start(&mut running, statement, portal, None).await? {
-            Started::Done(_) => Ok(Vec::new()),
+            Started::Done(_) | Started::CopyIn(_) | Started::CopyOut(_) => Ok(Vec::new()),
             Started::Rows(rows) => {
                 let fields = rows.row_schema().to_vec();
                 portal.start(rows).await;
@@ -288,15 +320,18 @@ impl Connection {
     async fn start<O: Outbox>(
         &self,
         running: &mut Running<'_, O>,
-        prepared: &PreparedStatement,
+        prepared: &Arc<PreparedStatement>,
         portal: &Portal<Arc<Prepared>>,
         described: Option<&SchemaRef>,
     ) -> PgWireResult<Started> {
         let parameters = bound_parameters(portal)?;
-        let statement = prepared.statement();
-        let response = self.execute(running, statement, self.session.execute_prepared(prepared, parameters)).await?;
+        let (session, owned) = (self.session.clone(), Arc::clone(prepared));
+        let run = async move { session.execute_prepared(&owned, parameters).await };
+        let response = self.execute(running, prepared.statement(), run).await?;
         Ok(match response {
             Response::Done { tag } => Started::Done(tag),
+            Response::CopyIn(copy) => Started::CopyIn(copy),
+            Response::CopyOut(copy) => Started::CopyOut(copy),
             Response::Rows { stream, tag } => {
                 let rows = WireRows::new(stream, described, &portal.result_column_format)?;
                 let mut response = QueryResponse::new(rows.fields, rows.stream);
@@ -319,9 +354,11 @@ async fn put_description(client: &mut impl Outbox, described: &impl DescribeResp
     client.put(columns).await
 }
 
+/// The values of those parameters that the statement has: a client may declare more, whose values nothing reads.
 fn bound_parameters(portal: &Portal<Arc<Prepared>>) -> PgWireResult<Vec<ScalarValue>> {
     let inferred = portal.statement.statement.parameters();
-    decode(&portal.parameters, &portal.parameter_format, &portal.statement.parameter_types, inferred)
+    let values = &portal.parameters[..inferred.len().min(portal.parameters.len())];
+    decode(values, &portal.parameter_format, &portal.statement.parameter_types, inferred)
 }
 
 fn described_fields(prepared: &Prepared, format: &Format) -> Vec<FieldInfo> {
@@ -329,8 +366,9 @@ fn described_fields(prepared: &Prepared, format: &Format) -> Vec<FieldInfo> {
 }
 
 /// `Bind` must give every parameter, and format codes for none, all or each: the protocol library indexes them unchecked.
-fn check_counts(message: &Bind, prepared: &Prepared) -> PgWireResult<()> {
-    let (found, expected) = (message.parameters.len(), prepared.parameters().len());
+fn check_counts(message: &Bind, statement: &StoredStatement<Arc<Prepared>>) -> PgWireResult<()> {
+    let prepared = &statement.statement;
+    let (found, expected) = (message.parameters.len(), prepared.parameters().len().max(statement.parameter_types.len()));
     if found != expected {
         return Err(client_error("08P01", format!("bind message supplies {found} parameters, but the statement has {expected}")));
     }
@@ -342,7 +380,11 @@ fn check_counts(message: &Bind, prepared: &Prepared) -> PgWireResult<()> {
     if !fits(&message.result_column_format_codes, columns) {
         return Err(client_error("08P01", format!("bind message has the wrong number of result formats for {columns} columns")));
     }
-    Ok(())
+    let mut codes = message.parameter_format_codes.iter().chain(&message.result_column_format_codes);
+    match codes.find(|code| !matches!(**code, FORMAT_CODE_TEXT | FORMAT_CODE_BINARY)) {
+        Some(code) => Err(client_error("22023", format!("unsupported format code: {code}; there are 0, text, and 1, binary"))),
+        None => Ok(()),
+    }
 }
 
 fn unknown(kind: &str, name: &str, code: &str) -> PgWireError {
@@ -355,29 +397,39 @@ fn shown(name: &str) -> &str {
 }
 
 /// Turns the text of `Parse` into a statement that knows its columns and parameters.
-pub(super) struct Preparer(Session);
+pub(super) struct Preparer {
+    session: Session,
+    workers: Workers,
+}
 
 #[async_trait]
 impl QueryParser for Preparer {
     type Statement = Arc<Prepared>;
 
-    async fn parse_sql<C>(&self, _client: &C, text: &str, _types: &[Option<Type>]) -> PgWireResult<Self::Statement>
+    async fn parse_sql<C>(&self, _client: &C, text: &str, types: &[Option<Type>]) -> PgWireResult<Self::Statement>
     where
         C: ClientInfo + Unpin + Send + Sync,
     {
-        let mut statements = parse(&self.0, text)?;
+        let mut statements = parse(&self.session, text)?;
         if statements.len() > 1 {
             return Err(client_error("42601", "cannot insert multiple commands into a prepared statement".to_string()));
         }
         let Some(statement) = statements.pop() else {
             return Ok(Arc::new(Prepared(None)));
         };
-        Ok(Arc::new(Prepared(Some(self.0.prepare(statement).await.map_err(wire_error)?))))
+        // As in Postgres: until the transaction ends, nothing else is looked at.
+        if self.session.transaction_status() == TransactionStatus::Failed && !matches!(statement, Statement::Rollback | Statement::Commit) {
+            return Err(wire_error(Error::TransactionAborted));
+        }
+        let declared = types.iter().map(|declared| declared_field(declared.as_ref())).collect::<Vec<_>>();
+        let session = self.session.clone();
+        let prepared = self.workers.spawn(async move { session.prepare_declared(statement, &declared).await }).await;
+        Ok(Arc::new(Prepared(Some(Arc::new(prepared.map_err(wire_error)?.with_text(text))))))
     }
 
     /// Not used: [`ExtendedQueryHandler::do_describe_statement`] knows the declared types too.
     fn get_parameter_types(&self, prepared: &Self::Statement) -> PgWireResult<Vec<Type>> {
-        Ok(prepared.parameters().iter().map(|inferred| parameter_type(None, inferred.as_ref())).collect())
+        Ok(prepared.parameter_types(&[]))
     }
 
     fn get_result_schema(&self, prepared: &Self::Statement, format: Option<&Format>) -> PgWireResult<Vec<FieldInfo>> {

@@ -1,4 +1,4 @@
-//! What can end a statement from outside: its client cancels it, its client is gone, the server stops.
+//! What can end a statement from outside: its client or another session cancels it, its client is gone, the server stops.
 
 use std::future::pending;
 use std::io;
@@ -14,6 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, Sleep, sleep};
 
 use super::connection::Connection;
+use super::idle::terminated;
 use super::response::{fatal, wire_error};
 use crate::error::Error;
 
@@ -27,6 +28,8 @@ impl Connection {
     pub(super) async fn interrupted(&self) -> PgWireError {
         tokio::select! {
             () = self.cancelled() => wire_error(Error::Cancelled("statement")),
+            () = self.session.activity().cancelled() => wire_error(Error::Cancelled("statement")),
+            () = self.session.activity().terminated() => terminated(),
             () = self.stop.cancelled() => fatal("57P01", "terminating connection because the server is stopping"),
             () = self.peer.closed() => PgWireError::IoError(io::ErrorKind::ConnectionAborted.into()),
         }
@@ -83,17 +86,19 @@ impl PeerSocket {
 }
 
 fn duplicate(socket: &MaybeTls) -> io::Result<PeerSocket> {
-    let tcp = |stream: &TcpStream| {
-        let descriptor: OwnedFd = stream.as_fd().try_clone_to_owned()?;
-        TcpStream::from_std(descriptor.into()).map(PeerSocket::Tcp)
-    };
+    let descriptor = descriptor(socket)?;
     match socket {
-        MaybeTls::Plain(stream) => tcp(stream),
-        MaybeTls::Tls(stream) => tcp(stream.get_ref().0),
-        MaybeTls::Unix(stream) => {
-            let descriptor: OwnedFd = stream.as_fd().try_clone_to_owned()?;
-            UnixStream::from_std(descriptor.into()).map(PeerSocket::Unix)
-        }
+        MaybeTls::Unix(_) => UnixStream::from_std(descriptor.into()).map(PeerSocket::Unix),
+        _ => TcpStream::from_std(descriptor.into()).map(PeerSocket::Tcp),
+    }
+}
+
+/// A second handle on a socket.
+pub(super) fn descriptor(socket: &MaybeTls) -> io::Result<OwnedFd> {
+    match socket {
+        MaybeTls::Plain(stream) => stream.as_fd().try_clone_to_owned(),
+        MaybeTls::Tls(stream) => stream.get_ref().0.as_fd().try_clone_to_owned(),
+        MaybeTls::Unix(stream) => stream.as_fd().try_clone_to_owned(),
         _ => Err(io::ErrorKind::Unsupported.into()),
     }
 }

@@ -14,11 +14,12 @@ use tokio_util::task::TaskTracker;
 use super::auth::admission::{Admitted, Door, Incoming};
 use super::auth::limits::{Places, Strangers};
 use super::connection::{Connection, Handlers};
-use super::conversation::{ConversationLimits, converse};
+use super::conversation::{ConversationLimits, converse, say_goodbye};
 use super::greeting::greet;
 use super::options::ServerOptions;
 use super::unix_socket::UnixSocket;
-use crate::engine::Database;
+use super::workers::{WorkerThreads, Workers};
+use crate::engine::{Database, IDLE_TIMEOUT};
 use crate::error::{Error, Result};
 
 /// What a running statement gets to report its end to its client when the server stops.
@@ -51,10 +52,11 @@ pub async fn serve(database: Database, listener: TcpListener, shutdown: impl Fut
 /// Then running statements are cancelled (57P01) and all connections are closed before this returns.
 ///
 /// # Errors
-/// As [`check_exposure`].
+/// As [`check_exposure`]. [`Error::Io`] if the operating system has no more threads.
 pub async fn serve_with(database: Database, listeners: Listeners, options: ServerOptions, shutdown: impl Future) -> Result<()> {
     check_exposure(&listeners, &database, &options)?;
-    let server = Server::new(database, options);
+    let threads = WorkerThreads::start().map_err(|source| Error::Io { path: PathBuf::from("threads for statements"), source })?;
+    let server = Server::new(database, threads, options);
     tokio::pin!(shutdown);
     loop {
         let accepted = tokio::select! {
@@ -88,18 +90,30 @@ async fn accept_unix(socket: Option<&UnixSocket>) -> io::Result<tokio::net::Unix
     }
 }
 
+/// What a client's stay takes of the server.
+struct Attending {
+    database: Database,
+    door: Arc<Door>,
+    workers: Workers,
+    limits: ConversationLimits,
+    idle_max: Option<Duration>,
+    stop: CancellationToken,
+}
+
 struct Server {
     database: Database,
+    threads: WorkerThreads,
     door: Arc<Door>,
     strangers: Arc<Strangers>,
     authentication_max: Duration,
     limits: ConversationLimits,
+    idle_max: Option<Duration>,
     stop: CancellationToken,
     connections: TaskTracker,
 }
 
 impl Server {
-    fn new(database: Database, options: ServerOptions) -> Self {
+    fn new(database: Database, threads: WorkerThreads, options: ServerOptions) -> Self {
         let door = Door {
             roles: database.roles().clone(),
             rules: options.rules,
@@ -111,17 +125,31 @@ impl Server {
         };
         Self {
             database,
+            threads,
             door: Arc::new(door),
             strangers: Strangers::new(options.connections_max.saturating_mul(STRANGERS_PER_PLACE).max(1)),
             authentication_max: options.authentication_max,
-            limits: ConversationLimits { message_bytes_max: options.message_bytes_max, idle_max: options.idle_max },
+            limits: ConversationLimits { message_bytes_max: options.message_bytes_max },
+            idle_max: options.idle_max,
             stop: CancellationToken::new(),
             connections: TaskTracker::new(),
         }
     }
 
+    fn attending(&self) -> Attending {
+        Attending {
+            database: self.database.clone(),
+            door: Arc::clone(&self.door),
+            workers: self.threads.workers(),
+            limits: self.limits,
+            idle_max: self.idle_max,
+            stop: self.stop.clone(),
+        }
+    }
+
     fn spawn(&self, incoming: Incoming) {
-        let (database, door, stop, limits) = (self.database.clone(), Arc::clone(&self.door), self.stop.clone(), self.limits);
+        let (door, stop) = (Arc::clone(&self.door), self.stop.clone());
+        let server = self.attending();
         let (stranger, authentication_max) = (self.strangers.enter(), self.authentication_max);
         self.connections.spawn(async move {
             let admitted = tokio::select! {
@@ -134,7 +162,7 @@ impl Server {
             let Some(admitted) = admitted else { return };
             tokio::select! {
                 // The client hears of what goes wrong with its socket or not at all: an error here has no other reader.
-                _ = attend(&database, &door, admitted, limits, stop.clone()) => {}
+                _ = attend(server, admitted) => {}
                 () = after_grace(&stop) => {}
             }
         });
@@ -142,20 +170,23 @@ impl Server {
 }
 
 /// A client's whole stay.
-async fn attend(
-    database: &Database,
-    door: &Door,
-    Admitted { mut socket, role, place }: Admitted,
-    limits: ConversationLimits,
-    stop: CancellationToken,
-) -> io::Result<()> {
+async fn attend(server: Attending, Admitted { mut socket, role, place }: Admitted) -> io::Result<()> {
+    let Attending { database, door, workers, limits, idle_max, stop } = server;
     let session = database.session();
     session.set_user(&role.name);
+    if let Some(idle_max) = idle_max {
+        session.set_at_startup(IDLE_TIMEOUT, &idle_max.as_millis().to_string()).map_err(io::Error::other)?;
+    }
     // Without its catalog a session is of no use to a client; the closed socket says so. It takes a bug to get here.
-    let connection =
-        Connection::new(session, &door.roles, socket.get_ref(), Arc::clone(&door.cancellations), place, stop).map_err(io::Error::other)?;
-    greet(&mut socket, &connection, role.is_superuser).await?;
-    converse(&mut socket, &Handlers(Arc::new(connection)), limits).await
+    let connection = Connection::new(session, &door.roles, socket.get_ref(), Arc::clone(&door.cancellations), place, workers, stop);
+    let handlers = Handlers(Arc::new(connection.map_err(io::Error::other)?));
+    if let Err(error) = greet(&mut socket, &handlers.0, role.is_superuser).await {
+        return say_goodbye(&mut socket, error).await;
+    }
+    tokio::select! {
+        ended = converse(&mut socket, &handlers, limits) => ended,
+        () = handlers.0.expired() => Ok(()),
+    }
 }
 
 async fn after_grace(stop: &CancellationToken) {

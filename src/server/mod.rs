@@ -7,26 +7,32 @@
 //! Deliberately absent: how anything is computed. This module knows the protocol (`pgwire`), Postgres' types and SQLSTATEs.
 
 mod auth;
+mod binary;
+mod broken_rule;
 mod columns;
 mod connection;
 mod conversation;
+mod copy;
 mod deallocate;
 mod extended;
 mod greeting;
+mod idle;
 mod interrupt;
-mod json;
 mod listener;
 mod numeric;
 mod options;
+mod parameter_status;
 mod parameters;
 pub mod pg_catalog;
 mod response;
 mod rows;
 mod running;
+mod session_start;
 mod simple;
 pub mod sqlstate;
 mod unix_socket;
-mod vector;
+mod wire_type;
+mod workers;
 
 pub use auth::{HbaRules, ServerTls};
 pub use listener::{Listeners, check_exposure, serve, serve_with};

@@ -4,13 +4,16 @@ use pgwire::error::{ErrorInfo, PgWireError};
 use pgwire::messages::PgWireBackendMessage;
 use pgwire::messages::response::ErrorResponse;
 
+use super::broken_rule::name_rule;
 use super::sqlstate::{message, sqlstate};
 use crate::engine::{Notice, Severity};
 use crate::error::Error;
 
-/// The error as `ErrorResponse`: severity ERROR, SQLSTATE, message.
+/// The error as `ErrorResponse`: severity ERROR, SQLSTATE, message, and the rule of a table that was broken.
 pub(super) fn wire_error(error: Error) -> PgWireError {
-    user_error("ERROR", sqlstate(&error), message(&error))
+    let mut info = info("ERROR", sqlstate(&error), message(&error));
+    name_rule(&mut info, &error);
+    PgWireError::UserError(Box::new(info))
 }
 
 /// The same for an error in the text of a statement, with the place for psql's caret when there is one.

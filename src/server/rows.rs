@@ -1,18 +1,28 @@
 //! A stream of record batches as a stream of `DataRow` messages.
 
+use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::{Bytes, BytesMut};
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::SchemaRef;
+use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
 use futures::{StreamExt, stream};
 use pgwire::api::portal::Format;
-use pgwire::api::results::{DataRowEncoder, FieldInfo, SendableRowStream};
+use pgwire::api::results::{FieldInfo, SendableRowStream};
 use pgwire::error::PgWireResult;
 use pgwire::messages::data::DataRow;
+use rolloutdb_udfs::postgres::ValueType;
 
 use super::columns::{PreparedColumn, WireColumn};
 use super::response::{client_error, wire_error};
+
+/// Rows are written into one piece of memory of about this size, from which messages are taken: an allocation for many rows, and no more
+/// rows made than a client that wants a few may throw away.
+const CHUNK_BYTES: usize = 32 * 1024;
+
+/// The longest row, as PostgreSQL has it: what one piece of memory of its may hold.
+const ROW_BYTES_MAX: usize = 0x3fff_ffff;
 
 /// Rows on their way to a client, and the columns that `RowDescription` shows for them.
 pub(super) struct WireRows {
@@ -31,11 +41,10 @@ impl WireRows {
         if described.fields().len() != batches.schema().fields().len() {
             return Err(client_error("0A000", "the columns of this prepared statement have changed; prepare it again".to_string()));
         }
-        let columns = Arc::new(wire_columns(&described, format));
+        let columns = wire_columns(&shown(&described, &batches.schema()), format);
         let fields = Arc::new(columns.iter().map(|column| column.field().clone()).collect::<Vec<_>>());
-        let row_fields = fields.clone();
         let rows = batches.flat_map(move |batch| {
-            let rows = batch.map_err(|error| wire_error(error.into())).and_then(|batch| BatchRows::new(&batch, &columns, &row_fields));
+            let rows = batch.map_err(|error| wire_error(error.into())).and_then(|batch| BatchRows::new(&batch, &columns));
             match rows {
                 Ok(rows) => stream::iter(rows).left_stream(),
                 Err(error) => stream::iter([Err(error)]).right_stream(),
@@ -43,6 +52,16 @@ impl WireRows {
         });
         Ok(Self { fields, stream: Box::pin(rows) })
     }
+}
+
+/// The columns that the client has been told of. Of a numeric it knows that it is one, and its digits are those that the values have.
+fn shown(described: &SchemaRef, found: &SchemaRef) -> SchemaRef {
+    let is_numeric = |field: &Field| matches!(ValueType::of(field), ValueType::Numeric(_));
+    let fields = described.fields().iter().zip(found.fields()).map(|(told, found)| match is_numeric(told) && is_numeric(found) {
+        true => Arc::new(found.as_ref().clone().with_name(told.name())),
+        false => Arc::clone(told),
+    });
+    Arc::new(Schema::new(fields.collect::<Vec<_>>()))
 }
 
 /// How the columns of `schema` look on the wire.
@@ -54,31 +73,60 @@ pub(super) fn wire_columns(schema: &SchemaRef, format: &Format) -> Vec<WireColum
 /// as the number of rows.
 pub(super) fn completion_tag(command: &str, count: usize) -> String {
     match command {
-        "SELECT" | "FETCH" | "UPDATE" | "DELETE" | "MERGE" | "COPY" => format!("{command} {count}"),
+        "SELECT" | "FETCH" | "MOVE" | "UPDATE" | "DELETE" | "MERGE" | "COPY" => format!("{command} {count}"),
         "INSERT" => format!("INSERT 0 {count}"),
         _ => command.to_string(),
     }
 }
 
-/// The rows of one batch, encoded one at a time as they are asked for.
+/// The rows of one batch, written some at a time.
 struct BatchRows {
     columns: Vec<PreparedColumn>,
-    encoder: DataRowEncoder,
-    next: usize,
-    count: usize,
+    /// The rows of the batch that are not written yet.
+    unwritten: Range<usize>,
+    /// Rows that are written and not taken, and the length of each.
+    written: BytesMut,
+    lengths: std::vec::IntoIter<usize>,
 }
 
 impl BatchRows {
-    fn new(batch: &RecordBatch, columns: &[WireColumn], fields: &Arc<Vec<FieldInfo>>) -> PgWireResult<Self> {
+    fn new(batch: &RecordBatch, columns: &[WireColumn]) -> PgWireResult<Self> {
         let prepared = columns.iter().zip(batch.columns()).map(|(column, array)| column.prepare(array)).collect::<PgWireResult<_>>()?;
-        Ok(Self { columns: prepared, encoder: DataRowEncoder::new(fields.clone()), next: 0, count: batch.num_rows() })
+        Ok(Self { columns: prepared, unwritten: 0..batch.num_rows(), written: BytesMut::new(), lengths: Vec::new().into_iter() })
     }
 
-    fn encode(&mut self, row: usize) -> PgWireResult<DataRow> {
-        for column in &self.columns {
-            column.encode(row, &mut self.encoder)?;
+    fn next_row(&mut self) -> PgWireResult<Option<DataRow>> {
+        if self.lengths.as_slice().is_empty() && !self.unwritten.is_empty() {
+            self.write_some()?;
         }
-        Ok(self.encoder.take_row())
+        let Some(length) = self.lengths.next() else { return Ok(None) };
+        // The protocol has no more columns than fit.
+        Ok(Some(DataRow::new(self.written.split_to(length), self.columns.len() as i16)))
+    }
+
+    fn write_some(&mut self) -> PgWireResult<()> {
+        let mut bytes = Vec::with_capacity(CHUNK_BYTES + CHUNK_BYTES / 8);
+        let mut lengths = Vec::new();
+        while bytes.len() < CHUNK_BYTES
+            && let Some(row) = self.unwritten.next()
+        {
+            let start = bytes.len();
+            if let Err(error) = self.columns.iter().try_for_each(|column| column.write(row, &mut bytes)) {
+                bytes.truncate(start);
+                self.unwritten = 0..0;
+                return Err(error);
+            }
+            lengths.push(bytes.len() - start);
+        }
+        if let Some(length) = lengths.iter().find(|length| **length > ROW_BYTES_MAX) {
+            return Err(client_error(
+                "54000",
+                format!("a row of {length} bytes is too long for a message; select fewer columns, or parts of them"),
+            ));
+        }
+        self.written = BytesMut::from(Bytes::from(bytes));
+        self.lengths = lengths.into_iter();
+        Ok(())
     }
 }
 
@@ -86,10 +134,6 @@ impl Iterator for BatchRows {
     type Item = PgWireResult<DataRow>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.next == self.count {
-            return None;
-        }
-        self.next += 1;
-        Some(self.encode(self.next - 1))
+        self.next_row().transpose()
     }
 }

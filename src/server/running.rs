@@ -52,12 +52,20 @@ impl Connection {
     ///
     /// A panic in `work` costs the client this statement, not the connection.
     pub(super) async fn uninterrupted<T>(&self, work: impl Future<Output = PgWireResult<T>>) -> PgWireResult<T> {
+        let activity = self.session.activity();
+        activity.begin();
         let outcome = tokio::select! {
             biased;
-            reason = self.interrupted() => Err(reason),
+            reason = self.interrupted() => {
+                // What cannot be dropped yet, because it computes, hears of it so.
+                self.session.interrupt();
+                Err(reason)
+            }
             outcome = AssertUnwindSafe(work).catch_unwind() => outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
         };
-        outcome.inspect_err(|_| self.session.fail_transaction())
+        let outcome = outcome.inspect_err(|_| self.session.fail_transaction());
+        activity.rest(self.session.transaction_status());
+        outcome
     }
 
     pub(super) async fn running<'a, O: Outbox>(&'a self, client: &'a mut O) -> Running<'a, O> {
@@ -68,7 +76,7 @@ impl Connection {
 /// A client that waits for a statement, and the notices for it.
 pub(super) struct Running<'a, O> {
     pub(super) client: &'a mut O,
-    notices: MutexGuard<'a, mpsc::Receiver<Notice>>,
+    pub(super) notices: MutexGuard<'a, mpsc::Receiver<Notice>>,
 }
 
 impl<O: Outbox> Running<'_, O> {
@@ -115,6 +123,14 @@ impl<O: Outbox> Running<'_, O> {
             }
         };
         row.transpose()
+    }
+
+    /// Tells the client which of the settings that it is told of have changed.
+    pub(super) async fn send_parameters(&mut self, connection: &Connection) -> PgWireResult<()> {
+        for message in connection.reported.changes(&connection.session) {
+            self.client.put(message).await?;
+        }
+        Ok(())
     }
 
     async fn send_waiting_notices(&mut self) -> PgWireResult<()> {

@@ -17,12 +17,13 @@ use pgwire::messages::simplequery::Query;
 use rolloutdb_sql::Statement;
 
 use super::connection::Connection;
+use super::copy::Then;
 use super::deallocate::Deallocation;
 use super::pg_catalog::rewrite_catalog_query;
 use super::response::{parse_error, wire_error};
 use super::rows::{WireRows, completion_tag};
 use super::running::{Outbox, Running, Sent};
-use crate::engine::{Response, Session};
+use crate::engine::{CopyIn, Response, Session, shown_texts};
 use crate::error::Result;
 
 #[async_trait]
@@ -42,6 +43,10 @@ impl SimpleQueryHandler for Connection {
         client.set_transaction_status(self.wire_status());
         self.prepared.apply(client.portal_store());
         outcome?;
+        // What follows a COPY FROM STDIN comes after the client's bytes.
+        if self.copies.is_some() {
+            return Ok(());
+        }
         client.set_state(PgWireConnectionState::ReadyForQuery);
         send_ready_for_query(client, self.wire_status()).await
     }
@@ -65,18 +70,32 @@ impl Connection {
         if statements.is_empty() {
             return running.client.put(PgWireBackendMessage::EmptyQueryResponse(EmptyQueryResponse::new())).await;
         }
-        for statement in &statements {
-            self.run_statement(&mut running, statement).await?;
+        self.session.activity().begin_statement(shown_texts(&statements, text));
+        self.run_statements(&mut running, statements).await
+    }
+
+    /// Runs statements up to the first COPY FROM STDIN, which the others wait for.
+    pub(super) async fn run_statements<O: Outbox>(&self, running: &mut Running<'_, O>, statements: Vec<Statement>) -> PgWireResult<()> {
+        let mut statements = statements.into_iter();
+        while let Some(statement) = statements.next() {
+            if let Some(copy) = self.run_statement(running, &statement).await? {
+                return self.begin_copy_in(running, copy, Then::Statements(statements.collect())).await;
+            }
         }
         Ok(())
     }
 
-    async fn run_statement<O: Outbox>(&self, running: &mut Running<'_, O>, statement: &Statement) -> PgWireResult<()> {
-        let response = self.execute(running, statement, self.session.execute(statement, Vec::new())).await?;
+    /// Gives a COPY FROM STDIN back, whose bytes are to come.
+    async fn run_statement<O: Outbox>(&self, running: &mut Running<'_, O>, statement: &Statement) -> PgWireResult<Option<CopyIn>> {
+        let (session, owned) = (self.session.clone(), statement.clone());
+        let response = self.execute(running, statement, async move { session.execute(&owned, Vec::new()).await }).await?;
         let tag = match response {
             Response::Done { tag } => tag,
+            Response::CopyIn(copy) => return Ok(Some(copy)),
+            Response::CopyOut(copy) => return self.send_copy(running, copy).await.map(|()| None),
             Response::Rows { stream, tag } => {
-                let mut rows = WireRows::new(stream, None, &Format::UnifiedText)?;
+                let format = if self.session.fetches_binary(statement) { Format::UnifiedBinary } else { Format::UnifiedText };
+                let mut rows = WireRows::new(stream, None, &format)?;
                 let description = RowDescription::new(rows.fields.iter().map(Into::into).collect());
                 running.client.put(PgWireBackendMessage::RowDescription(description)).await?;
                 match running.send_rows(&mut rows.stream, 0).await? {
@@ -85,7 +104,8 @@ impl Connection {
                 }
             }
         };
-        running.client.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag))).await
+        running.send_parameters(self).await?;
+        running.client.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag))).await.map(|()| None)
     }
 
     /// Waits for the session to run a statement; what concerns prepared statements is done here.
@@ -93,16 +113,19 @@ impl Connection {
         &self,
         running: &mut Running<'_, O>,
         statement: &Statement,
-        run: impl Future<Output = Result<Response>> + Send,
+        run: impl Future<Output = Result<Response>> + Send + 'static,
     ) -> PgWireResult<Response> {
         if let Some(deallocation) = Deallocation::of(statement) {
             return Ok(Response::Done { tag: self.prepared.release(&deallocation)?.to_string() });
         }
-        let response = running.wait(run).await?.map_err(wire_error)?;
+        let response = running.wait(self.workers.spawn(run)).await?.map_err(wire_error)?;
         if matches!(statement, Statement::Discard) {
             self.prepared.release(&Deallocation::All)?;
         }
-        Ok(response)
+        Ok(match response {
+            Response::Rows { stream, tag } => Response::Rows { stream: self.workers.rows(stream), tag },
+            done => done,
+        })
     }
 }
 

@@ -25,6 +25,7 @@ mod options;
 mod plan;
 mod schedule;
 mod sft;
+mod stop;
 mod thread;
 mod trainer;
 
@@ -39,4 +40,5 @@ pub use loss::{DpoTerm, PairLogps, d_weighted_nll, dpo_sigmoid, log_sigmoid, sig
 pub use options::{DpoOptions, RunOptions, SftOptions};
 pub use schedule::{LearningRate, Schedule};
 pub use sft::train_sft;
+pub use stop::Stop;
 pub use trainer::{Metrics, StepMetrics};

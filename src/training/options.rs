@@ -4,6 +4,7 @@
 //! module reads no SQL.
 
 use super::schedule::Schedule;
+use super::stop::Stop;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
@@ -35,6 +36,8 @@ pub struct RunOptions {
     pub shuffle: bool,
     /// Seed of the order.
     pub seed: u64,
+    /// Ends the run between two batches; no option of the statement.
+    pub stop: Stop,
 }
 
 impl Default for RunOptions {
@@ -52,6 +55,7 @@ impl Default for RunOptions {
             max_length: 2048,
             shuffle: true,
             seed: 0,
+            stop: Stop::default(),
         }
     }
 }

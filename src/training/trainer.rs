@@ -15,6 +15,7 @@ use super::head::{Head, HeadGradients};
 use super::options::RunOptions;
 use super::plan::{Plan, StepPlan};
 use super::schedule::LearningRate;
+use super::stop::Stop;
 use super::thread::with_deep_stack;
 use crate::error::{Error, Result};
 use crate::models::Decoder;
@@ -86,6 +87,7 @@ pub(crate) fn train(
         optimizer: AdamW::new(AdamWOptions { weight_decay: run.weight_decay, ..AdamWOptions::default() }),
         learning_rate: LearningRate::new(run.learning_rate, run.warmup_ratio, num_steps, run.schedule),
         max_grad_norm: run.max_grad_norm,
+        stop: &run.stop,
     };
     let work = |report: &mut dyn FnMut(StepMetrics) -> Result<()>| {
         for (index, step_plan) in plan.take(num_steps).enumerate() {
@@ -103,13 +105,14 @@ struct Trainer<'a> {
     optimizer: AdamW,
     learning_rate: LearningRate,
     max_grad_norm: f64,
+    stop: &'a Stop,
 }
 
 impl Trainer<'_> {
     /// One optimiser step; `index` counts from 0.
     fn step(&mut self, objective: &impl Objective, index: usize, plan: &StepPlan) -> Result<Metrics> {
         let start = Instant::now();
-        let StepGradients { gradients, mut metrics, num_tokens } = gradients(self.decoder, objective, plan)?;
+        let StepGradients { gradients, mut metrics, num_tokens } = gradients(self.decoder, objective, plan, self.stop)?;
         let loss = metrics.first().map_or(f64::NAN, |(_, loss)| *loss);
         let grad_norm = gradients.norm()?;
         check_finite(index + 1, "loss", loss)?;
@@ -150,10 +153,11 @@ pub(crate) struct StepGradients {
 }
 
 /// Sums over the batches of one optimiser step. Needs a deep stack.
-pub(crate) fn gradients(decoder: &Decoder, objective: &impl Objective, plan: &StepPlan) -> Result<StepGradients> {
+pub(crate) fn gradients(decoder: &Decoder, objective: &impl Objective, plan: &StepPlan, stop: &Stop) -> Result<StepGradients> {
     let normalizer = objective.normalizer(&plan.concat());
     let mut sum = StepGradients { gradients: Gradients::default(), metrics: Vec::new(), num_tokens: 0 };
     for examples in plan {
+        stop.check()?;
         let batch = objective.batch(examples);
         sum.num_tokens += batch.tokens.len();
         let differentiate = |head: &Head, hidden: &Tensor| objective.differentiate(head, hidden, &batch, examples, normalizer);

@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 mod architecture;
+mod authentication;
 mod bounded_memory;
+mod cancelled;
 mod constant_calls;
+mod copy;
+mod cursors;
 mod damage;
 mod disk;
 mod disk_full;
@@ -28,8 +32,11 @@ mod round;
 mod script;
 mod secrets;
 mod server;
+mod sessions;
+mod tls_client;
 mod unused_indexes;
 mod upkeep;
+mod wire;
 
 /// The project's folder. Cargo tells it at run time; the path known at compile time is that of the checkout that built the tests first, which
 /// a shared target folder outlives.

@@ -74,6 +74,12 @@ async fn every_example_about_files_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_example_about_security_runs() {
+    let count = run_page("docs/security.md").await;
+    assert!(count >= 9, "only {count} statements in docs/security.md");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_session_of_the_readme_runs() {
     let count = run_page("README.md").await;
     assert!(count >= 12, "only {count} statements in README.md");

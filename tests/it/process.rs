@@ -27,6 +27,7 @@ impl ServerProcess {
     pub(crate) fn start_by(mut command: Command, data: &Path) -> Self {
         let port = free_port();
         command.arg("serve").arg("--data").arg(data).arg("--listen").arg(format!("127.0.0.1:{port}"));
+        command.args(["--superuser", "someone"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the server starts");
         Self { child, port }
     }

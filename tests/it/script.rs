@@ -50,6 +50,9 @@ impl AsyncDB for Script {
         for statement in self.session.parse(sql)? {
             output = match self.session.execute(&statement, vec![]).await? {
                 Response::Done { tag } => DBOutput::StatementComplete(rows_in_tag(&tag)),
+                Response::CopyIn(_) | Response::CopyOut(_) => {
+                    return Err(rolloutdb::Error::NotSupported("a script has no client for COPY".to_owned()).into());
+                }
                 Response::Rows { stream, .. } => {
                     let types = stream.schema().fields().iter().map(|field| column_type(field.data_type())).collect();
                     let batches: Vec<RecordBatch> = stream.try_collect().await.map_err(rolloutdb::Error::from)?;

@@ -40,14 +40,19 @@ pub fn parse_bytea(text: &str) -> Result<Vec<u8>, Error> {
 
 /// Bytes as PostgreSQL writes them: `\x` and two hexadecimal digits for each.
 pub fn format_bytea(bytes: &[u8]) -> String {
-    let mut text = String::with_capacity(2 + 2 * bytes.len());
-    text.push_str("\\x");
+    let mut text = Vec::with_capacity(2 + 2 * bytes.len());
+    write_bytea(bytes, &mut text);
+    String::from_utf8(text).expect("hexadecimal digits are ASCII")
+}
+
+/// The same, behind what is there.
+pub(crate) fn write_bytea(bytes: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    out.reserve(2 + 2 * bytes.len());
+    out.extend_from_slice(b"\\x");
     for byte in bytes {
-        for digit in [byte >> 4, byte & 15] {
-            text.extend(char::from_digit(u32::from(digit), 16));
-        }
+        out.extend_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
     }
-    text
 }
 
 fn from_hex(digits: &str) -> Option<Vec<u8>> {

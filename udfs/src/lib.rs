@@ -1,8 +1,8 @@
 //! RolloutDB's functions: Arrow columns in, one Arrow column out.
 //!
 //! [`metrics`] scores answers and retrieved passages, [`vector`] is pgvector's distances and its text form, [`search`] has
-//! the scores of tree search, [`json`] reads JSON, [`chunk`] cuts texts into passages, [`model`] calls a language model through the small trait
-//! [`model::ModelRuntime`].
+//! the scores of tree search, [`json`] reads JSON, [`postgres`] writes values as PostgreSQL does, [`chunk`] cuts texts into
+//! passages, [`model`] calls a language model through the small trait [`model::ModelRuntime`].
 //! The metrics and scores are plain Rust functions too, because rewards are computed by the same code as evaluations.
 //!
 //! A function is data (`function::Function`: name, parameters, description, example) and a kernel; its reference entry in
@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod model;
 mod named_arguments;
 mod numeric_in;
+pub mod postgres;
 pub mod search;
 mod sql_type;
 #[cfg(test)]
@@ -35,7 +36,7 @@ use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
 pub use bytea_in::{format_bytea, parse_bytea};
 pub use error::Error;
 pub use named_arguments::complete_named_arguments;
-pub use numeric_in::{check_digits, is_plain_numeric, numeric_type};
+pub use numeric_in::{check_digits, field as numeric_field, is_plain_numeric, numeric_type};
 pub use text_type::TextType;
 
 use model::ModelRuntime;
@@ -44,8 +45,14 @@ use model::ModelRuntime;
 const FUNCTIONS: &[&[&function::Function]] = &[metrics::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS, json::FUNCTIONS, TYPES];
 
 /// Readers of values of a type.
-const TYPES: &[&function::Function] =
-    &[&uuid_in::FUNCTION, &bytea_in::FUNCTION, &text_in::TEXT_IN, &text_in::TEXT_CAST, &numeric_in::FUNCTION];
+const TYPES: &[&function::Function] = &[
+    &uuid_in::FUNCTION,
+    &bytea_in::FUNCTION,
+    &text_in::TEXT_IN,
+    &text_in::TEXT_CAST,
+    &numeric_in::FUNCTION,
+    &postgres::text_out::FUNCTION,
+];
 
 /// The functions that need nothing but their arguments.
 pub fn scalar_functions() -> Vec<ScalarUDF> {

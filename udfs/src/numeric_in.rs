@@ -45,7 +45,8 @@ pub fn is_plain_numeric(field: &Field) -> bool {
 }
 
 /// A field of that type.
-pub(crate) fn field(name: &str) -> Field {
+#[must_use]
+pub fn field(name: &str) -> Field {
     Field::new(name, numeric_type(), true).with_metadata(metadata(NAME.to_owned()))
 }
 

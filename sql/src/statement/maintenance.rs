@@ -54,7 +54,9 @@ impl Optimize {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
         parser.expect("OPTIMIZE")?;
         parser.eat("TABLE");
-        Ok(Self { tables: parse_tables(parser)? })
+        // Not a table of that name, which has to be quoted here.
+        let tables = if parser.is_at("ASYNC") { Vec::new() } else { parse_tables(parser)? };
+        Ok(Self { tables })
     }
 }
 
@@ -101,7 +103,10 @@ impl fmt::Display for Vacuum {
 
 impl fmt::Display for Optimize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_tables(f, "OPTIMIZE", &self.tables)
+        match self.tables.as_slice() {
+            [table] if table.to_string() == "async" => f.write_str("OPTIMIZE \"async\""),
+            tables => write_tables(f, "OPTIMIZE", tables),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ mod create_model;
 mod create_schema;
 mod create_table;
 mod create_view;
+mod cursor;
 mod delete;
 mod describe;
 mod drop;
@@ -19,6 +20,7 @@ mod explain;
 mod generate_rollouts;
 mod grant;
 mod insert;
+mod job;
 mod maintenance;
 mod merge;
 mod role;
@@ -40,7 +42,7 @@ use crate::suggest::did_you_mean;
 
 pub use alter_owner::{AlterOwner, OwnedKind};
 pub use alter_table::{AlterAction, AlterTable};
-pub use copy::{CopyFrom, CopySource, CopyTo};
+pub use copy::{CopyFrom, CopyPlace, CopySource, CopyTo};
 pub use create_agent::CreateAgent;
 pub use create_extension::CreateExtension;
 pub use create_index::CreateIndex;
@@ -48,6 +50,7 @@ pub use create_model::CreateModel;
 pub use create_schema::CreateSchema;
 pub use create_table::{ColumnConstraint, ColumnDefinition, CreateTable, Identity, TableConstraint};
 pub use create_view::CreateView;
+pub use cursor::{CloseCursor, Declare, Direction, Fetch};
 pub use delete::Delete;
 pub use describe::{DescribeAgent, DescribeModel, DescribeTable};
 pub use drop::{DropAgent, DropIndex, DropModel, DropSchema, DropTable, DropView};
@@ -55,6 +58,7 @@ pub use explain::Explain;
 pub use generate_rollouts::GenerateRollouts;
 pub use grant::{Grant, GrantObjects, Grantee, Privilege, Revoke};
 pub use insert::{ConflictAction, Insert, OnConflict, Overriding};
+pub use job::{JobAction, JobCommand};
 pub use maintenance::{Analyze, Optimize, Reindex, Vacuum};
 pub use merge::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
 pub use role::{
@@ -105,11 +109,19 @@ pub enum Statement {
     DropIndex(DropIndex),
     CopyFrom(CopyFrom),
     CopyTo(CopyTo),
+    Declare(Declare),
+    Fetch(Fetch),
+    CloseCursor(CloseCursor),
     Insert(Box<Insert>),
     Vacuum(Vacuum),
     Optimize(Optimize),
     Analyze(Analyze),
     Reindex(Reindex),
+    /// A long statement that runs in the background: `... ASYNC`
+    Async(Box<Statement>),
+    JobCommand(JobCommand),
+    /// `SHOW JOBS`
+    ShowJobs,
     /// `SHOW TABLES`
     ShowTables,
     /// `SHOW INDEXES`
@@ -149,6 +161,7 @@ const STARTS: &[&str] = &[
     "ANALYZE",
     "BEGIN",
     "CALL",
+    "CANCEL",
     "CLOSE",
     "COMMENT",
     "COMMIT",
@@ -172,12 +185,14 @@ const STARTS: &[&str] = &[
     "LOAD",
     "LOCK",
     "MERGE",
+    "MOVE",
     "NOTIFY",
     "OPTIMIZE",
     "PREPARE",
     "REINDEX",
     "RELEASE",
     "RESET",
+    "RESUME",
     "REVOKE",
     "ROLLBACK",
     "SAVEPOINT",
@@ -192,6 +207,7 @@ const STARTS: &[&str] = &[
     "UPDATE",
     "VACUUM",
     "VALUES",
+    "WAIT",
     "WITH",
 ];
 
@@ -235,6 +251,11 @@ const OBJECTS: &[&str] = &[
 
 impl Statement {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
+        let statement = Self::parse_foreground(parser)?;
+        job::perhaps_async(parser, statement)
+    }
+
+    fn parse_foreground(parser: &mut Parser) -> Result<Self> {
         let Some(first) = parser.peek_word(0) else {
             return if parser.is_left_parenthesis() { parser.query().map(Self::Query) } else { Err(parser.expected("a statement")) };
         };
@@ -245,6 +266,7 @@ impl Statement {
             "GENERATE" => GenerateRollouts::parse(parser).map(Self::GenerateRollouts),
             "TRAIN" => Train::parse(parser).map(Self::Train),
             "COPY" => copy::parse(parser),
+            "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => cursor::parse(parser, &first),
             "INSERT" | "UPDATE" | "DELETE" | "MERGE" => Self::parse_change(parser, &first, None),
             "ALTER" if AlterOwner::comes_next(parser) => AlterOwner::parse(parser).map(Self::AlterOwner),
             "ALTER" if parser.is_at("ALTER DEFAULT PRIVILEGES") => Err(Error::not_supported_but(
@@ -264,6 +286,7 @@ impl Statement {
             "SHOW" => show::parse(parser),
             "SET" | "RESET" => set::parse(parser),
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => transaction::parse(parser),
+            "CANCEL" | "RESUME" | "WAIT" => JobCommand::parse(parser).map(Self::JobCommand),
             "EXPLAIN" => Explain::parse(parser).map(Self::Explain),
             "SELECT" | "VALUES" | "TABLE" => parser.query().map(Self::Query),
             "WITH" => Self::parse_with(parser),
@@ -378,8 +401,15 @@ impl Statement {
             Self::CreateIndex(_) => "CREATE INDEX",
             Self::DropIndex(_) => "DROP INDEX",
             Self::CopyFrom(_) | Self::CopyTo(_) => "COPY",
+            Self::Declare(_) => "DECLARE CURSOR",
+            Self::Fetch(Fetch { is_move: true, .. }) => "MOVE",
+            Self::Fetch(_) => "FETCH",
+            Self::CloseCursor(CloseCursor { name: None }) => "CLOSE CURSOR ALL",
+            Self::CloseCursor(_) => "CLOSE CURSOR",
             Self::Insert(_) => "INSERT",
-            Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::ShowIndexes | Self::Show(_) => "SHOW",
+            Self::Async(statement) => statement.tag(),
+            Self::JobCommand(command) => command.action.words(),
+            Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::ShowIndexes | Self::ShowJobs | Self::Show(_) => "SHOW",
             Self::Set(_) => "SET",
             Self::Reset(_) => "RESET",
             Self::Begin(_) => "BEGIN",
@@ -425,7 +455,13 @@ impl fmt::Display for Statement {
             Self::DropIndex(statement) => statement.fmt(f),
             Self::CopyFrom(statement) => statement.fmt(f),
             Self::CopyTo(statement) => statement.fmt(f),
+            Self::Declare(statement) => statement.fmt(f),
+            Self::Fetch(statement) => statement.fmt(f),
+            Self::CloseCursor(statement) => statement.fmt(f),
             Self::Insert(statement) => statement.fmt(f),
+            Self::Async(statement) => write!(f, "{statement} ASYNC"),
+            Self::JobCommand(command) => command.fmt(f),
+            Self::ShowJobs => f.write_str("SHOW JOBS"),
             Self::ShowTables => f.write_str("SHOW TABLES"),
             Self::ShowIndexes => f.write_str("SHOW INDEXES"),
             Self::AlterTable(statement) => statement.fmt(f),

@@ -97,8 +97,8 @@ impl fmt::Display for Variable<'_> {
             let dot = if i > 0 { "." } else { "" };
             // In quotes, what would be read as the statements SHOW TABLES, SET SESSION ... .
             match part {
-                "tables" | "indexes" | "models" | "agents" | "session" | "local" | "names" | "role" | "transaction" | "constraints"
-                | "" => {
+                "tables" | "indexes" | "jobs" | "models" | "agents" | "session" | "local" | "names" | "role" | "transaction"
+                | "constraints" | "" => {
                     write!(f, "{dot}\"{part}\"")?;
                 }
                 _ => write!(f, "{dot}{}", Name(part))?,

@@ -15,11 +15,12 @@ pub struct Show {
 
 pub(super) fn parse(parser: &mut Parser) -> Result<Statement> {
     parser.expect("SHOW")?;
-    const LISTS: [(&str, Statement); 4] = [
+    const LISTS: [(&str, Statement); 5] = [
         ("TABLES", Statement::ShowTables),
         ("INDEXES", Statement::ShowIndexes),
         ("MODELS", Statement::ShowModels),
         ("AGENTS", Statement::ShowAgents),
+        ("JOBS", Statement::ShowJobs),
     ];
     for (word, statement) in LISTS {
         if parser.eat(word) {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::ast::Query;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::name::{Name, Reference};
 use crate::options::Options;
 use crate::parser::Parser;
@@ -81,9 +81,6 @@ impl Train {
         let query = parser.parenthesized_query("a query that gives examples")?;
         let validate = parse_validate(parser)?;
         let options = Options::parse_with(parser)?;
-        if parser.is_at("ASYNC") {
-            return Err(Error::not_supported("TRAIN ... ASYNC"));
-        }
         Ok(Self { method, model, base, query, validate, options })
     }
 }

@@ -230,6 +230,11 @@ fn upkeep() -> impl Strategy<Value = Statement> {
         object_name().prop_map(|name| Statement::Reindex(Reindex::Index(name))),
         object_name().prop_map(|name| Statement::Reindex(Reindex::Table(name))),
         Just(Statement::ShowIndexes),
+        Just(Statement::ShowJobs),
+        object_name().prop_map(|name| Statement::Async(Box::new(Statement::Reindex(Reindex::Table(name))))),
+        tables().prop_map(|tables| Statement::Async(Box::new(Statement::Optimize(Optimize { tables })))),
+        (any::<u32>(), proptest::sample::select(vec![JobAction::Cancel, JobAction::Resume, JobAction::Wait]))
+            .prop_map(|(job, action)| Statement::JobCommand(JobCommand { action, job: job.into() })),
     ]
 }
 
@@ -288,6 +293,20 @@ fn definition() -> impl Strategy<Value = Statement> {
     ]
 }
 
+fn place() -> impl Strategy<Value = CopyPlace> {
+    prop_oneof!["[ -~]{0,9}".prop_map(CopyPlace::File), Just(CopyPlace::Client)]
+}
+
+fn direction() -> impl Strategy<Value = Direction> {
+    prop_oneof![
+        any::<i32>().prop_map(|count| Direction::Forward(count.into())),
+        Just(Direction::All),
+        any::<i32>().prop_map(|number| Direction::Absolute(number.into())),
+        any::<i32>().prop_map(|number| Direction::Relative(number.into())),
+        Just(Direction::BackwardAll),
+    ]
+}
+
 fn work() -> impl Strategy<Value = Statement> {
     let columns = || proptest::collection::vec(ident(), 0..3);
     let train =
@@ -302,9 +321,25 @@ fn work() -> impl Strategy<Value = Statement> {
         train.prop_map(|(method, model, base, query, validate, options)| {
             Statement::Train(Train { method, model, base, query, validate, options })
         }),
-        (object_name(), columns(), "[ -~]{0,9}", option_entries())
-            .prop_map(|(table, columns, path, options)| Statement::CopyFrom(CopyFrom { table, columns, path, options })),
-        (source, "[ -~]{0,9}", option_entries()).prop_map(|(source, path, options)| Statement::CopyTo(CopyTo { source, path, options })),
+        (object_name(), columns(), place(), option_entries()).prop_map(|(table, columns, place, options)| Statement::CopyFrom(CopyFrom {
+            table,
+            columns,
+            place,
+            options
+        })),
+        (source, place(), option_entries()).prop_map(|(source, place, options)| Statement::CopyTo(CopyTo { source, place, options })),
+        (name(), any::<bool>(), any::<bool>(), query()).prop_map(|(name, is_binary, is_held, query)| Statement::Declare(Declare {
+            name,
+            is_binary,
+            is_held,
+            query
+        })),
+        (name(), direction(), any::<bool>()).prop_map(|(cursor, direction, is_move)| Statement::Fetch(Fetch {
+            cursor,
+            direction,
+            is_move
+        })),
+        proptest::option::of(name()).prop_map(|name| Statement::CloseCursor(CloseCursor { name })),
         (variable(), proptest::collection::vec(scalar(), 1..3), any::<bool>()).prop_map(|(variable, values, local)| Statement::Set(Set {
             variable,
             values,

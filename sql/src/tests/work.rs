@@ -99,7 +99,34 @@ fn train() {
         "TRAIN DPO MODEL m FROM b WITH (beta = 0.1)",
         expect![[r#"syntax error at or near "WITH" (line 1, column 26): expected USING [at character 26]"#]],
     );
-    check("TRAIN DPO MODEL m FROM b USING (SELECT 1) ASYNC", expect!["TRAIN ... ASYNC is not supported yet"]);
+}
+
+#[test]
+fn jobs() {
+    check("TRAIN DPO MODEL m FROM b USING (SELECT 1) ASYNC", expect!["TRAIN | TRAIN DPO MODEL m FROM b USING (SELECT 1) ASYNC"]);
+    check("create index on t (a) async", expect!["CREATE INDEX | CREATE INDEX ON t USING btree (a) ASYNC"]);
+    check("COPY t FROM 'f.csv' ASYNC", expect!["COPY | COPY t FROM 'f.csv' ASYNC"]);
+    check("REINDEX TABLE t ASYNC", expect!["REINDEX | REINDEX TABLE t ASYNC"]);
+    check(
+        "OPTIMIZE ASYNC; OPTIMIZE t ASYNC; OPTIMIZE \"async\"",
+        expect![[r#"
+        OPTIMIZE | OPTIMIZE ASYNC
+        OPTIMIZE | OPTIMIZE t ASYNC
+        OPTIMIZE | OPTIMIZE "async""#]],
+    );
+    check(
+        "SHOW JOBS; CANCEL JOB 3; RESUME JOB 4; WAIT FOR JOB 5",
+        expect![[r#"
+        SHOW | SHOW JOBS
+        CANCEL JOB | CANCEL JOB 3
+        RESUME JOB | RESUME JOB 4
+        WAIT FOR JOB | WAIT FOR JOB 5"#]],
+    );
+    for refused in ["INSERT INTO t VALUES (1) ASYNC", "ALTER TABLE t ADD COLUMN a bigint ASYNC", "ANALYZE ASYNC"] {
+        assert!(!matches!(parse(refused).as_deref(), Ok([Statement::Async(_)])), "{refused}");
+    }
+    let generated = "ALTER TABLE t ADD COLUMN v vector(3) GENERATED ALWAYS AS (embed('m', a)) STORED ASYNC";
+    assert!(matches!(parse_one(generated), Statement::Async(_)));
 }
 
 #[test]
@@ -121,17 +148,18 @@ fn copy() {
     check("COPY t FROM 'x' (FORMAT csv) ON ERROR SKIP", expect!["COPY | COPY t FROM 'x' (format 'csv', on_error 'skip')"]);
     check("COPY t FROM 'x' (ON_ERROR ignore) ON ERROR STOP", expect![[r#"option "on_error" is given twice"#]]);
     check("COPY t (a) TO $$it's$$", expect!["COPY | COPY t (a) TO 'it''s'"]);
-    check("COPY t FROM STDIN", expect!["COPY with STDIN is not supported yet; name a file in quotes"]);
     check(
         "COPY t FROM corpus.jsonl",
-        expect![[r#"syntax error at or near "corpus" (line 1, column 13): expected the file's name in quotes [at character 13]"#]],
+        expect![[
+            r#"syntax error at or near "corpus" (line 1, column 13): expected the file's name in quotes, STDIN or STDOUT [at character 13]"#
+        ]],
     );
     check("COPY t INTO 'x'", expect![[r#"syntax error at or near "INTO" (line 1, column 8): expected FROM or TO [at character 8]"#]]);
     check("COPY t TO 'x' STORED AS PARQUET", expect!["COPY ... STORED AS is not supported yet; write (FORMAT parquet)"]);
     check(
-        "COPY t FROM 'x' CSV HEADER",
+        "COPY t FROM 'x' PARQUET",
         expect![[
-            r#"syntax error at or near "CSV" (line 1, column 17): expected options in parentheses, as in (FORMAT csv, HEADER true), or end of statement [at character 17]"#
+            r#"syntax error at or near "PARQUET" (line 1, column 17): expected options in parentheses, as in (FORMAT csv, HEADER true), or end of statement [at character 17]"#
         ]],
     );
     check("COPY t FROM 'x' (FORMAT csv, FORMAT jsonl)", expect![[r#"option "format" is given twice"#]]);

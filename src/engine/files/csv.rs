@@ -179,8 +179,9 @@ pub fn column_name(index: usize, name: &str) -> String {
 /// Where the fields of a file go.
 pub struct Fields {
     /// For each wanted column the index of its field.
-    indices: Vec<Option<usize>>,
-    num_fields: usize,
+    pub indices: Vec<Option<usize>>,
+    pub num_fields: usize,
+    header: Option<Vec<String>>,
 }
 
 impl Fields {
@@ -191,7 +192,7 @@ impl Fields {
     pub fn new(path: &Path, header: Option<&[String]>, columns: &Columns, projection: &[usize]) -> Result<Self> {
         let Some(header) = header else {
             let indices = projection.iter().copied().map(Some).collect();
-            return Ok(Self { indices, num_fields: columns.schema.fields().len() });
+            return Ok(Self { indices, num_fields: columns.schema.fields().len(), header: None });
         };
         let of = |name: &str| header.iter().position(|known| known == name);
         if !header.is_empty() && !columns.names().any(|name| of(name).is_some()) {
@@ -203,7 +204,15 @@ impl Fields {
             return Err(bad_input(path, Some(1), format!("\"{unknown}\" is none of the columns{}", columns.hint())));
         }
         let indices = projection.iter().map(|index| of(columns.schema.field(*index).name())).collect();
-        Ok(Self { indices, num_fields: header.len() })
+        Ok(Self { indices, num_fields: header.len(), header: Some(header.to_vec()) })
+    }
+
+    /// Of the fields, in their order.
+    pub fn names<'a>(&'a self, columns: &'a Columns) -> Vec<&'a str> {
+        match &self.header {
+            Some(header) => header.iter().map(String::as_str).collect(),
+            None => columns.names().collect(),
+        }
     }
 }
 

@@ -1,18 +1,24 @@
 //! Files in and out: tables of a query (`read_jsonl('file')`, `COPY t FROM 'file'`), and `COPY (query) TO 'file'`.
 //!
-//! Text files are read by [`scan`]: [`jsonl`] and [`csv`] cut them into blocks of whole records and take these apart, [`infer`] finds the columns. A bad
-//! line names file and line, or is left out and counted. DataFusion reads the other formats ([`columnar`]). A file is written under another name
-//! until it is complete ([`write`]).
+//! Text files are read by [`scan`]: [`jsonl`] and [`csv`] cut them into blocks of whole records and take these apart, [`infer`] finds the columns; so
+//! do [`delimited`] and [`binary`] with PostgreSQL's formats, whose values are those of [`postgres`]. A bad line names file and line, or is left out
+//! and counted. What a client sends is read as a file is ([`input`]). DataFusion reads the other formats ([`columnar`]). A file is written under
+//! another name until it is complete ([`write`]).
 
+mod binary;
 mod checked;
 mod columnar;
 mod compression;
 mod csv;
+mod delimited;
 mod embedded_json;
 mod infer;
+mod input;
 mod json;
 mod json_column;
 mod jsonl;
+mod postgres;
+mod row_writer;
 mod rows;
 mod scan;
 mod table;
@@ -30,10 +36,13 @@ use datafusion::catalog::TableProvider;
 
 pub use columnar::ColumnarFormat;
 pub use csv::delimiter;
+pub use delimited::{Chosen, Header, Layout};
 pub use embedded_json::EmbeddedJson;
 pub use infer::{SAMPLE_ROWS, sample_rows};
+pub use input::Input;
+pub use row_writer::{RowWriter, WrittenRows};
 pub use rows::OnError;
-pub use scan::TextFormat;
+pub use scan::{RecordFormat, TextFormat};
 pub use write::{nested_as_text, write};
 
 use self::compression::Compression;
@@ -49,9 +58,9 @@ const BLOCK_BYTES: usize = 1 << 20;
 /// The longest line, record or element of an array.
 const RECORD_BYTES_MAX: usize = 64 << 20;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
-    Text(TextFormat),
+    Records(RecordFormat),
     Columnar(ColumnarFormat),
 }
 
@@ -92,14 +101,14 @@ impl Format {
             ))),
         };
         match named.map(str::to_lowercase).as_deref().or(extension.as_deref()) {
-            Some("jsonl" | "json" | "ndjson") => Ok(Self::Text(TextFormat::Jsonl)),
-            Some("csv") => Ok(Self::Text(TextFormat::Csv(csv))),
+            Some("jsonl" | "json" | "ndjson") => Ok(Self::Records(RecordFormat::Text(TextFormat::Jsonl))),
+            Some("csv") => Ok(Self::Records(RecordFormat::Text(TextFormat::Csv(csv)))),
             Some("parquet") => columnar(ColumnarFormat::Parquet),
             Some("arrow" | "feather") => columnar(ColumnarFormat::Arrow),
             other => Err(Error::InvalidParameter {
                 name: "FORMAT".to_owned(),
                 found: other.map_or("nothing".to_owned(), |format| format!("'{format}'")),
-                expected: "jsonl, csv, parquet or arrow".to_owned(),
+                expected: "jsonl, csv, text, binary, parquet or arrow".to_owned(),
             }),
         }
     }
@@ -120,7 +129,14 @@ pub fn text_table(
         ColumnSource::Given(schema) => Columns { schema, sampled_rows: None },
         ColumnSource::Sample(rows) => infer::columns(&paths, format, rows, on_error)?,
     };
-    Ok(Arc::new(TextTable::new(TextFiles { paths, format, columns, on_error }, notices)))
+    let (input, format) = (Input::files(paths), RecordFormat::Text(format));
+    Ok(Arc::new(TextTable::new(TextFiles { input, format, columns, on_error }, notices)))
+}
+
+/// Records with given columns, all nullable, as a table.
+pub fn record_table(input: Input, format: RecordFormat, schema: SchemaRef, on_error: OnError, notices: &Notices) -> Arc<dyn TableProvider> {
+    let columns = Columns { schema, sampled_rows: None };
+    Arc::new(TextTable::new(TextFiles { input, format, columns, on_error }, notices))
 }
 
 /// Parquet or Arrow files as a table; the gate gave their paths.

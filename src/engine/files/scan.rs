@@ -1,4 +1,4 @@
-//! Text files as a stream of batches: one task reads blocks, others take them apart, and the batches come in the order of the files.
+//! Files of records as a stream of batches: one task reads blocks, others take them apart, and the batches come in the order of the files.
 //!
 //! In memory at once: a block of about 1 MiB and its columns for each core, however large the files are. Dropping the stream ends the reading.
 
@@ -12,8 +12,11 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::{StreamExt, TryStreamExt, stream};
 use tokio::task::spawn_blocking;
 
+use super::delimited::Layout;
+use super::input::Input;
+use super::postgres::text_in;
 use super::rows::{BadLine, Columns, Decoded, OnError};
-use super::{CsvOptions, bad_line, csv, json_column, jsonl, open_text};
+use super::{CsvOptions, bad_line, binary, csv, delimited, json_column, jsonl};
 use crate::engine::progress::Notices;
 use crate::error::{Error, Result};
 
@@ -24,11 +27,21 @@ pub enum TextFormat {
     Csv(CsvOptions),
 }
 
-/// Files of one format, and the columns that they have.
-#[derive(Debug, Clone)]
+/// Formats of records that are read here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RecordFormat {
+    Text(TextFormat),
+    /// PostgreSQL's `text` and `csv`.
+    Delimited(Arc<Layout>),
+    /// PostgreSQL's `binary`.
+    Binary,
+}
+
+/// Records of one format, and the columns that they have.
+#[derive(Debug)]
 pub struct TextFiles {
-    pub paths: Vec<PathBuf>,
-    pub format: TextFormat,
+    pub input: Input,
+    pub format: RecordFormat,
     pub columns: Columns,
     pub on_error: OnError,
 }
@@ -78,6 +91,8 @@ struct Reader {
 enum OpenFile {
     Jsonl(jsonl::Blocks, Arc<jsonl::Keys>),
     Csv(Box<csv::Blocks>, Arc<csv::Fields>),
+    Delimited(Box<delimited::Blocks>, Arc<csv::Fields>),
+    Binary(Box<binary::Blocks>),
 }
 
 impl Reader {
@@ -86,23 +101,31 @@ impl Reader {
             let records = match &mut self.current {
                 Some(OpenFile::Jsonl(blocks, keys)) => blocks.next()?.map(|block| Records::Jsonl(block, Arc::clone(keys))),
                 Some(OpenFile::Csv(blocks, fields)) => blocks.next()?.map(|block| Records::Csv(block, Arc::clone(fields))),
+                Some(OpenFile::Delimited(blocks, fields)) => blocks.next()?.map(|block| Records::Delimited(block, Arc::clone(fields))),
+                Some(OpenFile::Binary(blocks)) => blocks.next()?.map(|block| Records::Binary(block, self.projection.clone())),
                 None => None,
             };
             if let Some(records) = records {
                 return Ok(Some(Block { file: self.next_file - 1, records }));
             }
-            let Some(path) = self.files.paths.get(self.next_file) else { return Ok(None) };
-            let (file, columns) = (open_text(path)?, &self.files.columns);
-            self.current = Some(match self.files.format {
-                TextFormat::Jsonl => {
+            let Some(path) = self.files.input.paths.get(self.next_file) else { return Ok(None) };
+            let (file, columns) = (self.files.input.open(path)?, &self.files.columns);
+            self.current = Some(match &self.files.format {
+                RecordFormat::Text(TextFormat::Jsonl) => {
                     let keys = jsonl::Keys::new(columns, &self.projection);
                     OpenFile::Jsonl(jsonl::Blocks::new(path, file, self.files.on_error)?, Arc::new(keys))
                 }
-                TextFormat::Csv(options) => {
-                    let blocks = csv::Blocks::new(path, file, options)?;
+                RecordFormat::Text(TextFormat::Csv(options)) => {
+                    let blocks = csv::Blocks::new(path, file, *options)?;
                     let fields = csv::Fields::new(path, blocks.header(), columns, &self.projection)?;
                     OpenFile::Csv(Box::new(blocks), Arc::new(fields))
                 }
+                RecordFormat::Delimited(layout) => {
+                    let blocks = delimited::Blocks::new(path, file, Arc::clone(layout), columns)?;
+                    let fields = csv::Fields::new(path, blocks.header(), columns, &self.projection)?;
+                    OpenFile::Delimited(Box::new(blocks), Arc::new(fields))
+                }
+                RecordFormat::Binary => OpenFile::Binary(Box::new(binary::Blocks::new(path, file, columns)?)),
             });
             self.next_file += 1;
         }
@@ -118,6 +141,9 @@ struct Block {
 enum Records {
     Jsonl(jsonl::Block, Arc<jsonl::Keys>),
     Csv(csv::Block, Arc<csv::Fields>),
+    Delimited(delimited::Block, Arc<csv::Fields>),
+    /// With the positions of the wanted columns.
+    Binary(binary::Block, Vec<usize>),
 }
 
 impl Block {
@@ -127,8 +153,13 @@ impl Block {
         let decoded = match &self.records {
             Records::Jsonl(block, keys) => jsonl::rows(block, keys, columns, *on_error).decode(columns, schema, json_column::read_field),
             Records::Csv(block, fields) => csv::rows(block, fields, *on_error).decode(columns, schema, csv::read_column),
+            Records::Delimited(block, fields) => {
+                let split = delimited::split(block);
+                delimited::rows(&split, block.layout(), fields, columns, *on_error).decode(columns, schema, text_in::read_field)
+            }
+            Records::Binary(block, projection) => block.decode(projection, schema),
         };
-        let path = &files.paths[self.file];
+        let path = &files.input.paths[self.file];
         decoded.map(|decoded| (path.clone(), decoded)).map_err(|bad| bad_line(path, bad))
     }
 }

@@ -1,6 +1,7 @@
 //! Writing a stream of batches to a file, which appears under its name only when it is complete.
 
 use std::fs::{File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -19,7 +20,8 @@ use tempfile::NamedTempFile;
 
 use super::compression::{Compression, Output};
 use super::embedded_json::EmbeddedJson;
-use super::{ColumnarFormat, Format, TextFormat};
+use super::row_writer::RowWriter;
+use super::{ColumnarFormat, Format, RecordFormat, TextFormat};
 use crate::engine::gate;
 use crate::error::{Error, Result};
 
@@ -82,18 +84,21 @@ enum Writer {
     Csv(Box<arrow::csv::Writer<Output>>),
     Parquet(Box<ArrowWriter<Output>>),
     Arrow(Box<FileWriter<Output>>),
+    Rows(RowWriter, Box<Output>),
 }
 
 impl Writer {
     fn new(format: Format, output: Output, schema: SchemaRef) -> Result<Self> {
         Ok(match format {
             // Every line has every key: a NULL that is left out looks like a column that is not there.
-            Format::Text(TextFormat::Jsonl) => Self::Jsonl(Box::new(
+            Format::Records(RecordFormat::Text(TextFormat::Jsonl)) => Self::Jsonl(Box::new(
                 arrow::json::WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(EmbeddedJson::factory()).build(output),
             )),
-            Format::Text(TextFormat::Csv(csv)) => Self::Csv(Box::new(
+            Format::Records(RecordFormat::Text(TextFormat::Csv(csv))) => Self::Csv(Box::new(
                 arrow::csv::WriterBuilder::new().with_header(csv.has_header).with_delimiter(csv.delimiter).build(output),
             )),
+            Format::Records(RecordFormat::Delimited(layout)) => Self::rows(RowWriter::Delimited { layout, schema }, output)?,
+            Format::Records(RecordFormat::Binary) => Self::rows(RowWriter::Binary { schema }, output)?,
             Format::Columnar(ColumnarFormat::Parquet) => {
                 let properties = WriterProperties::builder().set_compression(parquet::basic::Compression::SNAPPY).build();
                 let writer = ArrowWriter::try_new(output, schema, Some(properties)).map_err(DataFusionError::from)?;
@@ -105,12 +110,18 @@ impl Writer {
         })
     }
 
+    fn rows(writer: RowWriter, mut output: Output) -> Result<Self> {
+        output.write_all(&writer.begin()).map_err(DataFusionError::from)?;
+        Ok(Self::Rows(writer, Box::new(output)))
+    }
+
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         match self {
             Self::Jsonl(writer) => writer.write(&bytes_as_text(batch)?).map_err(DataFusionError::from)?,
             Self::Csv(writer) => writer.write(&nested_as_text(&bytes_as_text(batch)?)?).map_err(DataFusionError::from)?,
             Self::Parquet(writer) => writer.write(batch).map_err(DataFusionError::from)?,
             Self::Arrow(writer) => writer.write(batch).map_err(DataFusionError::from)?,
+            Self::Rows(writer, output) => output.write_all(&writer.rows(batch)?.bytes).map_err(DataFusionError::from)?,
         }
         Ok(())
     }
@@ -130,13 +141,16 @@ impl Writer {
                 writer.finish().map_err(DataFusionError::from)?;
                 writer.into_inner().and_then(|output| output.finish().map_err(Into::into)).map_err(DataFusionError::from)?;
             }
+            Self::Rows(writer, mut output) => {
+                output.write_all(&writer.end()).and_then(|()| output.finish()).map_err(DataFusionError::from)?;
+            }
         }
         Ok(())
     }
 }
 
 /// The batch with `bytea` as PostgreSQL writes it, `\x01ff`: Arrow would write the digits alone, which are read as text.
-fn bytes_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
+pub(super) fn bytes_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
     let mut fields = Vec::with_capacity(batch.num_columns());
     let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns());
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
@@ -174,7 +188,8 @@ pub fn nested_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(DataFusionError::from)?)
 }
 
-fn json_texts(column: &ArrayRef, field: &Field) -> Result<StringArray> {
+/// The values of a column as JSON; NULL stays NULL.
+pub(super) fn json_texts(column: &ArrayRef, field: &Field) -> Result<StringArray> {
     let field = Field::new("value", column.data_type().clone(), true).with_metadata(field.metadata().clone());
     let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![Arc::clone(column)]).map_err(DataFusionError::from)?;
     let builder = arrow::json::WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(EmbeddedJson::factory());

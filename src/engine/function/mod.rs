@@ -11,6 +11,7 @@ mod json_texts;
 mod only_value;
 mod search;
 mod search_options;
+pub mod session_state;
 mod step_prompt;
 
 use std::collections::HashMap;

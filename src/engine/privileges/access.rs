@@ -129,6 +129,18 @@ impl Access {
         if self.is_superuser() { Ok(()) } else { Err(denied(what, "only a superuser may do it")) }
     }
 
+    /// The right to what another role has begun: a session, a job.
+    ///
+    /// # Errors
+    /// [`Error::InsufficientPrivilege`] (42501).
+    pub fn require_rights_of(&self, role: &str, what: &str) -> Result<()> {
+        let is_a_superusers = self.database.roles().get(role).is_some_and(|role| role.is_superuser);
+        if self.is_superuser() || !is_a_superusers && self.is_member(role) {
+            return Ok(());
+        }
+        Err(denied(what, format!("it is {role}'s, and for members of that role and superusers")))
+    }
+
     /// The right to run a model, of any version.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ObjectName};
 use rolloutdb_sql::{
-    AlterOwner, ConflictAction, CopySource, Delete, GenerateRollouts, Insert, Merge, MergeAction, OwnedKind, Privilege, Reindex, Statement, Train,
+    AlterOwner, ConflictAction, CopySource, Delete, GenerateRollouts, Insert, JobCommand, Merge, MergeAction, OwnedKind, Privilege, Reindex, Statement, Train,
     Update,
 };
 
@@ -24,6 +24,7 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
     match statement {
         // Rights are asked for while it is planned.
         Statement::Query(_) => Ok(()),
+        Statement::Declare(_) | Statement::Fetch(_) | Statement::CloseCursor(_) => Ok(()),
         Statement::Explain(explain) => Box::pin(authorize(session, &explain.statement)).await,
 
         Statement::Insert(insert) => rights.insert(insert),
@@ -57,6 +58,9 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         // It changes nothing.
         Statement::Analyze(_) => Ok(()),
 
+        // Asked now, and once more when it runs.
+        Statement::Async(statement) => Box::pin(authorize(session, statement)).await,
+        Statement::JobCommand(command) => rights.job(*command),
         Statement::GenerateRollouts(generate) => rights.generate(generate),
         Statement::Train(train) => rights.train(train),
         Statement::DescribeModel(describe) => rights.access.require_model(&describe.name),
@@ -68,6 +72,7 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         | Statement::DescribeTable(_)
         | Statement::ShowModels
         | Statement::ShowAgents
+        | Statement::ShowJobs
         | Statement::ShowTables
         | Statement::ShowIndexes => Ok(()),
 
@@ -90,7 +95,7 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         | Statement::Rollback
         | Statement::Discard
         | Statement::CreateExtension(_) => Ok(()),
-        // Refused by name.
+        // LISTEN and its like, which do nothing here; the rest is refused by name.
         Statement::Other(_) => Ok(()),
     }
 }
@@ -218,6 +223,13 @@ impl Needs<'_> {
         } else {
             self.create_in_schema(&generate.into)
         }
+    }
+
+    fn job(&self, command: JobCommand) -> Result<()> {
+        let jobs = &self.session.database().shared.jobs;
+        // One that does not exist is told by the statement.
+        let Ok(job) = jobs.get(i64::try_from(command.job).unwrap_or(i64::MAX)) else { return Ok(()) };
+        self.access.require_rights_of(&job.role, &format!("job {}", job.job_id))
     }
 
     /// Weights can be copied by training from them, and who adds a version changes what the name stands for.

@@ -13,7 +13,7 @@ use super::alter::with_column;
 use super::change::assignment::{columns_of, expression};
 use super::change::{column_of, quoted, select_from_target, selected};
 use crate::engine::planning::plan_rewrite;
-use crate::engine::progress::Progress;
+use crate::engine::progress::{Progress, Work};
 use crate::engine::session::Session;
 use crate::engine::typing::assign;
 use crate::error::{Error, Result};
@@ -62,7 +62,8 @@ async fn fill(session: &Session, backfill: &mut Backfill, table: &Table, field: 
         return Ok(());
     }
     let what = format!("ALTER TABLE {}: column {}", table.name(), field.name());
-    let progress = Progress::new(session.notices(), what, "rows", Some(remaining.num_rows()));
+    let work = Work::Embed { table: (table.schema_name().to_owned(), table.name().to_owned()), column: field.name().clone() };
+    let progress = Progress::of(session.notices(), work, what, "rows", Some(remaining.num_rows()));
     let rows = progress.watch(values(session, &remaining, field, text).await?);
     Ok(backfill.stage(&remaining, rows).await?)
 }

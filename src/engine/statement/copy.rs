@@ -1,65 +1,93 @@
-//! COPY t FROM 'file', COPY t|(query) TO 'file'.
+//! COPY t FROM 'file', COPY t|(query) TO 'file'; STDIN and STDOUT are in [`super::copy_client`].
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use datafusion::catalog::TableProvider;
 use datafusion::common::{Column, ScalarValue};
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
+use datafusion::sql::sqlparser::ast::{Ident, Query};
 use futures::FutureExt;
-use rolloutdb_sql::{CopyFrom, CopySource, CopyTo, Options, Statement};
+use rolloutdb_catalogs::Table;
+use rolloutdb_sql::{CopyFrom, CopyPlace, CopySource, CopyTo, Statement};
 use rolloutdb_udfs::is_plain_numeric;
 
 use super::attempt::attempted;
+use super::copy_format::{self, Way};
 use super::insert::{complete_rows, target_columns};
 use super::upkeep::after_write;
-use super::{done, table_name};
+use super::{copy_client, done, table_name};
 use crate::engine::casts::NUMERIC_IN;
-use crate::engine::files::{self, ColumnSource, CsvOptions, Format, OnError};
-use crate::engine::options;
+use crate::engine::files::{self, Format};
 use crate::engine::pinned_models;
 use crate::engine::planning::{Planned, plan_query};
-use crate::engine::progress::Progress;
+use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::engine::typing::call;
 use crate::error::{Error, Fault, Result};
 
-const TO_OPTIONS: &[&str] = &["format", "header", "delimiter"];
-const FROM_OPTIONS: &[&str] = &["format", "header", "delimiter", "on_error"];
-
 pub async fn copy_from(session: &Session, copy: &CopyFrom) -> Result<Response> {
-    attempted(|_| copy_from_once(session, copy).boxed()).await
+    match &copy.place {
+        CopyPlace::File(path) => attempted(|_| copy_file(session, copy, path).boxed()).await,
+        CopyPlace::Client => copy_client::copy_in(session, copy).await,
+    }
 }
 
-async fn copy_from_once(session: &Session, copy: &CopyFrom) -> Result<Response> {
-    options::check_known("COPY", &copy.options, FROM_OPTIONS)?;
-    let format = format(&copy.options, &copy.path)?;
-    let on_error = on_error(&copy.options, format)?;
+async fn copy_file(session: &Session, copy: &CopyFrom, path: &str) -> Result<Response> {
+    let format = copy_format::of_file(&copy.options, path, Way::From)?;
+    let on_error = copy_format::on_error(&copy.options, &format)?;
     let (schema, name) = table_name(&copy.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
-    pinned_models::check(session, &table)?;
-    let targets = target_columns(&table, &copy.columns, None)?;
+    let paths = session.gate().read(path)?;
+    let bytes_total: Option<u64> = paths.iter().map(|path| std::fs::metadata(path).ok().map(|file| file.len())).sum();
+    let source = |columns: SchemaRef| match format {
+        Format::Records(format) => {
+            copy_format::check_columns(&format, &columns, &name)?;
+            Ok(files::record_table(files::Input::files(paths), format, columns, on_error, session.notices()))
+        }
+        Format::Columnar(format) => files::columnar_table(&paths, format),
+    };
+    let origin = Origin { name: path, kind: "FILE", bytes_total };
+    let count = append(session, &table, &copy.columns, origin, source).await?;
+    Ok(done(format!("COPY {count}")))
+}
+
+/// Where rows come from, for messages and for those who watch.
+pub struct Origin<'a> {
+    pub name: &'a str,
+    /// As `pg_stat_progress_copy` has it: FILE or PIPE.
+    pub kind: &'static str,
+    pub bytes_total: Option<u64>,
+}
+
+/// Adds the rows of a source of these columns, all nullable, to a table.
+pub async fn append(
+    session: &Session,
+    table: &Table,
+    columns: &[Ident],
+    origin: Origin<'_>,
+    source: impl FnOnce(SchemaRef) -> Result<Arc<dyn TableProvider>>,
+) -> Result<u64> {
+    pinned_models::check(session, table)?;
+    let targets = target_columns(table, columns, None)?;
     // A missing value is the table's business (NOT NULL), not the file's.
     let fields = targets.iter().map(|index| table.definition().schema.field(*index).clone().with_nullable(true));
     let target_schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
-    let paths = session.gate().read(&copy.path)?;
-    let provider = match format {
-        Format::Text(format) => {
-            files::text_table(paths, format, ColumnSource::Given(Arc::clone(&target_schema)), on_error, session.notices())?
-        }
-        Format::Columnar(format) => files::columnar_table(&paths, format)?,
-    };
+    let provider = source(Arc::clone(&target_schema))?;
     let scan = LogicalPlanBuilder::scan("file", provider_as_source(provider), None)?.build()?;
     let state = session.context().state();
-    let plan = by_name(scan, &target_schema, &copy.path, &state)?;
+    let plan = by_name(scan, &target_schema, origin.name, &state)?;
     let source = Planned { plan, state };
-    let planned = complete_rows(source, &table, &targets)?;
-    let progress = Progress::new(session.notices(), format!("COPY {name}"), "rows", None);
+    let planned = complete_rows(source, table, &targets)?;
+    let name = Some((table.schema_name().to_owned(), table.name().to_owned()));
+    let work = Work::Copy { command: "COPY FROM", source: origin.kind, table: name, bytes_total: origin.bytes_total };
+    let progress = Progress::of(session.notices(), work, format!("COPY {}", table.name()), "rows", None);
     let count = table.append(progress.watch(planned.stream().await?)).await?;
-    after_write(session, &table).await;
-    Ok(done(format!("COPY {count}")))
+    after_write(session, table).await;
+    Ok(count)
 }
 
 /// The columns of the file that the table has, in the table's order; NULL for those that the file lacks.
@@ -90,40 +118,34 @@ fn read_column(found: &Field, target: &Field, state: &SessionState) -> Result<Ex
 }
 
 pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue]) -> Result<Response> {
-    options::check_known("COPY", &copy.options, TO_OPTIONS)?;
-    let format = format(&copy.options, &copy.path)?;
-    let path = session.gate().write(&copy.path)?;
-    let query = match &copy.source {
-        CopySource::Query(query) => query.clone(),
-        CopySource::Table(table, columns) => {
-            let list = columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let sql = format!("SELECT {} FROM {table}", if list.is_empty() { "*" } else { &list });
-            match rolloutdb_sql::parse(&sql)?.pop() {
-                Some(Statement::Query(query)) => query,
-                _ => return Err(Error::Internal(format!("not a query: {sql}"))),
-            }
-        }
-    };
+    let CopyPlace::File(path) = &copy.place else { return copy_client::copy_out(session, copy, parameters).await };
+    let format = copy_format::of_file(&copy.options, path, Way::To)?;
+    let target = session.gate().write(path)?;
+    let query = copied_query(&copy.source)?;
     let rows = plan_query(session, &query, parameters).await?.stream().await?;
-    let progress = Progress::new(session.notices(), format!("COPY TO {}", copy.path), "rows", None);
-    let count = files::write(&path, format, progress.watch(rows)).await?;
+    if let Format::Records(records) = &format {
+        copy_format::check_columns(records, &rows.schema(), path)?;
+    }
+    let table = match &copy.source {
+        CopySource::Table(table, _) => Some(table_name(table)?),
+        CopySource::Query(_) => None,
+    };
+    let work = Work::Copy { command: "COPY TO", source: "FILE", table, bytes_total: None };
+    let progress = Progress::of(session.notices(), work, format!("COPY TO {path}"), "rows", None);
+    let count = files::write(&target, format, progress.watch(rows)).await?;
     Ok(done(format!("COPY {count}")))
 }
 
-fn format(given: &Options, path: &str) -> Result<Format> {
-    let mut csv = CsvOptions { has_header: options::boolean(given, "header", true)?, ..CsvOptions::default() };
-    if let Some(delimiter) = options::text(given, "delimiter")? {
-        csv.delimiter = files::delimiter(delimiter)?;
-    }
-    Format::resolve(options::text(given, "format")?, path, csv)
-}
-
-fn on_error(given: &Options, format: Format) -> Result<OnError> {
-    let text = options::text(given, "on_error")?;
-    match format {
-        Format::Columnar(_) if text.is_some() => Err(Error::NotSupported(
-            "ON_ERROR is for lines of jsonl and csv files; a damaged file of another format cannot be read at all".to_owned(),
-        )),
-        _ => OnError::from_option(text),
+/// The query whose rows are written.
+pub fn copied_query(source: &CopySource) -> Result<Box<Query>> {
+    let (table, columns) = match source {
+        CopySource::Query(query) => return Ok(query.clone()),
+        CopySource::Table(table, columns) => (table, columns),
+    };
+    let list = columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let sql = format!("SELECT {} FROM {table}", if list.is_empty() { "*" } else { &list });
+    match rolloutdb_sql::parse(&sql)?.pop() {
+        Some(Statement::Query(query)) => Ok(query),
+        _ => Err(Error::Internal(format!("not a query: {sql}"))),
     }
 }

@@ -130,6 +130,7 @@ async fn num_rows(response: Response) -> Result<usize> {
             }
             Ok(count)
         }
+        Response::CopyIn(_) | Response::CopyOut(_) => Err(Error::Internal("COPY has no plan".to_owned())),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{Field, FieldRef, Schema};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit, when};
@@ -20,11 +20,12 @@ use super::upkeep::after_write;
 use super::{done, query, table_name};
 use crate::engine::casts;
 use crate::engine::function::identity_numbers;
+use crate::engine::parameter_types::PARAMETERS_MAX;
 use crate::engine::pinned_models;
 use crate::engine::planning::{KeptRun, Planned, plan_source};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Description, Response, Session};
-use crate::engine::typing::{assign, constant_type_name};
+use crate::engine::typing::{assign, parameter_type_name};
 use crate::error::{Error, Result};
 
 /// `kept`: for EXPLAIN ANALYZE.
@@ -86,22 +87,22 @@ pub async fn describe(session: &Session, insert: &Insert) -> Result<Description>
     let (schema, name) = table_name(&insert.target.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
     let planned = Source::of(insert, &table)?.plan(session, &[]).await?;
-    let mut description = query::description(&planned);
+    let mut description = query::description(&planned)?;
     description.columns = Arc::new(Schema::empty());
     if let Some(update) = do_update(insert) {
         let planned = update.plan(session, insert, &table, &[]).await?;
-        description.parameters = query::joined_parameters(description.parameters, query::description(&planned).parameters);
+        description.parameters = query::joined_parameters(description.parameters, query::description(&planned)?.parameters);
     }
     if !insert.returning.is_empty() {
-        let returned = query::description(&returning::plan(session, &insert.returning, &insert.target.name(), &table).await?);
+        let returned = query::description(&returning::plan(session, &insert.returning, &insert.target.name(), &table).await?)?;
         description.columns = returned.columns;
         description.parameters = query::joined_parameters(description.parameters, returned.parameters);
     }
-    for (number, data_type) in placeholder_types(insert, &table)? {
+    for (number, field) in placeholder_types(insert, &table)? {
         if description.parameters.len() < number {
             description.parameters.resize(number, None);
         }
-        description.parameters[number - 1] = Some(data_type);
+        description.parameters[number - 1] = Some(field);
     }
     Ok(description)
 }
@@ -389,17 +390,14 @@ fn generate_columns(rows: Planned, table: &Table) -> Result<Planned> {
     Ok(Planned { plan: LogicalPlanBuilder::new(plan).project(columns)?.build()?, state })
 }
 
-fn placeholder_types(insert: &Insert, table: &Table) -> Result<Vec<(usize, DataType)>> {
+fn placeholder_types(insert: &Insert, table: &Table) -> Result<Vec<(usize, FieldRef)>> {
     let Some(SetExpr::Values(values)) = insert.source.as_deref().map(|query| query.body.as_ref()) else { return Ok(vec![]) };
     let rows: Vec<Vec<SqlExpr>> = values.rows.iter().map(|row| row.content.clone()).collect();
     let targets = targets_of_values(table, &insert.columns, insert.overriding, &rows)?;
-    let schema: &SchemaRef = &table.definition().schema;
+    let fields = table.definition().schema.fields();
     let typed = rows.iter().flat_map(|row| row.iter().zip(&targets)).filter_map(|(expression, target)| {
         let number: usize = placeholder(expression)?.trim_start_matches('$').parse().ok()?;
-        let data_type = schema.field(*target).data_type();
-        // Clients write a vector as its text.
-        let is_vector = matches!(data_type, DataType::FixedSizeList(..));
-        (number > 0).then(|| (number, if is_vector { DataType::Utf8 } else { data_type.clone() }))
+        (1..=PARAMETERS_MAX).contains(&number).then(|| (number, Arc::clone(&fields[*target])))
     });
     Ok(typed.collect())
 }
@@ -415,12 +413,9 @@ pub fn placeholder(expression: &SqlExpr) -> Option<String> {
     }
 }
 
-/// `CAST($1 AS type)` for the type of a column; clients write a vector as its text.
-pub fn cast_text(placeholder: &str, column: &Field) -> Option<SqlExpr> {
-    let type_name = match column.data_type() {
-        DataType::FixedSizeList(..) => "text".to_owned(),
-        _ => constant_type_name(column),
-    };
+/// `CAST($1 AS type)` for the type of a column.
+pub fn cast_parameter(placeholder: &str, column: &Field) -> Option<SqlExpr> {
+    let type_name = parameter_type_name(column);
     let statement = rolloutdb_sql::parse(&format!("SELECT CAST({placeholder} AS {type_name})")).ok()?.pop()?;
     let Statement::Query(query) = statement else { return None };
     let SetExpr::Select(mut select) = *query.body else { return None };

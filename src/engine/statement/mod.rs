@@ -7,12 +7,17 @@ mod attempt;
 mod backfill;
 mod change;
 mod copy;
+pub mod copy_client;
+mod copy_format;
+mod cursor;
 mod explain;
 mod grant;
 mod index;
 mod insert;
+mod job;
 mod maintenance;
 mod model;
+mod notifications;
 mod query;
 mod role;
 mod rollouts;
@@ -46,7 +51,8 @@ use crate::error::{Error, Result};
 pub use change::assignment::expression;
 pub use change::quoted;
 pub use grant::unknown_table;
-pub use settings::list as settings_list;
+pub use query::describe_declared;
+pub use settings::{reset_value, set_at_startup, set_value, shown_value};
 
 /// Runs one statement.
 pub async fn execute(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
@@ -57,6 +63,9 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Insert(insert) => insert::execute(session, insert, parameters, None).await,
         Statement::CopyFrom(copy) => copy::copy_from(session, copy).await,
         Statement::CopyTo(copy) => copy::copy_to(session, copy, parameters).await,
+        Statement::Declare(declare) => cursor::declare(session, declare, parameters).await,
+        Statement::Fetch(fetch) => cursor::fetch(session, fetch).await,
+        Statement::CloseCursor(close) => cursor::close(session, close),
         Statement::CreateTable(create) => table::create(session, create, parameters).await,
         Statement::DropTable(drop) => table::drop(session, drop).await,
         Statement::CreateIndex(create) => index::create(session, create).await,
@@ -70,9 +79,11 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::DescribeTable(describe) => table::describe(session, describe).await,
         Statement::GenerateRollouts(generate) => rollouts::execute(session, generate, parameters).await,
         Statement::Train(train) => train::execute(session, train, parameters).await,
-        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes => {
+        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes | Statement::ShowJobs => {
             query::show(session, statement).await
         }
+        Statement::Async(statement) => job::start(session, statement, parameters),
+        Statement::JobCommand(command) => job::execute(session, *command).await,
         Statement::Show(show) => settings::show(session, show),
         Statement::Set(set) => settings::set(session, set),
         Statement::Reset(reset) => settings::reset(session, reset),
@@ -103,7 +114,10 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Optimize(optimize) => maintenance::optimize(session, optimize).await,
         Statement::Analyze(analyze) => maintenance::analyze(session, analyze).await,
         Statement::Reindex(reindex) => index::reindex(session, reindex).await,
-        Statement::Other(_) => Err(not_supported(statement.tag(), "docs/sql.md lists the statements there are")),
+        Statement::Other(other) => match notifications::execute(other) {
+            Some(response) => response,
+            None => Err(not_supported(statement.tag(), "docs/sql.md lists the statements there are")),
+        },
     }
 }
 
@@ -122,10 +136,14 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
         Statement::DescribeTable(_) => Ok(rows_description(table::description_schema())),
         Statement::GenerateRollouts(_) => Ok(rows_description(rollouts::summary_schema())),
         Statement::Train(_) => Ok(rows_description(train::summary_schema())),
-        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes => {
+        Statement::Async(_) => Ok(rows_description(job::started_schema())),
+        Statement::JobCommand(command) => Ok(rows_description(job::schema(*command))),
+        Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes | Statement::ShowJobs => {
             query::describe_show(session, statement).await
         }
         Statement::Show(show) => Ok(rows_description(settings::show_schema(show))),
+        Statement::Declare(declare) => cursor::describe_declare(session, declare).await,
+        Statement::Fetch(fetch) => cursor::describe_fetch(session, fetch),
         _ => Ok(rows_description(Arc::new(Schema::empty()))),
     }
 }
@@ -171,6 +189,7 @@ pub fn writes(statement: &Statement) -> bool {
             | Statement::RevokeRole(_)
             | Statement::GenerateRollouts(_)
             | Statement::Train(_)
+            | Statement::Async(_)
     )
 }
 

@@ -1,5 +1,6 @@
 //! CREATE MODEL, DROP MODEL, DESCRIBE MODEL.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch, StringArray};
@@ -7,6 +8,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use futures::TryStreamExt;
 use rolloutdb_sql::{CreateModel, DescribeModel, DropModel};
+use tokio::sync::oneshot;
 
 use super::{arrow, done, rows};
 use crate::engine::options;
@@ -14,6 +16,7 @@ use crate::engine::planning::plan_query;
 use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
+use crate::models::registry::ModelFiles;
 use crate::models::{self, Task};
 use crate::value::Value;
 
@@ -42,12 +45,15 @@ pub async fn create(session: &Session, create: &CreateModel, parameters: &[Scala
             None
         }
     };
-    // Copying weights and training a tokenizer take seconds of file and processor time.
-    let created = tokio::task::spawn_blocking(move || match directory {
-        Some(directory) => registry.create_from(request, &directory, &|path| gate.open(path)),
-        None => registry.create(request),
-    });
-    created.await.map_err(|error| Error::Internal(error.to_string()))??;
+    // Copying weights and training a tokenizer take seconds of file and processor time. The receiver goes with the statement: if that is dropped, what
+    // still runs makes no model.
+    let (sender, _statement) = oneshot::channel::<()>();
+    let work = move || {
+        let open = |path: &Path| gate.open(path);
+        let files = directory.as_deref().map(|directory| ModelFiles { directory, open: &open });
+        registry.create_unless(request, files, &|| sender.is_closed())
+    };
+    tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.to_string()))??;
     session.own(Object::model(&create.name))?;
     Ok(done("CREATE MODEL"))
 }

@@ -1,12 +1,13 @@
 //! SELECT, and the SHOW statements that are SELECTs over system views.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::FieldRef;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::Query;
 use rolloutdb_sql::Statement;
 
+use crate::engine::parameter_types;
 use crate::engine::planning::{Planned, plan_query};
 use crate::engine::session::{Description, Response, Session};
 use crate::error::{Error, Result};
@@ -17,28 +18,23 @@ pub async fn execute(session: &Session, query: &Query, parameters: &[ScalarValue
 }
 
 pub async fn describe(session: &Session, query: &Query) -> Result<Description> {
-    let planned = plan_query(session, query, &[]).await?;
-    Ok(description(&planned))
+    description(&plan_query(session, query, &[]).await?)
+}
+
+/// The same where a client has said of what types its parameters are.
+pub async fn describe_declared(session: &Session, query: &Query, types: &[Option<FieldRef>]) -> Result<Description> {
+    let Planned { plan, state } = plan_query(session, query, &[]).await?;
+    description(&Planned { plan: parameter_types::declared(plan, types)?, state })
 }
 
 /// Columns after analysis, whose types are coerced; parameters `$1 ...` in order.
-pub fn description(planned: &Planned) -> Description {
-    let types: BTreeMap<usize, _> = planned
-        .plan
-        .get_parameter_types()
-        .unwrap_or_default()
-        .into_iter()
-        .filter_map(|(name, data_type)| Some((name.trim_start_matches('$').parse().ok()?, data_type)))
-        .collect();
-    let num_parameters = types.keys().copied().max().unwrap_or(0);
-    Description {
-        columns: std::sync::Arc::new(planned.plan.schema().as_arrow().clone()),
-        parameters: (1..=num_parameters).map(|number| types.get(&number).cloned().flatten()).collect(),
-    }
+pub fn description(planned: &Planned) -> Result<Description> {
+    let columns = Arc::new(planned.plan.schema().as_arrow().clone());
+    Ok(Description { columns, parameters: parameter_types::of(&planned.plan)? })
 }
 
 /// The parameters of two parts of one statement.
-pub fn joined_parameters(mut left: Vec<Option<DataType>>, right: Vec<Option<DataType>>) -> Vec<Option<DataType>> {
+pub fn joined_parameters(mut left: Vec<Option<FieldRef>>, right: Vec<Option<FieldRef>>) -> Vec<Option<FieldRef>> {
     left.resize(left.len().max(right.len()), None);
     for (known, other) in left.iter_mut().zip(right) {
         *known = known.take().or(other);
@@ -61,6 +57,9 @@ fn show_query(statement: &Statement) -> Result<Query> {
             "SELECT name, version, task, architecture, parameter_count, source FROM rollout.models ORDER BY name, version"
         }
         Statement::ShowAgents => "SELECT name, policy, corpus, retriever, k, protocol, max_steps FROM rollout.agents ORDER BY name",
+        Statement::ShowJobs => {
+            "SELECT job_id, kind, status, progress, total, unit, created_at, finished_at, error FROM rollout.jobs ORDER BY job_id"
+        }
         Statement::ShowIndexes => {
             "SELECT schema_name AS schema, table_name AS \"table\", name, column_name AS \"column\", method, metric, options, rows_indexed, \
              rows_unindexed, bytes, graph FROM rollout.indexes ORDER BY 1, 2, 3"

@@ -298,8 +298,8 @@ enum Change {
 }
 
 fn prepared(session: &Session, options: &[RoleOption]) -> Result<Vec<Change>> {
-    let names = |members: &[RoleName]| members.iter().map(|member| resolved(session, member)).collect();
-    let change = |option: &RoleOption| {
+    let names = |members: &[RoleName]| -> Vec<String> { members.iter().map(|member| resolved(session, member)).collect() };
+    let change = |option: &RoleOption| -> Result<Change> {
         Ok(match option {
             RoleOption::Superuser(value) => Change::Superuser(*value),
             RoleOption::Login(value) => Change::Login(*value),

@@ -25,7 +25,7 @@ use super::{arrow, rows, table_name};
 use crate::agent::{Agent, AgentOptions, Question, SearchOptions, SearchTree, search_many};
 use crate::engine::planning::{plan_query, require_columns};
 use crate::engine::privileges::Object;
-use crate::engine::progress::Progress;
+use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::engine::{binding, options};
 use crate::error::{Error, Result};
@@ -72,7 +72,8 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
     if summary.skipped > 0 {
         session.notices().notice(format!("{} of {num_questions} questions are in {name} already and are skipped", summary.skipped));
     }
-    let progress = Progress::new(session.notices(), format!("{STATEMENT} INTO {name}"), "questions", Some(todo.len() as u64));
+    let work = Work::Rollout { table: (schema, name.clone()), agent: generate.agent.clone() };
+    let progress = Progress::of(session.notices(), work, format!("{STATEMENT} INTO {name}"), "questions", Some(todo.len() as u64));
     let trees = search_many(agent, futures::stream::iter(todo), search);
     let finished = FinishedTrees { table, batches: vec![], target: Arc::new(target), tasks: shared.tasks.clone() };
     collect(session, finished, &name, trees, &progress, &mut summary).await?;

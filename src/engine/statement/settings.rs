@@ -1,9 +1,8 @@
 //! SET, SET LOCAL, SHOW, RESET, DISCARD ALL and CREATE EXTENSION.
 //!
-//! Settings are the session's own. pgvector's and DataFusion's (`datafusion.execution.batch_size`) take effect in it; those that clients set on
-//! every connection (`client_encoding`, `DateStyle`) are remembered; any other name is an error.
+//! Settings are the session's own: `setting_definitions.rs` lists them, and DataFusion's (`datafusion.execution.batch_size`) are known beside them. Any
+//! other name is an error.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
@@ -13,123 +12,47 @@ use rolloutdb_sql::{CreateExtension, OptionValue, Reset, Set, Show};
 
 use super::{arrow, done, rows};
 use crate::engine::session::{Response, Session, default_config};
-use crate::engine::settings::Settings;
+use crate::engine::setting_definitions::{CLIENT_MIN_MESSAGES, DEFINITIONS, EF_SEARCH, PROBES, definition, milliseconds, unknown_setting};
+use crate::engine::timeouts::Timeouts;
 use crate::error::{Error, Result};
-
-/// Settings of PostgreSQL that clients send or ask for, with what they are here.
-const CLIENT_SETTINGS: &[(&str, &str)] = &[
-    ("application_name", ""),
-    ("bytea_output", "hex"),
-    ("client_encoding", "UTF8"),
-    ("client_min_messages", "notice"),
-    ("datestyle", "ISO, MDY"),
-    ("default_transaction_isolation", "read committed"),
-    ("default_transaction_read_only", "off"),
-    ("extra_float_digits", "1"),
-    (EF_SEARCH, "40"),
-    ("hnsw.iterative_scan", "off"),
-    ("hnsw.max_scan_tuples", "20000"),
-    (SCAN_MEM_MULTIPLIER, "1"),
-    ("idle_in_transaction_session_timeout", "0"),
-    ("integer_datetimes", "on"),
-    ("intervalstyle", "postgres"),
-    ("ivfflat.iterative_scan", "off"),
-    ("ivfflat.max_probes", "32768"),
-    (PROBES, "20"),
-    ("lock_timeout", "0"),
-    ("max_identifier_length", "63"),
-    ("password_encryption", "scram-sha-256"),
-    ("row_security", "on"),
-    ("search_path", "\"$user\", public"),
-    ("server_encoding", "UTF8"),
-    ("server_version", crate::SERVER_VERSION),
-    ("standard_conforming_strings", "on"),
-    ("statement_timeout", "0"),
-    ("timezone", "UTC"),
-    ("transaction_isolation", "read committed"),
-    ("transaction_read_only", "off"),
-];
-
-/// Of pgvector, with its ranges. Its default for `ivfflat.probes` is 1, which finds few of the nearest; see [`rolloutdb_catalogs::SearchEffort::PROBES`].
-const EF_SEARCH: &str = "hnsw.ef_search";
-const PROBES: &str = "ivfflat.probes";
-const RANGES: &[(&str, RangeInclusive<usize>)] =
-    &[(EF_SEARCH, 1..=1_000), ("hnsw.max_scan_tuples", 1..=2_147_483_647), ("ivfflat.max_probes", 1..=32_768), (PROBES, 1..=32_768)];
-
-/// The one of pgvector's that need not be a whole number.
-const SCAN_MEM_MULTIPLIER: &str = "hnsw.scan_mem_multiplier";
-const MULTIPLIERS: RangeInclusive<f64> = 1.0..=1_000.0;
-
-/// How pgvector goes on when a condition leaves too few of the rows that an index has found. Here a condition comes first, and min(k, matching rows)
-/// rows come back whatever these settings are: they are known, so that what is written for pgvector runs, and change nothing.
-const CHOICES: &[(&str, &[&str])] =
-    &[("hnsw.iterative_scan", &["off", "relaxed_order", "strict_order"]), ("ivfflat.iterative_scan", &["off", "relaxed_order"])];
 
 /// DataFusion's settings, by their first word.
 const DATAFUSION: &str = "datafusion.";
 
-/// Settings that would change what statements do, which they do not yet, with the values that change nothing.
-const WITHOUT_EFFECT: &[(&str, &[&str])] = &[
-    ("default_transaction_isolation", &["read committed"]),
-    ("default_transaction_read_only", &["off", "false"]),
-    ("idle_in_transaction_session_timeout", &["0"]),
-    ("lock_timeout", &["0"]),
-    ("password_encryption", &["scram-sha-256", "on", "true"]),
-    ("row_security", &["on", "true"]),
-    ("search_path", &["public", "\"$user\", public", "$user, public"]),
-    ("statement_timeout", &["0"]),
-    ("timezone", &["UTC", "utc", "Etc/UTC", "GMT"]),
-    ("transaction_isolation", &["read committed"]),
-    ("transaction_read_only", &["off", "false"]),
-];
-
-const READ_ONLY: &[&str] = &["integer_datetimes", "max_identifier_length", "server_encoding", "server_version"];
-
 pub fn set(session: &Session, set: &Set) -> Result<Response> {
-    let name = set.variable.as_str();
-    let value = as_chosen(name, set.values.iter().map(text).collect::<Vec<_>>().join(", "));
-    check(session, name, &value)?;
-    if !set.local {
-        session.settings().set(name, Some(value));
-    } else if !session.settings().set_local(name, value) {
-        session.notices().warning_with("25P01", "SET LOCAL can only be used in transaction blocks");
-        return Ok(done("SET"));
-    }
-    put_in_force(session, name)?;
+    let value = set.values.iter().map(text).collect::<Vec<_>>().join(", ");
+    set_value(session, &set.variable, &value, set.local)?;
     Ok(done("SET"))
 }
 
-/// One of a few words is the same in upper and lower case.
-fn as_chosen(name: &str, value: String) -> String {
-    if CHOICES.iter().any(|(known, _)| *known == name) { value.to_lowercase() } else { value }
+/// Returns the value as it is kept.
+pub fn set_value(session: &Session, name: &str, value: &str, local: bool) -> Result<String> {
+    let value = accepted(session, name, value)?;
+    if !local {
+        session.settings().set(name, Some(value.clone()));
+    } else if !session.settings().set_local(name, value.clone()) {
+        session.notices().warning_with("25P01", "SET LOCAL can only be used in transaction blocks");
+        return Ok(value);
+    }
+    put_in_force(session, name)?;
+    Ok(value)
 }
 
-/// That there is such a setting and it can have this value.
-fn check(session: &Session, name: &str, value: &str) -> Result<()> {
+/// What the client says when it connects: RESET goes back to it.
+pub fn set_at_startup(session: &Session, name: &str, value: &str) -> Result<()> {
+    let value = accepted(session, name, value)?;
+    session.settings().set_at_startup(name, value);
+    put_in_force(session, name)
+}
+
+/// The value in the form in which it is kept, if there is such a setting and it can have this value.
+fn accepted(session: &Session, name: &str, value: &str) -> Result<String> {
     if name.starts_with(DATAFUSION) {
         let mut config = default_config(session.database());
-        return config.options_mut().set(name, value).map_err(|error| unknown_or_invalid(name, value, &error));
+        let set = config.options_mut().set(name, value);
+        return set.map(|()| value.to_owned()).map_err(|error| unknown_or_invalid(name, value, &error));
     }
-    default_of(name)?;
-    let invalid = |expected: String| Error::InvalidParameter { name: name.to_owned(), found: value.to_owned(), expected };
-    if READ_ONLY.contains(&name) {
-        return Err(invalid("no change: it is fixed".to_owned()));
-    }
-    if let Some((_, allowed)) = WITHOUT_EFFECT.iter().find(|(known, allowed)| *known == name && !allowed.contains(&value)) {
-        return Err(Error::NotSupported(format!("{name} = {value} is not supported yet: it would have no effect; it is {}", allowed[0])));
-    }
-    if let Some((_, choices)) = CHOICES.iter().find(|(known, choices)| *known == name && !choices.contains(&value)) {
-        return Err(invalid(format!("one of {}", choices.join(", "))));
-    }
-    if name == SCAN_MEM_MULTIPLIER && !value.parse::<f64>().is_ok_and(|value| MULTIPLIERS.contains(&value)) {
-        return Err(invalid(format!("a number from {} to {}", MULTIPLIERS.start(), MULTIPLIERS.end())));
-    }
-    match RANGES.iter().find(|(known, _)| *known == name) {
-        Some((_, range)) if !value.parse().is_ok_and(|value| range.contains(&value)) => {
-            Err(invalid(format!("a number from {} to {}", range.start(), range.end())))
-        }
-        _ => Ok(()),
-    }
+    definition(name)?.accept(value)
 }
 
 /// Makes what a setting is now, after SET, RESET or the end of a transaction, the way in which statements run.
@@ -138,6 +61,12 @@ fn put_in_force(session: &Session, name: &str) -> Result<()> {
     match name {
         EF_SEARCH => session.effort().set_ef_search(value.and_then(|value| value.parse().ok())),
         PROBES => session.effort().set_probes(value.and_then(|value| value.parse().ok())),
+        CLIENT_MIN_MESSAGES => session.notices().set_least(value.as_deref().unwrap_or_default()),
+        "application_name" => session.activity().set_application_name(value.as_deref().unwrap_or_default()),
+        _ if Timeouts::is_one(name) => {
+            let time = value.as_deref().and_then(milliseconds).unwrap_or(0);
+            session.timeouts().set(name, time.unsigned_abs());
+        }
         _ if name.starts_with(DATAFUSION) => {
             let mut options = default_config(session.database()).options().as_ref().clone();
             for (name, value) in session.settings().in_force(DATAFUSION) {
@@ -149,6 +78,15 @@ fn put_in_force(session: &Session, name: &str) -> Result<()> {
     }
     session.settings_changed();
     Ok(())
+}
+
+/// The value in force, as SHOW gives it.
+pub fn shown_value(session: &Session, name: &str) -> Result<String> {
+    if name.starts_with(DATAFUSION) {
+        return entry(session.context().state().config(), name).ok_or_else(|| unknown_setting(name));
+    }
+    let known = definition(name)?;
+    Ok(known.shown(session.settings().get(name).unwrap_or(known.default)))
 }
 
 /// A setting of DataFusion's as a text; `None`: there is none of this name.
@@ -178,30 +116,23 @@ fn text(value: &OptionValue) -> String {
     }
 }
 
-fn default_of(name: &str) -> Result<&'static str> {
-    let setting = CLIENT_SETTINGS.iter().find(|(known, _)| *known == name);
-    setting.map(|(_, value)| *value).ok_or_else(|| unknown_setting(name))
-}
-
-fn unknown_setting(name: &str) -> Error {
-    let known: Vec<String> = CLIENT_SETTINGS.iter().map(|(known, _)| (*known).to_owned()).collect();
-    let near = crate::error::nearest(name, &known).map(str::to_owned);
-    Error::UnknownObject { kind: "setting", name: name.to_owned(), known: near.into_iter().collect() }
-}
-
 pub fn reset(session: &Session, reset: &Reset) -> Result<Response> {
     let name = reset.variable.as_str();
     if name == "all" {
         reset_all(session)?;
         return Ok(done("RESET"));
     }
+    reset_value(session, name)?;
+    Ok(done("RESET"))
+}
+
+pub fn reset_value(session: &Session, name: &str) -> Result<()> {
     match name.starts_with(DATAFUSION) {
         true => entry(&default_config(session.database()), name).ok_or_else(|| unknown_setting(name)).map(drop)?,
-        false => default_of(name).map(drop)?,
+        false => definition(name).map(drop)?,
     }
     session.settings().set(name, None);
-    put_in_force(session, name)?;
-    Ok(done("RESET"))
+    put_in_force(session, name)
 }
 
 fn reset_all(session: &Session) -> Result<()> {
@@ -212,6 +143,7 @@ fn reset_all(session: &Session) -> Result<()> {
 pub fn discard(session: &Session) -> Result<Response> {
     reset_all(session)?;
     session.set_role(None);
+    session.cursors().close_all();
     Ok(done("DISCARD ALL"))
 }
 
@@ -220,25 +152,15 @@ pub fn show_schema(show: &Show) -> SchemaRef {
     Arc::new(Schema::new(if show.variable == "all" { vec![text("name"), text("setting")] } else { vec![text(&show.variable)] }))
 }
 
-/// Name, value and default of every setting but DataFusion's, by name.
-pub fn list(settings: &Settings) -> Vec<(&'static str, String, &'static str)> {
-    let value = |name: &str, default: &str| settings.get(name).unwrap_or(default).to_owned();
-    CLIENT_SETTINGS.iter().map(|(name, default)| (*name, value(name, default), *default)).collect()
-}
-
 pub fn show(session: &Session, show: &Show) -> Result<Response> {
-    let value = |name: &str, default: &str| session.settings().get(name).unwrap_or(default).to_owned();
     let columns: Vec<ArrayRef> = if show.variable == "all" {
-        let settings = list(&session.settings());
+        let values = DEFINITIONS.iter().map(|known| shown_value(session, known.name)).collect::<Result<Vec<_>>>()?;
         vec![
-            Arc::new(StringArray::from_iter_values(settings.iter().map(|(name, _, _)| *name))),
-            Arc::new(StringArray::from_iter_values(settings.iter().map(|(_, value, _)| value))),
+            Arc::new(StringArray::from_iter_values(DEFINITIONS.iter().map(|known| known.name))),
+            Arc::new(StringArray::from_iter_values(values)),
         ]
-    } else if show.variable.starts_with(DATAFUSION) {
-        let value = entry(session.context().state().config(), &show.variable).ok_or_else(|| unknown_setting(&show.variable))?;
-        vec![Arc::new(StringArray::from(vec![value]))]
     } else {
-        vec![Arc::new(StringArray::from(vec![value(&show.variable, default_of(&show.variable)?)]))]
+        vec![Arc::new(StringArray::from(vec![shown_value(session, &show.variable)?]))]
     };
     Ok(rows("SHOW", RecordBatch::try_new(show_schema(show), columns).map_err(arrow)?))
 }

@@ -1,7 +1,6 @@
 //! TRAIN SFT, TRAIN DPO: rows become token ids, the training runs on a thread of its own, its metrics become rows, and the result a model version.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use arrow::array::{Array, AsArray, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
@@ -18,11 +17,11 @@ use super::{arrow, rows};
 use crate::engine::options;
 use crate::engine::planning::{plan_query, require_columns};
 use crate::engine::privileges::Object;
-use crate::engine::progress::Progress;
+use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
 use crate::models::{Decoder, ModelInfo, Tokenizer};
-use crate::training::{DpoExample, DpoOptions, SftExample, SftOptions, StepMetrics, reference_logps, train_dpo, train_sft};
+use crate::training::{DpoExample, DpoOptions, SftExample, SftOptions, StepMetrics, Stop, reference_logps, train_dpo, train_sft};
 
 /// Rows of metrics are committed in groups of so many steps.
 const METRIC_STEPS: usize = 50;
@@ -45,8 +44,17 @@ enum Task {
 }
 
 impl Task {
-    fn tokenize(&mut self, rows: &[Row], tokenizer: &Tokenizer) -> Result<()> {
+    /// So that the run can be ended from another thread.
+    fn set_stop(&mut self, stop: &Stop) {
+        match self {
+            Self::Sft { options, .. } => options.run.stop = stop.clone(),
+            Self::Dpo { options, .. } => options.run.stop = stop.clone(),
+        }
+    }
+
+    fn tokenize(&mut self, rows: &[Row], tokenizer: &Tokenizer, stop: &Stop) -> Result<()> {
         for Row { texts, weight } in rows {
+            stop.check()?;
             let prompt = tokenizer.encode(&texts[0])?;
             let completion = |column: usize| completion(tokenizer, &texts[column]);
             match self {
@@ -215,30 +223,31 @@ struct Outcome {
     all: Vec<StepMetrics>,
 }
 
-/// Sets the flag when the statement is dropped: the training thread sees it at its next step.
-struct CancelOnDrop(Arc<AtomicBool>);
+/// Sets the flag when the statement is dropped: the training thread sees it at its next batch.
+struct CancelOnDrop(Stop);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.stop();
     }
 }
 
 impl Run<'_> {
     /// Trains on a thread of its own and reports progress from it.
     async fn training(&self, mut task: Task, rows: Vec<Row>) -> Result<(Decoder, Outcome)> {
-        let cancelled = Arc::new(AtomicBool::new(false));
-        let _guard = CancelOnDrop(Arc::clone(&cancelled));
+        let stop = Stop::default();
+        let _guard = CancelOnDrop(stop.clone());
+        task.set_stop(&stop);
         let (events, mut received) = mpsc::unbounded_channel();
         let directory = self.base.directory.clone();
         let worker = tokio::task::spawn_blocking(move || {
-            task.tokenize(&rows, &Tokenizer::load(&directory)?)?;
+            task.tokenize(&rows, &Tokenizer::load(&directory)?, &stop)?;
             drop(rows);
             let mut decoder = Decoder::load_trainable(&directory)?;
             let observe = |event: Event| {
                 // A closed channel means the statement is gone; the flag says so too.
                 let _ = events.send(event);
-                if cancelled.load(Ordering::Relaxed) { Err(Error::Cancelled("TRAIN")) } else { Ok(()) }
+                stop.check()
             };
             train_decoder(&mut decoder, task, &observe)?;
             Ok::<_, Error>(decoder)
@@ -248,6 +257,10 @@ impl Run<'_> {
         Ok((decoder, outcome))
     }
 
+    fn work(&self, phase: &'static str) -> Work {
+        Work::Train { model: self.train.model.clone(), method: self.train.method.to_string().to_lowercase(), phase }
+    }
+
     async fn report(&self, events: &mut mpsc::UnboundedReceiver<Event>) -> Outcome {
         let what = format!("TRAIN {} {}", self.train.method, self.train.model);
         let (mut outcome, mut progress) = (Outcome::default(), None);
@@ -255,7 +268,8 @@ impl Run<'_> {
             match event {
                 Event::Reference(done, total) => {
                     let progress = progress.get_or_insert_with(|| {
-                        Progress::new(self.session.notices(), format!("{what}: reference"), "pairs", Some(total as u64))
+                        let work = self.work("reference");
+                        Progress::of(self.session.notices(), work, format!("{what}: reference"), "pairs", Some(total as u64))
                     });
                     progress.update(done as u64, "");
                 }
@@ -264,7 +278,7 @@ impl Run<'_> {
                         progress = None;
                     }
                     let progress = progress.get_or_insert_with(|| {
-                        Progress::new(self.session.notices(), what.clone(), "steps", Some(metrics.num_steps as u64))
+                        Progress::of(self.session.notices(), self.work("steps"), what.clone(), "steps", Some(metrics.num_steps as u64))
                     });
                     outcome.loss = metrics.get("loss").unwrap_or(f64::NAN);
                     outcome.steps = metrics.step;

@@ -1,5 +1,6 @@
 //! From a socket to a client who is known: TLS, the startup message, the rule that fits, the proof that it asks for, and a place.
 
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,6 +25,7 @@ use super::scram::{Exchange, Offer, ScramError, initial_response};
 use super::tls::ServerTls;
 use crate::engine::{Role, Roles, operating_system_name, operating_system_user};
 use crate::server::connection::Socket;
+use crate::server::conversation::poll_message;
 use crate::server::response::{error_message, fatal};
 
 /// A client's socket before a word was said.
@@ -262,9 +264,10 @@ async fn refuse_encryption(socket: &mut Socket) -> io::Result<()> {
 }
 
 async fn next_message(socket: &mut Socket) -> Result<PgWireFrontendMessage, Refusal> {
-    match socket.next().await {
+    match poll_fn(|context| poll_message(socket, context)).await {
         Some(Ok(message)) => Ok(message),
         Some(Err(PgWireError::IoError(_))) | None => Err(Refusal::Silent),
+        Some(Err(told @ PgWireError::UserError(_))) => Err(Refusal::Told(told)),
         Some(Err(error)) => refuse("08P01", format!("invalid message before authentication: {error}")),
     }
 }

@@ -1,90 +1,160 @@
 //! Values in binary form: network byte order, times counted from 2000-01-01.
 
+use std::sync::Arc;
+
 use bytes::Buf;
-use datafusion::arrow::datatypes::DataType;
+use datafusion::arrow::array::{ArrayRef, FixedSizeListArray, Float16Array, Float32Array};
+use datafusion::arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type, IntervalMonthDayNano};
 use datafusion::common::ScalarValue;
-use pgwire::api::Type;
+use rolloutdb_udfs::postgres::{CatalogType, ValueType};
+use rolloutdb_udfs::vector::DIMENSIONS_MAX as WIDTH_MAX;
 
-use super::super::numeric::from_binary;
-use super::{Unreadable, arrow_type, element_type, is_text, list, text};
+use super::{Unreadable, list, text};
+use crate::server::binary::{DIMENSIONS_MAX, EPOCH_DAYS, EPOCH_MICROS, JSONB_VERSION};
+use crate::server::numeric::{self, Number};
+use crate::server::wire_type::declared_type;
 
-/// Days from 1970-01-01, where Arrow counts from, to 2000-01-01.
-const EPOCH_DAYS: i32 = 10_957;
-const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * 86_400_000_000;
+type Half = <Float16Type as ArrowPrimitiveType>::Native;
 
-/// The only version of jsonb's binary form; the JSON text follows it.
-const JSONB_VERSION: u8 = 1;
+/// The first byte of a vector in text form. In the binary form it would begin a width beyond the widest.
+const VECTOR_TEXT: u8 = b'[';
 
 /// A value of a type, which takes all of `bytes`.
-pub(super) fn read(mut bytes: &[u8], pg_type: &Type) -> Result<ScalarValue, Unreadable> {
-    if is_text(pg_type) || *pg_type == Type::JSONB {
-        return json_or_text(bytes, pg_type);
-    }
-    if element_type(pg_type).is_some() {
-        return array(bytes);
-    }
-    let value = match *pg_type {
-        Type::BOOL => ScalarValue::Boolean(Some(bytes.try_get_u8()? != 0)),
-        Type::INT2 => ScalarValue::Int16(Some(bytes.try_get_i16()?)),
-        Type::INT4 => ScalarValue::Int32(Some(bytes.try_get_i32()?)),
-        Type::INT8 => ScalarValue::Int64(Some(bytes.try_get_i64()?)),
-        Type::OID => ScalarValue::Int64(Some(bytes.try_get_u32()?.into())),
-        Type::FLOAT4 => ScalarValue::Float32(Some(bytes.try_get_f32()?)),
-        Type::FLOAT8 => ScalarValue::Float64(Some(bytes.try_get_f64()?)),
-        Type::DATE => ScalarValue::Date32(Some(bytes.try_get_i32()?.checked_add(EPOCH_DAYS).ok_or(Unreadable::Bytes)?)),
-        Type::TIME => ScalarValue::Time64Microsecond(Some(bytes.try_get_i64()?)),
-        Type::TIMESTAMP => ScalarValue::TimestampMicrosecond(Some(micros(&mut bytes)?), None),
-        Type::TIMESTAMPTZ => ScalarValue::TimestampMicrosecond(Some(micros(&mut bytes)?), Some("+00:00".into())),
-        Type::UUID => ScalarValue::Utf8(Some(uuid(std::mem::take(&mut bytes))?)),
-        Type::BYTEA => ScalarValue::Binary(Some(std::mem::take(&mut bytes).to_vec())),
-        Type::NUMERIC => text::numeric(&from_binary(std::mem::take(&mut bytes)).ok_or(Unreadable::Bytes)?)?,
-        _ => return Err(Unreadable::Unsupported),
+pub(super) fn read(bytes: &[u8], value_type: &ValueType) -> Result<ScalarValue, Unreadable> {
+    let mut rest = bytes;
+    let value = match value_type {
+        ValueType::Bool => ScalarValue::Boolean(Some(rest.try_get_u8()? != 0)),
+        ValueType::Int2 => ScalarValue::Int16(Some(rest.try_get_i16()?)),
+        ValueType::Int4 => ScalarValue::Int32(Some(rest.try_get_i32()?)),
+        ValueType::Int8 => ScalarValue::Int64(Some(rest.try_get_i64()?)),
+        ValueType::Catalog(CatalogType::Oid | CatalogType::Xid) => ScalarValue::Int64(Some(rest.try_get_u32()?.into())),
+        ValueType::Float4 => ScalarValue::Float32(Some(rest.try_get_f32()?)),
+        ValueType::Float8 => ScalarValue::Float64(Some(rest.try_get_f64()?)),
+        ValueType::Date => ScalarValue::Date32(Some(date(rest.try_get_i32()?)?)),
+        ValueType::Time => ScalarValue::Time64Microsecond(Some(time(rest.try_get_i64()?)?)),
+        ValueType::Timestamp => ScalarValue::TimestampMicrosecond(Some(timestamp(rest.try_get_i64()?)?), None),
+        ValueType::Timestamptz => ScalarValue::TimestampMicrosecond(Some(timestamp(rest.try_get_i64()?)?), Some("+00:00".into())),
+        ValueType::Interval => interval(&mut rest)?,
+        ValueType::Array(_) => return array(bytes),
+        _ => return whole(bytes, value_type),
     };
-    if bytes.has_remaining() { Err(Unreadable::Bytes) } else { Ok(value) }
+    if rest.is_empty() { Ok(value) } else { Err(Unreadable::Bytes) }
 }
 
-fn json_or_text(bytes: &[u8], pg_type: &Type) -> Result<ScalarValue, Unreadable> {
-    let text = match bytes {
-        [JSONB_VERSION, text @ ..] if *pg_type == Type::JSONB => text,
-        _ if *pg_type == Type::JSONB => return Err(Unreadable::Bytes),
-        text => text,
-    };
-    let text = std::str::from_utf8(text).map_err(|_| Unreadable::Bytes)?;
-    Ok(ScalarValue::Utf8(Some(text.to_string())))
-}
-
-/// Dimensions, a flag for NULLs, the element type, size and lower bound per dimension, then length and bytes per element.
-fn array(mut bytes: &[u8]) -> Result<ScalarValue, Unreadable> {
-    let dimensions = bytes.try_get_i32()?;
-    let _has_nulls = bytes.try_get_i32()?;
-    let element = Type::from_oid(bytes.try_get_u32()?).ok_or(Unreadable::Unsupported)?;
-    // Arrays of arrays have more dimensions instead; an array type here would let a message nest without end.
-    if element_type(&element).is_some() {
-        return Err(Unreadable::Bytes);
-    }
-    let count = match dimensions {
-        0 => 0,
-        1 => {
-            let count = usize::try_from(bytes.try_get_i32()?).map_err(|_| Unreadable::Bytes)?;
-            let _lower_bound = bytes.try_get_i32()?;
-            count
+/// Types whose values are as long as the bytes are.
+fn whole(bytes: &[u8], value_type: &ValueType) -> Result<ScalarValue, Unreadable> {
+    match value_type {
+        ValueType::Bytea => Ok(ScalarValue::Binary(Some(bytes.to_vec()))),
+        ValueType::Uuid => {
+            let bytes: [u8; 16] = bytes.try_into().map_err(|_| Unreadable::Bytes)?;
+            Ok(ScalarValue::Utf8(Some(uuid(bytes))))
         }
-        _ => return Err(Unreadable::Unsupported),
-    };
-    // Every element has four bytes of length, so a count beyond that is damage and must not reserve memory.
-    if count > bytes.remaining() / size_of::<i32>() {
-        return Err(Unreadable::Bytes);
+        ValueType::Numeric(_) => match numeric::read(bytes).ok_or(Unreadable::Bytes)? {
+            Number::Decimal(digits) => text::numeric(&digits),
+            Number::Float(number) => Ok(ScalarValue::Float64(Some(number))),
+            Number::TooLarge => Err(Unreadable::Range),
+        },
+        ValueType::Jsonb => match bytes {
+            [JSONB_VERSION, text @ ..] => text::read(super::checked_text(text)?, value_type),
+            _ => Err(Unreadable::Bytes),
+        },
+        ValueType::Vector(_) | ValueType::Halfvec(_) if bytes.first() == Some(&VECTOR_TEXT) => {
+            text::read(super::checked_text(bytes)?, value_type)
+        }
+        ValueType::Vector(_) => {
+            let numbers = numbers(bytes, f32::from_be_bytes)?;
+            if !numbers.iter().all(|number| number.is_finite()) {
+                return Err(Unreadable::Range);
+            }
+            vector(Arc::new(Float32Array::from(numbers)), DataType::Float32)
+        }
+        ValueType::Halfvec(_) => {
+            let numbers = numbers(bytes, Half::from_be_bytes)?;
+            if !numbers.iter().all(|number| number.is_finite()) {
+                return Err(Unreadable::Range);
+            }
+            vector(Arc::new(Float16Array::from_iter_values(numbers)), DataType::Float16)
+        }
+        // Of records a client does not say which.
+        ValueType::Record(_) => Err(Unreadable::Unsupported),
+        _ => text::read(super::checked_text(bytes)?, value_type),
     }
-    let elements = (0..count).map(|_| array_element(&mut bytes, &element)).collect::<Result<Vec<_>, _>>()?;
-    // Decimals of different scales have no common type here; the widest float holds what vectors and scores need.
-    let data_type = arrow_type(&element).unwrap_or(DataType::Float64);
-    if bytes.has_remaining() {
-        return Err(Unreadable::Bytes);
-    }
-    list(elements, &data_type)
 }
 
-fn array_element(bytes: &mut &[u8], element: &Type) -> Result<Option<ScalarValue>, Unreadable> {
+/// The ends of the range are the infinities in both countings.
+fn date(days: i32) -> Result<i32, Unreadable> {
+    if matches!(days, i32::MIN | i32::MAX) { Ok(days) } else { days.checked_add(EPOCH_DAYS).ok_or(Unreadable::TimeRange) }
+}
+
+fn timestamp(micros: i64) -> Result<i64, Unreadable> {
+    if matches!(micros, i64::MIN | i64::MAX) { Ok(micros) } else { micros.checked_add(EPOCH_MICROS).ok_or(Unreadable::TimeRange) }
+}
+
+fn time(micros: i64) -> Result<i64, Unreadable> {
+    if (0..=86_400_000_000).contains(&micros) { Ok(micros) } else { Err(Unreadable::TimeRange) }
+}
+
+/// Microseconds, days, months. Arrow counts nanoseconds.
+fn interval(rest: &mut &[u8]) -> Result<ScalarValue, Unreadable> {
+    let (micros, days, months) = (rest.try_get_i64()?, rest.try_get_i32()?, rest.try_get_i32()?);
+    let nanos = micros.checked_mul(1_000).ok_or(Unreadable::TimeRange)?;
+    Ok(ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano::new(months, days, nanos))))
+}
+
+fn uuid(bytes: [u8; 16]) -> String {
+    let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// The numbers of pgvector's binary form: the width, two bytes of zero, and each number.
+fn numbers<T, const SIZE: usize>(bytes: &[u8], read: fn([u8; SIZE]) -> T) -> Result<Vec<T>, Unreadable> {
+    let Some(([high, low, 0, 0], numbers)) = bytes.split_first_chunk() else { return Err(Unreadable::Bytes) };
+    let (numbers, rest) = numbers.as_chunks::<SIZE>();
+    let width = usize::from(u16::from_be_bytes([*high, *low]));
+    let is_whole = rest.is_empty() && numbers.len() == width && (1..=WIDTH_MAX).contains(&width);
+    if is_whole { Ok(numbers.iter().map(|number| read(*number)).collect()) } else { Err(Unreadable::Bytes) }
+}
+
+fn vector(numbers: ArrayRef, item: DataType) -> Result<ScalarValue, Unreadable> {
+    // At most as wide as the widest vector.
+    let width = i32::try_from(numbers.len()).map_err(|_| Unreadable::Bytes)?;
+    let field = Arc::new(Field::new_list_field(item, true));
+    let array = FixedSizeListArray::try_new(field, width, numbers, None).map_err(|_| Unreadable::Bytes)?;
+    Ok(ScalarValue::FixedSizeList(Arc::new(array)))
+}
+
+/// Dimensions, a flag for NULLs, the type of the items, size and lower bound per dimension, then length and bytes per item.
+fn array(bytes: &[u8]) -> Result<ScalarValue, Unreadable> {
+    let mut rest = bytes;
+    let num_dimensions = usize::try_from(rest.try_get_i32()?).ok().filter(|count| *count <= DIMENSIONS_MAX).ok_or(Unreadable::Bytes)?;
+    if !matches!(rest.try_get_i32()?, 0 | 1) {
+        return Err(Unreadable::Bytes);
+    }
+    let item_type = declared_type(rest.try_get_u32()?).ok_or(Unreadable::Unsupported)?;
+    // Arrays of arrays have more dimensions instead; an array type here would let a message nest without end.
+    if matches!(item_type, ValueType::Array(_)) {
+        return Err(Unreadable::Bytes);
+    }
+    let mut lengths = Vec::with_capacity(num_dimensions);
+    let mut count = usize::from(num_dimensions > 0);
+    for _ in 0..num_dimensions {
+        let length = usize::try_from(rest.try_get_i32()?).map_err(|_| Unreadable::Bytes)?;
+        let _lower_bound = rest.try_get_i32()?;
+        count = count.checked_mul(length).ok_or(Unreadable::Bytes)?;
+        lengths.push(length);
+    }
+    // Every item has four bytes of length, so a count beyond that is damage and must not reserve memory.
+    if count > rest.remaining() / size_of::<i32>() {
+        return Err(Unreadable::Bytes);
+    }
+    let items = (0..count).map(|_| item(&mut rest, &item_type)).collect::<Result<Vec<_>, _>>()?;
+    if rest.has_remaining() {
+        return Err(Unreadable::Bytes);
+    }
+    list::list(items, if count == 0 { &[] } else { lengths.as_slice() }, &item_type)
+}
+
+fn item(bytes: &mut &[u8], item_type: &ValueType) -> Result<Option<ScalarValue>, Unreadable> {
     const NULL: i32 = -1;
     let length = bytes.try_get_i32()?;
     if length == NULL {
@@ -93,56 +163,11 @@ fn array_element(bytes: &mut &[u8], element: &Type) -> Result<Option<ScalarValue
     let length = usize::try_from(length).map_err(|_| Unreadable::Bytes)?;
     let (value, rest) = bytes.split_at_checked(length).ok_or(Unreadable::Bytes)?;
     *bytes = rest;
-    read(value, element).map(Some)
-}
-
-fn micros(bytes: &mut &[u8]) -> Result<i64, Unreadable> {
-    bytes.try_get_i64()?.checked_add(EPOCH_MICROS).ok_or(Unreadable::Bytes)
-}
-
-fn uuid(bytes: &[u8]) -> Result<String, Unreadable> {
-    let bytes: [u8; 16] = bytes.try_into().map_err(|_| Unreadable::Bytes)?;
-    let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    Ok(format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]))
+    read(value, item_type).map(Some)
 }
 
 impl From<bytes::TryGetError> for Unreadable {
     fn from(_: bytes::TryGetError) -> Self {
         Self::Bytes
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_count_from_the_year_2000() {
-        assert_eq!(read(&0_i32.to_be_bytes(), &Type::DATE), Ok(ScalarValue::Date32(Some(10_957))));
-        let instant = ScalarValue::TimestampMicrosecond(Some(946_684_800_000_001), None);
-        assert_eq!(read(&1_i64.to_be_bytes(), &Type::TIMESTAMP), Ok(instant));
-        assert_eq!(read(&i32::MAX.to_be_bytes(), &Type::DATE), Err(Unreadable::Bytes));
-    }
-
-    #[test]
-    fn values_must_have_the_length_of_their_type() {
-        for (bytes, pg_type) in [(&[0_u8; 3][..], Type::INT4), (&[0; 5], Type::INT4), (&[0; 15], Type::UUID), (&[], Type::BOOL)] {
-            assert_eq!(read(bytes, &pg_type), Err(Unreadable::Bytes), "{pg_type}");
-        }
-        assert_eq!(read(&[2, b'{', b'}'], &Type::JSONB), Err(Unreadable::Bytes));
-    }
-
-    #[test]
-    fn arrays_hold_nulls_and_refuse_damage() {
-        let header = [1_i32, 1, 23, 2, 1];
-        let words = header.iter().chain(&[4, 7, -1]);
-        let bytes = words.flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
-        let expected = ScalarValue::new_list(&[ScalarValue::Int32(Some(7)), ScalarValue::Int32(None)], &DataType::Int32, true);
-        assert_eq!(read(&bytes, &Type::INT4_ARRAY), Ok(ScalarValue::List(expected)));
-        for length in 0..bytes.len() {
-            assert_eq!(read(&bytes[..length], &Type::INT4_ARRAY), Err(Unreadable::Bytes), "{length} bytes");
-        }
-        let huge = [1_i32, 0, 23, i32::MAX, 1].iter().flat_map(|word| word.to_be_bytes()).collect::<Vec<_>>();
-        assert_eq!(read(&huge, &Type::INT4_ARRAY), Err(Unreadable::Bytes));
     }
 }

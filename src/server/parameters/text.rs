@@ -1,183 +1,180 @@
 //! Values in text form.
 
-use datafusion::arrow::datatypes::DataType;
-use datafusion::common::ScalarValue;
-use pgwire::api::Type;
+use std::sync::Arc;
 
-use super::super::vector::from_text;
-use super::{Unreadable, arrow_type, list, vector};
+use datafusion::arrow::array::{FixedSizeListArray, Float16Array, Float32Array};
+use datafusion::arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type};
+use datafusion::common::ScalarValue;
+use rolloutdb_udfs::TextType;
+use rolloutdb_udfs::postgres::{CatalogType, ValueType, parse_date, parse_interval, parse_time, parse_timestamp};
+
+use super::{Unreadable, array_text, list};
 
 /// The largest precision of a decimal, in digits (Arrow's `Decimal128`).
 const DECIMAL_DIGITS_MAX: usize = 38;
 
-/// A value of an Arrow type; text itself for types that have no text form of their own.
-pub(super) fn read(text: &str, data_type: &DataType) -> Result<ScalarValue, Unreadable> {
+type Half = <Float16Type as ArrowPrimitiveType>::Native;
+
+/// A value of a type. Blanks round it mean nothing, but for those of texts.
+pub(super) fn read(text: &str, value_type: &ValueType) -> Result<ScalarValue, Unreadable> {
     let trimmed = text.trim();
-    Ok(match data_type {
-        DataType::Boolean => ScalarValue::Boolean(Some(boolean(trimmed).ok_or(Unreadable::Syntax)?)),
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => {
-            ScalarValue::Binary(Some(rolloutdb_udfs::parse_bytea(text).map_err(|_| Unreadable::Syntax)?))
+    match value_type {
+        ValueType::Bool => boolean(trimmed).map(|value| ScalarValue::Boolean(Some(value))).ok_or(Unreadable::Syntax),
+        ValueType::Int2 => Ok(ScalarValue::Int16(Some(integer(trimmed)?))),
+        ValueType::Int4 => Ok(ScalarValue::Int32(Some(integer(trimmed)?))),
+        ValueType::Int8 => Ok(ScalarValue::Int64(Some(integer(trimmed)?))),
+        ValueType::Catalog(CatalogType::Oid | CatalogType::Xid) => Ok(ScalarValue::Int64(Some(integer::<u32>(trimmed)?.into()))),
+        ValueType::Float4 => Ok(ScalarValue::Float32(Some(single(trimmed)?))),
+        ValueType::Float8 => Ok(ScalarValue::Float64(Some(double(trimmed)?))),
+        ValueType::Numeric(_) => numeric(trimmed),
+        ValueType::Text | ValueType::Varchar(_) | ValueType::Catalog(_) => Ok(ScalarValue::Utf8(Some(text.to_owned()))),
+        // Blanks at its end mean nothing, and are not kept.
+        ValueType::Char(_) => Ok(ScalarValue::Utf8(Some(text.trim_end_matches(' ').to_owned()))),
+        ValueType::Json => checked(text, TextType::Json),
+        ValueType::Jsonb => checked(text, TextType::Jsonb),
+        ValueType::Uuid => checked(trimmed, TextType::Uuid),
+        ValueType::Bytea => rolloutdb_udfs::parse_bytea(text).map(|bytes| ScalarValue::Binary(Some(bytes))).map_err(|_| Unreadable::Syntax),
+        ValueType::Date => read_or_cast(trimmed, value_type, parse_date(trimmed).map(|days| ScalarValue::Date32(Some(days)))),
+        ValueType::Time => read_or_cast(trimmed, value_type, parse_time(trimmed).map(|time| ScalarValue::Time64Microsecond(Some(time)))),
+        ValueType::Timestamp => {
+            let micros = parse_timestamp(trimmed, false);
+            read_or_cast(trimmed, value_type, micros.map(|micros| ScalarValue::TimestampMicrosecond(Some(micros), None)))
         }
-        DataType::List(element) => {
-            let elements = array_elements(trimmed)?;
-            let values = elements.iter().map(|text| text.as_ref().map(|text| read(text, element.data_type())).transpose());
-            list(values.collect::<Result<Vec<_>, _>>()?, element.data_type())?
+        ValueType::Timestamptz => {
+            let micros = parse_timestamp(trimmed, true);
+            read_or_cast(trimmed, value_type, micros.map(|micros| ScalarValue::TimestampMicrosecond(Some(micros), Some("+00:00".into()))))
         }
-        DataType::FixedSizeList(element, width) => vector(from_text(text).ok_or(Unreadable::Syntax)?, element, *width)?,
-        // An inferred decimal has the width of the column; a longer value must not be cut to it.
-        DataType::Decimal32(_, _) | DataType::Decimal64(_, _) | DataType::Decimal128(_, _) | DataType::Decimal256(_, _) => {
-            numeric(trimmed)?
+        ValueType::Interval => {
+            let interval = parse_interval(trimmed).ok_or(Unreadable::Syntax)?;
+            Ok(ScalarValue::IntervalMonthDayNano(Some(interval)))
         }
-        scalar if scalar.is_primitive() => ScalarValue::try_from_string(trimmed.to_string(), scalar).map_err(|_| Unreadable::Syntax)?,
-        _ => ScalarValue::Utf8(Some(text.to_string())),
-    })
-}
-
-/// A value of a type that the client declared.
-pub(super) fn read_declared(text: &str, pg_type: &Type) -> Result<ScalarValue, Unreadable> {
-    match *pg_type {
-        Type::NUMERIC => numeric(text.trim()),
-        Type::NUMERIC_ARRAY => read(text, &DataType::new_list(DataType::Float64, true)),
-        _ => read(text, &arrow_type(pg_type).ok_or(Unreadable::Unsupported)?),
+        ValueType::Vector(width) => vector(text, *width, &DataType::Float32),
+        ValueType::Halfvec(width) => vector(text, *width, &DataType::Float16),
+        ValueType::Array(item) => array(trimmed, item),
+        // PostgreSQL does not read records of no known type either.
+        ValueType::Record(_) => Err(Unreadable::Unsupported),
     }
 }
 
-/// A decimal with as many digits as it is written with; scientific notation becomes a double.
-pub(super) fn numeric(text: &str) -> Result<ScalarValue, Unreadable> {
-    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let plain =
-        !(whole.is_empty() && fraction.is_empty()) && [whole, fraction].iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
-    if !plain {
-        return text.parse().map(|number: f64| ScalarValue::Float64(Some(number))).map_err(|_| Unreadable::Syntax);
+/// What was read, or else what Arrow makes of it: it knows more forms of dates and times.
+fn read_or_cast(text: &str, value_type: &ValueType, read: Option<ScalarValue>) -> Result<ScalarValue, Unreadable> {
+    match read {
+        Some(value) => Ok(value),
+        None => ScalarValue::try_from_string(text.to_owned(), &value_type.data_type()).map_err(|_| Unreadable::Syntax),
     }
-    let whole = whole.trim_start_matches('0');
-    let precision = (whole.len() + fraction.len()).max(1);
-    if precision > DECIMAL_DIGITS_MAX {
-        return Err(Unreadable::Unsupported);
-    }
-    let magnitude: i128 = format!("0{whole}{fraction}").parse().map_err(|_| Unreadable::Syntax)?;
-    let value = if text.starts_with('-') { -magnitude } else { magnitude };
-    // Both are at most 38.
-    Ok(ScalarValue::Decimal128(Some(value), precision as u8, fraction.len() as i8))
 }
 
-/// What Postgres takes for a boolean.
+fn checked(text: &str, text_type: TextType) -> Result<ScalarValue, Unreadable> {
+    text_type.parse(text).map(|text| ScalarValue::Utf8(Some(text))).map_err(|_| Unreadable::Syntax)
+}
+
+/// What PostgreSQL takes for a boolean.
 fn boolean(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
-        "t" | "true" | "y" | "yes" | "on" | "1" => Some(true),
-        "f" | "false" | "n" | "no" | "off" | "0" => Some(false),
+        "t" | "tr" | "tru" | "true" | "y" | "ye" | "yes" | "on" | "1" => Some(true),
+        "f" | "fa" | "fal" | "fals" | "false" | "n" | "no" | "of" | "off" | "0" => Some(false),
         _ => None,
     }
 }
 
-/// The elements of `{a,"b c",NULL}`; an unquoted NULL is none. Arrays of arrays are not supported.
-fn array_elements(text: &str) -> Result<Vec<Option<String>>, Unreadable> {
-    let inner = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or(Unreadable::Syntax)?;
-    if inner.trim().is_empty() {
-        return Ok(Vec::new());
+fn integer<T: std::str::FromStr>(text: &str) -> Result<T, Unreadable> {
+    let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
+    if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err(Unreadable::Syntax);
     }
-    let mut characters = inner.chars().peekable();
-    let mut elements = Vec::new();
-    loop {
-        while characters.next_if(|character| character.is_whitespace()).is_some() {}
-        let element = match characters.peek() {
-            Some('"') => Some(quoted_element(&mut characters)?),
-            Some('{') => return Err(Unreadable::Unsupported),
-            _ => bare_element(&mut characters)?,
+    text.parse().map_err(|_| Unreadable::Range)
+}
+
+fn double(text: &str) -> Result<f64, Unreadable> {
+    let value: f64 = text.parse().map_err(|_| Unreadable::Syntax)?;
+    if is_in_range(text, value.is_infinite(), value == 0.0) { Ok(value) } else { Err(Unreadable::Range) }
+}
+
+fn single(text: &str) -> Result<f32, Unreadable> {
+    let value: f32 = text.parse().map_err(|_| Unreadable::Syntax)?;
+    if is_in_range(text, value.is_infinite(), value == 0.0) { Ok(value) } else { Err(Unreadable::Range) }
+}
+
+/// Whether digits did not become infinite, and not nothing.
+fn is_in_range(text: &str, is_infinite: bool, is_zero: bool) -> bool {
+    let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
+    let has_digits = mantissa.bytes().any(|byte| byte.is_ascii_digit());
+    let has_value = mantissa.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
+    !(is_infinite && has_digits) && !(is_zero && has_value)
+}
+
+/// A decimal with as many digits as it is written with, `1e3` with those that it means; NaN and the infinities, which decimals have not, as a double.
+pub(super) fn numeric(text: &str) -> Result<ScalarValue, Unreadable> {
+    let (mantissa, exponent) = match text.split_once(['e', 'E']) {
+        Some((mantissa, exponent)) => (mantissa, integer::<i32>(exponent)?),
+        None => (text, 0),
+    };
+    let (is_negative, digits) = match mantissa.strip_prefix('-') {
+        Some(digits) => (true, digits),
+        None => (false, mantissa.strip_prefix('+').unwrap_or(mantissa)),
+    };
+    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+    let is_plain =
+        !(whole.is_empty() && fraction.is_empty()) && [whole, fraction].iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+    if !is_plain {
+        return match digits.to_ascii_lowercase().as_str() {
+            "nan" | "inf" | "infinity" if exponent == 0 => double(text).map(|number| ScalarValue::Float64(Some(number))),
+            _ => Err(Unreadable::Syntax),
         };
-        elements.push(element);
-        while characters.next_if(|character| character.is_whitespace()).is_some() {}
-        match characters.next() {
-            None => return Ok(elements),
-            Some(',') => {}
-            Some(_) => return Err(Unreadable::Syntax),
-        }
     }
+    let mut digits = format!("{whole}{fraction}").trim_start_matches('0').to_owned();
+    let mut scale = i64::try_from(fraction.len()).map_err(|_| Unreadable::Range)? - i64::from(exponent);
+    // What no decimal holds is refused before zeros are made of an exponent; zeros at the end of a fraction may go.
+    while scale > 0 && digits.ends_with('0') && digits.len().max(usize::try_from(scale).unwrap_or(usize::MAX)) > DECIMAL_DIGITS_MAX {
+        digits.pop();
+        scale -= 1;
+    }
+    if digits.is_empty() {
+        scale = scale.clamp(0, DECIMAL_DIGITS_MAX as i64);
+    }
+    if scale < 0 && !digits.is_empty() {
+        let zeros = usize::try_from(-scale).ok().filter(|zeros| *zeros <= DECIMAL_DIGITS_MAX).ok_or(Unreadable::Range)?;
+        digits.extend(std::iter::repeat_n('0', zeros));
+        scale = 0;
+    }
+    let scale = u8::try_from(scale).map_err(|_| Unreadable::Range)?;
+    let precision = digits.len().max(usize::from(scale)).max(1);
+    if precision > DECIMAL_DIGITS_MAX {
+        return Err(Unreadable::Range);
+    }
+    let magnitude: i128 = format!("0{digits}").parse().map_err(|_| Unreadable::Range)?;
+    let value = if is_negative { -magnitude } else { magnitude };
+    // Both are at most 38.
+    Ok(ScalarValue::Decimal128(Some(value), precision as u8, scale as i8))
 }
 
-type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;
-
-fn quoted_element(characters: &mut Characters) -> Result<String, Unreadable> {
-    characters.next();
-    let mut element = String::new();
-    loop {
-        match characters.next().ok_or(Unreadable::Syntax)? {
-            '"' => return Ok(element),
-            '\\' => element.push(characters.next().ok_or(Unreadable::Syntax)?),
-            character => element.push(character),
-        }
+/// `[1,2.5,-3]`, and `{1,2.5,-3}` for clients that bind an array. `width`: 0 is any.
+fn vector(text: &str, width: i32, item: &DataType) -> Result<ScalarValue, Unreadable> {
+    let trimmed = text.trim();
+    let bracketed = trimmed.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).map(|inner| format!("[{inner}]"));
+    let numbers = rolloutdb_udfs::vector::parse_vector(bracketed.as_deref().unwrap_or(trimmed)).map_err(|_| Unreadable::Syntax)?;
+    let expected = usize::try_from(width).map_err(|_| Unreadable::Unsupported)?;
+    if expected != 0 && numbers.len() != expected {
+        return Err(Unreadable::Width { found: numbers.len(), expected });
     }
+    let width = i32::try_from(numbers.len()).map_err(|_| Unreadable::Range)?;
+    let field = Arc::new(Field::new_list_field(item.clone(), true));
+    let array = if *item == DataType::Float16 {
+        let halves: Vec<Half> = numbers.into_iter().map(Half::from_f32).collect();
+        if !halves.iter().all(|number| number.is_finite()) {
+            return Err(Unreadable::Range);
+        }
+        FixedSizeListArray::try_new(field, width, Arc::new(Float16Array::from_iter_values(halves)), None)
+    } else {
+        FixedSizeListArray::try_new(field, width, Arc::new(Float32Array::from(numbers)), None)
+    };
+    Ok(ScalarValue::FixedSizeList(Arc::new(array.map_err(|_| Unreadable::Unsupported)?)))
 }
 
-fn bare_element(characters: &mut Characters) -> Result<Option<String>, Unreadable> {
-    let mut element = String::new();
-    while let Some(character) = characters.next_if(|character| *character != ',') {
-        match character {
-            '\\' => element.push(characters.next().ok_or(Unreadable::Syntax)?),
-            '"' | '{' | '}' => return Err(Unreadable::Syntax),
-            _ => element.push(character),
-        }
-    }
-    let element = element.trim_end();
-    match element {
-        "" => Err(Unreadable::Syntax),
-        _ if element.eq_ignore_ascii_case("null") => Ok(None),
-        _ => Ok(Some(element.to_string())),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn array_elements_follow_postgres_quoting() {
-        let some = |text: &str| Some(text.to_string());
-        assert_eq!(array_elements("{}"), Ok(vec![]));
-        assert_eq!(array_elements("{1, 2 ,NULL}"), Ok(vec![some("1"), some("2"), None]));
-        assert_eq!(array_elements(r#"{"a,b","c\"d","NULL",""}"#), Ok(vec![some("a,b"), some("c\"d"), some("NULL"), some("")]));
-        assert_eq!(array_elements(r"{a\,b}"), Ok(vec![some("a,b")]));
-        assert_eq!(array_elements("{{1},{2}}"), Err(Unreadable::Unsupported));
-        for damaged in ["", "{", "{1,}", "{,1}", "{\"a}", "{a\"b}", "{\"a\"b}", "{1}}"] {
-            assert_eq!(array_elements(damaged), Err(Unreadable::Syntax), "{damaged}");
-        }
-    }
-
-    #[test]
-    fn numeric_keeps_every_digit() {
-        assert_eq!(numeric("-12.340"), Ok(ScalarValue::Decimal128(Some(-12340), 5, 3)));
-        assert_eq!(numeric("0"), Ok(ScalarValue::Decimal128(Some(0), 1, 0)));
-        assert_eq!(numeric(".5"), Ok(ScalarValue::Decimal128(Some(5), 1, 1)));
-        assert_eq!(numeric("1e3"), Ok(ScalarValue::Float64(Some(1000.0))));
-        assert_eq!(numeric(&"9".repeat(39)), Err(Unreadable::Unsupported));
-        for damaged in ["", "-", ".", "1.2.3", "--1", "twelve"] {
-            assert_eq!(numeric(damaged), Err(Unreadable::Syntax), "{damaged}");
-        }
-    }
-
-    #[test]
-    fn an_array_has_one_type() {
-        for element in [DataType::Utf8, DataType::Utf8View, DataType::Decimal128(10, 2), DataType::Float64, DataType::Int32] {
-            let value = read("{1,NULL,23}", &DataType::new_list(element.clone(), true)).expect("it has one");
-            assert_eq!(value.data_type(), DataType::new_list(element, true));
-        }
-    }
-
-    #[test]
-    fn a_json_object_is_text_and_not_an_array() {
-        let object = r#"{"a": 1}"#;
-        assert_eq!(read(object, &DataType::Utf8), Ok(ScalarValue::Utf8(Some(object.to_string()))));
-    }
-
-    #[test]
-    fn scalars_that_do_not_parse_are_refused() {
-        assert_eq!(read(" 42 ", &DataType::Int32), Ok(ScalarValue::Int32(Some(42))));
-        assert_eq!(read("2024-02-29", &DataType::Date32), Ok(ScalarValue::Date32(Some(19_782))));
-        for (text, data_type) in
-            [("x", DataType::Int32), ("2.5", DataType::Int64), ("maybe", DataType::Boolean), ("2024-02-30", DataType::Date32)]
-        {
-            assert_eq!(read(text, &data_type), Err(Unreadable::Syntax), "{text}");
-        }
-    }
+fn array(text: &str, item: &ValueType) -> Result<ScalarValue, Unreadable> {
+    // The text says how many dimensions there are, whatever was expected.
+    let (item, _) = item.innermost();
+    let items = array_text::read(text)?;
+    let values = items.texts.iter().map(|text| text.as_ref().map(|text| read(text, item)).transpose());
+    list::list(values.collect::<Result<Vec<_>, _>>()?, &items.lengths, item)
 }

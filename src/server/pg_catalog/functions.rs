@@ -27,7 +27,6 @@ pub(super) fn scalar_functions(catalog_name: &str, visibility: Visibility) -> Ve
         library::create_pg_relation_is_publishable_udf(),
         library::create_pg_get_statisticsobjdef_columns_udf(),
         library::create_pg_encoding_to_char_udf(),
-        library::create_pg_backend_pid_udf(),
         library::create_pg_stat_get_numscans(),
         library::create_pg_get_constraintdef(),
         library::create_pg_get_partition_ancestors_udf(),

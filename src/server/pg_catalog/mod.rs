@@ -3,6 +3,7 @@
 //! `datafusion-pg-catalog` has the tables, functions and rewrites. What it gets wrong for us is amended here: the types of array
 //! and vector columns, the `vector` type itself, which tables are visible without their schema, and the settings.
 
+mod activity;
 mod amend;
 mod functions;
 mod rewrite;

@@ -9,8 +9,7 @@ use rolloutdb_sql::ast;
 use rolloutdb_sql::sqlparser::dialect::PostgreSqlDialect;
 use rolloutdb_sql::sqlparser::tokenizer::{Token, Tokenizer};
 
-use super::SCHEMA;
-use crate::engine::PROGRESS_VIEW;
+use super::{SCHEMA, activity};
 
 static PARSER: LazyLock<PostgresCompatibilityParser> = LazyLock::new(PostgresCompatibilityParser::new);
 
@@ -38,7 +37,8 @@ fn query(mut statement: ast::Statement) -> Option<Statement> {
         ControlFlow::Continue(())
     });
     let _: ControlFlow<()> = ast::visit_relations_mut(&mut statement, |name| {
-        if [PROGRESS_VIEW, "pg_user"].iter().any(|known| name.to_string().eq_ignore_ascii_case(known)) {
+        let unqualified = name.to_string().to_ascii_lowercase();
+        if activity::is_here(&unqualified) || unqualified == "pg_user" {
             // The library puts its own tables into their schema, which these are not.
             name.0.insert(0, ast::ObjectNamePart::Identifier(ast::Ident::new(SCHEMA)));
         }

@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use async_trait::async_trait;
-use datafusion::arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray, new_null_array};
+use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::{Field, FieldRef, Int32Type, SchemaRef};
-use datafusion::catalog::{CatalogProvider, CatalogProviderList, MemTable, SchemaProvider, Session, TableProvider};
+use datafusion::arrow::datatypes::{Field, FieldRef, Int32Type};
+use datafusion::catalog::{CatalogProvider, CatalogProviderList, SchemaProvider, Session, TableProvider};
 use datafusion::error::Result;
 use datafusion::execution::TaskContext;
 use datafusion::physical_plan::collect;
@@ -19,8 +19,8 @@ use rolloutdb_catalogs::system::SYSTEM_SCHEMA;
 
 use super::amend::{Amended, Amendment, column};
 use super::roles::{NAMES as ROLE_TABLES, RoleTables};
-use super::{SCHEMA, internal};
-use crate::engine::{PROGRESS_VIEW, SessionSettings};
+use super::{SCHEMA, activity, internal};
+use crate::engine::SessionSettings;
 
 /// Schemas whose tables are found without naming them.
 const SEARCH_PATH: &[&str] = &["public", "pg_catalog"];
@@ -84,17 +84,17 @@ impl CatalogSchema {
 impl SchemaProvider for CatalogSchema {
     fn table_names(&self) -> Vec<String> {
         let mut names = self.library.table_names();
-        names.push(PROGRESS_VIEW.to_owned());
+        names.extend(activity::names());
         names.extend(ROLE_TABLES.iter().filter(|name| !self.library.table_exist(name)).map(|name| (*name).to_owned()));
         names
     }
 
     fn table_exist(&self, name: &str) -> bool {
-        name == PROGRESS_VIEW || ROLE_TABLES.contains(&name) || self.library.table_exist(name)
+        activity::is_here(name) || ROLE_TABLES.contains(&name) || self.library.table_exist(name)
     }
 
     async fn table(&self, name: &str) -> Result<Option<Arc<dyn TableProvider>>> {
-        if name == PROGRESS_VIEW {
+        if activity::is_here(name) {
             return self.reader.of_schema(SYSTEM_SCHEMA, name).await;
         }
         if let Some(table) = self.roles.table(name)? {
@@ -105,27 +105,11 @@ impl SchemaProvider for CatalogSchema {
             "pg_attribute" => Amendment::Attributes,
             "pg_class" => Amendment::Classes,
             "pg_type" => Amendment::Types,
-            "pg_settings" => return settings_table(&table.schema(), &self.settings).map(Some),
+            "pg_settings" => return activity::settings_table(&self.settings).map(Some),
             _ => return Ok(Some(table)),
         };
         Ok(Some(Arc::new(Amended { inner: table, amendment, reader: self.reader.clone() })))
     }
-}
-
-/// `pg_settings` with what the session has set; the library's has one row. What is not known of a setting is NULL.
-fn settings_table(schema: &SchemaRef, settings: &SessionSettings) -> Result<Arc<dyn TableProvider>> {
-    let settings = settings.list();
-    let column = |field: &Arc<Field>| -> ArrayRef {
-        match field.name().as_str() {
-            "name" => Arc::new(StringArray::from_iter_values(settings.iter().map(|(name, _, _)| *name))),
-            "setting" => Arc::new(StringArray::from_iter_values(settings.iter().map(|(_, value, _)| value))),
-            "reset_val" => Arc::new(StringArray::from_iter_values(settings.iter().map(|(_, _, default)| *default))),
-            _ => new_null_array(field.data_type(), settings.len()),
-        }
-    };
-    let columns = schema.fields().iter().map(column).collect();
-    let batch = RecordBatch::try_new(Arc::clone(schema), columns)?;
-    Ok(Arc::new(MemTable::try_new(Arc::clone(schema), vec![vec![batch]])?))
 }
 
 /// The session's catalogs without a hold on them: one of them holds this schema, and the session would never be freed.

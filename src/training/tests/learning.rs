@@ -153,6 +153,23 @@ fn the_observer_can_stop_a_run() {
 }
 
 #[test]
+fn a_run_stops_between_two_batches_of_a_step() {
+    let mut decoder = tiny_decoder(VOCAB, 4);
+    let mut options = sft_options(50.0);
+    let stop = options.run.stop.clone();
+    let mut num_seen = 0;
+    let result = train_sft(&mut decoder, &copy_task(16), &options, &mut |metrics| {
+        num_seen = metrics.step;
+        stop.stop();
+        Ok(())
+    });
+    assert!(matches!(result, Err(Error::Cancelled("TRAIN"))), "{result:?}");
+    assert_eq!(num_seen, 1);
+    options.run.stop = crate::training::Stop::default();
+    assert!(options.run.stop.check().is_ok());
+}
+
+#[test]
 fn a_run_that_diverges_stops_and_names_the_step() {
     let mut decoder = tiny_decoder(VOCAB, 5);
     let mut options = sft_options(20.0);

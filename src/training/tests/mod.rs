@@ -55,7 +55,7 @@ fn tiny_decoder(vocab_size: usize, seed: u64) -> Decoder {
 /// Gradients of one optimiser step made of these batches of examples.
 fn step_gradients(decoder: &Decoder, objective: &impl Objective, batches: &[&[usize]]) -> Result<StepGradients> {
     let plan = batches.iter().map(|batch| batch.to_vec()).collect();
-    with_deep_stack(|_: &mut dyn FnMut(()) -> Result<()>| gradients(decoder, objective, &plan), &mut |()| Ok(()))
+    with_deep_stack(|_: &mut dyn FnMut(()) -> Result<()>| gradients(decoder, objective, &plan, &Stop::default()), &mut |()| Ok(()))
 }
 
 /// `‖found − expected‖ / ‖expected‖`, in f64.

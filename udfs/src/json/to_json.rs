@@ -32,7 +32,7 @@ pub(crate) static FUNCTION: Function = Function {
 };
 
 /// The JSON text of each value; `None` for NULL.
-pub(super) fn json_texts(values: &ArrayRef, field: &FieldRef) -> Result<Vec<Option<String>>> {
+pub(crate) fn json_texts(values: &ArrayRef, field: &FieldRef) -> Result<Vec<Option<String>>> {
     let is_json = matches!(TextType::of(field), Some(TextType::Json | TextType::Jsonb));
     let plain: FieldRef = Arc::new(Field::new("value", values.data_type().clone(), true));
     let options = EncoderOptions::default().with_explicit_nulls(true);

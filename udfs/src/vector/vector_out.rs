@@ -1,10 +1,10 @@
-use std::fmt::Write;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, StringBuilder};
 use arrow::datatypes::DataType;
 
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
+use crate::postgres::write_vector;
 
 use super::column::Vectors;
 
@@ -29,11 +29,7 @@ pub(crate) static FUNCTION: Function = Function {
 };
 
 fn text_of(vector: &[f32]) -> String {
-    let mut text = String::with_capacity(2 + 10 * vector.len());
-    for number in vector {
-        let separator = if text.is_empty() { '[' } else { ',' };
-        write!(text, "{separator}{number}").expect("a String takes all text");
-    }
-    text.push_str(if vector.is_empty() { "[]" } else { "]" });
-    text
+    let mut text = Vec::with_capacity(2 + 10 * vector.len());
+    write_vector(vector, &mut text);
+    String::from_utf8(text).expect("numbers are ASCII")
 }

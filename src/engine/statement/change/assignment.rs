@@ -14,7 +14,7 @@ use rolloutdb_catalogs::{Identity, Table, TableDefinition};
 use rolloutdb_sql::{Assignment, Statement, is_default};
 use rolloutdb_udfs::TextType;
 
-use super::super::insert::{cast_text, placeholder};
+use super::super::insert::{cast_parameter, placeholder};
 use super::{column_of, row_query, selected};
 use crate::engine::casts;
 use crate::engine::planning::Planned;
@@ -131,7 +131,7 @@ pub fn new_value(definition: &TableDefinition, field: &Field, value: &SqlExpr) -
     if is_default(value) {
         return default_value(definition, field);
     }
-    if let Some(typed) = placeholder(value).and_then(|name| cast_text(&name, field)) {
+    if let Some(typed) = placeholder(value).and_then(|name| cast_parameter(&name, field)) {
         return Ok(typed);
     }
     if let Some(text) = as_read(field, value) {

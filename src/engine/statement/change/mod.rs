@@ -94,10 +94,10 @@ impl ChangeOf<'_> {
     }
 
     pub async fn describe(&self, session: &Session, table: &Table, planned: &Planned) -> Result<Description> {
-        let description = query::description(planned);
+        let description = query::description(planned)?;
         let returned = match self.returning {
             [] => Description { columns: Arc::new(Schema::empty()), parameters: vec![] },
-            items => query::description(&returning::plan(session, items, &self.alias, table).await?),
+            items => query::description(&returning::plan(session, items, &self.alias, table).await?)?,
         };
         let parameters = query::joined_parameters(description.parameters, returned.parameters);
         Ok(Description { columns: returned.columns, parameters })

@@ -1,0 +1,154 @@
+//! Cursors: queries that are begun and read from in parts.
+//!
+//! What is kept is the stream and the rest of one batch, so a cursor has bounded memory; it reads the tables as they were when it was declared.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::SchemaRef;
+use datafusion::execution::SendableRecordBatchStream;
+use futures::StreamExt;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+
+use crate::error::{Error, Result};
+
+/// The cursors of one session, by name.
+#[derive(Default)]
+pub struct Cursors(BTreeMap<String, Cursor>);
+
+struct Cursor {
+    schema: SchemaRef,
+    is_binary: bool,
+    is_held: bool,
+    /// Whether the transaction that declared it goes on.
+    is_of_transaction: bool,
+    rows: Arc<Mutex<CursorRows>>,
+}
+
+/// What a cursor has still to give.
+pub struct CursorRows {
+    stream: SendableRecordBatchStream,
+    rest: Option<RecordBatch>,
+    /// Rows that were given or passed over.
+    position: u64,
+    /// After an error there is nothing more.
+    has_failed: bool,
+}
+
+/// How a cursor is declared.
+#[derive(Debug, Clone, Copy)]
+pub struct CursorOptions {
+    pub is_binary: bool,
+    pub is_held: bool,
+    pub is_of_transaction: bool,
+}
+
+impl Cursors {
+    /// # Errors
+    /// [`Error::DuplicateCursor`].
+    pub fn check_free(&self, name: &str) -> Result<()> {
+        if self.0.contains_key(name) { Err(Error::DuplicateCursor(name.to_owned())) } else { Ok(()) }
+    }
+
+    /// # Errors
+    /// As [`Self::check_free`].
+    pub fn add(&mut self, name: &str, stream: SendableRecordBatchStream, options: CursorOptions) -> Result<()> {
+        self.check_free(name)?;
+        let CursorOptions { is_binary, is_held, is_of_transaction } = options;
+        let schema = stream.schema();
+        let rows = Arc::new(Mutex::new(CursorRows { stream, rest: None, position: 0, has_failed: false }));
+        self.0.insert(name.to_owned(), Cursor { schema, is_binary, is_held, is_of_transaction, rows });
+        Ok(())
+    }
+
+    /// # Errors
+    /// [`Error::UnknownCursor`].
+    pub fn schema(&self, name: &str) -> Result<SchemaRef> {
+        self.get(name).map(|cursor| Arc::clone(&cursor.schema))
+    }
+
+    pub fn is_binary(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|cursor| cursor.is_binary)
+    }
+
+    /// The rows, for one reader at a time.
+    ///
+    /// # Errors
+    /// [`Error::UnknownCursor`]; [`Error::InUse`] while an earlier FETCH is not read to its end.
+    pub fn rows(&self, name: &str) -> Result<OwnedMutexGuard<CursorRows>> {
+        let cursor = self.get(name)?;
+        Arc::clone(&cursor.rows)
+            .try_lock_owned()
+            .map_err(|_| Error::InUse(format!("cursor \"{name}\" is read by a FETCH that has not ended; read its rows first")))
+    }
+
+    fn get(&self, name: &str) -> Result<&Cursor> {
+        self.0.get(name).ok_or_else(|| Error::UnknownCursor(name.to_owned()))
+    }
+
+    /// # Errors
+    /// [`Error::UnknownCursor`].
+    pub fn close(&mut self, name: &str) -> Result<()> {
+        self.0.remove(name).map(drop).ok_or_else(|| Error::UnknownCursor(name.to_owned()))
+    }
+
+    pub fn close_all(&mut self) {
+        self.0.clear();
+    }
+
+    /// Only those WITH HOLD outlive their transaction, and those of one that is rolled back do not.
+    pub fn end_transaction(&mut self, is_committed: bool) {
+        self.0.retain(|_, cursor| !cursor.is_of_transaction || (cursor.is_held && is_committed));
+        self.0.values_mut().for_each(|cursor| cursor.is_of_transaction = false);
+    }
+}
+
+impl CursorRows {
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Up to `limit` rows, at least one; `None` at the end.
+    ///
+    /// # Errors
+    /// Of the query.
+    pub async fn next(&mut self, limit: u64) -> Result<Option<RecordBatch>> {
+        let batch = match self.rest.take() {
+            Some(batch) => batch,
+            None => loop {
+                let next = if self.has_failed { None } else { self.stream.next().await };
+                match next {
+                    None => return Ok(None),
+                    Some(Ok(batch)) if batch.num_rows() == 0 => {}
+                    Some(Ok(batch)) => break batch,
+                    Some(Err(error)) => {
+                        self.has_failed = true;
+                        return Err(error.into());
+                    }
+                }
+            },
+        };
+        let count = usize::try_from(limit).unwrap_or(usize::MAX).min(batch.num_rows());
+        if count < batch.num_rows() {
+            self.rest = Some(batch.slice(count, batch.num_rows() - count));
+        }
+        self.position += count as u64;
+        Ok(Some(batch.slice(0, count)))
+    }
+
+    /// Passes over up to `limit` rows and gives their number.
+    ///
+    /// # Errors
+    /// Of the query.
+    pub async fn skip(&mut self, limit: u64) -> Result<u64> {
+        let mut count = 0;
+        while count < limit {
+            match self.next(limit - count).await? {
+                Some(batch) => count += batch.num_rows() as u64,
+                None => break,
+            }
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,74 @@
+//! `rollout.jobs`.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
+use datafusion::error::DataFusionError;
+
+use super::{Job, Jobs};
+use crate::error::Result;
+
+impl Jobs {
+    pub fn schema() -> SchemaRef {
+        let text = |name: &str, is_optional: bool| Field::new(name, DataType::Utf8, is_optional);
+        let count = |name: &str, is_optional: bool| Field::new(name, DataType::Int64, is_optional);
+        let time = |name: &str, is_optional: bool| {
+            Field::new(name, DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())), is_optional)
+        };
+        Arc::new(Schema::new(vec![
+            count("job_id", false),
+            text("kind", false),
+            text("statement", false),
+            text("user_name", false),
+            text("status", false),
+            count("progress", false),
+            count("total", true),
+            text("unit", true),
+            time("created_at", false),
+            time("started_at", true),
+            time("finished_at", true),
+            text("error", true),
+            text("sqlstate", true),
+            text("result", true),
+            Field::new("pid", DataType::Int32, true),
+        ]))
+    }
+
+    /// A row for each job, by number. `pid`: of the session that runs it.
+    pub fn rows(&self) -> Result<RecordBatch> {
+        let jobs = self.list();
+        let text =
+            |read: &dyn Fn(&Job) -> Option<String>| -> ArrayRef { Arc::new(jobs.iter().map(|job| read(job)).collect::<StringArray>()) };
+        let count = |read: &dyn Fn(&Job) -> Option<u64>| -> ArrayRef {
+            Arc::new(jobs.iter().map(|job| read(job).and_then(|count| i64::try_from(count).ok())).collect::<Int64Array>())
+        };
+        let time = |read: &dyn Fn(&Job) -> Option<i64>| -> ArrayRef {
+            let times = jobs.iter().map(|job| read(job).map(|milliseconds| milliseconds * 1000));
+            Arc::new(times.collect::<TimestampMicrosecondArray>().with_timezone("+00:00"))
+        };
+        let columns: Vec<ArrayRef> = vec![
+            Arc::new(Int64Array::from_iter_values(jobs.iter().map(|job| job.job_id))),
+            text(&|job| Some(job.kind.clone())),
+            text(&|job| Some(job.statement.clone())),
+            text(&|job| Some(job.user.clone())),
+            text(&|job| Some(job.status.name().to_owned())),
+            count(&|job| Some(job.progress)),
+            count(&|job| job.total),
+            text(&|job| job.unit.clone()),
+            time(&|job| Some(job.created_at_ms)),
+            time(&|job| job.started_at_ms),
+            time(&|job| job.finished_at_ms),
+            text(&|job| job.error.clone()),
+            text(&|job| job.sqlstate.clone()),
+            text(&|job| job.result.clone()),
+            Arc::new(jobs.iter().map(|job| self.pid(job.job_id)).collect::<Int32Array>()),
+        ];
+        Ok(RecordBatch::try_new(Self::schema(), columns).map_err(DataFusionError::from)?)
+    }
+
+    fn pid(&self, job_id: i64) -> Option<i32> {
+        let activity = self.lock().running.get(&job_id)?.activity.upgrade()?;
+        Some(activity.pid())
+    }
+}

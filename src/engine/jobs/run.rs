@@ -1,0 +1,70 @@
+//! The run of one job, in a session of its own.
+
+use std::panic::AssertUnwindSafe;
+
+use arrow::array::RecordBatch;
+use arrow::json::LineDelimitedWriter;
+use datafusion::error::DataFusionError;
+use futures::{FutureExt, TryStreamExt};
+use tokio_util::sync::CancellationToken;
+
+use super::{Ended, Job, Jobs};
+use crate::engine::database::Database;
+use crate::engine::session::{Response, Session};
+use crate::engine::shown_text::shown_text;
+use crate::error::{Error, Result};
+
+/// What `pg_stat_activity` calls such a session.
+const BACKEND_TYPE: &str = "rolloutdb job";
+
+/// Runs the job to its end, or until it is stopped: what runs then is dropped, as a cancelled statement is.
+pub async fn run(jobs: &Jobs, database: &Database, job_id: i64, cancel: &CancellationToken) {
+    let session = database.session();
+    let work = async {
+        let job = jobs.begin(job_id, session.activity())?;
+        // A job does what its role may do when it runs, not what this process may.
+        session.set_user(&job.role);
+        perform(&session, &job).await
+    };
+    let ended = tokio::select! {
+        biased;
+        () = cancel.cancelled() => Ended::Cancelled,
+        () = session.activity().cancelled() => Ended::Cancelled,
+        () = session.activity().terminated() => Ended::Cancelled,
+        outcome = AssertUnwindSafe(work).catch_unwind() => match outcome {
+            Ok(Ok(result)) => Ended::Done(result),
+            Ok(Err(error)) => Ended::Failed(error),
+            Err(_) => Ended::Failed(Error::Internal(format!("job {job_id} panicked"))),
+        },
+    };
+    // What cannot be written now reads `interrupted` when the database is opened next, which is no worse than true.
+    let _ = jobs.finish(job_id, ended, session.activity());
+}
+
+/// The command tag, or the rows as JSON, one object in each line.
+async fn perform(session: &Session, job: &Job) -> Result<String> {
+    for (name, value) in &job.settings {
+        session.set_at_startup(name, value)?;
+    }
+    let Some(statement) = rolloutdb_sql::parse(&job.statement)?.pop() else {
+        return Err(Error::Internal(format!("job {} has no statement", job.job_id)));
+    };
+    let activity = session.activity();
+    activity.list(&job.user, None, BACKEND_TYPE);
+    activity.begin_statement(shown_text(&statement, &job.statement));
+    match session.execute(&statement, vec![]).await? {
+        Response::Done { tag } => Ok(tag),
+        Response::Rows { stream, .. } => {
+            let batches: Vec<RecordBatch> = stream.try_collect().await?;
+            json_lines(&batches)
+        }
+        Response::CopyIn(_) | Response::CopyOut(_) => Err(Error::Internal("a client's COPY is no job".to_owned())),
+    }
+}
+
+fn json_lines(batches: &[RecordBatch]) -> Result<String> {
+    let mut writer = LineDelimitedWriter::new(Vec::new());
+    writer.write_batches(&batches.iter().collect::<Vec<_>>()).map_err(DataFusionError::from)?;
+    writer.finish().map_err(DataFusionError::from)?;
+    Ok(String::from_utf8_lossy(&writer.into_inner()).trim_end().to_owned())
+}

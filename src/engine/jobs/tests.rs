@@ -1,0 +1,124 @@
+use std::time::Duration;
+
+use futures::TryStreamExt;
+
+use super::*;
+use crate::{Database, DatabaseOptions};
+
+async fn run(session: &crate::Session, sql: &str) -> Result<Vec<arrow::array::RecordBatch>> {
+    Ok(session.sql(sql).await?.try_collect().await?)
+}
+
+fn new(statement: &str) -> NewJob {
+    let role = crate::engine::operating_system::user_name();
+    NewJob { kind: "TEST".to_owned(), statement: statement.to_owned(), user: "ann".to_owned(), role, settings: BTreeMap::new() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_run_one_after_the_other_and_are_remembered() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    {
+        let database = Database::open(data.path()).await?;
+        let jobs = &database.shared.jobs;
+        let (first, second) =
+            (jobs.start(&database, new("CREATE TABLE t AS SELECT 1 AS a"))?, jobs.start(&database, new("INSERT INTO t VALUES (2)"))?);
+        let failing = jobs.start(&database, new("SELECT missing FROM t"))?;
+        assert_eq!(jobs.wait(second).await?.result.as_deref(), Some("INSERT 0 1"));
+        assert_eq!(jobs.get(first)?.status, JobStatus::Done, "the first came first");
+        let failed = jobs.wait(failing).await?;
+        assert_eq!((failed.status, failed.sqlstate.as_deref()), (JobStatus::Failed, Some("42703")));
+        assert!(matches!(jobs.wait(99).await, Err(Error::UnknownObject { .. })));
+        assert!(matches!(jobs.cancel(first).await, Err(Error::NotReady(_))));
+        assert!(matches!(jobs.resume(&database, first), Err(Error::NotReady(_))));
+        run(&database.session(), "ALTER TABLE t ADD COLUMN missing bigint").await?;
+        jobs.resume(&database, failing)?;
+        let done = jobs.wait(failing).await?;
+        assert_eq!((done.status, done.error), (JobStatus::Done, None));
+        database.settle().await;
+    }
+    let database = Database::open(data.path()).await?;
+    let kept: Vec<(i64, JobStatus)> = database.shared.jobs.list().iter().map(|job| (job.job_id, job.status)).collect();
+    assert_eq!(kept, [(1, JobStatus::Done), (2, JobStatus::Done), (3, JobStatus::Done)]);
+    assert_eq!(database.shared.jobs.start(&database, new("SELECT 1"))?, 4, "numbers go on");
+    database.shared.jobs.wait(4).await.map(drop)
+}
+
+const ENDLESS: &str =
+    "SELECT count(*) FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000000) b WHERE a.value % 7 = b.value";
+
+async fn until_it_runs(jobs: &Jobs, job_id: i64) -> Result<()> {
+    while jobs.get(job_id)?.status == JobStatus::Queued {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_cancelled_whether_it_runs_or_waits() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let database = Database::open(data.path()).await?;
+    let jobs = &database.shared.jobs;
+    let (running, waiting) = (jobs.start(&database, new(ENDLESS))?, jobs.start(&database, new("SELECT 1"))?);
+    until_it_runs(jobs, running).await?;
+    jobs.cancel(waiting).await?;
+    assert_eq!(jobs.get(running)?.status, JobStatus::Running);
+    jobs.cancel(running).await?;
+    assert_eq!((jobs.get(running)?.status, jobs.get(waiting)?.status), (JobStatus::Cancelled, JobStatus::Cancelled));
+    assert!(jobs.lock().running.is_empty());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_runs_when_the_database_is_closed_is_interrupted() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let options = DatabaseOptions { max_concurrent_jobs: Some(2), ..DatabaseOptions::default() };
+    let database = Database::open_with(data.path(), options).await?;
+    let jobs = Arc::clone(&database.shared.jobs);
+    let started = [jobs.start(&database, new(ENDLESS))?, jobs.start(&database, new(ENDLESS))?, jobs.start(&database, new("SELECT 1"))?];
+    until_it_runs(&jobs, started[0]).await?;
+    until_it_runs(&jobs, started[1]).await?;
+    assert_eq!(jobs.get(started[2])?.status, JobStatus::Queued, "two at once");
+    database.settle().await;
+    for job_id in started {
+        assert_eq!(jobs.get(job_id)?.status, JobStatus::Interrupted);
+    }
+    let shared = Arc::downgrade(&database.shared);
+    drop((database, jobs));
+    assert!(shared.upgrade().is_none(), "a job keeps the database open");
+    let files = JobFiles::open(&data.path().join("jobs"))?.1;
+    assert!(files.values().all(|job| job.status == JobStatus::Interrupted));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_was_running_when_the_process_died_reads_interrupted() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let directory = data.path().join("jobs");
+    let (files, _) = JobFiles::open(&directory)?;
+    let job = |job_id: i64, status| Job {
+        job_id,
+        kind: "TEST".to_owned(),
+        statement: "SELECT 1".to_owned(),
+        user: String::new(),
+        role: String::new(),
+        settings: BTreeMap::new(),
+        status,
+        progress: 0,
+        total: None,
+        unit: None,
+        created_at_ms: 0,
+        started_at_ms: None,
+        finished_at_ms: None,
+        error: None,
+        sqlstate: None,
+        result: None,
+    };
+    files.write(&job(7, JobStatus::Running))?;
+    files.write(&job(8, JobStatus::Queued))?;
+    files.write(&job(9, JobStatus::Done))?;
+    let statuses = |jobs: &Jobs| jobs.list().iter().map(|job| job.status).collect::<Vec<_>>();
+    let expected = [JobStatus::Interrupted, JobStatus::Interrupted, JobStatus::Done];
+    assert_eq!(statuses(&Jobs::open(&directory, 1)?), expected);
+    assert_eq!(JobFiles::open(&directory)?.1.values().map(|job| job.status).collect::<Vec<_>>(), expected, "on the disk too");
+    Ok(())
+}

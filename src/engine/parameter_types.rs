@@ -1,0 +1,290 @@
+//! Types of `$1 ...` that follow from where they stand, as clients are told them: they send values in the binary form of what they are told.
+//!
+//! DataFusion finds those beside an operator while it reads the text. The rest are found here: under a cast, in LIMIT, and as arguments of functions
+//! whose other arguments have a type.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::common::DFSchema;
+use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::expr::{Between, Case, InList, Like, Placeholder, ScalarFunction};
+use datafusion::logical_expr::utils::merge_schema;
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+use rolloutdb_udfs::TextType;
+
+use crate::error::{Error, Result};
+
+/// Parameters of one statement, as the protocol counts them.
+pub const PARAMETERS_MAX: usize = 65_535;
+
+/// The plan with the types that are found.
+pub fn typed(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let typed = plan.transform_up_with_subqueries(|node| {
+        if !node.expressions().iter().any(|expression| expression.exists(|inner| Ok(is_untyped(inner))).unwrap_or(true)) {
+            return Ok(Transformed::no(node));
+        }
+        let (is_limit, schema) = (matches!(node, LogicalPlan::Limit(_)), merge_schema(&node.inputs()));
+        node.map_expressions(|expression| {
+            expression.transform_up(|mut inner| {
+                let is_changed = if is_limit { set(&mut inner, &unnamed(DataType::Int64)) } else { infer(&mut inner, &schema) };
+                Ok(if is_changed { Transformed::yes(inner) } else { Transformed::no(inner) })
+            })
+        })
+    })?;
+    Ok(typed.data)
+}
+
+/// The plan with the types that a client has given to its parameters, in their order, which decide the types of columns too. A type that was found stays
+/// where it takes every value of the given one: `id = $1` is about a bigint, though the client sends an integer.
+pub fn declared(plan: LogicalPlan, types: &[Option<FieldRef>]) -> Result<LogicalPlan> {
+    let declared = plan.transform_up_with_subqueries(|node| {
+        node.map_expressions(|expression| {
+            expression.transform_up(|mut inner| {
+                let Expr::Placeholder(placeholder) = &mut inner else { return Ok(Transformed::no(inner)) };
+                let Some(Some(field)) = position(placeholder).and_then(|position| types.get(position)) else {
+                    return Ok(Transformed::no(inner));
+                };
+                let is_taken = placeholder.field.as_ref().is_some_and(|found| takes(found.data_type(), field.data_type()));
+                if is_taken {
+                    return Ok(Transformed::no(inner));
+                }
+                placeholder.field = Some(Arc::clone(field));
+                Ok(Transformed::yes(inner))
+            })
+        })
+    })?;
+    if !declared.transformed {
+        return Ok(declared.data);
+    }
+    Ok(declared.data.transform_up_with_subqueries(|node| Ok(Transformed::yes(node.recompute_schema()?)))?.data)
+}
+
+/// Whether a parameter of the type that was found takes what a client sends as another: a number that is not larger, or a text, which is read.
+fn takes(found: &DataType, sent: &DataType) -> bool {
+    let width = |data_type: &DataType| data_type.primitive_width().unwrap_or(usize::MAX);
+    match (found, sent) {
+        _ if sent.is_integer() && found.is_integer() => width(sent) <= width(found),
+        _ if sent.is_floating() && found.is_floating() => width(sent) <= width(found),
+        _ => !sent.is_numeric() || (sent.is_integer() && found.is_numeric()) || !found.is_numeric(),
+    }
+}
+
+/// The types of a plan's parameters in their order; `None` where it follows from nothing.
+///
+/// # Errors
+/// [`Error::UnknownObject`] for a number that the protocol has not.
+pub fn of(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef>>> {
+    let mut found: BTreeMap<usize, Option<FieldRef>> = BTreeMap::new();
+    let mut unknown = None;
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|inner| {
+                if let Expr::Placeholder(placeholder) = inner {
+                    match position(placeholder) {
+                        // A parameter has the type of the first place that gives it one.
+                        Some(position) => {
+                            let known = found.entry(position).or_default();
+                            *known = known.take().or_else(|| placeholder.field.clone());
+                        }
+                        None => unknown = Some(placeholder.id.clone()),
+                    }
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    if let Some(name) = unknown {
+        return Err(Error::UnknownObject { kind: "parameter", name, known: vec!["$1".to_owned(), format!("${PARAMETERS_MAX}")] });
+    }
+    let count = found.keys().next_back().map_or(0, |last| last + 1);
+    Ok((0..count).map(|position| found.remove(&position).flatten()).collect())
+}
+
+/// From 0; `None` for a number that there is not.
+fn position(placeholder: &Placeholder) -> Option<usize> {
+    let number: usize = placeholder.id.strip_prefix('$')?.parse().ok()?;
+    (1..=PARAMETERS_MAX).contains(&number).then(|| number - 1)
+}
+
+fn is_untyped(expression: &Expr) -> bool {
+    matches!(expression, Expr::Placeholder(Placeholder { field: None, .. }))
+}
+
+/// Gives types to the parameters that are operands of an expression; whether there was one.
+fn infer(expression: &mut Expr, schema: &DFSchema) -> bool {
+    match expression {
+        Expr::Cast(cast) => set(&mut cast.expr, &cast.field),
+        Expr::Not(operand) => set(operand, &unnamed(DataType::Boolean)),
+        Expr::BinaryExpr(BinaryExpr { left, op: Operator::And | Operator::Or, right }) => {
+            let boolean = unnamed(DataType::Boolean);
+            // Both are looked at.
+            set(left, &boolean) | set(right, &boolean)
+        }
+        Expr::InList(InList { expr, list, .. }) => share(std::iter::once(expr.as_mut()).chain(list), schema),
+        Expr::Between(Between { expr, low, high, .. }) => share([expr.as_mut(), low.as_mut(), high.as_mut()].into_iter(), schema),
+        Expr::Like(Like { expr, pattern, .. }) => {
+            let text = unnamed(DataType::Utf8);
+            set(expr, &text) | set(pattern, &text)
+        }
+        Expr::Case(case) => infer_case(case, schema),
+        Expr::ScalarFunction(function) => infer_arguments(function, schema),
+        _ => false,
+    }
+}
+
+fn infer_case(case: &mut Case, schema: &DFSchema) -> bool {
+    let Case { expr, when_then_expr, else_expr } = case;
+    let mut conditions = Vec::with_capacity(when_then_expr.len());
+    let mut values = Vec::with_capacity(when_then_expr.len() + 1);
+    for (when, then) in when_then_expr {
+        conditions.push(when.as_mut());
+        values.push(then.as_mut());
+    }
+    values.extend(else_expr.as_deref_mut());
+    let are_conditions = match expr {
+        Some(expr) => share(std::iter::once(expr.as_mut()).chain(conditions), schema),
+        None => conditions.into_iter().fold(false, |changed, condition| set(condition, &unnamed(DataType::Boolean)) | changed),
+    };
+    share(values.into_iter(), schema) | are_conditions
+}
+
+fn infer_arguments(ScalarFunction { func, args }: &mut ScalarFunction, schema: &DFSchema) -> bool {
+    let integers = match func.name() {
+        "coalesce" | "greatest" | "least" | "nullif" | "nvl" | "array_has_all" | "array_has_any" => return share(args.iter_mut(), schema),
+        "array_has" | "array_append" | "array_position" | "array_positions" | "array_remove" => {
+            let [array, item, ..] = args.as_mut_slice() else { return false };
+            return infer_item(array, item, schema);
+        }
+        "array_prepend" => {
+            let [item, array] = args.as_mut_slice() else { return false };
+            return infer_item(array, item, schema);
+        }
+        "substr" | "substring" => 1..3,
+        "left" | "right" | "repeat" | "lpad" | "rpad" => 1..2,
+        "split_part" => 2..3,
+        _ => return false,
+    };
+    let number = unnamed(DataType::Int64);
+    let arguments = args.iter_mut().enumerate().filter(|(position, _)| integers.contains(position));
+    arguments.fold(false, |changed, (_, argument)| set(argument, &number) | changed)
+}
+
+/// An array and one of its items, as in `item = ANY(array)`: the type of one is that of the other.
+fn infer_item(array: &mut Expr, item: &mut Expr, schema: &DFSchema) -> bool {
+    if is_untyped(item) {
+        let found = known_field(array, schema);
+        let of_items = found.as_ref().and_then(|field| match (TextType::of_items(field), field.data_type()) {
+            (Some(text_type), _) => Some(Arc::new(text_type.field("", true))),
+            (None, DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) => Some(Arc::clone(item)),
+            _ => None,
+        });
+        return of_items.is_some_and(|field| set(item, &field));
+    }
+    if !is_untyped(array) {
+        return false;
+    }
+    let of_arrays = known_field(item, schema).map(|field| match TextType::of(&field) {
+        Some(text_type) => Arc::new(text_type.array_field("", true)),
+        None => unnamed(DataType::new_list(field.data_type().clone(), true)),
+    });
+    of_arrays.is_some_and(|field| set(array, &field))
+}
+
+/// Operands that have one type: that of the first that has one.
+fn share<'a>(operands: impl Iterator<Item = &'a mut Expr>, schema: &DFSchema) -> bool {
+    let operands: Vec<&mut Expr> = operands.collect();
+    let Some(field) = operands.iter().find_map(|operand| known_field(operand, schema)) else { return false };
+    operands.into_iter().fold(false, |changed, operand| set(operand, &field) | changed)
+}
+
+/// What is known of an expression that has a type.
+fn known_field(expression: &Expr, schema: &DFSchema) -> Option<FieldRef> {
+    if is_untyped(expression) {
+        return None;
+    }
+    let (_, field) = expression.to_field(schema).ok()?;
+    (!field.data_type().is_null()).then_some(field)
+}
+
+/// Gives a parameter its type; whether the expression is one that has none.
+fn set(expression: &mut Expr, field: &FieldRef) -> bool {
+    match expression {
+        Expr::Placeholder(Placeholder { field: known @ None, .. }) => {
+            *known = Some(Arc::new(field.as_ref().clone().with_name("").with_nullable(true)));
+            true
+        }
+        _ => false,
+    }
+}
+
+fn unnamed(data_type: DataType) -> FieldRef {
+    Arc::new(Field::new("", data_type, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::DataType;
+
+    use super::takes;
+    use crate::{Database, Result};
+
+    /// The types of a statement's parameters, in SQL's words; `?` where it is not known.
+    async fn types(session: &crate::Session, sql: &str) -> Result<Vec<String>> {
+        let statement = session.parse(sql)?.remove(0);
+        let parameters = session.describe(&statement).await?.parameters;
+        let name = |field: Option<arrow::datatypes::FieldRef>| {
+            field.map_or_else(|| "?".to_owned(), |field| super::super::typing::sql_type_of(&field))
+        };
+        Ok(parameters.into_iter().map(name).collect())
+    }
+
+    #[test]
+    fn a_found_type_stays_where_it_takes_what_is_sent() {
+        let decimal = DataType::Decimal128(10, 2);
+        for (found, sent) in [
+            (DataType::Int64, DataType::Int32),
+            (DataType::Int64, DataType::Utf8),
+            (decimal.clone(), DataType::Int64),
+            (DataType::Float64, DataType::Float32),
+            (DataType::Utf8, DataType::Int32),
+        ] {
+            assert!(takes(&found, &sent), "{found} {sent}");
+        }
+        for (found, sent) in [(DataType::Int32, DataType::Int64), (DataType::Int64, DataType::Float64), (DataType::Int64, decimal)] {
+            assert!(!takes(&found, &sent), "{found} {sent}");
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn types_follow_from_where_parameters_stand() -> Result<()> {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let session = Database::open(data.path()).await?.session();
+        let table = "CREATE TABLE t (id bigint PRIMARY KEY, u uuid, j jsonb, i int, w text, b boolean, v vector(3), tags text[])";
+        session.sql(table).await?;
+        for (sql, expected) in [
+            ("SELECT $1::int, $2", "integer, ?"),
+            ("SELECT id FROM t LIMIT $1 OFFSET $2", "bigint, bigint"),
+            ("SELECT id FROM t WHERE id = $1 OR $1 IS NULL", "bigint"),
+            ("SELECT id FROM t WHERE u = $1", "uuid"),
+            ("SELECT id FROM t WHERE id = ANY($1)", "bigint[]"),
+            ("SELECT id FROM t WHERE u = ANY($1)", "uuid[]"),
+            ("SELECT id FROM t WHERE $1 = ANY(tags)", "text"),
+            ("SELECT id FROM t WHERE id IN ($1, $2)", "bigint, bigint"),
+            ("SELECT id FROM t WHERE i BETWEEN $1 AND $2", "integer, integer"),
+            ("SELECT coalesce($1, w), coalesce(i, $2), greatest($3, id) FROM t", "text, integer, bigint"),
+            ("SELECT CASE WHEN $1 THEN $2 ELSE i END FROM t", "boolean, integer"),
+            ("SELECT NOT $1, $2 AND b FROM t", "boolean, boolean"),
+            ("SELECT substr(w, $1, $2) FROM t", "bigint, bigint"),
+            ("SELECT w LIKE $1 FROM t", "text"),
+            ("SELECT id FROM t ORDER BY v <-> $1 LIMIT 3", "vector(3)"),
+            ("INSERT INTO t (id, u, j, v, tags) VALUES ($1, $2, $3, $4, $5)", "bigint, uuid, jsonb, vector(3), text[]"),
+            ("UPDATE t SET u = $1, v = $2 WHERE id = $3", "uuid, vector(3), bigint"),
+        ] {
+            assert_eq!(types(&session, sql).await?.join(", "), expected, "{sql}");
+        }
+        assert!(types(&session, "SELECT $70000::int").await.is_err());
+        Ok(())
+    }
+}

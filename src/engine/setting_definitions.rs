@@ -1,0 +1,337 @@
+//! The settings that a session has beside DataFusion's: what values they take, and what `pg_settings` says of them.
+
+use std::ops::RangeInclusive;
+
+use super::timeouts::{IDLE_IN_TRANSACTION_TIMEOUT, IDLE_TIMEOUT, STATEMENT_TIMEOUT};
+use crate::error::{Error, Result};
+
+pub const EF_SEARCH: &str = "hnsw.ef_search";
+pub const PROBES: &str = "ivfflat.probes";
+pub const CLIENT_MIN_MESSAGES: &str = "client_min_messages";
+pub const MAX_CONCURRENT_JOBS: &str = "rollout.max_concurrent_jobs";
+
+/// One setting.
+#[derive(Debug)]
+pub struct Definition {
+    pub name: &'static str,
+    pub default: &'static str,
+    pub values: Values,
+    pub category: &'static str,
+    pub description: &'static str,
+}
+
+/// What a setting can be.
+#[derive(Debug)]
+pub enum Values {
+    Text,
+    Whole(RangeInclusive<i64>),
+    Real(RangeInclusive<f64>),
+    Choice(&'static [&'static str]),
+    /// Any other value would change what statements do, which it does not yet.
+    Only(&'static [&'static str]),
+    /// A time, kept in milliseconds; 0 is none.
+    Time,
+    /// The order of day, month and year in text; the form is always ISO.
+    DateStyle,
+    /// It says how the server is, or was started.
+    Fixed,
+}
+
+use Values::{Choice, DateStyle, Fixed, Only, Real, Text, Time, Whole};
+
+const CLIENTS: &str = "Client Connection Defaults / Statement Behavior";
+const FORMATS: &str = "Client Connection Defaults / Locale and Formatting";
+const SEARCH: &str = "Customized Options";
+const PRESET: &str = "Preset Options";
+
+const fn setting(
+    name: &'static str,
+    default: &'static str,
+    values: Values,
+    category: &'static str,
+    description: &'static str,
+) -> Definition {
+    Definition { name, default, values, category, description }
+}
+
+/// How pgvector goes on when a condition leaves too few of the rows that an index has found. Here a condition comes first, and min(k, matching rows)
+/// rows come back whatever `iterative_scan`, `max_scan_tuples`, `max_probes` and `scan_mem_multiplier` are: they are known, so that what is written for
+/// pgvector runs, and change nothing. pgvector's default for `ivfflat.probes` is 1, which finds few of the nearest; see
+/// [`rolloutdb_catalogs::SearchEffort::PROBES`].
+const NOT_NEEDED: &str = "Known for pgvector's sake; filters come first here, so it changes nothing.";
+
+/// By name.
+pub static DEFINITIONS: &[Definition] = &[
+    setting(
+        "application_name",
+        "",
+        Text,
+        "Reporting and Logging / What to Log",
+        "The name of the client's program, shown in pg_stat_activity.",
+    ),
+    setting("bytea_output", "hex", Only(&["hex"]), CLIENTS, "The form of bytea values in text."),
+    setting("client_encoding", "UTF8", Only(&["UTF8", "UTF-8", "UNICODE", "utf_8"]), FORMATS, "The client's encoding of texts."),
+    setting(
+        CLIENT_MIN_MESSAGES,
+        "notice",
+        Choice(&["debug5", "debug4", "debug3", "debug2", "debug1", "log", "notice", "warning", "error"]),
+        CLIENTS,
+        "The least severe messages that the client gets; warning leaves out notices and progress.",
+    ),
+    setting("datestyle", "ISO, MDY", DateStyle, FORMATS, "The form of dates and times in text."),
+    setting(
+        "default_transaction_isolation",
+        "read committed",
+        Only(&["read committed"]),
+        CLIENTS,
+        "The isolation level of new transactions.",
+    ),
+    setting("default_transaction_read_only", "off", Only(&["off", "false"]), CLIENTS, "Whether new transactions may not write."),
+    setting("extra_float_digits", "1", Whole(-15..=3), FORMATS, "Known for clients' sake; floats are always shown in full."),
+    setting(EF_SEARCH, "40", Whole(1..=1_000), SEARCH, "How many candidates a search of an hnsw index keeps."),
+    setting("hnsw.iterative_scan", "off", Choice(&["off", "relaxed_order", "strict_order"]), SEARCH, NOT_NEEDED),
+    setting("hnsw.max_scan_tuples", "20000", Whole(1..=2_147_483_647), SEARCH, NOT_NEEDED),
+    setting("hnsw.scan_mem_multiplier", "1", Real(1.0..=1_000.0), SEARCH, NOT_NEEDED),
+    setting(
+        IDLE_IN_TRANSACTION_TIMEOUT,
+        "0",
+        Time,
+        CLIENTS,
+        "How long a client may wait inside a transaction block before its connection is ended; 0 is for ever.",
+    ),
+    setting(
+        IDLE_TIMEOUT,
+        "0",
+        Time,
+        CLIENTS,
+        "How long a client may wait outside of transactions before its connection is ended; 0 is for ever.",
+    ),
+    setting("integer_datetimes", "on", Fixed, PRESET, "Dates and times are whole numbers."),
+    setting("intervalstyle", "postgres", Text, FORMATS, "The form of intervals in text."),
+    setting("is_superuser", "on", Fixed, PRESET, "Whether the session's user may do everything."),
+    setting("ivfflat.iterative_scan", "off", Choice(&["off", "relaxed_order"]), SEARCH, NOT_NEEDED),
+    setting("ivfflat.max_probes", "32768", Whole(1..=32_768), SEARCH, NOT_NEEDED),
+    setting(PROBES, "20", Whole(1..=32_768), SEARCH, "How many partitions a search of an ivf index reads."),
+    setting("jit", "off", Only(&["off", "false"]), "Query Tuning / Other Planner Options", "Nothing is compiled while statements run."),
+    setting("lock_timeout", "0", Only(&["0"]), CLIENTS, "Statements wait for no locks of rows."),
+    setting("max_identifier_length", "63", Fixed, PRESET, "The length of names that clients count on."),
+    setting(MAX_CONCURRENT_JOBS, "1", Fixed, SEARCH, "How many jobs run at once; others are queued."),
+    setting("password_encryption", "scram-sha-256", Only(&["scram-sha-256", "on", "true"]), CLIENTS, "How passwords are kept."),
+    setting("row_security", "on", Only(&["on", "true"]), CLIENTS, "There are no policies for rows."),
+    setting(
+        "search_path",
+        "\"$user\", public",
+        Only(&["\"$user\", public", "public", "$user, public"]),
+        CLIENTS,
+        "The schemas of names without one.",
+    ),
+    setting("server_encoding", "UTF8", Fixed, PRESET, "The encoding of texts that are stored."),
+    setting("server_version", crate::SERVER_VERSION, Fixed, PRESET, "The version of PostgreSQL whose protocol is followed, and ours."),
+    setting("server_version_num", "160000", Fixed, PRESET, "The same version of PostgreSQL as a number."),
+    setting("session_authorization", "", Fixed, PRESET, "The session's user."),
+    setting("standard_conforming_strings", "on", Only(&["on", "true"]), CLIENTS, "Backslashes in '...' are themselves."),
+    setting(STATEMENT_TIMEOUT, "0", Time, CLIENTS, "How long a statement may take; 0 is for ever."),
+    setting("timezone", "UTC", Only(&["UTC", "Etc/UTC", "GMT"]), FORMATS, "The time zone of timestamps in text."),
+    setting("transaction_isolation", "read committed", Only(&["read committed"]), CLIENTS, "The isolation level of this transaction."),
+    setting("transaction_read_only", "off", Only(&["off", "false"]), CLIENTS, "Whether this transaction may not write."),
+];
+
+/// # Errors
+/// [`Error::UnknownObject`] with the nearest name.
+pub fn definition(name: &str) -> Result<&'static Definition> {
+    DEFINITIONS.iter().find(|known| known.name == name).ok_or_else(|| unknown_setting(name))
+}
+
+pub fn unknown_setting(name: &str) -> Error {
+    let known: Vec<String> = DEFINITIONS.iter().map(|known| known.name.to_owned()).collect();
+    let near = crate::error::nearest(name, &known).map(str::to_owned);
+    Error::UnknownObject { kind: "setting", name: name.to_owned(), known: near.into_iter().collect() }
+}
+
+/// Whether a job takes it from the session that asked for it: it has no client that waits, and may take its time.
+pub fn is_kept_for_jobs(name: &str) -> bool {
+    let is_changeable = DEFINITIONS.iter().find(|known| known.name == name).is_none_or(|known| !matches!(known.values, Fixed | Time));
+    is_changeable && name != "application_name"
+}
+
+impl Definition {
+    /// The value in the one form in which it is kept.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`], and [`Error::NotSupported`] for a value that would have no effect.
+    pub fn accept(&self, value: &str) -> Result<String> {
+        let invalid = |expected: String| Error::InvalidParameter { name: self.name.to_owned(), found: value.to_owned(), expected };
+        let accepted = match &self.values {
+            Text => Some(value.to_owned()),
+            Whole(range) => value.trim().parse::<i64>().ok().filter(|number| range.contains(number)).map(|number| number.to_string()),
+            Real(range) => value.trim().parse::<f64>().ok().filter(|number| range.contains(number)).map(|number| number.to_string()),
+            Choice(choices) => choices.iter().find(|choice| choice.eq_ignore_ascii_case(value)).map(|choice| (*choice).to_owned()),
+            Time => milliseconds(value).map(|time| time.to_string()),
+            DateStyle => return self.date_style(value),
+            Only(allowed) => {
+                let known = allowed.iter().any(|known| known.eq_ignore_ascii_case(value));
+                return match known {
+                    true if self.name == "search_path" => Ok(value.to_owned()),
+                    true => Ok(allowed[0].to_owned()),
+                    false => Err(self.without_effect(value)),
+                };
+            }
+            Fixed => return Err(invalid("no change: it is fixed".to_owned())),
+        };
+        accepted.ok_or_else(|| invalid(self.expected()))
+    }
+
+    fn expected(&self) -> String {
+        match &self.values {
+            Whole(range) => format!("a number from {} to {}", range.start(), range.end()),
+            Real(range) => format!("a number from {} to {}", range.start(), range.end()),
+            Choice(choices) => format!("one of {}", choices.join(", ")),
+            Time => "milliseconds up to 2147483647, or a time with one of the units us, ms, s, min, h, d, as in '5s'".to_owned(),
+            Text | Only(_) | DateStyle | Fixed => String::new(),
+        }
+    }
+
+    fn without_effect(&self, value: &str) -> Error {
+        Error::NotSupported(format!("{} = {value} is not supported yet: it would have no effect; it is {}", self.name, self.default))
+    }
+
+    fn date_style(&self, value: &str) -> Result<String> {
+        let mut order = None;
+        for word in value.split(',').map(|word| word.trim().to_ascii_lowercase()) {
+            match word.as_str() {
+                "iso" | "default" | "" => {}
+                "mdy" | "us" | "noneuropean" | "noneuro" => order = Some("MDY"),
+                "dmy" | "euro" | "european" => order = Some("DMY"),
+                "ymd" => order = Some("YMD"),
+                _ => return Err(self.without_effect(value)),
+            }
+        }
+        Ok(format!("ISO, {}", order.unwrap_or("MDY")))
+    }
+
+    /// As SHOW gives it: `5s` for 5000 milliseconds.
+    pub fn shown(&self, value: &str) -> String {
+        match (&self.values, value.parse()) {
+            (Time, Ok(milliseconds)) => time_text(milliseconds),
+            _ => value.to_owned(),
+        }
+    }
+
+    /// The column `vartype` of `pg_settings`.
+    pub fn type_name(&self) -> &'static str {
+        match &self.values {
+            Whole(_) | Time => "integer",
+            Real(_) => "real",
+            Choice(_) => "enum",
+            Only(allowed) if allowed[0] == "on" || allowed[0] == "off" => "bool",
+            Text | Only(_) | DateStyle | Fixed => "string",
+        }
+    }
+
+    pub fn unit(&self) -> Option<&'static str> {
+        matches!(self.values, Time).then_some("ms")
+    }
+
+    /// Who may change it.
+    pub fn context(&self) -> &'static str {
+        match self.values {
+            Fixed if self.name == MAX_CONCURRENT_JOBS => "postmaster",
+            Fixed => "internal",
+            _ => "user",
+        }
+    }
+
+    pub fn least(&self) -> Option<String> {
+        match &self.values {
+            Whole(range) => Some(range.start().to_string()),
+            Real(range) => Some(range.start().to_string()),
+            Time => Some("0".to_owned()),
+            Text | Choice(_) | Only(_) | DateStyle | Fixed => None,
+        }
+    }
+
+    pub fn most(&self) -> Option<String> {
+        match &self.values {
+            Whole(range) => Some(range.end().to_string()),
+            Real(range) => Some(range.end().to_string()),
+            Time => Some(TIME_MAX.to_string()),
+            Text | Choice(_) | Only(_) | DateStyle | Fixed => None,
+        }
+    }
+
+    pub fn choices(&self) -> Option<&'static [&'static str]> {
+        match &self.values {
+            Choice(choices) => Some(*choices),
+            _ => None,
+        }
+    }
+}
+
+const TIME_MAX: i64 = 2_147_483_647;
+
+/// `'500ms'`, `'2s'`, `250`, `'1.5 min'`: PostgreSQL's units; without one, milliseconds.
+pub fn milliseconds(text: &str) -> Option<i64> {
+    let text = text.trim();
+    let end = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    let unit = match text[end..].trim() {
+        "us" => 0.001,
+        "" | "ms" => 1.0,
+        "s" => 1_000.0,
+        "min" => 60_000.0,
+        "h" => 3_600_000.0,
+        "d" => 86_400_000.0,
+        _ => return None,
+    };
+    let time = (number * unit).round();
+    // A time that is not 0 must not become the 0 that means for ever.
+    let time = if number > 0.0 { time.max(1.0) } else { time };
+    (time <= TIME_MAX as f64).then_some(time as i64)
+}
+
+fn time_text(milliseconds: i64) -> String {
+    if milliseconds == 0 {
+        return "0".to_owned();
+    }
+    let units = [("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)];
+    match units.into_iter().find(|(_, size)| milliseconds % size == 0) {
+        Some((unit, size)) => format!("{}{unit}", milliseconds / size),
+        None => format!("{milliseconds}ms"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        for (text, expected) in [
+            ("250", Some(250)),
+            ("500ms", Some(500)),
+            (" 2 s ", Some(2_000)),
+            ("1.5min", Some(90_000)),
+            ("10us", Some(1)),
+            ("0", Some(0)),
+            ("1d", Some(86_400_000)),
+            ("25d", None),
+            ("-1", None),
+            ("fast", None),
+            ("5 parsecs", None),
+            ("", None),
+        ] {
+            assert_eq!(milliseconds(text), expected, "{text}");
+        }
+        for (time, text) in [(0, "0"), (250, "250ms"), (5_000, "5s"), (90_000, "90s"), (120_000, "2min"), (86_400_000, "1d")] {
+            assert_eq!(time_text(time), text);
+        }
+    }
+
+    #[test]
+    fn every_default_is_a_value() {
+        for known in DEFINITIONS.iter().filter(|known| !matches!(known.values, Fixed)) {
+            assert_eq!(known.accept(known.default).expect(known.name), known.default);
+        }
+        assert!(DEFINITIONS.is_sorted_by_key(|known| known.name));
+    }
+}

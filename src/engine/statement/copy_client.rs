@@ -1,0 +1,133 @@
+//! COPY t FROM STDIN, COPY t|(query) TO STDOUT.
+
+use arrow::datatypes::SchemaRef;
+use bytes::Bytes;
+use datafusion::common::ScalarValue;
+use datafusion::execution::SendableRecordBatchStream;
+use futures::{StreamExt, stream};
+use rolloutdb_sql::{CopyFrom, CopySource, CopyTo, Options};
+
+use super::copy::{Origin, append, copied_query};
+use super::copy_format::{self, Way};
+use super::insert::target_columns;
+use super::table_name;
+use crate::engine::copy_streams::{CopyIn, CopyInput, CopyMessages, CopyOut};
+use crate::engine::files::{self, Format, Input, OnError, RecordFormat, RowWriter, TextFormat, WrittenRows};
+use crate::engine::planning::plan_query;
+use crate::engine::progress::{Progress, Work};
+use crate::engine::session::{Response, Session};
+use crate::error::{Error, Result};
+
+/// Checks what can be checked before the client sends anything.
+pub async fn copy_in(session: &Session, copy: &CopyFrom) -> Result<Response> {
+    let (format, _) = format_of(&copy.options)?;
+    let (schema, name) = table_name(&copy.table)?;
+    let table = session.database().shared.catalog.table(&schema, &name).await?;
+    let targets = target_columns(&table, &copy.columns, None)?;
+    copy_format::check_columns(&format, &table.definition().schema.project(&targets).map_err(super::arrow)?, &name)?;
+    Ok(Response::CopyIn(CopyIn::new(session, copy, format == RecordFormat::Binary, targets.len())))
+}
+
+fn format_of(options: &Options) -> Result<(RecordFormat, OnError)> {
+    let format = copy_format::of_client(options, Way::From)?;
+    let on_error = copy_format::on_error(options, &Format::Records(format.clone()))?;
+    Ok((format, on_error))
+}
+
+/// Writes the rows that the client sends, and gives the command tag.
+pub async fn receive(session: &Session, copy: &CopyFrom, input: CopyInput) -> Result<String> {
+    let (format, on_error) = format_of(&copy.options)?;
+    let (schema, name) = table_name(&copy.table)?;
+    let table = session.database().shared.catalog.table(&schema, &name).await?;
+    let input = Input::client(format!("COPY {name}"), input);
+    let source = |columns: SchemaRef| Ok(files::record_table(input, format, columns, on_error, session.notices()));
+    let origin = Origin { name: &format!("COPY {name}"), kind: "PIPE", bytes_total: None };
+    let count = append(session, &table, &copy.columns, origin, source).await?;
+    Ok(format!("COPY {count}"))
+}
+
+pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValue]) -> Result<Response> {
+    let format = copy_format::of_client(&copy.options, Way::To)?;
+    let query = copied_query(&copy.source)?;
+    let planned = plan_query(session, &query, parameters).await?;
+    let rows = planned.stream().await?;
+    let schema = rows.schema();
+    copy_format::check_columns(&format, &schema, "COPY")?;
+    let num_columns = schema.fields().len();
+    let is_binary = format == RecordFormat::Binary;
+    let writer = match format {
+        RecordFormat::Delimited(layout) => RowWriter::Delimited { layout, schema },
+        RecordFormat::Binary => RowWriter::Binary { schema },
+        RecordFormat::Text(TextFormat::Jsonl) => RowWriter::Jsonl,
+        RecordFormat::Text(TextFormat::Csv(_)) => return Err(Error::Internal("a client's csv is PostgreSQL's".to_owned())),
+    };
+    let table = match &copy.source {
+        CopySource::Table(table, _) => Some(table_name(table)?),
+        CopySource::Query(_) => None,
+    };
+    let work = Work::Copy { command: "COPY TO", source: "PIPE", table, bytes_total: None };
+    let progress = Progress::of(session.notices(), work, "COPY TO STDOUT", "rows", None);
+    let messages = Messages { rows: progress.watch(rows), writer, header: Vec::new(), stage: Stage::Begin };
+    let messages = stream::try_unfold(messages, move |mut messages| async move {
+        let next = messages.next(is_binary).await?;
+        Ok::<_, Error>(next.map(|next| (next, messages)))
+    });
+    Ok(Response::CopyOut(CopyOut { is_binary, num_columns, messages: messages.boxed() }))
+}
+
+/// Rows on their way to a client.
+struct Messages {
+    rows: SendableRecordBatchStream,
+    writer: RowWriter,
+    /// Of the binary format: a part of the first message, as PostgreSQL sends it.
+    header: Vec<u8>,
+    stage: Stage,
+}
+
+enum Stage {
+    Begin,
+    Rows,
+    Done,
+}
+
+impl Messages {
+    async fn next(&mut self, is_binary: bool) -> Result<Option<CopyMessages>> {
+        loop {
+            match self.stage {
+                Stage::Begin => {
+                    self.stage = Stage::Rows;
+                    let begin = self.writer.begin();
+                    if is_binary {
+                        self.header = begin;
+                    } else if !begin.is_empty() {
+                        return Ok(Some(message(begin)));
+                    }
+                }
+                Stage::Rows => {
+                    let Some(batch) = self.rows.next().await else {
+                        self.stage = Stage::Done;
+                        let end = [std::mem::take(&mut self.header), self.writer.end()].concat();
+                        return Ok((!end.is_empty()).then(|| message(end)));
+                    };
+                    let WrittenRows { bytes, ends } = self.writer.rows(&batch?)?;
+                    if !ends.is_empty() {
+                        return Ok(Some(self.rows_after_header(bytes, ends)));
+                    }
+                }
+                Stage::Done => return Ok(None),
+            }
+        }
+    }
+
+    fn rows_after_header(&mut self, bytes: Vec<u8>, mut ends: Vec<usize>) -> CopyMessages {
+        let header = std::mem::take(&mut self.header);
+        ends.iter_mut().for_each(|end| *end += header.len());
+        let bytes = if header.is_empty() { bytes } else { [header, bytes].concat() };
+        CopyMessages { bytes: Bytes::from(bytes), num_rows: ends.len(), ends }
+    }
+}
+
+/// What is no row.
+fn message(bytes: Vec<u8>) -> CopyMessages {
+    CopyMessages { ends: vec![bytes.len()], bytes: Bytes::from(bytes), num_rows: 0 }
+}

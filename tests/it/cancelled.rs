@@ -1,0 +1,95 @@
+//! Every kind of long statement ends when its time is over, has written nothing, and leaves neither memory nor tasks behind.
+
+use std::time::{Duration, Instant};
+
+use arrow::array::AsArray;
+use arrow::datatypes::Int64Type;
+use futures::TryStreamExt;
+use rolloutdb::{Database, Result, Session};
+use tokio::runtime::Handle;
+
+/// The longest that a test waits for what was cancelled to be gone: a step of a model may be at work.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const MANY: &str = "SELECT value AS id FROM generate_series(1, 4000000000)";
+
+async fn run(session: &Session, sql: &str) -> Result<()> {
+    session.sql(sql).await?.try_collect::<Vec<_>>().await.map(drop).map_err(Into::into)
+}
+
+async fn count(session: &Session, sql: &str) -> Result<i64> {
+    let batches: Vec<_> = session.sql(sql).await?.try_collect().await?;
+    Ok(batches[0].column(0).as_primitive::<Int64Type>().value(0))
+}
+
+fn memory(session: &Session) -> usize {
+    session.context().runtime_env().memory_pool.reserved()
+}
+
+/// Runs statements that would not end, each with a time of its own, and waits until nothing is left of them.
+async fn each_ends(session: &Session, statements: &[String]) -> Result<()> {
+    let tasks = || Handle::current().metrics().num_alive_tasks();
+    let tasks_before = tasks();
+    for statement in statements {
+        run(session, "SET statement_timeout = '400ms'").await?;
+        let started = Instant::now();
+        let error = run(session, statement).await.expect_err(statement);
+        assert_eq!(error.sqlstate(), "57014", "{statement}: {error}");
+        assert!(started.elapsed() < PATIENCE, "{statement} took {:?}", started.elapsed());
+        run(session, "SET statement_timeout = 0").await?;
+        let ended = Instant::now();
+        while memory(session) > 0 || tasks() > tasks_before {
+            let (bytes, tasks) = (memory(session), tasks());
+            assert!(ended.elapsed() < PATIENCE, "{statement}: {bytes} bytes and {tasks} tasks are left, {tasks_before} before it");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn queries_and_writes_end_in_time() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let database = Database::open(data.path()).await?;
+    let session = database.session();
+    run(&session, "CREATE TABLE kept (id bigint PRIMARY KEY)").await?;
+    let target = data.path().join("out.csv");
+    let statements = [
+        format!("SELECT count(*) FROM ({MANY}) a CROSS JOIN ({MANY}) b WHERE a.id % 7 = b.id"),
+        format!("SELECT id FROM ({MANY}) t ORDER BY id % 1000003"),
+        format!("SELECT id % 1000003 AS k, count(*) FROM ({MANY}) t GROUP BY 1"),
+        format!("SELECT sum(id) OVER (ORDER BY id) FROM ({MANY}) t"),
+        format!("INSERT INTO kept {MANY}"),
+        format!("CREATE TABLE half AS {MANY}"),
+        format!("COPY ({MANY}) TO '{}'", target.display()),
+    ];
+    each_ends(&session, &statements).await?;
+    assert_eq!(count(&session, "SELECT count(*) FROM kept").await?, 0);
+    assert_eq!(count(&session, "SELECT count(*) FROM information_schema.tables WHERE table_name = 'half'").await?, 0);
+    assert!(!target.exists(), "a file appears when it is complete");
+    run(&session, "INSERT INTO kept VALUES (1)").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn work_of_models_ends_in_time() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let database = Database::open(data.path()).await?;
+    let session = database.session();
+    let setup = "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate');
+        CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 3);
+        CREATE INDEX wiki_text ON wiki USING bm25 (contents);
+        CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => 3, count => 1000);
+        CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = 'short', max_tokens = 48)";
+    run(&session, setup).await?;
+    let statements = [
+        "SELECT a.answer FROM questions q CROSS JOIN LATERAL answer(q.question, agent => 'qa') a".to_owned(),
+        "GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT * FROM questions) WITH (simulations = 32, seed = 5)".to_owned(),
+        "TRAIN SFT MODEL learnt FROM policy USING (SELECT question AS prompt, golden_answers[1] AS completion FROM questions)
+         WITH (epochs = 1000, gradient_accumulation = 64)"
+            .to_owned(),
+    ];
+    each_ends(&session, &statements).await?;
+    assert_eq!(count(&session, "SELECT count(*) FROM rollout.models").await?, 1, "a training that was stopped makes no model");
+    database.settle().await;
+    Ok(())
+}

@@ -1,0 +1,20 @@
+//! PostgreSQL's forms of values: which of its types a column has, and its values as its output functions write them.
+//!
+//! The wire, casts to text and files write the same text because all of them write it here. The binary forms are the server's.
+
+mod column;
+mod datetime;
+mod decimal;
+mod float;
+mod interval;
+mod nested;
+mod text;
+pub(crate) mod text_out;
+mod value_type;
+
+pub use column::{Column, Items, Values, Vectors};
+pub use datetime::{parse_date, parse_time, parse_timestamp};
+pub use interval::parse_interval;
+pub(crate) use text::write_vector;
+pub use text_out::has_own_text_form;
+pub use value_type::{CatalogType, PG_TYPE, ValueType};
