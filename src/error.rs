@@ -63,10 +63,6 @@ pub enum Error {
     #[error("{0}")]
     InsufficientPrivilege(String),
 
-    /// A statement, or a part of one, larger than what is taken (54000).
-    #[error("{0}")]
-    TooLarge(String),
-
     /// As many jobs of a kind as may run are running (53400).
     #[error("{0}")]
     TooManyJobs(String),

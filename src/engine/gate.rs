@@ -132,7 +132,10 @@ impl Gate {
             return Ok(());
         }
         let what = format!("files of the server, to {verb} them");
-        Err(denied(what, format!("a superuser can GRANT {role} TO {}; COPY ... FROM STDIN and TO STDOUT need no right to files", self.access.role())))
+        Err(denied(
+            what,
+            format!("a superuser can GRANT {role} TO {}; COPY ... FROM STDIN and TO STDOUT need no right to files", self.access.role()),
+        ))
     }
 
     /// The path that a name stands for: itself, or what `file://` says.

@@ -17,11 +17,8 @@ use super::function::interval_times::{OVER, TIMES};
 use crate::error::{Error, Result};
 
 const PREFERENCE_PAIRS: &str = "preference_pairs";
-const PARAMETERS: &[Parameter] = &[
-    Parameter::table("nodes"),
-    Parameter::constant("min_gap", DataType::Float64),
-    Parameter::constant("format", DataType::Utf8),
-];
+const PARAMETERS: &[Parameter] =
+    &[Parameter::table("nodes"), Parameter::constant("min_gap", DataType::Float64), Parameter::constant("format", DataType::Utf8)];
 
 /// The least difference of process rewards that makes a pair, as in the published set (arXiv:2505.14069).
 const DEFAULT_MIN_GAP: f64 = 0.01;

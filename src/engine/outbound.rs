@@ -65,7 +65,10 @@ impl Outbound {
             return Err(denied(format!("the host {name}"), "the server asks no other host unless it was started with --allow-host"));
         };
         if is_plain && !allowed.allows_plain {
-            return Err(denied(format!("the host {name}"), format!("it is allowed for https; --allow-host http://{name} allows plain HTTP")));
+            return Err(denied(
+                format!("the host {name}"),
+                format!("it is allowed for https; --allow-host http://{name} allows plain HTTP"),
+            ));
         }
         if let Some(address) = literal_address(&host) {
             self.check_addresses(&name, &[address])?;
@@ -80,10 +83,9 @@ impl Outbound {
     pub fn check_addresses(&self, host: &str, addresses: &[IpAddr]) -> Result<()> {
         let is_named = |address: &IpAddr| self.hosts.iter().any(|allowed| allowed.name == bare(*address).to_string());
         match addresses.iter().find(|address| is_private(**address) && !is_named(address)) {
-            Some(address) => Err(denied(
-                format!("the host {host}"),
-                format!("{address} is a private address; --allow-host {address} allows it"),
-            )),
+            Some(address) => {
+                Err(denied(format!("the host {host}"), format!("{address} is a private address; --allow-host {address} allows it")))
+            }
             None => Ok(()),
         }
     }
@@ -230,7 +232,9 @@ mod tests {
             let error = allowed.check(url).expect_err(url);
             assert!(matches!(error, Error::InsufficientPrivilege(_)), "{url}: {error:?}");
         }
-        for url in ["https://user:pass@example.org/", "https://example.org@evil.test/", "ftp://example.org/", "https://", "gopher://example.org/"] {
+        for url in
+            ["https://user:pass@example.org/", "https://example.org@evil.test/", "ftp://example.org/", "https://", "gopher://example.org/"]
+        {
             let error = allowed.check(url).expect_err(url);
             assert!(matches!(error, Error::InvalidParameter { .. }), "{url}: {error:?}");
             assert!(!error.to_string().contains("pass@"), "{error}");
@@ -245,8 +249,23 @@ mod tests {
             check(address).unwrap_or_else(|error| panic!("{address}: {error}"));
         }
         for address in [
-            "127.0.0.1", "10.0.0.8", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "198.18.0.1", "240.0.0.1", "::1",
-            "::", "fe80::1", "fd00::1", "ff02::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::",
+            "127.0.0.1",
+            "10.0.0.8",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "100.64.0.1",
+            "0.0.0.0",
+            "198.18.0.1",
+            "240.0.0.1",
+            "::1",
+            "::",
+            "fe80::1",
+            "fd00::1",
+            "ff02::1",
+            "::ffff:127.0.0.1",
+            "64:ff9b::7f00:1",
+            "2002:7f00:1::",
         ] {
             assert!(check(address).is_err(), "{address}");
         }

@@ -21,9 +21,13 @@ const VALUE_BYTES_MAX: u64 = 64 << 10;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "from", rename_all = "lowercase")]
 pub enum SecretPlace {
-    Env { variable: String },
+    Env {
+        variable: String,
+    },
     /// The gate gave its path.
-    File { path: PathBuf },
+    File {
+        path: PathBuf,
+    },
 }
 
 /// A value: it prints as nothing.
@@ -136,8 +140,9 @@ pub fn schema() -> SchemaRef {
 fn value_in(name: &str, place: &SecretPlace) -> Result<SecretValue> {
     let empty = |what: &str| Error::NotReady(format!("secret \"{name}\": {what}"));
     let value = match place {
-        SecretPlace::Env { variable } => std::env::var(variable)
-            .map_err(|_| empty("the environment variable that it names is not set for the server, or is not UTF-8; set it and start the server again"))?,
+        SecretPlace::Env { variable } => std::env::var(variable).map_err(|_| {
+            empty("the environment variable that it names is not set for the server, or is not UTF-8; set it and start the server again")
+        })?,
         SecretPlace::File { path } => {
             let size = std::fs::metadata(path).map_err(|_| empty("its file cannot be read"))?.len();
             if size > VALUE_BYTES_MAX {

@@ -45,9 +45,6 @@ use crate::error::{Error, Result};
 pub(super) const CATALOG_NAME: &str = "rolloutdb";
 pub(super) const DEFAULT_SCHEMA: &str = "public";
 
-/// A text of statements takes about a hundred times its size to be read.
-const STATEMENT_BYTES_MAX: usize = 16 << 20;
-
 /// A session; clones are the same session.
 #[derive(Clone)]
 pub struct Session {
@@ -247,12 +244,6 @@ impl Session {
 
     /// The statements in a text; none for an empty one.
     pub fn parse(&self, text: &str) -> Result<Vec<Statement>> {
-        if text.len() > STATEMENT_BYTES_MAX {
-            return Err(Error::TooLarge(format!(
-                "a text of statements has {} bytes, and at most {STATEMENT_BYTES_MAX} are read; send rows with COPY, or in several statements",
-                text.len()
-            )));
-        }
         Ok(rolloutdb_sql::parse(text)?)
     }
 

@@ -125,7 +125,8 @@ mod tests {
         });
         check(&tokenizer).expect("36 * 2 * 3 = 216");
         check(&json!({ "normalizer": null })).expect("no rules");
-        check(&json!({ "normalizer": { "type": "Sequence", "normalizers": [replace("``", "\""), replace(" ", "▁")] } })).expect("a sign for blanks");
+        check(&json!({ "normalizer": { "type": "Sequence", "normalizers": [replace("``", "\""), replace(" ", "▁")] } }))
+            .expect("a sign for blanks");
     }
 
     #[test]
@@ -136,7 +137,8 @@ mod tests {
         let table = STANDARD.encode([b"\0\0\0\0".as_slice(), &[b'x'; 1_000]].concat());
         let table = json!({ "normalizer": { "type": "Precompiled", "precompiled_charsmap": table } });
         let ids = vec![0; 1_000];
-        let template = json!({ "post_processor": { "type": "TemplateProcessing", "single": [{}], "special_tokens": { "<s>": { "ids": ids } } } });
+        let template =
+            json!({ "post_processor": { "type": "TemplateProcessing", "single": [{}], "special_tokens": { "<s>": { "ids": ids } } } });
         for trap in [doubling, long, everywhere, table, template] {
             assert!(matches!(check(&trap), Err(Error::Damaged { .. })), "{trap}");
         }

@@ -46,7 +46,6 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::InUse(_) => "55006",
         Error::Cancelled(_) | Error::StatementTimeout => "57014",
         Error::InsufficientPrivilege(_) => "42501",
-        Error::TooLarge(_) => "54000",
         Error::TooManyJobs(_) => "53400",
         Error::StillNeeded(_) => "2BP01",
         Error::InvalidGrant(_) => "0LP01",

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use futures::TryStreamExt;
 use rolloutdb::engine::Response;
@@ -25,23 +25,111 @@ const STATEMENTS: [(&str, &str); 5] = [
 
 /// Files of the grammar in which no statement has a field for a path or a URL: their texts are names, conditions and words.
 const WITHOUT_PATHS: &[&str] = &[
-    "alter_owner", "alter_table", "comment", "create_agent", "create_extension", "create_index", "create_schema", "create_table", "create_view", "cursor",
-    "delete", "describe", "drop", "explain", "generate_rollouts", "grant", "insert", "job", "maintenance", "merge", "mod", "role", "set", "show", "target",
-    "train", "transaction", "truncate", "update",
+    "alter_owner",
+    "alter_table",
+    "comment",
+    "create_agent",
+    "create_extension",
+    "create_index",
+    "create_schema",
+    "create_table",
+    "create_view",
+    "cursor",
+    "delete",
+    "describe",
+    "drop",
+    "explain",
+    "generate_rollouts",
+    "grant",
+    "insert",
+    "job",
+    "maintenance",
+    "merge",
+    "mod",
+    "print",
+    "role",
+    "set",
+    "show",
+    "target",
+    "train",
+    "transaction",
+    "truncate",
+    "update",
 ];
 const WITH_PATHS: &[&str] = &["copy", "create_model", "secret"];
 
 /// Arguments of table functions that are texts and no paths, by what they are.
 const TEXTS: &[&str] = &[
-    "agent", "by", "column", "columns", "corpus", "corpus_version", "filter", "format", "fusion", "json", "metric", "mode", "model", "nodes", "on_error",
-    "operator", "policy", "prompts", "query", "question", "rerank", "rerank_column", "retriever", "split", "text", "delimiter",
+    "agent",
+    "by",
+    "column",
+    "columns",
+    "corpus",
+    "corpus_version",
+    "filter",
+    "format",
+    "fusion",
+    "json",
+    "metric",
+    "mode",
+    "model",
+    "nodes",
+    "on_error",
+    "operator",
+    "policy",
+    "prompts",
+    "query",
+    "question",
+    "rerank",
+    "rerank_column",
+    "retriever",
+    "split",
+    "text",
+    "delimiter",
 ];
 /// Arguments that are numbers, or true or false.
 const NUMBERS: &[&str] = &[
-    "candidates", "comparison", "count", "distractors_max", "distractors_min", "early_answer", "evidence_repeat", "exact", "fault_weight",
-    "forced_answer", "fuzziness", "header", "k", "max_steps", "max_tokens", "min_gap", "missing_gold", "num_books", "num_cities", "num_companies",
-    "num_countries", "num_films", "num_people", "one_hop", "overlap", "prefix_length", "question_seed", "questions_per_world", "rrf_k", "sample_size",
-    "seed", "size", "slop", "temperature", "three_hop", "top_p", "two_hop", "vector_weight", "wasted", "worlds", "wrong_bridge",
+    "candidates",
+    "comparison",
+    "count",
+    "distractors_max",
+    "distractors_min",
+    "early_answer",
+    "evidence_repeat",
+    "exact",
+    "fault_weight",
+    "forced_answer",
+    "fuzziness",
+    "header",
+    "k",
+    "max_steps",
+    "max_tokens",
+    "min_gap",
+    "missing_gold",
+    "num_books",
+    "num_cities",
+    "num_companies",
+    "num_countries",
+    "num_films",
+    "num_people",
+    "one_hop",
+    "overlap",
+    "prefix_length",
+    "question_seed",
+    "questions_per_world",
+    "rrf_k",
+    "sample_size",
+    "seed",
+    "size",
+    "slop",
+    "temperature",
+    "three_hop",
+    "top_p",
+    "two_hop",
+    "vector_weight",
+    "wasted",
+    "worlds",
+    "wrong_bridge",
 ];
 
 async fn run(session: &Session, sql: &str) -> Result<()> {
@@ -72,17 +160,26 @@ fn ways(database: &Database) -> Vec<(String, String)> {
 #[test]
 fn every_statement_with_a_path_is_in_the_list() {
     let known: BTreeSet<&str> = WITHOUT_PATHS.iter().chain(WITH_PATHS).copied().collect();
-    for entry in std::fs::read_dir(project().join("sql/src/statement")).expect("the grammar is there") {
-        let path = entry.expect("the grammar is readable").path();
+    for path in rust_files(&project().join("sql/src/statement")) {
         let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
-        assert!(known.contains(name.as_str()), "does a statement of {name}.rs take a path or a URL? Then attack it here, else add it to the list");
+        assert!(
+            known.contains(name.as_str()),
+            "does a statement of {name}.rs take a path or a URL? Then attack it here, else add it to the list"
+        );
         let text = std::fs::read_to_string(&path).expect("the grammar is readable");
         let has_path = text.lines().any(|line| {
             let line = line.trim_start();
-            ["pub path:", "pub paths:", "pub url:", "pub location:", "pub file:", "pub source: String"].iter().any(|field| line.starts_with(field))
+            ["pub path", "pub url", "pub location", "pub file", "pub source: String", "File(String)", "Url(String)"]
+                .iter()
+                .any(|field| line.starts_with(field))
         });
         assert!(!has_path || WITH_PATHS.contains(&name.as_str()), "{name}.rs has a field for a path");
     }
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("the grammar is there").map(|entry| entry.expect("the grammar is readable").path());
+    entries.flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] }).collect()
 }
 
 struct Place {
@@ -231,7 +328,8 @@ async fn no_name_leads_out_of_the_data_directory() {
         }
     }
     assert_eq!(contents(&place.home.path().join("beside")), before, "nothing was written outside");
-    let mut folders: Vec<_> = std::fs::read_dir(place.home.path()).expect("it is readable").map(|entry| entry.expect("it is readable").file_name()).collect();
+    let mut folders: Vec<_> =
+        std::fs::read_dir(place.home.path()).expect("it is readable").map(|entry| entry.expect("it is readable").file_name()).collect();
     folders.sort();
     assert_eq!(folders, ["beside", "data", "root"]);
     run(&session, "SELECT * FROM t").await.expect("the table has its name");

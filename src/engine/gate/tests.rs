@@ -51,7 +51,14 @@ async fn a_path_is_where_it_leads() {
         assert_eq!(gate.read(&path(name)).expect(name), [Path::new(&path("inside/a.csv"))], "{name}");
     }
     assert_eq!(gate.read(&format!("file://{}", path("inside/a.csv"))).expect("a URL").len(), 1);
-    for name in ["outside/a.csv", "inside/../outside/a.csv", "inside/folder/a.csv", "inside/link.csv", "inside-not/a.csv", "inside/folder/missing.csv"] {
+    for name in [
+        "outside/a.csv",
+        "inside/../outside/a.csv",
+        "inside/folder/a.csv",
+        "inside/link.csv",
+        "inside-not/a.csv",
+        "inside/folder/missing.csv",
+    ] {
         assert!(is_denied(&gate.read(&path(name))) && is_denied(&gate.write(&path(name))), "{name}");
     }
     let escaped = format!("file://{}", path("inside/%2e%2e/outside/a.csv"));
@@ -92,7 +99,9 @@ async fn what_is_no_file_is_refused() {
     assert!(made.success());
     let socket = home.path("inside/socket.csv");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
-    for name in ["", "file://", "a\0b", "/dev/zero", "/dev/stdin", "/proc/self/environ", "/proc/self/fd/0", "/sys/kernel/version", &pipe, &socket] {
+    for name in
+        ["", "file://", "a\0b", "/dev/zero", "/dev/stdin", "/proc/self/environ", "/proc/self/fd/0", "/sys/kernel/version", &pipe, &socket]
+    {
         assert!(gate.read(name).is_err() && gate.write(name).is_err(), "{name:?}");
     }
     for name in ["file://host/a.csv", "http://example.org/a.csv", "https://169.254.169.254/a.csv", "s3://bucket/a.csv"] {
@@ -120,7 +129,9 @@ async fn an_open_file_is_the_one_that_was_allowed() {
 async fn members_reach_files_and_others_do_not() {
     let home = Home::with_root().await;
     let session = home.database.session();
-    for statement in ["CREATE ROLE reader", "CREATE ROLE writer", "GRANT pg_read_server_files TO reader", "GRANT pg_write_server_files TO writer"] {
+    for statement in
+        ["CREATE ROLE reader", "CREATE ROLE writer", "GRANT pg_read_server_files TO reader", "GRANT pg_write_server_files TO writer"]
+    {
         let parsed = session.parse(statement).expect(statement).remove(0);
         session.execute(&parsed, vec![]).await.expect(statement);
     }

@@ -75,7 +75,9 @@ impl Acl {
     ) -> Result<()> {
         let mut grants = self.grants(object);
         if with_option && privileges.iter().any(|privilege| has_from(&grants, grantor, grantee, *privilege)) {
-            return Err(Error::InvalidGrant(format!("{grantee} gave {grantor} the right to grant on {object}, and cannot get it back from there")));
+            return Err(Error::InvalidGrant(format!(
+                "{grantee} gave {grantor} the right to grant on {object}, and cannot get it back from there"
+            )));
         }
         let position = grants.iter().position(|grant| grant.grantee == grantee && grant.grantor == grantor);
         let position = position.unwrap_or_else(|| {

@@ -4,8 +4,8 @@
 
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ObjectName};
 use rolloutdb_sql::{
-    AlterOwner, ConflictAction, CopySource, Delete, GenerateRollouts, Insert, JobCommand, Merge, MergeAction, OwnedKind, Privilege, Reindex, Statement, Train,
-    Update,
+    AlterOwner, ConflictAction, CopySource, Delete, GenerateRollouts, Insert, JobCommand, Merge, MergeAction, OwnedKind, Privilege,
+    Reindex, Statement, Train, Update,
 };
 
 use super::{Access, Object, denied};

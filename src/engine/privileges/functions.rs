@@ -141,9 +141,13 @@ impl HasPrivilege {
             return Ok(None);
         }
         if self.question == Question::Role {
-            return Ok(Some(access.is_member(name) || (privileges.trim() != "USAGE" && self.database.roles().may_become(access.role(), name))));
+            return Ok(Some(
+                access.is_member(name) || (privileges.trim() != "USAGE" && self.database.roles().may_become(access.role(), name)),
+            ));
         }
-        let Some(object) = self.object(name)? else { return Ok(Some(wanted.iter().any(|wanted| wanted.privilege == Some(Privilege::Select)))) };
+        let Some(object) = self.object(name)? else {
+            return Ok(Some(wanted.iter().any(|wanted| wanted.privilege == Some(Privilege::Select))));
+        };
         Ok(Some(wanted.iter().any(|wanted| wanted.is_held(access, &object))))
     }
 

@@ -89,9 +89,7 @@ impl Object {
     /// The privileges that there are on it.
     pub const fn privileges(&self) -> &'static [Privilege] {
         match self {
-            Self::Table { .. } => {
-                &[Privilege::Insert, Privilege::Select, Privilege::Update, Privilege::Delete, Privilege::Truncate]
-            }
+            Self::Table { .. } => &[Privilege::Insert, Privilege::Select, Privilege::Update, Privilege::Delete, Privilege::Truncate],
             Self::Schema { .. } => &[Privilege::Usage, Privilege::Create],
             Self::Model { .. } | Self::Agent { .. } => &[Privilege::Usage],
             Self::Database => &[Privilege::Create],

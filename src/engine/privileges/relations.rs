@@ -25,8 +25,6 @@ use crate::error::{Error, Result};
 
 /// Views that read views that read views.
 const NESTING_MAX: usize = 32;
-/// Queries after WITH within queries after WITH: the planner's work doubles with each.
-const WITH_NESTING_MAX: usize = 16;
 
 /// Schemas that describe what there is: everybody reads them.
 pub const CATALOG_SCHEMAS: [&str; 2] = ["information_schema", "pg_catalog"];
@@ -142,10 +140,6 @@ impl Visitor for Reader<'_> {
         let tables = query.with.iter().flat_map(|with| &with.cte_tables);
         let names: Vec<_> = tables.map(|table| (folded(&table.alias.name), address(&table.query))).collect();
         self.scopes.push(Scope { names, visible: 0 });
-        if self.scopes.iter().filter(|scope| scope.visible < scope.names.len()).count() > WITH_NESTING_MAX {
-            let too_deep = rolloutdb_sql::Error::TooDeep { limit: WITH_NESTING_MAX, what: "levels of WITH within WITH" };
-            return ControlFlow::Break(Box::new(too_deep.into()));
-        }
         ControlFlow::Continue(())
     }
 

@@ -106,7 +106,8 @@ fn the_public_schema_is_everybodys_to_use_until_it_is_taken() -> Result<()> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let privileges = open(&directory);
     let public = Object::schema("public");
-    let rights = |privileges: &Privileges| privileges.acl(&public).grants(&public).iter().map(|grant| grant.rights.to_string()).collect::<String>();
+    let rights =
+        |privileges: &Privileges| privileges.acl(&public).grants(&public).iter().map(|grant| grant.rights.to_string()).collect::<String>();
     assert_eq!(rights(&privileges), "U");
     let usage = Revoked { privileges: vec![Privilege::Usage], option_only: false, cascade: false };
     privileges.revoke(&[public.clone()], &[PUBLIC.to_owned()], None, &usage)?;
@@ -119,7 +120,12 @@ fn the_public_schema_is_everybodys_to_use_until_it_is_taken() -> Result<()> {
 #[test]
 fn a_damaged_file_opens_no_doors() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    for text in ["", "{", "[{}]", r#"[{"object":{"kind":"table","schema":"public","name":"t"},"grants":[{"grantee":"","grantor":"a","rights":"x"}]}]"#] {
+    for text in [
+        "",
+        "{",
+        "[{}]",
+        r#"[{"object":{"kind":"table","schema":"public","name":"t"},"grants":[{"grantee":"","grantor":"a","rights":"x"}]}]"#,
+    ] {
         std::fs::write(directory.path().join(FILE), text).expect("a temporary file is writable");
         assert!(matches!(Privileges::open(directory.path()), Err(Error::Damaged { .. })), "{text}");
     }

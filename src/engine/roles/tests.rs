@@ -17,7 +17,10 @@ fn membership(role: &str, member: &str) -> Membership {
 fn a_fresh_directory_has_one_superuser_and_no_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let roles = open(directory.path());
-    assert_eq!(roles.list().iter().map(|role| role.name.as_str()).collect::<Vec<_>>(), ["owner", "pg_read_server_files", "pg_write_server_files"]);
+    assert_eq!(
+        roles.list().iter().map(|role| role.name.as_str()).collect::<Vec<_>>(),
+        ["owner", "pg_read_server_files", "pg_write_server_files"]
+    );
     assert!(roles.get("owner").is_some_and(|role| role.is_superuser && role.can_login && !role.has_password()));
     assert!(!roles.has_passwords() && !directory.path().join("roles.json").exists());
 }

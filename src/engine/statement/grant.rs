@@ -58,7 +58,8 @@ pub fn revoke(session: &Session, revoke: &Revoke) -> Result<Response> {
 fn by_grantor(access: &Access, object: &Object, privileges: &[Privilege]) -> Result<Vec<(String, Vec<Privilege>)>> {
     let mut by: Vec<(String, Vec<Privilege>)> = Vec::new();
     for privilege in privileges {
-        let advice = || format!("its owner or a superuser can GRANT {privilege} ON {} TO {} WITH GRANT OPTION", object.in_grant(), access.role());
+        let advice =
+            || format!("its owner or a superuser can GRANT {privilege} ON {} TO {} WITH GRANT OPTION", object.in_grant(), access.role());
         let grantor = access.grantor(object, *privilege).ok_or_else(|| denied(object, advice()))?;
         match by.iter_mut().find(|(known, _)| *known == grantor) {
             Some((_, privileges)) => privileges.push(*privilege),

@@ -78,34 +78,55 @@ fn tensors_that_lie_about_their_shape() {
         let tensors = header.as_object().expect("an object");
         tensors.keys().find(|name| name.ends_with(WORDS)).expect("an encoder has words").clone()
     };
-    assert_damaged("a product that overflows", with_header(|header| {
-        let name = name(header);
-        header[name]["shape"] = json!([1_u64 << 40, 1_u64 << 40]);
-    }));
-    assert_damaged("a product that wraps to the right size", with_header(|header| {
-        let name = name(header);
-        header[name]["shape"] = json!([1_u64 << 32, 1_u64 << 32, 0]);
-    }));
-    assert_damaged("half of the values, of twice the width", with_header(|header| {
-        let name = name(header);
-        header[name]["dtype"] = json!("F64");
-    }));
-    assert_damaged("bytes of another tensor", with_header(|header| {
-        let name = name(header);
-        header[name]["data_offsets"] = json!([0, u64::MAX]);
-    }));
-    assert_damaged("an end before the start", with_header(|header| {
-        let name = name(header);
-        header[name]["data_offsets"] = json!([64, 0]);
-    }));
-    assert_damaged("numbers that are no weights", with_header(|header| {
-        let name = name(header);
-        header[name]["dtype"] = json!("I16");
-    }));
-    assert_damaged("a type that does not exist", with_header(|header| {
-        let name = name(header);
-        header[name]["dtype"] = json!("F7");
-    }));
+    assert_damaged(
+        "a product that overflows",
+        with_header(|header| {
+            let name = name(header);
+            header[name]["shape"] = json!([1_u64 << 40, 1_u64 << 40]);
+        }),
+    );
+    assert_damaged(
+        "a product that wraps to the right size",
+        with_header(|header| {
+            let name = name(header);
+            header[name]["shape"] = json!([1_u64 << 32, 1_u64 << 32, 0]);
+        }),
+    );
+    assert_damaged(
+        "half of the values, of twice the width",
+        with_header(|header| {
+            let name = name(header);
+            header[name]["dtype"] = json!("F64");
+        }),
+    );
+    assert_damaged(
+        "bytes of another tensor",
+        with_header(|header| {
+            let name = name(header);
+            header[name]["data_offsets"] = json!([0, u64::MAX]);
+        }),
+    );
+    assert_damaged(
+        "an end before the start",
+        with_header(|header| {
+            let name = name(header);
+            header[name]["data_offsets"] = json!([64, 0]);
+        }),
+    );
+    assert_damaged(
+        "numbers that are no weights",
+        with_header(|header| {
+            let name = name(header);
+            header[name]["dtype"] = json!("I16");
+        }),
+    );
+    assert_damaged(
+        "a type that does not exist",
+        with_header(|header| {
+            let name = name(header);
+            header[name]["dtype"] = json!("F7");
+        }),
+    );
     assert_damaged("no weights at all", with_header(|header| *header = json!({})));
 }
 
@@ -142,18 +163,27 @@ fn tokenizers_that_are_traps() {
         with_file("tokenizer.json", tokenizer.to_string().as_bytes())
     };
     with(&|_| {}).expect("it is whole");
-    assert_damaged("an id outside of the table", with(&|tokenizer| {
-        tokenizer["model"]["vocab"]["far"] = json!(4_000_000_000_u32);
-    }));
-    assert_damaged("more ids than the model has", with(&|tokenizer| {
-        for id in 126..400 {
-            tokenizer["model"]["vocab"][format!("more{id}")] = json!(id);
-        }
-    }));
-    assert_damaged("rules that multiply", with(&|tokenizer| {
-        let rule = json!({ "type": "Replace", "pattern": { "String": "a" }, "content": "aaaaaaaaaa" });
-        tokenizer["normalizer"] = json!({ "type": "Sequence", "normalizers": vec![rule; 20] });
-    }));
+    assert_damaged(
+        "an id outside of the table",
+        with(&|tokenizer| {
+            tokenizer["model"]["vocab"]["far"] = json!(4_000_000_000_u32);
+        }),
+    );
+    assert_damaged(
+        "more ids than the model has",
+        with(&|tokenizer| {
+            for id in 126..400 {
+                tokenizer["model"]["vocab"][format!("more{id}")] = json!(id);
+            }
+        }),
+    );
+    assert_damaged(
+        "rules that multiply",
+        with(&|tokenizer| {
+            let rule = json!({ "type": "Replace", "pattern": { "String": "a" }, "content": "aaaaaaaaaa" });
+            tokenizer["normalizer"] = json!({ "type": "Sequence", "normalizers": vec![rule; 20] });
+        }),
+    );
     // What it asks for is not done: padding to a length of its own, cutting to another.
     with(&|tokenizer| {
         tokenizer["padding"] = json!({ "strategy": { "Fixed": 1_000_000_000_000_u64 }, "direction": "Right", "pad_to_multiple_of": null,

@@ -8,9 +8,7 @@ use datafusion::arrow::datatypes::{DataType, Int32Type, Int64Type};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, create_udf};
-use datafusion_pg_catalog::pg_catalog::{
-    self as library, array_bounds_udf, format_type, pg_get_expr_udf, quote_ident_udf,
-};
+use datafusion_pg_catalog::pg_catalog::{self as library, array_bounds_udf, format_type, pg_get_expr_udf, quote_ident_udf};
 
 use super::VECTOR_OID;
 use super::tables::Visibility;
