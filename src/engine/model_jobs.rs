@@ -18,7 +18,9 @@ pub struct ModelJobs {
 
 /// A place; free again when it is dropped.
 #[derive(Debug)]
-pub struct ModelJob(#[expect(dead_code, reason = "held, never read")] OwnedSemaphorePermit);
+pub struct ModelJob {
+    _place: OwnedSemaphorePermit,
+}
 
 impl ModelJobs {
     pub fn new(num_places: usize) -> Self {
@@ -31,7 +33,7 @@ impl ModelJobs {
     /// [`Error::TooManyJobs`] (53400) if all places are taken.
     pub fn claim(&self, statement: &str) -> Result<ModelJob> {
         let place = Arc::clone(&self.places).try_acquire_owned();
-        place.map(ModelJob).map_err(|_| {
+        place.map(|place| ModelJob { _place: place }).map_err(|_| {
             Error::TooManyJobs(format!(
                 "{statement} has to wait: {} trainings or generations of rollouts are running, as many as may at once; run it again when one has ended, \
                  or start with --model-jobs",

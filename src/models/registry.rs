@@ -176,9 +176,9 @@ impl Registry {
             Some(ModelFiles { directory, .. }) => Source::Directory(directory.to_owned()),
             None => Source::parse(&create.source, &self.source_root)?,
         };
-        let open_any = |path: &Path| std::fs::File::open(path).map_err(|source| io(path, source));
+        let open_any: &OpenFile<'_> = &|path| std::fs::File::open(path).map_err(|source| io(path, source));
         let staged = self.stage()?;
-        source.write(&create.options, &create.texts, staged.path(), files.map_or(&open_any, |files| files.open))?;
+        source.write(&create.options, &create.texts, staged.path(), files.map_or(open_any, |files| files.open))?;
         let checkpoint = checkpoint::inspect(staged.path())?;
         if let Some(task) = create.task.filter(|task| *task != checkpoint.task) {
             return Err(invalid(

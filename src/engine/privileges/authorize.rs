@@ -11,7 +11,7 @@ use rolloutdb_sql::{
 use super::{Access, Object, denied};
 use crate::engine::session::Session;
 use crate::engine::statement::table_name;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// # Errors
 /// [`crate::Error::InsufficientPrivilege`] (42501).
@@ -21,11 +21,10 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         return Ok(());
     }
     let rights = Needs { session, access };
-    match statement {
+    match innermost(statement) {
         // Rights are asked for while it is planned.
         Statement::Query(_) => Ok(()),
         Statement::Declare(_) | Statement::Fetch(_) | Statement::CloseCursor(_) => Ok(()),
-        Statement::Explain(explain) => Box::pin(authorize(session, &explain.statement)).await,
 
         Statement::Insert(insert) => rights.insert(insert),
         Statement::Update(update) => rights.update(update),
@@ -58,8 +57,6 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         // It changes nothing.
         Statement::Analyze(_) => Ok(()),
 
-        // Asked now, and once more when it runs.
-        Statement::Async(statement) => Box::pin(authorize(session, statement)).await,
         Statement::JobCommand(command) => rights.job(*command),
         Statement::GenerateRollouts(generate) => rights.generate(generate),
         Statement::Train(train) => rights.train(train),
@@ -95,8 +92,20 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         | Statement::Rollback
         | Statement::Discard
         | Statement::CreateExtension(_) => Ok(()),
+        Statement::Explain(_) | Statement::Async(_) => Err(Error::Internal("rights are asked for what a statement holds".to_owned())),
         // LISTEN and its like, which do nothing here; the rest is refused by name.
         Statement::Other(_) => Ok(()),
+    }
+}
+
+/// The statement that is explained, or queued: a job is asked about now, and once more when it runs.
+fn innermost(mut statement: &Statement) -> &Statement {
+    loop {
+        statement = match statement {
+            Statement::Explain(explain) => &explain.statement,
+            Statement::Async(inner) => inner,
+            other => return other,
+        }
     }
 }
 
