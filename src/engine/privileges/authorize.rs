@@ -102,8 +102,8 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
 fn innermost(mut statement: &Statement) -> &Statement {
     loop {
         statement = match statement {
-            Statement::Explain(explain) => &explain.statement,
-            Statement::Async(inner) => inner,
+            Statement::Explain(explain) => explain.statement.as_ref(),
+            Statement::Async(inner) => inner.as_ref(),
             other => return other,
         }
     }
