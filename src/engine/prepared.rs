@@ -286,6 +286,33 @@ mod tests {
         Ok(())
     }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_kept_plan_ends_with_the_right_to_it() -> Result<()> {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let database = Database::open(data.path()).await?;
+        let owner = database.session();
+        let sql = async |text: &str| owner.sql(text).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(crate::Error::from);
+        sql("CREATE TABLE t (id bigint PRIMARY KEY, v vector(2)); INSERT INTO t VALUES (1, '[1,0]')").await?;
+        sql("CREATE ROLE alice; GRANT SELECT ON t TO alice").await?;
+        let session = database.session();
+        session.set_user("alice");
+        let retrieval = session.prepare(session.parse("SELECT id FROM t ORDER BY v <=> '[1,1]' LIMIT 1")?.remove(0)).await?;
+        for _ in 0..3 {
+            run(&session, &retrieval, &[]).await?;
+        }
+        assert!(kept(&retrieval).is_some());
+        sql("REVOKE SELECT ON t FROM alice").await?;
+        let refused = run(&session, &retrieval, &[]).await;
+        assert!(matches!(refused, Err(crate::Error::InsufficientPrivilege(_))), "{refused:?}");
+        // By another role's right, and by none again.
+        sql("CREATE ROLE readers; GRANT SELECT ON t TO readers; GRANT readers TO alice").await?;
+        run(&session, &retrieval, &[]).await?;
+        sql("REVOKE readers FROM alice").await?;
+        let refused = run(&session, &retrieval, &[]).await;
+        assert!(matches!(refused, Err(crate::Error::InsufficientPrivilege(_))), "{refused:?}");
+        Ok(())
+    }
+
     async fn ids(response: Response) -> Result<Vec<i64>> {
         let Response::Rows { stream, .. } = response else { panic!("a query has rows") };
         let batches: Vec<RecordBatch> = stream.try_collect().await?;
