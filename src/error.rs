@@ -63,6 +63,10 @@ pub enum Error {
     #[error("{0}")]
     InsufficientPrivilege(String),
 
+    /// As many jobs of a kind as may run are running (53400).
+    #[error("{0}")]
+    TooManyJobs(String),
+
     /// Something else is there because of it (2BP01).
     #[error("{0}")]
     StillNeeded(String),

@@ -23,6 +23,7 @@ use super::apply::ApplyExtensionPlanner;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
 use super::background_planning::physical_plan;
 use super::parameter_values::ParameterValues;
+use super::privileges::relations::Relations;
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;
 use super::{casts, information_schema, lateral_names, macros, output_names, parameter_types, quoted_constants, versions, views};
@@ -147,6 +148,8 @@ async fn plan_with(
     mut named: HashMap<String, Arc<dyn TableProvider>>,
 ) -> Result<Planned> {
     let mut state = session.context().state();
+    // While the text still says through which view a table is read.
+    let relations = Relations::of(session, &statement, &named)?;
     views::expand(&session.database().shared.catalog, &mut statement)?;
     macros::expand(&mut statement, state.scalar_functions())?;
     lateral_names::qualify(&mut statement);
@@ -163,6 +166,7 @@ async fn plan_with(
         tables,
         named: named.clone(),
         notices: session.notices().clone(),
+        gate: session.gate(),
         effort: session.effort().asked(),
         parameters: parameters.clone(),
     }))?;
@@ -172,6 +176,7 @@ async fn plan_with(
     check_size(&plan)?;
     let plan = casts::typed(parameter_types::typed(plan)?, &state)?;
     let plan = quoted_constants::typed(plan, &state)?;
+    relations.check_plan(&plan)?;
     Ok(Planned { plan, state })
 }
 

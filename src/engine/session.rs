@@ -23,10 +23,12 @@ use super::copy_streams::{CopyIn, CopyOut};
 use super::correlated::DistinctSubqueryColumns;
 use super::cursors::Cursors;
 use super::database::Database;
+use super::gate::Gate;
 use super::interruption::{CurrentStatement, InterruptibleJoins, OverWhenDropped};
 use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours, SortRuntime};
 use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
+use super::privileges::{Access, Object};
 use super::progress::{NoticeSink, Notices};
 use super::session_catalog::SessionCatalog;
 use super::session_user::SessionUser;
@@ -37,7 +39,7 @@ use super::single_row::SingleRow;
 use super::three_valued_in::ThreeValuedIn;
 use super::timeouts::Timeouts;
 use super::values_of_queries::ValuesOfQueries;
-use super::{exists_as_column, function, statement};
+use super::{exists_as_column, function, privileges, statement};
 use crate::error::{Error, Result};
 
 pub(super) const CATALOG_NAME: &str = "rolloutdb";
@@ -184,7 +186,7 @@ impl Session {
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
         let user = SessionUser::new(database.roles().superuser());
-        for function in user.functions() {
+        for function in user.functions().into_iter().chain(privileges::functions(&database, &user)) {
             state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
         }
         let context = SessionContext::new_with_state(state);
@@ -453,6 +455,21 @@ impl Session {
     pub(super) fn set_role(&self, role: Option<String>) {
         self.inner.user.set_role(role);
         self.settings_changed();
+    }
+
+    /// What the session's role may do, as of now.
+    pub(super) fn access(&self) -> Access {
+        Access::of(&self.inner.database, &self.role())
+    }
+
+    /// What was made belongs to the session's role.
+    pub(super) fn own(&self, object: Object) -> Result<()> {
+        self.inner.database.shared.privileges.own(object, &self.role())
+    }
+
+    /// The files that it may reach, as of now.
+    pub(super) fn gate(&self) -> Gate {
+        Gate::new(Arc::clone(&self.inner.database.shared.places), self.access())
     }
 
     /// For those that show the names and must not hold the session: its catalogs.

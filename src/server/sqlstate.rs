@@ -46,6 +46,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::InUse(_) => "55006",
         Error::Cancelled(_) | Error::StatementTimeout => "57014",
         Error::InsufficientPrivilege(_) => "42501",
+        Error::TooManyJobs(_) => "53400",
         Error::StillNeeded(_) => "2BP01",
         Error::InvalidGrant(_) => "0LP01",
         Error::ReservedName(_) => "42939",

@@ -96,23 +96,28 @@ impl ScalarUDFImpl for SessionFunction {
         Ok(ColumnarValue::Array(match self.what {
             What::CurrentSetting => current_setting(&session, &arguments)?,
             What::SetConfig => set_config(&session, &arguments)?,
-            _ => self.signal(&session, &arguments[0]),
+            _ => self.signal(&session, &arguments[0])?,
         }))
     }
 }
 
 impl SessionFunction {
-    fn signal(&self, session: &Session, pids: &ArrayRef) -> ArrayRef {
-        let activity = session.activity().registry();
+    /// As in PostgreSQL: to sessions of one's own role and of those that it is a member of; a superuser's is for superusers.
+    fn signal(&self, session: &Session, pids: &ArrayRef) -> Result<ArrayRef> {
+        let (access, activity) = (session.access(), session.activity().registry());
         let sent = pids.as_primitive::<Int64Type>().iter().map(|pid| {
-            let pid = i32::try_from(pid?).unwrap_or(0);
+            let Some(pid) = pid else { return Ok(None) };
+            let pid = i32::try_from(pid).unwrap_or(0);
+            if let Some(other) = activity.sessions().iter().find(|other| other.pid() == pid) {
+                access.require_rights_of(&other.user(), &format!("the session with PID {pid}"))?;
+            }
             let found = if self.what == What::CancelBackend { activity.cancel(pid) } else { activity.terminate(pid) };
             if !found {
                 session.notices().warning(format!("PID {pid} is not a session of this server"));
             }
-            Some(found)
+            Ok(Some(found))
         });
-        Arc::new(sent.collect::<BooleanArray>())
+        Ok(Arc::new(sent.collect::<Result<BooleanArray>>()?))
     }
 }
 

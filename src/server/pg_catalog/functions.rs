@@ -8,9 +8,7 @@ use datafusion::arrow::datatypes::{DataType, Int32Type, Int64Type};
 use datafusion::common::ScalarValue;
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, create_udf};
-use datafusion_pg_catalog::pg_catalog::{
-    self as library, array_bounds_udf, format_type, has_privilege_udf, pg_get_expr_udf, quote_ident_udf,
-};
+use datafusion_pg_catalog::pg_catalog::{self as library, array_bounds_udf, format_type, pg_get_expr_udf, quote_ident_udf};
 
 use super::VECTOR_OID;
 use super::tables::Visibility;
@@ -18,8 +16,7 @@ use crate::SERVER_VERSION;
 
 /// All of them; `visibility` is what `pg_table_is_visible` asks.
 pub(super) fn scalar_functions(catalog_name: &str, visibility: Visibility) -> Vec<ScalarUDF> {
-    let privileges = ["has_table_privilege", "has_schema_privilege", "has_database_privilege", "has_any_column_privilege"];
-    let mut functions = vec![
+    vec![
         library::create_current_database_udf(catalog_name),
         library::create_current_schema_udf(),
         library::create_current_schemas_udf(),
@@ -48,9 +45,7 @@ pub(super) fn scalar_functions(catalog_name: &str, visibility: Visibility) -> Ve
         unknown_size("pg_total_relation_size"),
         size_pretty(),
         version(),
-    ];
-    functions.extend(privileges.map(has_privilege_udf::create_has_privilege_udf));
-    functions
+    ]
 }
 
 /// `pg_table_is_visible(oid)`: whether a table is found without its schema, that is, in `public` or `pg_catalog`.
