@@ -55,6 +55,7 @@ mod retrieval;
 mod retrieval_columns;
 mod roles;
 mod row_conditions;
+mod savepoints;
 mod secrets;
 mod session;
 mod session_catalog;

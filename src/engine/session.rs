@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::datatypes::{FieldRef, SchemaRef};
@@ -13,7 +13,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
-use rolloutdb_sql::Statement;
+use rolloutdb_sql::{SavepointAction, Statement};
 
 use super::activity::SessionActivity;
 use super::apply::extract::ExtractModelCalls;
@@ -30,6 +30,7 @@ use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
 use super::privileges::{Access, Object};
 use super::progress::{NoticeSink, Notices};
+use super::savepoints::{SavedState, Savepoints};
 use super::session_catalog::SessionCatalog;
 use super::session_user::SessionUser;
 use super::setting_definitions::MAX_CONCURRENT_JOBS;
@@ -66,8 +67,9 @@ struct Inner {
     current: CurrentStatement,
     transaction: Mutex<TransactionStatus>,
     cursors: Mutex<Cursors>,
-    /// Whether a statement has written since BEGIN.
-    has_written: AtomicBool,
+    savepoints: Mutex<Savepoints>,
+    /// How many statements have written since BEGIN.
+    write_count: AtomicU64,
     /// Notices that a session gets once.
     told: Mutex<BTreeSet<String>>,
 }
@@ -207,7 +209,8 @@ impl Session {
             current,
             transaction: Mutex::new(TransactionStatus::Idle),
             cursors: Mutex::default(),
-            has_written: AtomicBool::new(false),
+            savepoints: Mutex::default(),
+            write_count: AtomicU64::new(0),
             told: Mutex::default(),
         };
         let session = Self { inner: Arc::new(inner) };
@@ -282,9 +285,7 @@ impl Session {
 
     /// `run` is boxed: the futures of all statements within each other are more than the compiler lays out.
     async fn execute_with(&self, statement: &Statement, run: BoxFuture<'_, Result<Response>>) -> Result<Response> {
-        if self.transaction_status() == TransactionStatus::Failed && !matches!(statement, Statement::Rollback | Statement::Commit) {
-            return Err(Error::TransactionAborted);
-        }
+        self.check_takes(statement)?;
         let current = self.inner.current.begin(statement::writes(statement));
         let mut unfinished = Unfinished { session: self, current: Some(current) };
         self.inner.timeouts.arm();
@@ -303,12 +304,25 @@ impl Session {
             Err(_) => statement::commits_in_parts(statement),
         };
         if statement::writes(statement) && may_have_written {
-            self.inner.has_written.store(true, Ordering::Relaxed);
+            self.note_written();
         }
         if result.is_err() {
             self.fail_transaction();
         }
         result
+    }
+
+    /// That the session takes the statement now: a transaction that has failed takes only those that end it, or go back to before the error.
+    ///
+    /// # Errors
+    /// [`Error::TransactionAborted`] (25P02).
+    pub fn check_takes(&self, statement: &Statement) -> Result<()> {
+        let is_way_out = match statement {
+            Statement::Rollback | Statement::Commit => true,
+            Statement::Savepoint(savepoint) => savepoint.action == SavepointAction::RollBackTo,
+            _ => false,
+        };
+        if is_way_out || self.transaction_status() != TransactionStatus::Failed { Ok(()) } else { Err(Error::TransactionAborted) }
     }
 
     /// After an error the transaction, if there is one, takes no more statements. [`Self::execute`] and its rows see to that themselves; the
@@ -322,7 +336,7 @@ impl Session {
     /// Ends the statement that runs, whatever it computes at this moment; whether it has committed is not known. For those that cannot drop it at once.
     pub fn interrupt(&self) {
         if self.inner.current.interrupt() {
-            self.inner.has_written.store(true, Ordering::Relaxed);
+            self.note_written();
         }
         self.fail_transaction();
     }
@@ -350,7 +364,7 @@ impl Session {
     }
 
     pub(super) fn note_written(&self) {
-        self.inner.has_written.store(true, Ordering::Relaxed);
+        self.inner.write_count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether the statement fetches from a cursor whose rows come in binary form unless the client says otherwise.
@@ -368,18 +382,29 @@ impl Session {
     }
 
     pub(super) fn begin(&self) {
-        self.inner.has_written.store(false, Ordering::Relaxed);
+        self.inner.write_count.store(0, Ordering::Relaxed);
         self.settings().begin();
         self.set_transaction_status(TransactionStatus::InTransaction);
     }
 
-    pub(super) fn has_written(&self) -> bool {
-        self.inner.has_written.load(Ordering::Relaxed)
+    /// How many statements have written since BEGIN.
+    pub(super) fn write_count(&self) -> u64 {
+        self.inner.write_count.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn savepoints(&self) -> MutexGuard<'_, Savepoints> {
+        self.inner.savepoints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a savepoint: what ROLLBACK TO brings back.
+    pub(super) fn saved_state(&self) -> SavedState {
+        SavedState { settings: self.settings().at_savepoint(), cursors: self.cursors().numbers(), write_count: self.write_count() }
     }
 
     /// Leaves the transaction block, if there is one. The names of the settings that end with it, see [`Settings::end`].
     pub(super) fn end_transaction(&self, is_committed: bool) -> BTreeSet<String> {
         self.set_transaction_status(TransactionStatus::Idle);
+        self.savepoints().clear();
         self.cursors().end_transaction(is_committed);
         self.settings().end(is_committed)
     }

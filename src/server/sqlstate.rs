@@ -42,6 +42,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::TransactionAborted => "25P02",
         Error::DuplicateCursor(_) => "42P03",
         Error::UnknownCursor(_) => "34000",
+        Error::UnknownSavepoint(_) => "3B001",
         Error::NoTransaction(_) => "25P01",
         Error::InUse(_) => "55006",
         Error::Cancelled(_) | Error::StatementTimeout => "57014",

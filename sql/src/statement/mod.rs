@@ -24,6 +24,7 @@ mod job;
 mod maintenance;
 mod merge;
 mod role;
+mod savepoint;
 mod secret;
 mod set;
 mod show;
@@ -64,6 +65,7 @@ pub use merge::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
 pub use role::{
     AlterRole, AlterRoleAction, CreateRole, DropRole, GrantRole, MembershipOption, Password, RevokeRole, RoleName, RoleOption, SetRole,
 };
+pub use savepoint::{Savepoint, SavepointAction};
 pub use secret::{CreateSecret, DropSecret, SecretSource};
 pub use set::{Reset, Set};
 pub use show::Show;
@@ -134,6 +136,7 @@ pub enum Statement {
     Commit,
     /// `ROLLBACK`, `ABORT`
     Rollback,
+    Savepoint(Savepoint),
     /// `DISCARD ALL`
     Discard,
     CreateExtension(CreateExtension),
@@ -286,6 +289,7 @@ impl Statement {
             "SHOW" => show::parse(parser),
             "SET" | "RESET" => set::parse(parser),
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => transaction::parse(parser),
+            "SAVEPOINT" | "RELEASE" => savepoint::parse(parser),
             "CANCEL" | "RESUME" | "WAIT" => JobCommand::parse(parser).map(Self::JobCommand),
             "EXPLAIN" => Explain::parse(parser).map(Self::Explain),
             "SELECT" | "VALUES" | "TABLE" => parser.query().map(Self::Query),
@@ -415,6 +419,7 @@ impl Statement {
             Self::Begin(_) => "BEGIN",
             Self::Commit => "COMMIT",
             Self::Rollback => "ROLLBACK",
+            Self::Savepoint(savepoint) => savepoint.action.tag(),
             Self::Discard => "DISCARD ALL",
             Self::CreateExtension(_) => "CREATE EXTENSION",
             Self::CreateRole(_) => "CREATE ROLE",
@@ -484,6 +489,7 @@ impl fmt::Display for Statement {
             Self::Begin(statement) => statement.fmt(f),
             Self::Commit => f.write_str("COMMIT"),
             Self::Rollback => f.write_str("ROLLBACK"),
+            Self::Savepoint(statement) => statement.fmt(f),
             Self::Discard => f.write_str("DISCARD ALL"),
             Self::CreateExtension(statement) => statement.fmt(f),
             Self::CreateRole(statement) => statement.fmt(f),

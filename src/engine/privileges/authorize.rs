@@ -90,6 +90,7 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         | Statement::Begin(_)
         | Statement::Commit
         | Statement::Rollback
+        | Statement::Savepoint(_)
         | Statement::Discard
         | Statement::CreateExtension(_) => Ok(()),
         Statement::Explain(_) | Statement::Async(_) => Err(Error::Internal("rights are asked for what a statement holds".to_owned())),

@@ -21,6 +21,7 @@ mod notifications;
 mod query;
 mod role;
 mod rollouts;
+mod savepoint;
 mod schema;
 mod secret;
 mod settings;
@@ -88,6 +89,7 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Set(set) => settings::set(session, set),
         Statement::Reset(reset) => settings::reset(session, reset),
         Statement::Begin(_) | Statement::Commit | Statement::Rollback => transaction::execute(session, statement),
+        Statement::Savepoint(savepoint) => savepoint::execute(session, savepoint),
         Statement::Discard => settings::discard(session),
         Statement::CreateExtension(create) => settings::create_extension(session, create),
         Statement::CreateRole(create) => role::create(session, create),
