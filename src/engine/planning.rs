@@ -23,7 +23,7 @@ use super::apply::ApplyExtensionPlanner;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
 use super::background_planning::physical_plan;
 use super::parameter_values::ParameterValues;
-use super::privileges::relations::Relations;
+use super::privileges::relations::{Relations, check_models};
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;
 use super::{casts, information_schema, lateral_names, macros, output_names, parameter_types, quoted_constants, versions, views};
@@ -136,6 +136,7 @@ async fn plan_over(
     let Planned { mut plan, state } = plan_with(session, statement, &ParameterValues::all(parameters), named).await?;
     if !parameters.is_empty() {
         plan = casts::exact_parameters(plan.with_param_values(ParamValues::from(parameters.to_vec()))?, &state)?;
+        check_models(&session.access(), &plan)?;
     }
     Ok(Planned { plan, state })
 }

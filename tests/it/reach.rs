@@ -48,6 +48,7 @@ const WITHOUT_PATHS: &[&str] = &[
     "mod",
     "print",
     "role",
+    "savepoint",
     "set",
     "show",
     "target",

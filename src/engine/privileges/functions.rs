@@ -45,7 +45,7 @@ pub fn functions(database: &Database, user: &SessionUser) -> Vec<ScalarUDF> {
         ("has_agent_privilege", Question::Agent),
         ("pg_has_role", Question::Role),
     ];
-    let function = |(name, question)| {
+    let function = |(name, question): (&'static str, Question)| {
         let num_arguments = if question == Question::Column { 3 } else { 2 };
         // The first one, the role, may be left out.
         let counts = vec![TypeSignature::Any(num_arguments), TypeSignature::Any(num_arguments + 1)];

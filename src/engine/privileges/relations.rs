@@ -75,16 +75,9 @@ impl Relations {
                 }
                 _ => {}
             }
-            node.apply_expressions(|expression| {
-                expression.apply(|inner| {
-                    if let Some(model) = called_model(inner) {
-                        self.access.require_model(model)?;
-                    }
-                    Ok(TreeNodeRecursion::Continue)
-                })
-            })
+            Ok(TreeNodeRecursion::Continue)
         })?;
-        Ok(())
+        check_models(&self.access, plan)
     }
 
     fn check_table(&self, table: &Table) -> Result<()> {
@@ -95,6 +88,27 @@ impl Relations {
 
 fn stored_table(provider: &Arc<dyn TableProvider>) -> Option<&Table> {
     (provider.as_ref() as &dyn Any).downcast_ref::<Table>()
+}
+
+/// The models that the expressions of a plan call: asked once more when parameters, which may name some, have their values.
+///
+/// # Errors
+/// [`Error::InsufficientPrivilege`] (42501).
+pub fn check_models(access: &Access, plan: &LogicalPlan) -> Result<()> {
+    if access.is_superuser() {
+        return Ok(());
+    }
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|inner| {
+                if let Some(model) = called_model(inner) {
+                    access.require_model(model)?;
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(())
 }
 
 /// The model that a call in an expression names: its first argument, a constant.
