@@ -25,7 +25,7 @@ fn with_header(change: impl FnOnce(&mut Value)) -> Result<Checkpoint> {
     let mut header: Value = serde_json::from_slice(&whole[8..8 + length]).expect("a header");
     change(&mut header);
     let header = header.to_string();
-    let bytes = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), &whole[8 + length..]].concat();
+    let bytes = [(header.len() as u64).to_le_bytes().as_slice(), header.as_bytes(), &whole[8 + length..]].concat();
     with_file("model.safetensors", &bytes)
 }
 
@@ -52,7 +52,7 @@ fn the_fixture_itself_passes() {
 #[test]
 fn headers_that_lie_about_their_length() {
     for length in [0_u64, 1, 7, 1 << 20, 1 << 40, u64::MAX, u64::MAX - 7] {
-        let bytes = [&length.to_le_bytes(), b"{}".as_slice()].concat();
+        let bytes = [length.to_le_bytes().as_slice(), b"{}"].concat();
         assert_damaged(&format!("a header of {length}"), with_file("model.safetensors", &bytes));
     }
     for bytes in [b"".as_slice(), b"\x01", b"\0\0\0\0\0\0\0"] {
