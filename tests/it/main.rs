@@ -31,6 +31,7 @@ mod reach;
 mod real_data;
 mod resume;
 mod round;
+mod savepoints;
 mod script;
 mod secrets;
 mod server;
