@@ -71,6 +71,10 @@ pub enum Error {
     #[error("{0}")]
     InsufficientPrivilege(String),
 
+    /// As many jobs of a kind as may run are running (53400).
+    #[error("{0}")]
+    TooManyJobs(String),
+
     /// Something else is there because of it (2BP01).
     #[error("{0}")]
     StillNeeded(String),
@@ -92,7 +96,7 @@ pub enum Error {
     NotSupported(String),
 
     /// A statement after an error inside a transaction block (25P02).
-    #[error("current transaction is aborted; statements are refused until ROLLBACK or COMMIT")]
+    #[error("current transaction is aborted; statements are refused until ROLLBACK, COMMIT or ROLLBACK TO a savepoint")]
     TransactionAborted,
 
     /// A cursor that is declared already (42P03).
@@ -102,6 +106,10 @@ pub enum Error {
     /// A cursor that was not declared, or ended with its transaction (34000).
     #[error("cursor \"{0}\" does not exist")]
     UnknownCursor(String),
+
+    /// A savepoint that was not defined in this transaction, or is gone (3B001).
+    #[error("savepoint \"{0}\" does not exist")]
+    UnknownSavepoint(String),
 
     /// A statement that belongs into a transaction block (25P01).
     #[error("{0}")]

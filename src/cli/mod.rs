@@ -1,5 +1,6 @@
 //! The subcommands.
 
+mod config;
 mod demo;
 mod serve;
 mod sql;

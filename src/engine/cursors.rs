@@ -2,8 +2,9 @@
 //!
 //! What is kept is the stream and the rest of one batch, so a cursor has bounded memory; it reads the tables as they were when it was declared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -17,7 +18,19 @@ use crate::error::{Error, Result};
 #[derive(Default)]
 pub struct Cursors(BTreeMap<String, Cursor>);
 
+/// Another one for each cursor of the process: a name may be declared again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CursorNumber(u64);
+
+impl CursorNumber {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 struct Cursor {
+    number: CursorNumber,
     schema: SchemaRef,
     is_binary: bool,
     is_held: bool,
@@ -58,7 +71,8 @@ impl Cursors {
         let CursorOptions { is_binary, is_held, is_of_transaction } = options;
         let schema = stream.schema();
         let rows = Arc::new(Mutex::new(CursorRows { stream, rest: None, position: 0, has_failed: false }));
-        self.0.insert(name.to_owned(), Cursor { schema, is_binary, is_held, is_of_transaction, rows });
+        let number = CursorNumber::next();
+        self.0.insert(name.to_owned(), Cursor { number, schema, is_binary, is_held, is_of_transaction, rows });
         Ok(())
     }
 
@@ -95,6 +109,16 @@ impl Cursors {
 
     pub fn close_all(&mut self) {
         self.0.clear();
+    }
+
+    /// Those that are declared now.
+    pub fn numbers(&self) -> BTreeSet<CursorNumber> {
+        self.0.values().map(|cursor| cursor.number).collect()
+    }
+
+    /// Closes those that were declared later.
+    pub fn keep_only(&mut self, numbers: &BTreeSet<CursorNumber>) {
+        self.0.retain(|_, cursor| numbers.contains(&cursor.number));
     }
 
     /// Only those WITH HOLD outlive their transaction, and those of one that is rolled back do not.

@@ -255,7 +255,8 @@ mod tests {
         sql("INSERT INTO t (id, words) SELECT n, 'film ' || n FROM generate_series(1, 9) AS g (n)").await?;
         let long = |value: i64| ScalarValue::Int64(Some(value));
         let text = |value: &str| ScalarValue::from(value);
-        let path = data.path().join("a.csv");
+        let files = tempfile::tempdir().expect("a temporary directory");
+        let path = files.path().join("a.csv");
         std::fs::write(&path, "a\n1\n").expect("a temporary file is writable");
         let file = session.parse(&format!("SELECT * FROM read_csv('{}', header => $1)", path.display()))?.remove(0);
         let refused = session.prepare(file).await.map(|_| ()).map_err(|error| error.to_string());
@@ -286,6 +287,33 @@ mod tests {
                 assert_eq!(found.len(), if query.contains("filter") { 1 } else { 2 }, "{query}");
             }
         }
+        Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_kept_plan_ends_with_the_right_to_it() -> Result<()> {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let database = Database::open(data.path()).await?;
+        let owner = database.session();
+        let sql = async |text: &str| owner.sql(text).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(crate::Error::from);
+        sql("CREATE TABLE t (id bigint PRIMARY KEY, v vector(2)); INSERT INTO t VALUES (1, '[1,0]')").await?;
+        sql("CREATE ROLE alice; GRANT SELECT ON t TO alice").await?;
+        let session = database.session();
+        session.set_user("alice");
+        let retrieval = session.prepare(session.parse("SELECT id FROM t ORDER BY v <=> '[1,1]' LIMIT 1")?.remove(0)).await?;
+        for _ in 0..3 {
+            run(&session, &retrieval, &[]).await?;
+        }
+        assert!(kept(&retrieval).is_some());
+        sql("REVOKE SELECT ON t FROM alice").await?;
+        let refused = run(&session, &retrieval, &[]).await;
+        assert!(matches!(refused, Err(crate::Error::InsufficientPrivilege(_))), "{refused:?}");
+        // By another role's right, and by none again.
+        sql("CREATE ROLE readers; GRANT SELECT ON t TO readers; GRANT readers TO alice").await?;
+        run(&session, &retrieval, &[]).await?;
+        sql("REVOKE readers FROM alice").await?;
+        let refused = run(&session, &retrieval, &[]).await;
+        assert!(matches!(refused, Err(crate::Error::InsufficientPrivilege(_))), "{refused:?}");
         Ok(())
     }
 

@@ -53,7 +53,8 @@ async fn queries_and_writes_end_in_time() -> Result<()> {
     let database = Database::open(data.path()).await?;
     let session = database.session();
     run(&session, "CREATE TABLE kept (id bigint PRIMARY KEY)").await?;
-    let target = data.path().join("out.csv");
+    let files = tempfile::tempdir().expect("a temporary directory");
+    let target = files.path().join("out.csv");
     let statements = [
         format!("SELECT count(*) FROM ({MANY}) a CROSS JOIN ({MANY}) b WHERE a.id % 7 = b.id"),
         format!("SELECT id FROM ({MANY}) t ORDER BY id % 1000003"),

@@ -307,6 +307,10 @@ fn direction() -> impl Strategy<Value = Direction> {
     ]
 }
 
+fn savepoint_action() -> impl Strategy<Value = SavepointAction> {
+    proptest::sample::select(&[SavepointAction::Define, SavepointAction::Release, SavepointAction::RollBackTo][..])
+}
+
 fn work() -> impl Strategy<Value = Statement> {
     let columns = || proptest::collection::vec(ident(), 0..3);
     let train =
@@ -345,6 +349,7 @@ fn work() -> impl Strategy<Value = Statement> {
             values,
             local
         })),
+        (savepoint_action(), name()).prop_map(|(action, name)| Statement::Savepoint(Savepoint { action, name })),
         variable().prop_map(|variable| Statement::Show(Show { variable })),
         variable().prop_map(|variable| Statement::Reset(Reset { variable })),
     ]

@@ -96,27 +96,36 @@ impl ScalarUDFImpl for SessionFunction {
         Ok(ColumnarValue::Array(match self.what {
             What::CurrentSetting => current_setting(&session, &arguments)?,
             What::SetConfig => set_config(&session, &arguments)?,
-            _ => self.signal(&session, &arguments[0]),
+            _ => self.signal(&session, &arguments[0])?,
         }))
     }
 }
 
 impl SessionFunction {
-    fn signal(&self, session: &Session, pids: &ArrayRef) -> ArrayRef {
-        let sent = pids.as_primitive::<Int64Type>().iter().map(|pid| Some(signal(session, pid?, self.what == What::TerminateBackend)));
-        Arc::new(sent.collect::<BooleanArray>())
+    fn signal(&self, session: &Session, pids: &ArrayRef) -> Result<ArrayRef> {
+        let is_end = self.what == What::TerminateBackend;
+        let sent = pids.as_primitive::<Int64Type>().iter().map(|pid| pid.map(|pid| signal(session, pid, is_end)).transpose());
+        Ok(Arc::new(sent.collect::<Result<BooleanArray>>()?))
     }
 }
 
-/// Stops the statement of a session, or ends it. False if there is no such session.
-pub fn signal(session: &Session, pid: i64, terminate: bool) -> bool {
-    let activity = session.activity().registry();
+/// Stops the statement of a session, or ends it; false if there is no such session. As in PostgreSQL: of one's own role and of those that it is a
+/// member of; a superuser's is for superusers.
+///
+/// # Errors
+/// [`Error::InsufficientPrivilege`] (42501).
+pub fn signal(session: &Session, pid: i64, terminate: bool) -> Result<bool> {
+    let (access, activity) = (session.access(), session.activity().registry());
+    // No session has the number 0.
     let number = i32::try_from(pid).unwrap_or(0);
+    if let Some(other) = activity.sessions().iter().find(|other| other.pid() == number) {
+        access.require_rights_of(&other.user(), &format!("the session with PID {pid}"))?;
+    }
     let found = if terminate { activity.terminate(number) } else { activity.cancel(number) };
     if !found {
         session.notices().warning(format!("PID {pid} is not a session of this server"));
     }
-    found
+    Ok(found)
 }
 
 /// `current_setting(name [, missing_ok])`

@@ -19,6 +19,7 @@ use super::made_vectors::MadeVectors;
 use crate::engine::apply::Apply;
 use crate::engine::parameter_values::ParameterValues;
 use crate::engine::planning::{plan_open_query, plan_query};
+use crate::engine::privileges::Fingerprint;
 use crate::engine::session::Session;
 use crate::engine::{versions, views};
 use crate::error::Result;
@@ -36,13 +37,16 @@ pub struct KeptPlan {
     made: MadeVectors,
     tables: Vec<Arc<Table>>,
     settings: u64,
+    /// Whose rights it was checked with.
+    rights: Fingerprint,
     context: Arc<TaskContext>,
 }
 
 impl KeptPlan {
     /// `None`: something other than tables, settings and parameters decides what the query gives.
     pub async fn make(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Option<Self>> {
-        let settings = session.settings_epoch();
+        // Before the plan is made: what is granted or taken meanwhile counts from the next run on.
+        let (settings, rights) = (session.settings_epoch(), session.access().fingerprint());
         if reads_views(session, query)? || versions::are_read(query) {
             return Ok(None);
         }
@@ -64,11 +68,11 @@ impl KeptPlan {
         let parameters = Parameters::default();
         let bound = bind(optimized, &parameters)?;
         let Ok(plan) = state.query_planner().create_physical_plan(&bound, &state).await else { return Ok(None) };
-        Ok(Some(Self { plan, parameters, types, decided, made, tables, settings, context: state.task_ctx() }))
+        Ok(Some(Self { plan, parameters, types, decided, made, tables, settings, rights, context: state.task_ctx() }))
     }
 
     pub async fn serves(&self, session: &Session, parameters: &[ScalarValue]) -> Result<bool> {
-        if !self.takes(parameters) || self.settings != session.settings_epoch() {
+        if !self.takes(parameters) || self.settings != session.settings_epoch() || self.rights != session.access().fingerprint() {
             return Ok(false);
         }
         for table in &self.tables {

@@ -30,11 +30,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     Function::new("pg_cancel_backend", &[Kind::Int8], BOOL, |call| {
         let session = call.context.snapshot.session()?;
-        Ok(call.int(0).map_or(Value::Null, |pid| Value::Bool(signal(&session, pid, false))))
+        call.int(0).map_or(Ok(Value::Null), |pid| signal(&session, pid, false).map(Value::Bool))
     }),
     Function::new("pg_terminate_backend", &[Kind::Int8, Kind::Int8], BOOL, |call| {
         let session = call.context.snapshot.session()?;
-        Ok(call.int(0).map_or(Value::Null, |pid| Value::Bool(signal(&session, pid, true))))
+        call.int(0).map_or(Ok(Value::Null), |pid| signal(&session, pid, true).map(Value::Bool))
     })
     .required(1),
 ];
