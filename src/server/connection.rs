@@ -75,11 +75,6 @@ impl Connection {
         }
     }
 
-    /// What answers a request to cancel a statement, which comes on a connection of its own.
-    pub(super) fn cancel_handler(&self) -> DefaultCancelHandler {
-        DefaultCancelHandler::new(self.cancellations.clone())
-    }
-
     /// The session's transaction status as `ReadyForQuery` reports it.
     pub(super) fn wire_status(&self) -> WireStatus {
         match self.session.transaction_status() {
