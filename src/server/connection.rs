@@ -47,7 +47,6 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(
         session: Session,
-        roles: &Roles,
         socket: &MaybeTls,
         cancellations: Arc<ConnectionManager>,
         place: Place,
