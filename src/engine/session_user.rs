@@ -47,9 +47,10 @@ impl SessionUser {
 
     /// `current_user`, `current_role`, `user` and `session_user`, which take no parentheses.
     pub(super) fn functions(&self) -> Vec<ScalarUDF> {
-        let functions: [(&str, fn(&Self) -> String); 4] =
+        type Read = fn(&SessionUser) -> String;
+        let functions: [(&str, Read); 4] =
             [("current_user", Self::role), ("current_role", Self::role), ("user", Self::role), ("session_user", Self::user)];
-        let function = |(name, read): (&str, fn(&Self) -> String)| {
+        let function = |(name, read): (&str, Read)| {
             let names = self.clone();
             let value = move |_: &[ColumnarValue]| Ok(ColumnarValue::Scalar(ScalarValue::Utf8(Some(read(&names)))));
             create_udf(name, vec![], DataType::Utf8, Volatility::Stable, Arc::new(value))

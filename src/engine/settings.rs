@@ -51,9 +51,8 @@ impl SessionSettings {
     /// A row for each setting but DataFusion's.
     pub fn rows(&self) -> Result<RecordBatch> {
         let settings = self.lock();
-        let text = |read: &dyn Fn(&Definition) -> Option<String>| -> ArrayRef {
-            Arc::new(DEFINITIONS.iter().map(|known| read(known)).collect::<StringArray>())
-        };
+        let text =
+            |read: &dyn Fn(&Definition) -> Option<String>| -> ArrayRef { Arc::new(DEFINITIONS.iter().map(read).collect::<StringArray>()) };
         let schema = Self::schema();
         let columns = schema.fields().iter().map(|field| -> ArrayRef {
             match field.name().as_str() {

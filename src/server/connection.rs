@@ -47,7 +47,6 @@ pub(super) struct Connection {
 impl Connection {
     pub(super) fn new(
         session: Session,
-        roles: &Roles,
         socket: &MaybeTls,
         cancellations: Arc<ConnectionManager>,
         place: Place,
@@ -73,11 +72,6 @@ impl Connection {
             cancellation: OnceLock::new(),
             _place: place,
         }
-    }
-
-    /// What answers a request to cancel a statement, which comes on a connection of its own.
-    pub(super) fn cancel_handler(&self) -> DefaultCancelHandler {
-        DefaultCancelHandler::new(self.cancellations.clone())
     }
 
     /// The session's transaction status as `ReadyForQuery` reports it.

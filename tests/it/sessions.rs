@@ -118,9 +118,8 @@ async fn another_session_sees_what_one_does_and_ends_it() {
         (worker, ended)
     });
     until(&watcher, &state, "active").await;
-    let shown =
-        value(&watcher, &format!("SELECT usename || ' ' || application_name || ' ' || query FROM pg_stat_activity WHERE pid = {pid}"));
-    assert_eq!(shown.await, Some(format!("someone worker {ENDLESS_COUNT}")));
+    let shown = format!("SELECT usename || ' ' || application_name || ' ' || query FROM pg_stat_activity WHERE pid = {pid}");
+    assert_eq!(value(&watcher, &shown).await, Some(format!("someone worker {ENDLESS_COUNT}")));
     assert_eq!(value(&watcher, &format!("SELECT pg_cancel_backend({pid})")).await.as_deref(), Some("t"));
     let (worker, ended) = statement.await.expect("no panic");
     assert_eq!(code(&ended.expect_err("it was cancelled")), "57014");

@@ -38,8 +38,7 @@ impl Jobs {
     /// A row for each job, by number. `pid`: of the session that runs it.
     pub fn rows(&self) -> Result<RecordBatch> {
         let jobs = self.list();
-        let text =
-            |read: &dyn Fn(&Job) -> Option<String>| -> ArrayRef { Arc::new(jobs.iter().map(|job| read(job)).collect::<StringArray>()) };
+        let text = |read: &dyn Fn(&Job) -> Option<String>| -> ArrayRef { Arc::new(jobs.iter().map(read).collect::<StringArray>()) };
         let count = |read: &dyn Fn(&Job) -> Option<u64>| -> ArrayRef {
             Arc::new(jobs.iter().map(|job| read(job).and_then(|count| i64::try_from(count).ok())).collect::<Int64Array>())
         };

@@ -5,7 +5,8 @@ use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::catalog::{MemTable, TableProvider};
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{FunctionRegistry, SessionState};
@@ -13,6 +14,7 @@ use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
 use datafusion::sql::sqlparser::ast::{Expr, Ident, ObjectName, Statement as SqlStatement, TableAlias, TableFactor, VisitMut, VisitorMut};
+use rolloutdb_udfs::postgres::PG_TYPE;
 
 use super::functions::{self, Function};
 use super::mentions::{Mentions, catalog_table, parts_of};
@@ -110,9 +112,18 @@ impl Opener<'_> {
             return if parts.len() > 1 { Err(unknown().into()) } else { Ok(None) };
         };
         let batch = batch_of(&table.columns, &table.rows)?;
+        let fields: Vec<Field> = batch.schema().fields().iter().map(|field| plain(field)).collect();
+        let batch = RecordBatch::try_new(Arc::new(Schema::new(fields)), batch.columns().to_vec()).map_err(DataFusionError::from)?;
         let provider = MemTable::try_new(batch.schema(), vec![vec![batch]])?;
         Ok(Some((format!("{PREFIX}{schema}_{table_name}"), table_name.to_owned(), Arc::new(provider))))
     }
+}
+
+/// The field without the name of a type that only the catalog's own columns have: what is made of it, a table perhaps, is of the Arrow type.
+fn plain(field: &Field) -> Field {
+    let mut metadata = field.metadata().clone();
+    metadata.remove(PG_TYPE);
+    field.clone().with_metadata(metadata)
 }
 
 /// A function of catalog queries as DataFusion calls it.
@@ -172,7 +183,7 @@ impl ScalarUDFImpl for CatalogFunction {
     }
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> DataFusionResult<FieldRef> {
-        Ok(Arc::new(self.returned(arguments.arg_fields)?.field(&self.name)))
+        Ok(Arc::new(plain(&self.returned(arguments.arg_fields)?.field(&self.name))))
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DataFusionResult<ColumnarValue> {

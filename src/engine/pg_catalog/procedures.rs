@@ -40,7 +40,7 @@ pub struct InOut {
 pub fn in_out(kind: Option<Kind>) -> InOut {
     let Some(kind) = kind else { return InOut { input: 750, output: 751, receive: 2400, send: 2401 } };
     let position = TYPES.iter().position(|info| info.kind == kind).map_or(0, |position| position as u32);
-    let first = 9_000 + position * 4;
+    let first = 9_500 + position * 4;
     InOut { input: first, output: first + 1, receive: first + 2, send: first + 3 }
 }
 

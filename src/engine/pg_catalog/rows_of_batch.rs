@@ -44,9 +44,11 @@ pub fn values_of(array: &ArrayRef) -> Result<Vec<Value>> {
         }
         DataType::List(_) => {
             let list = array.as_list::<i32>();
-            let items = (0..array.len()).map(|row| match array.is_null(row) {
-                true => Ok(Value::Null),
-                false => Ok(Value::list(values_of(&list.value(row))?)),
+            let items = (0..array.len()).map(|row| -> Result<Value> {
+                match array.is_null(row) {
+                    true => Ok(Value::Null),
+                    false => Ok(Value::list(values_of(&list.value(row))?)),
+                }
             });
             items.collect::<Result<_>>()?
         }

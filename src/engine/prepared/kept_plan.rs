@@ -17,6 +17,7 @@ use rolloutdb_catalogs::{NearestRows, Parameters, Table};
 use super::bound_parameter::bound_expression;
 use super::made_vectors::MadeVectors;
 use crate::engine::apply::Apply;
+use crate::engine::interruption::is_of_one_statement;
 use crate::engine::parameter_values::ParameterValues;
 use crate::engine::planning::{plan_open_query, plan_query};
 use crate::engine::privileges::Fingerprint;
@@ -68,6 +69,9 @@ impl KeptPlan {
         let parameters = Parameters::default();
         let bound = bind(optimized, &parameters)?;
         let Ok(plan) = state.query_planner().create_physical_plan(&bound, &state).await else { return Ok(None) };
+        if is_of_one_statement(&plan)? {
+            return Ok(None);
+        }
         Ok(Some(Self { plan, parameters, types, decided, made, tables, settings, rights, context: state.task_ctx() }))
     }
 

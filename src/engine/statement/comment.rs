@@ -24,7 +24,7 @@ pub async fn execute(session: &Session, comment: &Comment) -> Result<Response> {
         CommentedObject::Table(name) => on_table(session, name, Commented::Table, text).await?,
         CommentedObject::Column { relation, column } => {
             let (schema, name) = table_name(relation)?;
-            match catalog.set_view_comment(&schema, &name, Some(column), text) {
+            match catalog.set_view_comment(&schema, &name, Some(column.as_str()), text) {
                 // A table of its own, or nothing, which the catalog says with the nearest names.
                 Err(CatalogError::NotAView { .. } | CatalogError::UnknownTable { .. }) => {
                     on_table(session, relation, Commented::Column(column), text).await?;

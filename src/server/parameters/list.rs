@@ -36,7 +36,7 @@ pub(super) fn list(items: Vec<Option<ScalarValue>>, lengths: &[usize], item_type
 
 /// The values in lists of that length, which divides their number.
 fn lists_of(length: usize, values: ArrayRef) -> ListArray {
-    let count = if length == 0 { 1 } else { values.len() / length };
+    let count = values.len().checked_div(length).unwrap_or(1);
     let field = Arc::new(Field::new_list_field(values.data_type().clone(), true));
     ListArray::new(field, OffsetBuffer::from_lengths(std::iter::repeat_n(length, count)), values, None)
 }

@@ -100,7 +100,7 @@ fn is_in_range(text: &str, is_infinite: bool, is_zero: bool) -> bool {
     let mantissa = text.split(['e', 'E']).next().unwrap_or_default();
     let has_digits = mantissa.bytes().any(|byte| byte.is_ascii_digit());
     let has_value = mantissa.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
-    !(is_infinite && has_digits) && !(is_zero && has_value)
+    !(is_infinite && has_digits || is_zero && has_value)
 }
 
 /// A decimal with as many digits as it is written with, `1e3` with those that it means; NaN and the infinities, which decimals have not, as a double.

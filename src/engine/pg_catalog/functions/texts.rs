@@ -22,7 +22,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("char_length", &[Kind::Text], INT4, |call| Ok(Value::Int(call.text(0).chars().count() as i64))),
     Function::new("btrim", &[Kind::Text, Kind::Text], TEXT, |call| {
         let blanks = if call.values.len() > 1 { call.text(1) } else { " " };
-        Ok(Value::text(call.text(0).trim_matches(|c| blanks.contains(c))))
+        Ok(Value::text(call.text(0).trim_matches(|c: char| blanks.contains(c))))
     })
     .required(1),
     Function::new("strpos", &[Kind::Text, Kind::Text], INT4, |call| {
@@ -80,12 +80,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     Function::new("ltrim", &[Kind::Text, Kind::Text], TEXT, |call| {
         let blanks = if call.values.len() > 1 { call.text(1) } else { " " };
-        Ok(Value::text(call.text(0).trim_start_matches(|c| blanks.contains(c))))
+        Ok(Value::text(call.text(0).trim_start_matches(|c: char| blanks.contains(c))))
     })
     .required(1),
     Function::new("rtrim", &[Kind::Text, Kind::Text], TEXT, |call| {
         let blanks = if call.values.len() > 1 { call.text(1) } else { " " };
-        Ok(Value::text(call.text(0).trim_end_matches(|c| blanks.contains(c))))
+        Ok(Value::text(call.text(0).trim_end_matches(|c: char| blanks.contains(c))))
     })
     .required(1),
     Function::new("like_escape", &[Kind::Text, Kind::Text], TEXT, |call| Ok(Value::text(like_escape(call.text(0), call.text(1))))),

@@ -152,7 +152,14 @@ impl Binder<'_> {
         if let Some(position) = trees.iter().position(|tree| tree.as_ref() == Some(key)) {
             return Ok(position);
         }
-        outputs.push(self.expression(key, place)?.0);
+        let bound = self.expression(key, place)?.0;
+        if let Expression::Column { depth, index } = bound {
+            let is_it = |output: &Expression| matches!(output, Expression::Column { depth: of, index: at } if *of == depth && *at == index);
+            if let Some(position) = outputs.iter().position(is_it) {
+                return Ok(position);
+            }
+        }
+        outputs.push(bound);
         Ok(outputs.len() - 1)
     }
 

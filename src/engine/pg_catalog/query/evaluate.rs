@@ -119,11 +119,11 @@ impl Expression {
             Self::Constant(_) | Self::Parameter(_) | Self::Column { .. } | Self::Exists(_) | Self::Scalar(_) | Self::ArrayOf(_) => vec![],
             Self::And(operands) | Self::Or(operands) | Self::Coalesce(operands) | Self::Array(operands) => operands.iter().collect(),
             Self::Call { arguments, .. } => arguments.iter().collect(),
-            Self::Not(operand) | Self::IsNull(operand) | Self::Is(operand, _) | Self::Field(operand, _) => vec![operand],
-            Self::Cast { operand, .. } | Self::QuantifiedQuery { left: operand, .. } => vec![operand],
-            Self::IsDistinct(left, right) | Self::Binary { left, right, .. } => vec![left, right],
-            Self::Quantified { left, list, .. } => vec![left, list],
-            Self::Item { list, index, .. } => vec![list, index],
+            Self::Not(operand) | Self::IsNull(operand) | Self::Is(operand, _) | Self::Field(operand, _) => vec![operand.as_ref()],
+            Self::Cast { operand, .. } | Self::QuantifiedQuery { left: operand, .. } => vec![operand.as_ref()],
+            Self::IsDistinct(left, right) | Self::Binary { left, right, .. } => vec![left.as_ref(), right.as_ref()],
+            Self::Quantified { left, list, .. } => vec![left.as_ref(), list.as_ref()],
+            Self::Item { list, index, .. } => vec![list.as_ref(), index.as_ref()],
             Self::Slice { list, from, to, .. } => {
                 let bounds = from.iter().chain(to).map(AsRef::as_ref);
                 std::iter::once(list.as_ref()).chain(bounds).collect()

@@ -14,6 +14,7 @@ mod join;
 mod operators;
 mod run;
 mod scope;
+mod sql_names;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
