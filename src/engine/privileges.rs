@@ -7,8 +7,8 @@
 mod access;
 mod acl;
 mod authorize;
-mod functions;
 mod object;
+mod question;
 pub mod relations;
 mod view;
 
@@ -24,10 +24,10 @@ use super::durable_file;
 use crate::error::{Error, Result};
 
 pub use access::{Access, Fingerprint};
-pub use acl::{Acl, PUBLIC, Rights};
+pub use acl::{Acl, Grant, PUBLIC, Rights, role_name};
 pub use authorize::authorize;
-pub use functions::functions;
 pub use object::Object;
+pub use question::Question;
 pub use view::{rows, schema};
 
 const FILE: &str = "privileges.json";

@@ -40,7 +40,7 @@ use super::single_row::SingleRow;
 use super::three_valued_in::ThreeValuedIn;
 use super::timeouts::Timeouts;
 use super::values_of_queries::ValuesOfQueries;
-use super::{exists_as_column, function, privileges, statement};
+use super::{exists_as_column, function, statement};
 use crate::error::{Error, Result};
 
 pub(super) const CATALOG_NAME: &str = "rolloutdb";
@@ -188,7 +188,7 @@ impl Session {
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
         let user = SessionUser::new(database.roles().superuser());
-        for function in user.functions().into_iter().chain(privileges::functions(&database, &user)) {
+        for function in user.functions() {
             state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
         }
         let context = SessionContext::new_with_state(state);

@@ -8,6 +8,7 @@
 
 mod catalog_table;
 mod functions;
+mod held;
 mod mentions;
 mod planned;
 mod procedures;

@@ -18,6 +18,7 @@ use super::tables::HIDDEN;
 use super::types::{PgType, column_type};
 use super::value::Row;
 use super::{procedures, tables};
+use crate::engine::privileges::Privileges;
 use crate::engine::session::{CATALOG_NAME, Session, WeakSession};
 use crate::engine::{Membership, Role, Roles, SessionUser};
 use crate::error::{Error, Result};
@@ -133,6 +134,8 @@ pub struct Snapshot {
     pub memberships: Vec<Membership>,
     /// Who has whose rights.
     pub role_book: Roles,
+    /// Who owns what, and has which rights to it.
+    pub privileges: Privileges,
     /// Who asks.
     pub user: SessionUser,
     /// The rows of `pg_settings`.
@@ -198,6 +201,7 @@ impl Snapshot {
             memberships: role_book.members(),
             roles,
             role_book,
+            privileges: session.database().shared.privileges.clone(),
             user: session.session_user(),
             settings: rows_of(&session.session_settings().rows()?)?,
             procedures: procedures::all(&state, &session.database().table_functions()),

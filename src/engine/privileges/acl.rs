@@ -8,6 +8,7 @@ use rolloutdb_catalogs::system::SYSTEM_SCHEMA;
 use rolloutdb_sql::Privilege;
 use serde::{Deserialize, Serialize};
 
+use super::relations::CATALOG_SCHEMAS;
 use super::{Object, Revoked};
 use crate::engine::session::DEFAULT_SCHEMA;
 use crate::error::{Error, Result};
@@ -163,10 +164,12 @@ impl Taken<'_> {
     }
 }
 
-/// What everybody has from the start: the schema `public` and the system tables may be used, as in PostgreSQL 15.
+/// What everybody has from the start: the schema `public`, the system tables and the catalogs may be used, as in PostgreSQL 15.
 fn defaults(object: &Object, owner: Option<&str>) -> Vec<Grant> {
+    let is_catalog = |schema: &str| CATALOG_SCHEMAS.contains(&schema);
     let privilege = match object {
-        Object::Schema { name } if name == DEFAULT_SCHEMA || name == SYSTEM_SCHEMA => Privilege::Usage,
+        Object::Schema { name } if name == DEFAULT_SCHEMA || name == SYSTEM_SCHEMA || is_catalog(name) => Privilege::Usage,
+        Object::Table { schema, .. } if is_catalog(schema) => Privilege::Select,
         // A table that a user has made there has an owner.
         Object::Table { schema, .. } if schema == SYSTEM_SCHEMA && owner.is_none() => Privilege::Select,
         _ => return Vec::new(),

@@ -4,8 +4,8 @@
 
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ObjectName};
 use rolloutdb_sql::{
-    AlterOwner, ConflictAction, CopySource, Delete, GenerateRollouts, Insert, JobCommand, Merge, MergeAction, OwnedKind, Privilege,
-    Reindex, Statement, Train, Update,
+    AlterOwner, CommentedObject, ConflictAction, CopySource, Delete, GenerateRollouts, Insert, JobCommand, Merge, MergeAction, OwnedKind,
+    Privilege, Reindex, Statement, Train, Update,
 };
 
 use super::{Access, Object, denied};
@@ -48,6 +48,13 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         Statement::DropAgent(drop) => rights.known_owner(&Object::agent(&drop.name)),
         Statement::AlterTable(alter) => rights.owner(&alter.name),
         Statement::AlterOwner(alter) => rights.alter_owner(alter),
+        Statement::Comment(comment) => match &comment.on {
+            CommentedObject::Table(name) | CommentedObject::View(name) | CommentedObject::Column { relation: name, .. } => {
+                rights.owner(name)
+            }
+            CommentedObject::Index(name) => rights.owner_of_index(name).await,
+            CommentedObject::Schema(name) => rights.known_owner(&Object::schema(name)),
+        },
         Statement::CreateIndex(create) => rights.owner(&create.table),
         Statement::DropIndex(drop) => rights.owner_of_index(&drop.name).await,
         Statement::Reindex(Reindex::Index(index)) => rights.owner_of_index(index).await,

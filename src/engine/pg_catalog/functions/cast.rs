@@ -108,8 +108,7 @@ pub fn number_of_object(kind: Kind, text: &str, snapshot: &Snapshot) -> Result<u
     let unknown = |kind: &'static str| Error::UnknownObject { kind, name: text.to_owned(), known: vec![] };
     let parts = name_parts(text);
     match kind {
-        Kind::RegClass => class_number(&parts, snapshot)
-            .ok_or_else(|| CatalogError::UnknownTable { name: text.to_owned(), known: near(text, snapshot) }.into()),
+        Kind::RegClass => known_class(text, snapshot),
         Kind::RegType => type_named(text).map(|named| named.oid()).ok_or_else(|| unknown("type")),
         Kind::RegNamespace => {
             let schema = snapshot.schemas.iter().find(|schema| Some(&schema.name) == parts.last());
@@ -126,6 +125,15 @@ pub fn number_of_object(kind: Kind, text: &str, snapshot: &Snapshot) -> Result<u
             found.map(|procedure| procedure.oid).ok_or_else(|| Error::Unresolved { kind: Unresolved::Function, message: message() })
         }
     }
+}
+
+/// The number of the table, view or index that a text names.
+///
+/// # Errors
+/// 42P01: there is none of that name.
+pub fn known_class(text: &str, snapshot: &Snapshot) -> Result<u32> {
+    let unknown = || Error::from(CatalogError::UnknownTable { name: text.to_owned(), known: near(text, snapshot) });
+    class_number(&name_parts(text), snapshot).ok_or_else(unknown)
 }
 
 /// The number of a table, view or index.

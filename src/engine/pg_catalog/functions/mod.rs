@@ -1,5 +1,6 @@
 //! The functions of catalog queries. Each is data and a function of values; `pg_proc` lists them.
 
+mod access_lists;
 mod cast;
 pub mod definitions;
 mod lists;
@@ -142,12 +143,13 @@ impl Function {
 
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static Function> {
-    let groups: [&'static [Function]; 8] = [
+    let groups: [&'static [Function]; 9] = [
         names::FUNCTIONS,
         definitions::FUNCTIONS,
         sessions::FUNCTIONS,
         own_session::FUNCTIONS,
         privileges::FUNCTIONS,
+        access_lists::FUNCTIONS,
         sizes::FUNCTIONS,
         texts::FUNCTIONS,
         lists::FUNCTIONS,
@@ -163,8 +165,8 @@ pub fn find(name: &str, num_arguments: usize) -> Option<&'static Function> {
 /// Functions that are about the catalog or the server, and that a query without a catalog table may call; those that DataFusion has too, for texts, lists and
 /// the session itself, leave it the query.
 pub fn is_about_catalog(name: &str) -> bool {
-    let groups: [&'static [Function]; 5] =
-        [names::FUNCTIONS, definitions::FUNCTIONS, sessions::FUNCTIONS, privileges::FUNCTIONS, sizes::FUNCTIONS];
+    let groups: [&'static [Function]; 6] =
+        [names::FUNCTIONS, definitions::FUNCTIONS, sessions::FUNCTIONS, privileges::FUNCTIONS, access_lists::FUNCTIONS, sizes::FUNCTIONS];
     groups.into_iter().flatten().any(|function| function.name == name)
 }
 

@@ -1,6 +1,6 @@
 //! `pg_class` and what belongs to a table as a whole: `pg_index`, `pg_description`.
 
-use super::{OWNER, Spec};
+use super::Spec;
 use crate::engine::pg_catalog::snapshot::{Index, Relation, RelationKind, Snapshot};
 use crate::engine::pg_catalog::tables::type_rows::{access_method, operator_class};
 use crate::engine::pg_catalog::value::{Row, Value, row};
@@ -40,12 +40,14 @@ struct ClassRow<'a> {
     oid: u32,
     name: &'a str,
     schema_oid: u32,
+    owner: u32,
     method: u32,
     bytes: u64,
     num_rows: f64,
     has_index: bool,
     kind: char,
     num_columns: usize,
+    privileges: Value,
     options: Value,
 }
 
@@ -57,7 +59,7 @@ fn class_row(class: &ClassRow<'_>) -> Row {
         class.schema_oid,
         0_u32,
         0_u32,
-        OWNER,
+        class.owner,
         class.method,
         if is_stored { class.oid } else { 0 },
         0_u32,
@@ -82,7 +84,7 @@ fn class_row(class: &ClassRow<'_>) -> Row {
         0_u32,
         0_i64,
         0_i64,
-        Value::Null,
+        class.privileges.clone(),
         class.options.clone(),
         Value::Null,
     ]
@@ -92,16 +94,19 @@ fn classes(snapshot: &Snapshot) -> Vec<Row> {
     let mut rows = Vec::new();
     for relation in &snapshot.relations {
         let kind = if relation.kind == RelationKind::Table { 'r' } else { 'v' };
+        let held = snapshot.held(&relation.object());
         rows.push(class_row(&ClassRow {
             oid: relation.oid,
             name: &relation.name,
             schema_oid: relation.schema_oid,
+            owner: held.owner_oid,
             method: if kind == 'r' { TABLE_METHOD } else { 0 },
             bytes: relation.bytes,
             num_rows: relation.num_rows,
             has_index: !relation.indexes.is_empty() || !relation.constraints.is_empty(),
             kind,
             num_columns: relation.columns.len(),
+            privileges: held.list(),
             options: Value::Null,
         }));
         let index_row = |oid, name: &str, method, bytes, num_columns, options| {
@@ -109,12 +114,14 @@ fn classes(snapshot: &Snapshot) -> Vec<Row> {
                 oid,
                 name,
                 schema_oid: relation.schema_oid,
+                owner: held.owner_oid,
                 method,
                 bytes,
                 num_rows: relation.num_rows,
                 has_index: false,
                 kind: 'i',
                 num_columns,
+                privileges: Value::Null,
                 options,
             })
         };

@@ -5,7 +5,9 @@ use crate::engine::pg_catalog::functions::definitions::argument_types;
 use crate::engine::pg_catalog::snapshot::{Column, Relation, RelationKind, Snapshot, database_name};
 use crate::engine::pg_catalog::types::{Kind, PgType, precision_and_scale};
 use crate::engine::pg_catalog::value::{Row, Value, row};
+use crate::engine::privileges::{Grant, PUBLIC, role_name};
 use rolloutdb_catalogs::Identity;
+use rolloutdb_sql::Privilege;
 
 pub const SPECS: &[Spec] = &[
     Spec { name: "information_schema_catalog_name", oid: 13_001, columns: "catalog_name:name", rows: |_| vec![row![database_name()]] },
@@ -118,14 +120,14 @@ pub const SPECS: &[Spec] = &[
         oid: 13_018,
         columns: "grantor:name grantee:name table_catalog:name table_schema:name table_name:name privilege_type:varchar is_grantable:varchar \
             with_hierarchy:varchar",
-        rows: table_privileges,
+        rows: |snapshot| table_privileges(snapshot, true),
     },
     Spec {
         name: "role_table_grants",
         oid: 13_019,
         columns: "grantor:name grantee:name table_catalog:name table_schema:name table_name:name privilege_type:varchar is_grantable:varchar \
             with_hierarchy:varchar",
-        rows: table_privileges,
+        rows: |snapshot| table_privileges(snapshot, false),
     },
     Spec {
         name: "element_types",
@@ -146,7 +148,8 @@ fn yes(is_so: bool) -> &'static str {
 
 fn schemata(snapshot: &Snapshot) -> Vec<Row> {
     let row_of = |schema: &crate::engine::pg_catalog::snapshot::SchemaEntry| {
-        row![database_name(), schema.name.as_str(), snapshot.owner(), Value::Null, Value::Null, Value::Null, Value::Null]
+        let owner = snapshot.held(&schema.object()).owner;
+        row![database_name(), schema.name.as_str(), owner, Value::Null, Value::Null, Value::Null, Value::Null]
     };
     snapshot.schemas.iter().map(row_of).collect()
 }
@@ -394,21 +397,33 @@ fn parameters(snapshot: &Snapshot) -> Vec<Row> {
     rows
 }
 
-fn table_privileges(snapshot: &Snapshot) -> Vec<Row> {
+/// What roles whose rights the session has were granted, or have granted; `with_public`: and what everybody has.
+fn table_privileges(snapshot: &Snapshot, with_public: bool) -> Vec<Row> {
+    let reader = snapshot.user.role();
+    let enabled = snapshot.role_book.memberships(&reader);
+    let sees_all = snapshot.role_book.get(&reader).is_some_and(|role| role.is_superuser);
+    let is_enabled = |role: &String| role != PUBLIC && (sees_all || enabled.contains(role));
+    let is_shown = |grant: &Grant| match grant.grantee == PUBLIC {
+        true => with_public,
+        false => is_enabled(&grant.grantor) || is_enabled(&grant.grantee),
+    };
     let mut rows = Vec::new();
     for relation in snapshot.relations.iter().filter(|relation| !relation.is_of_system()) {
-        for privilege in ["INSERT", "SELECT", "UPDATE", "DELETE", "TRUNCATE"] {
-            let (schema, table) = (relation.schema.as_str(), relation.name.as_str());
-            rows.push(row![
-                snapshot.owner(),
-                snapshot.owner(),
-                database_name(),
-                schema,
-                table,
-                privilege,
-                "YES",
-                yes(privilege == "SELECT")
-            ]);
+        let object = relation.object();
+        let held = snapshot.held(&object);
+        for grant in held.grants.iter().filter(|grant| is_shown(grant)) {
+            for privilege in object.privileges().iter().filter(|privilege| grant.rights.has(**privilege)) {
+                rows.push(row![
+                    grant.grantor.as_str(),
+                    role_name(&grant.grantee),
+                    database_name(),
+                    relation.schema.as_str(),
+                    relation.name.as_str(),
+                    privilege.keyword(),
+                    yes(grant.grantee == held.owner || grant.rights.may_grant(*privilege)),
+                    yes(*privilege == Privilege::Select),
+                ]);
+            }
         }
     }
     rows

@@ -2,8 +2,9 @@
 
 use super::{OWNER, Spec};
 use crate::SERVER_VERSION;
-use crate::engine::pg_catalog::snapshot::{DATABASE_OID, PUBLIC_OID, Snapshot, database_name};
+use crate::engine::pg_catalog::snapshot::{DATABASE_OID, PUBLIC_OID, SchemaEntry, Snapshot, database_name};
 use crate::engine::pg_catalog::value::{Row, Value, row};
+use crate::engine::privileges::Object;
 
 /// The version of pgvector whose types and operators are built in.
 const VECTOR_VERSION: &str = "0.8.0";
@@ -51,14 +52,19 @@ pub const SPECS: &[Spec] = &[
 ];
 
 fn namespaces(snapshot: &Snapshot) -> Vec<Row> {
-    snapshot.schemas.iter().map(|schema| row![schema.oid, schema.name.as_str(), OWNER, Value::Null]).collect()
+    let row_of = |schema: &SchemaEntry| {
+        let held = snapshot.held(&schema.object());
+        row![schema.oid, schema.name.as_str(), held.owner_oid, held.list()]
+    };
+    snapshot.schemas.iter().map(row_of).collect()
 }
 
-fn databases(_: &Snapshot) -> Vec<Row> {
+fn databases(snapshot: &Snapshot) -> Vec<Row> {
+    let held = snapshot.held(&Object::Database);
     vec![row![
         DATABASE_OID,
         database_name(),
-        OWNER,
+        held.owner_oid,
         6_i64,
         'c',
         false,
@@ -72,7 +78,7 @@ fn databases(_: &Snapshot) -> Vec<Row> {
         Value::Null,
         Value::Null,
         Value::Null,
-        Value::Null,
+        held.list(),
     ]]
 }
 

@@ -66,7 +66,8 @@ fn is_stored(relation: &Relation) -> bool {
 fn tables(snapshot: &Snapshot) -> Vec<Row> {
     let row_of = |relation: &Relation| {
         let has_indexes = !relation.indexes.is_empty() || !relation.constraints.is_empty();
-        row![relation.schema.as_str(), relation.name.as_str(), snapshot.owner(), Value::Null, has_indexes, false, false, false]
+        let owner = snapshot.held(&relation.object()).owner;
+        row![relation.schema.as_str(), relation.name.as_str(), owner, Value::Null, has_indexes, false, false, false]
     };
     snapshot.relations.iter().filter(|relation| is_stored(relation)).map(row_of).collect()
 }
@@ -77,7 +78,7 @@ fn views(snapshot: &Snapshot) -> Vec<Row> {
             RelationKind::View(query) => Some(format!("{query};")),
             _ => None,
         };
-        row![relation.schema.as_str(), relation.name.as_str(), snapshot.owner(), definition]
+        row![relation.schema.as_str(), relation.name.as_str(), snapshot.held(&relation.object()).owner, definition]
     };
     snapshot.relations.iter().filter(|relation| !is_stored(relation)).map(row_of).collect()
 }
