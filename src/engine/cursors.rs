@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -31,6 +32,8 @@ impl CursorNumber {
 
 struct Cursor {
     number: CursorNumber,
+    statement: String,
+    created: SystemTime,
     schema: SchemaRef,
     is_binary: bool,
     is_held: bool,
@@ -49,6 +52,17 @@ pub struct CursorRows {
     has_failed: bool,
 }
 
+/// A cursor, for `pg_cursors`.
+#[derive(Debug, Clone)]
+pub struct CursorInfo {
+    pub name: String,
+    /// That declared it.
+    pub statement: String,
+    pub is_held: bool,
+    pub is_binary: bool,
+    pub created: SystemTime,
+}
+
 /// How a cursor is declared.
 #[derive(Debug, Clone, Copy)]
 pub struct CursorOptions {
@@ -64,15 +78,30 @@ impl Cursors {
         if self.0.contains_key(name) { Err(Error::DuplicateCursor(name.to_owned())) } else { Ok(()) }
     }
 
+    /// By name.
+    pub fn list(&self) -> Vec<CursorInfo> {
+        let info = |(name, cursor): (&String, &Cursor)| CursorInfo {
+            name: name.clone(),
+            statement: cursor.statement.clone(),
+            is_held: cursor.is_held,
+            is_binary: cursor.is_binary,
+            created: cursor.created,
+        };
+        self.0.iter().map(info).collect()
+    }
+
+    /// `statement`: the text that declared it.
+    ///
     /// # Errors
     /// As [`Self::check_free`].
-    pub fn add(&mut self, name: &str, stream: SendableRecordBatchStream, options: CursorOptions) -> Result<()> {
+    pub fn add(&mut self, name: &str, statement: String, stream: SendableRecordBatchStream, options: CursorOptions) -> Result<()> {
         self.check_free(name)?;
         let CursorOptions { is_binary, is_held, is_of_transaction } = options;
         let schema = stream.schema();
         let rows = Arc::new(Mutex::new(CursorRows { stream, rest: None, position: 0, has_failed: false }));
-        let number = CursorNumber::next();
-        self.0.insert(name.to_owned(), Cursor { number, schema, is_binary, is_held, is_of_transaction, rows });
+        let (number, created) = (CursorNumber::next(), SystemTime::now());
+        let cursor = Cursor { number, statement, created, schema, is_binary, is_held, is_of_transaction, rows };
+        self.0.insert(name.to_owned(), cursor);
         Ok(())
     }
 

@@ -18,12 +18,13 @@ use super::tables::HIDDEN;
 use super::types::{PgType, column_type};
 use super::value::Row;
 use super::{procedures, tables};
+use crate::engine::cursors::CursorInfo;
 use crate::engine::privileges::Privileges;
 use crate::engine::session::{CATALOG_NAME, Session, WeakSession};
 use crate::engine::{Membership, Role, Roles, SessionUser};
 use crate::error::{Error, Result};
 
-/// The number of `public` and of the role that owns everything, as PostgreSQL has them.
+/// The number of `public` and of the superuser that is always there, as PostgreSQL has them.
 pub const PUBLIC_OID: u32 = 2200;
 pub const OWNER_OID: u32 = 10;
 /// Numbers of the schemas that are made of queries.
@@ -140,6 +141,8 @@ pub struct Snapshot {
     pub user: SessionUser,
     /// The rows of `pg_settings`.
     pub settings: Vec<Row>,
+    /// Those of the session.
+    pub cursors: Vec<CursorInfo>,
     pub procedures: Vec<procedures::Procedure>,
     pub now_micros: i64,
     /// Tables of others that go before those made here.
@@ -204,8 +207,9 @@ impl Snapshot {
             privileges: session.database().shared.privileges.clone(),
             user: session.session_user(),
             settings: rows_of(&session.session_settings().rows()?)?,
+            cursors: session.cursors().list(),
             procedures: procedures::all(&state, &session.database().table_functions()),
-            now_micros: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64),
+            now_micros: micros(SystemTime::now()),
             relations,
             system,
             made: Mutex::default(),
@@ -451,6 +455,11 @@ async fn stored_table(catalog: &Catalog, table: &Table, empty: Relation) -> Resu
     let num_rows = table.row_count().await? as f64;
     let comment = table.comment(Commented::Table).map(str::to_owned);
     Ok(Relation { columns, constraints, indexes, num_rows, bytes: table.data_bytes(), comment, ..empty })
+}
+
+/// Microseconds since 1970.
+pub fn micros(time: SystemTime) -> i64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
 }
 
 /// The name of the database, which is that of the catalog.

@@ -23,7 +23,7 @@ pub async fn declare(session: &Session, declare: &Declare, parameters: &[ScalarV
     session.cursors().check_free(&declare.name)?;
     let stream = query::rows(session, &declare.query, parameters).await?;
     let options = CursorOptions { is_binary: declare.is_binary, is_held: declare.is_held, is_of_transaction };
-    session.cursors().add(&declare.name, stream, options)?;
+    session.cursors().add(&declare.name, declare.to_string(), stream, options)?;
     Ok(done("DECLARE CURSOR"))
 }
 

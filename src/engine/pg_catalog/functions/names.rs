@@ -35,6 +35,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("pg_statistics_obj_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
     Function::new("pg_conversion_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
     Function::new("pg_ts_config_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
+    Function::new("pg_ts_dict_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
+    Function::new("pg_ts_parser_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
+    Function::new("pg_ts_template_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
     Function::new("pg_get_userbyid", &[Kind::Oid], Returns::One(Kind::Name), |call| {
         let oid = call.oid(0).unwrap_or(0);
         let name = call.context.snapshot.role(oid).map_or_else(|| format!("unknown (OID={oid})"), str::to_owned);

@@ -132,5 +132,6 @@ pub const SPECS: &[Spec] = &[
         "locktype:text database:oid relation:oid page:int4 tuple:int2 virtualxid:text transactionid:xid classid:oid objid:oid objsubid:int2 \
          virtualtransaction:text pid:int4 mode:text granted:bool fastpath:bool waitstart:timestamptz",
     ),
-    empty("pg_cursors", 12_208, "name:text statement:text is_holdable:bool is_binary:bool is_scrollable:bool creation_time:timestamptz"),
+    empty("pg_ts_config_map", 3603, "mapcfg:oid maptokentype:int4 mapseqno:int4 mapdict:oid"),
+    empty("pg_parameter_acl", 6243, "oid:oid parname:text paracl:aclitem[]"),
 ];

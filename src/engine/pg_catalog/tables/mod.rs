@@ -33,7 +33,7 @@ struct Spec {
     rows: fn(&Snapshot) -> Vec<Row>,
 }
 
-/// The role that owns what is not owned by somebody else: all there is.
+/// The superuser that is always there: it owns what belongs to nobody else.
 const OWNER: u32 = OWNER_OID;
 
 pub use classes::comments;

@@ -2,7 +2,8 @@
 
 use super::{OWNER, Spec};
 use crate::SERVER_VERSION;
-use crate::engine::pg_catalog::snapshot::{DATABASE_OID, PUBLIC_OID, SchemaEntry, Snapshot, database_name};
+use crate::engine::cursors::CursorInfo;
+use crate::engine::pg_catalog::snapshot::{DATABASE_OID, PUBLIC_OID, SchemaEntry, Snapshot, database_name, micros};
 use crate::engine::pg_catalog::value::{Row, Value, row};
 use crate::engine::privileges::Object;
 
@@ -42,6 +43,12 @@ pub const SPECS: &[Spec] = &[
             min_val:text max_val:text enumvals:text[] boot_val:text reset_val:text sourcefile:text sourceline:int4 pending_restart:bool",
         rows: |snapshot| snapshot.settings.clone(),
     },
+    Spec {
+        name: "pg_cursors",
+        oid: 12_208,
+        columns: "name:text statement:text is_holdable:bool is_binary:bool is_scrollable:bool creation_time:timestamptz",
+        rows: cursors,
+    },
     Spec { name: "pg_shdescription", oid: 2396, columns: "objoid:oid classoid:oid description:text", rows: |_| vec![] },
     Spec {
         name: "pg_timezone_names",
@@ -80,6 +87,14 @@ fn databases(snapshot: &Snapshot) -> Vec<Row> {
         Value::Null,
         held.list(),
     ]]
+}
+
+/// Those of the session that asks; they go forward only.
+fn cursors(snapshot: &Snapshot) -> Vec<Row> {
+    let row_of = |cursor: &CursorInfo| {
+        row![cursor.name.as_str(), cursor.statement.as_str(), cursor.is_held, cursor.is_binary, false, micros(cursor.created)]
+    };
+    snapshot.cursors.iter().map(row_of).collect()
 }
 
 fn extensions(_: &Snapshot) -> Vec<Row> {
