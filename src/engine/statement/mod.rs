@@ -52,7 +52,6 @@ use crate::error::{Error, Result};
 
 pub use change::assignment::expression;
 pub use change::quoted;
-pub use grant::unknown_table;
 pub use query::describe_declared;
 pub use settings::{reset_value, set_at_startup, set_value, shown_value};
 
