@@ -18,6 +18,10 @@ pub(crate) const DEPTH_MAX: usize = 256;
 /// Queries within queries, where they stand in expressions or in WITH. Making a plan takes up to twice as long for each such level.
 pub(crate) const QUERY_DEPTH_MAX: usize = 12;
 
+/// Arrays and rows within each other. The parser reads each twice, as a type and as a value, and so the innermost 2^n times; PostgreSQL's arrays have at
+/// most 6 dimensions.
+const LIST_DEPTH_MAX: usize = 12;
+
 /// Operators in one chain. Half of them, `a = 1 OR a = 2 ...`, is the longest list of alternatives; IN has no such bound.
 const CHAIN_MAX: usize = 4096;
 
@@ -47,20 +51,24 @@ impl Level {
 pub(crate) fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
     let mut outer: Vec<Level> = Vec::new();
     let mut level = Level::default();
+    let mut open_lists = OpenLists::default();
     let mut previous = &Token::EOF;
     for token in tokens.iter().map(|token| &token.token).filter(|token| !matches!(token, Token::Whitespace(_))) {
         match token {
             Token::LParen | Token::LBracket | Token::LBrace => {
                 level.chain += bracket_depth(token, previous);
+                open_lists.open(*token == Token::LBracket || is_row(previous))?;
                 outer.push(std::mem::take(&mut level));
             }
             Token::RParen | Token::RBracket | Token::RBrace => {
+                open_lists.close();
                 let inner = std::mem::replace(&mut level, outer.pop().unwrap_or_default());
                 level.chain = level.chain.max(inner.depth() + 1);
             }
             Token::Comma => level.deepest = level.deepest.max(std::mem::take(&mut level.chain)),
             Token::SemiColon => {
                 outer.clear();
+                open_lists = OpenLists::default();
                 level = Level::default();
             }
             token if is_set_operator(token) => level.set_operators += 1,
@@ -72,6 +80,32 @@ pub(crate) fn check_chains(tokens: &[TokenWithSpan]) -> Result<()> {
         previous = token;
     }
     Ok(())
+}
+
+/// The brackets that are open, and how many of them are of arrays and rows.
+#[derive(Default)]
+struct OpenLists {
+    is_list: Vec<bool>,
+    count: usize,
+}
+
+impl OpenLists {
+    fn open(&mut self, is_list: bool) -> Result<()> {
+        self.is_list.push(is_list);
+        self.count += usize::from(is_list);
+        match self.count > LIST_DEPTH_MAX {
+            true => Err(Error::TooDeep { limit: LIST_DEPTH_MAX, what: "arrays and rows within each other" }),
+            false => Ok(()),
+        }
+    }
+
+    fn close(&mut self) {
+        self.count -= usize::from(self.is_list.pop().unwrap_or_default());
+    }
+}
+
+fn is_row(token: &Token) -> bool {
+    matches!(token, Token::Word(word) if word.keyword == Keyword::ROW)
 }
 
 /// `int[][]` is an array of an array: a tree that [`rewrite`](crate::rewrite::rewrite) does not see, so its levels weigh as much

@@ -115,8 +115,8 @@ pub static DEFINITIONS: &[Definition] = &[
     setting("jit", "off", Only(&["off", "false"]), "Query Tuning / Other Planner Options", "Nothing is compiled while statements run."),
     setting("lock_timeout", "0", Only(&["0"]), CLIENTS, "Statements wait for no locks of rows."),
     setting("max_identifier_length", "63", Fixed, PRESET, "The length of names that clients count on."),
-    setting(MAX_CONCURRENT_JOBS, "1", Fixed, SEARCH, "How many jobs run at once; others are queued."),
     setting("password_encryption", "scram-sha-256", Only(&["scram-sha-256", "on", "true"]), CLIENTS, "How passwords are kept."),
+    setting(MAX_CONCURRENT_JOBS, "1", Fixed, SEARCH, "How many jobs run at once; others are queued."),
     setting("row_security", "on", Only(&["on", "true"]), CLIENTS, "There are no policies for rows."),
     setting(
         "search_path",

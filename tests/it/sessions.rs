@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use rolloutdb::engine::Database;
+use rolloutdb::engine::{Database, DatabaseOptions};
 use rolloutdb::error::Result;
 use rolloutdb::server::serve;
 use tokio::net::TcpListener;
@@ -29,7 +29,8 @@ struct TestServer {
 impl TestServer {
     async fn start() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let database = Database::open(directory.path()).await.expect("an empty database opens");
+        let options = DatabaseOptions { superuser: Some("someone".to_owned()), ..DatabaseOptions::default() };
+        let database = Database::open_with(directory.path(), options).await.expect("an empty database opens");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let port = listener.local_addr().expect("it is bound").port();
         let (stop, stopped) = oneshot::channel();
@@ -233,7 +234,7 @@ async fn a_job_outlives_its_client_and_is_cancelled_by_another() {
     let job = value(&other, &copy).await.expect("the number of a job");
     until(&other, &format!("SELECT status FROM rollout.jobs WHERE job_id = {job}"), "running").await;
     let directory = server.stop().await;
-    let database = Database::open(directory.path()).await.expect("it opens again");
+    let database = Database::open_with(directory.path(), options).await.expect("it opens again");
     let rows = database.session().sql("SELECT job_id FROM rollout.jobs WHERE status = 'interrupted'").await.expect("a query");
     let batches: Vec<_> = rows.map(|batch| batch.expect("rows")).collect().await;
     assert_eq!(batches.iter().map(arrow::array::RecordBatch::num_rows).sum::<usize>(), 1);

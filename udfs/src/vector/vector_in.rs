@@ -9,6 +9,7 @@ use crate::Error;
 use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
 
+use super::column::Vectors;
 use super::vector_type::item_field;
 use super::{DIMENSIONS_MAX, parse_vector, vector_type};
 
@@ -19,11 +20,15 @@ pub(crate) static FUNCTION: Function = Function {
         description: "Reads a vector from pgvector's text form; `'[1,2,3]'::vector(3)` does the same. An error if the text is \
             not a vector or has another width than n. NULL for NULL.",
         parameters: &[
-            Parameter { name: "text", kind: Kind::Text, description: "Numbers in brackets, `[1,2.5,-3e-2]`." },
+            Parameter {
+                name: "value",
+                kind: Kind::Vector,
+                description: "Numbers in brackets, `[1,2.5,-3e-2]`; or a vector, which is checked.",
+            },
             Parameter {
                 name: "n",
                 kind: Kind::Integer,
-                description: "Width of the result, a constant from 1 to 16000; may be left out if the text is a constant.",
+                description: "Width of the result, a constant from 1 to 16000; may be left out if the value is a constant text.",
             },
         ],
         required: 1,
@@ -63,17 +68,18 @@ fn kernel(arguments: &Arguments) -> Result<ArrayRef> {
         return datafusion::common::internal_err!("vector_in returns a FixedSizeList");
     };
     let expected = usize::try_from(promised).expect("Arrow has no negative widths");
-    let texts = arguments.text(0)?;
+    let given = Vectors::new(arguments, 0)?;
     let capacity = arguments.num_rows();
     let values = Float32Builder::with_capacity(capacity * expected);
     let mut vectors = FixedSizeListBuilder::with_capacity(values, promised, capacity).with_field(item_field());
     for row in 0..capacity {
-        match texts.get(row).map(parse_vector).transpose()? {
+        let vector = given.get(row);
+        match vector {
             Some(vector) if vector.len() != expected => return Err(Error::Width { found: vector.len(), expected }.into()),
-            Some(vector) => vectors.values().append_slice(&vector),
+            Some(vector) => vectors.values().append_slice(vector),
             None => vectors.values().append_nulls(expected),
         }
-        vectors.append(texts.get(row).is_some());
+        vectors.append(vector.is_some());
     }
     Ok(Arc::new(vectors.finish()))
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Column, DFSchema};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::Case;
@@ -28,6 +28,8 @@ pub struct NewValues {
     /// The columns that take their next number.
     numbered: Vec<String>,
     pub generated: Vec<String>,
+    /// Numbers, from 1, of parameters that are a column's new value, and that column.
+    parameters: Vec<(usize, FieldRef)>,
 }
 
 impl NewValues {
@@ -60,6 +62,9 @@ impl NewValues {
         }
         check_takes_values(definition, name)?;
         self.check_once(name)?;
+        if let Some(number) = placeholder(value).and_then(|name| name.strip_prefix('$')?.parse().ok()) {
+            self.parameters.push((number, Arc::new(field.clone())));
+        }
         self.assigned.push((name.clone(), new_value(definition, field, value)?));
         Ok(())
     }
@@ -89,6 +94,15 @@ impl NewValues {
     pub fn numbered(&self, table: &Table) -> Vec<usize> {
         let fields = table.definition().schema.fields().iter().enumerate();
         fields.filter(|(_, field)| self.numbered.contains(field.name())).map(|(position, _)| position).collect()
+    }
+
+    /// Gives parameters without a type that of the column whose new value they are.
+    pub fn describe_parameters(&self, parameters: &mut [Option<FieldRef>]) {
+        for (number, field) in &self.parameters {
+            if let Some(unknown @ None) = number.checked_sub(1).and_then(|position| parameters.get_mut(position)) {
+                *unknown = Some(Arc::clone(field));
+            }
+        }
     }
 
     pub fn value(&self, column: &str) -> Option<&SqlExpr> {

@@ -37,7 +37,9 @@ async fn execute_once(
 pub async fn describe(session: &Session, update: &Update) -> Result<Description> {
     let table = open_target(session, &update.target).await?;
     let (planned, _) = plan(session, update, &table, &[]).await?;
-    change_of(update, None).describe(session, &table, &planned).await
+    let mut description = change_of(update, None).describe(session, &table, &planned).await?;
+    NewValues::of(&table, &update.assignments)?.describe_parameters(&mut description.parameters);
+    Ok(description)
 }
 
 /// The query that finds the rows, for plain EXPLAIN.
