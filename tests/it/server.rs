@@ -1,5 +1,6 @@
 //! The Postgres wire as a driver sees it: `tokio-postgres` speaks both protocols, in binary form.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, pin_mut};
@@ -14,14 +15,14 @@ use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage, SimpleQue
 
 /// Rows without an end that a test would live to see.
 const ENDLESS: &str = "SELECT a.value FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000) b";
-const ENDLESS_COUNT: &str =
+pub(crate) const ENDLESS_COUNT: &str =
     "SELECT count(*) FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000000) b WHERE a.value % 7 = b.value";
 
 pub(crate) struct TestServer {
     pub(crate) port: u16,
     stop: oneshot::Sender<()>,
     task: JoinHandle<Result<()>>,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 impl TestServer {
@@ -33,13 +34,21 @@ impl TestServer {
         let port = listener.local_addr().expect("it is bound").port();
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(serve(database, listener, stopped));
-        Self { port, stop, task, _directory: directory }
+        Self { port, stop, task, directory }
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        let mut config = Config::new();
+        config.host("127.0.0.1").port(self.port).user("someone").dbname("rolloutdb");
+        config
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     async fn try_connect(&self) -> std::result::Result<Client, Error> {
-        let mut config = Config::new();
-        config.host("127.0.0.1").port(self.port).user("someone").dbname("rolloutdb");
-        let (client, connection) = config.connect(NoTls).await?;
+        let (client, connection) = self.config().connect(NoTls).await?;
         tokio::spawn(connection);
         Ok(client)
     }
@@ -48,9 +57,11 @@ impl TestServer {
         self.try_connect().await.expect("the server accepts a client")
     }
 
-    pub(crate) async fn stop(self) {
+    /// Gives what is left of it.
+    pub(crate) async fn stop(self) -> tempfile::TempDir {
         let _ = self.stop.send(());
         self.task.await.expect("serve does not panic").expect("serve ends well");
+        self.directory
     }
 }
 

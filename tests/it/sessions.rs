@@ -3,57 +3,15 @@
 use std::time::{Duration, Instant};
 
 use futures::StreamExt;
-use rolloutdb::engine::{Database, DatabaseOptions};
-use rolloutdb::error::Result;
-use rolloutdb::server::serve;
-use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
+use rolloutdb::engine::Database;
+use tokio::sync::mpsc;
 use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage};
 
 use crate::process::ServerProcess;
-
-const ENDLESS_COUNT: &str =
-    "SELECT count(*) FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000000) b WHERE a.value % 7 = b.value";
+use crate::server::{ENDLESS_COUNT, TestServer, code, code_of};
 
 /// The longest that a test waits for something that should come at once.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-struct TestServer {
-    port: u16,
-    stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<()>>,
-    directory: tempfile::TempDir,
-}
-
-impl TestServer {
-    async fn start() -> Self {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        let options = DatabaseOptions { superuser: Some("someone".to_owned()), ..DatabaseOptions::default() };
-        let database = Database::open_with(directory.path(), options).await.expect("an empty database opens");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let port = listener.local_addr().expect("it is bound").port();
-        let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(serve(database, listener, stopped));
-        Self { port, stop, task, directory }
-    }
-
-    fn config(&self) -> Config {
-        let mut config = Config::new();
-        config.host("127.0.0.1").port(self.port).user("someone").dbname("rolloutdb");
-        config
-    }
-
-    async fn connect(&self) -> Client {
-        connect(&self.config()).await.expect("the server accepts a client").0
-    }
-
-    async fn stop(self) -> tempfile::TempDir {
-        let _ = self.stop.send(());
-        self.task.await.expect("serve does not panic").expect("serve ends well");
-        self.directory
-    }
-}
 
 /// A client, and the error that ends its connection.
 async fn connect(config: &Config) -> std::result::Result<(Client, mpsc::UnboundedReceiver<String>), Error> {
@@ -63,16 +21,12 @@ async fn connect(config: &Config) -> std::result::Result<(Client, mpsc::Unbounde
         let mut messages = futures::stream::poll_fn(move |context| connection.poll_message(context)).boxed();
         while let Some(message) = messages.next().await {
             if let Err(error) = message {
-                let _ = sender.send(code(&error));
+                let _ = sender.send(code(&error).to_owned());
                 break;
             }
         }
     });
     Ok((client, ends))
-}
-
-fn code(error: &Error) -> String {
-    error.code().map_or_else(|| format!("no SQLSTATE: {error}"), |code| code.code().to_owned())
 }
 
 async fn value(client: &Client, text: &str) -> Option<String> {
@@ -81,10 +35,6 @@ async fn value(client: &Client, text: &str) -> Option<String> {
         SimpleQueryMessage::Row(row) => Some(row.get(0).map(str::to_owned)),
         _ => None,
     })?
-}
-
-async fn code_of(client: &Client, text: &str) -> String {
-    code(&client.simple_query(text).await.expect_err(text))
 }
 
 /// Asks until the answer is `expected`.
@@ -196,13 +146,13 @@ async fn what_a_client_asks_for_when_it_connects_takes_effect() {
     let refused = |options: &'static str| {
         let mut config = server.config();
         config.options(options);
-        async move { code(&connect(&config).await.err().expect(options)) }
+        async move { code(&connect(&config).await.expect_err(options)).to_owned() }
     };
     assert_eq!(refused("-c no.such=1").await, "42704");
     assert_eq!(refused("-c hnsw.ef_search=many").await, "22023");
     let mut config = server.config();
     config.dbname("other");
-    assert_eq!(code(&connect(&config).await.err().expect("there is one database")), "3D000");
+    assert_eq!(code(&connect(&config).await.expect_err("there is one database")), "3D000");
     server.stop().await;
 }
 
@@ -210,7 +160,7 @@ async fn what_a_client_asks_for_when_it_connects_takes_effect() {
 async fn a_job_outlives_its_client_and_is_cancelled_by_another() {
     let server = TestServer::start().await;
     let (asker, other) = (server.connect().await, server.connect().await);
-    let target = server.directory.path().join("out.csv");
+    let target = server.directory().join("out.csv");
     let copy = format!("COPY (SELECT value FROM generate_series(1, 4000000000)) TO '{}' ASYNC", target.display());
     let job = value(&asker, &copy).await.expect("the number of a job");
     drop(asker);
