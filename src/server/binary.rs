@@ -2,9 +2,9 @@
 
 use datafusion::arrow::datatypes::{ArrowPrimitiveType, Float16Type, IntervalMonthDayNano};
 use pgwire::error::PgWireResult;
+use rolloutdb_udfs::postgres::numeric_binary as numeric;
 use rolloutdb_udfs::postgres::{Column, Items, Values};
 
-use super::numeric;
 use super::response::client_error;
 use super::wire_type::wire_type;
 

@@ -21,7 +21,6 @@ mod idle;
 mod interrupt;
 mod listener;
 mod messages;
-mod numeric;
 mod options;
 mod parameter_status;
 mod parameters;

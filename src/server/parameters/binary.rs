@@ -6,12 +6,12 @@ use bytes::Buf;
 use datafusion::arrow::array::{ArrayRef, FixedSizeListArray, Float16Array, Float32Array};
 use datafusion::arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type, IntervalMonthDayNano};
 use datafusion::common::ScalarValue;
+use rolloutdb_udfs::postgres::numeric_binary::{self as numeric, Number};
 use rolloutdb_udfs::postgres::{CatalogType, ValueType};
 use rolloutdb_udfs::vector::DIMENSIONS_MAX as WIDTH_MAX;
 
 use super::{Unreadable, list, text};
 use crate::server::binary::{DIMENSIONS_MAX, EPOCH_DAYS, EPOCH_MICROS, JSONB_VERSION};
-use crate::server::numeric::{self, Number};
 use crate::server::wire_type::declared_type;
 
 type Half = <Float16Type as ArrowPrimitiveType>::Native;

@@ -1,6 +1,7 @@
 //! PostgreSQL's forms of values: which of its types a column has, and its values as its output functions write them.
 //!
-//! The wire, casts to text and files write the same text because all of them write it here. The binary forms are the server's.
+//! The wire, casts to text and files write the same text because all of them write it here. Of the binary forms, the one of numbers with many digits is
+//! here, the others are where they are written: on the wire, and in files.
 
 mod column;
 mod datetime;
@@ -8,6 +9,7 @@ mod decimal;
 mod float;
 mod interval;
 mod nested;
+pub mod numeric_binary;
 mod text;
 pub(crate) mod text_out;
 mod value_type;

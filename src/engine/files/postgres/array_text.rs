@@ -70,21 +70,3 @@ fn bare_item(text: &str) -> Option<(Option<String>, &str)> {
         _ => Some((Some(item.to_owned()), &text[end..])),
     }
 }
-
-/// Writes an item, in quotes where it would be read as something else.
-pub fn push_item(item: &[u8], out: &mut Vec<u8>) {
-    let needs_quotes = item.is_empty()
-        || item.eq_ignore_ascii_case(b"null")
-        || item.iter().any(|byte| matches!(byte, b'{' | b'}' | b'"' | b',' | b'\\') || byte.is_ascii_whitespace() || *byte == 0x0b);
-    if !needs_quotes {
-        return out.extend(item);
-    }
-    out.push(b'"');
-    for byte in item {
-        if matches!(byte, b'"' | b'\\') {
-            out.push(b'\\');
-        }
-        out.push(*byte);
-    }
-    out.push(b'"');
-}

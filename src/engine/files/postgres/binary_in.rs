@@ -10,10 +10,11 @@ use arrow::buffer::NullBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, FieldRef, Float16Type, TimestampMicrosecondType};
 use rolloutdb_udfs::TextType;
+use rolloutdb_udfs::postgres::numeric_binary::{self, Number};
 
 use super::binary_out::JSONB_VERSION;
 use super::text_in::{self, VectorBuilder, item_field};
-use super::{EPOCH_DAYS, EPOCH_MICROS, numeric};
+use super::{EPOCH_DAYS, EPOCH_MICROS, is_infinite_date, is_infinite_time};
 use crate::engine::files::rows::Problem;
 use crate::engine::typing::sql_type_of;
 use crate::error::Fault;
@@ -30,14 +31,17 @@ pub fn read_field(values: &[Option<&[u8]>], field: &Field) -> Result<ArrayRef, P
         (None, DataType::Int64) => scalars::<_, Int64Array, 8>(values, field, |bytes| Some(i64::from_be_bytes(bytes))),
         (None, DataType::Float32) => scalars::<_, Float32Array, 4>(values, field, |bytes| Some(f32::from_be_bytes(bytes))),
         (None, DataType::Float64) => scalars::<_, Float64Array, 8>(values, field, |bytes| Some(f64::from_be_bytes(bytes))),
-        (None, DataType::Date32) => scalars::<_, Date32Array, 4>(values, field, |bytes| i32::from_be_bytes(bytes).checked_add(EPOCH_DAYS)),
+        (None, DataType::Date32) => {
+            let since_1970 = |days| if is_infinite_date(days) { Some(days) } else { days.checked_add(EPOCH_DAYS) };
+            scalars::<_, Date32Array, 4>(values, field, |bytes| since_1970(i32::from_be_bytes(bytes)))
+        }
         (None, DataType::Time64(_)) => {
             let times = scalars::<_, Time64MicrosecondArray, 8>(values, field, |bytes| Some(i64::from_be_bytes(bytes)))?;
             cast(&times, field.data_type()).map_err(|error| Problem::new(0, error))
         }
         (None, DataType::Timestamp(unit, zone)) => {
-            let micros = |bytes| i64::from_be_bytes(bytes).checked_add(EPOCH_MICROS);
-            let times = scalars::<_, TimestampMicrosecondArray, 8>(values, field, micros)?;
+            let since_1970 = |micros| if is_infinite_time(micros) { Some(micros) } else { micros.checked_add(EPOCH_MICROS) };
+            let times = scalars::<_, TimestampMicrosecondArray, 8>(values, field, |bytes| since_1970(i64::from_be_bytes(bytes)))?;
             let times = times.as_primitive::<TimestampMicrosecondType>().clone().with_timezone_opt(zone.clone());
             cast(&times, &DataType::Timestamp(*unit, zone.clone())).map_err(|error| Problem::new(0, error))
         }
@@ -46,7 +50,7 @@ pub fn read_field(values: &[Option<&[u8]>], field: &Field) -> Result<ArrayRef, P
             let texts = values
                 .iter()
                 .enumerate()
-                .map(|(row, value)| value.map(|bytes| numeric::read(bytes).ok_or_else(|| incorrect(row, field))).transpose());
+                .map(|(row, value)| value.map(|bytes| decimal(bytes).ok_or_else(|| incorrect(row, field))).transpose());
             let texts = texts.collect::<Result<Vec<_>, _>>()?;
             text_in::read_field(&texts.iter().map(Option::as_deref).collect::<Vec<_>>(), field)
         }
@@ -99,6 +103,14 @@ fn texts(values: &[Option<&[u8]>], field: &Field) -> Result<ArrayRef, Problem> {
 fn text(bytes: &[u8], is_jsonb: bool) -> Option<&str> {
     let text = if is_jsonb { bytes.strip_prefix(&[JSONB_VERSION])? } else { bytes };
     std::str::from_utf8(text).ok()
+}
+
+/// A column of decimals has neither NaN nor infinities.
+fn decimal(bytes: &[u8]) -> Option<String> {
+    match numeric_binary::read(bytes)? {
+        Number::Decimal(digits) => Some(digits),
+        Number::Float(_) | Number::TooLarge => None,
+    }
 }
 
 fn uuid_text(bytes: &[u8]) -> Option<String> {

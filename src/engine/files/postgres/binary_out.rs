@@ -6,10 +6,12 @@ use arrow::datatypes::{
     DataType, Date32Type, Decimal128Type, Field, Float16Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type,
     IntervalMonthDayNanoType, Time64MicrosecondType, TimestampMicrosecondType,
 };
+use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use rolloutdb_udfs::TextType;
+use rolloutdb_udfs::postgres::numeric_binary;
 
-use super::{EPOCH_DAYS, EPOCH_MICROS, WriteValue, numeric, plain};
+use super::{EPOCH_DAYS, EPOCH_MICROS, WriteValue, is_infinite_date, is_infinite_time, plain};
 use crate::error::{Error, Result};
 
 /// The only version of jsonb's binary form; the JSON text follows it.
@@ -59,7 +61,9 @@ fn typed_writer(array: &ArrayRef, field: &Field) -> Result<(WriteValue, u32)> {
         }
         DataType::Date32 => {
             let values = array.as_primitive::<Date32Type>().clone();
-            (Box::new(move |row, out| out.extend(values.value(row).saturating_sub(EPOCH_DAYS).to_be_bytes())), 1082)
+            check_range(values.iter().flatten().all(|days| is_infinite_date(days) || days.checked_sub(EPOCH_DAYS).is_some()), "date")?;
+            let since_2000 = |days: i32| if is_infinite_date(days) { days } else { days - EPOCH_DAYS };
+            (Box::new(move |row, out| out.extend(since_2000(values.value(row)).to_be_bytes())), 1082)
         }
         DataType::Time64(_) => {
             let values = array.as_primitive::<Time64MicrosecondType>().clone();
@@ -67,7 +71,12 @@ fn typed_writer(array: &ArrayRef, field: &Field) -> Result<(WriteValue, u32)> {
         }
         DataType::Timestamp(_, zone) => {
             let (values, oid) = (array.as_primitive::<TimestampMicrosecondType>().clone(), if zone.is_some() { 1184 } else { 1114 });
-            (Box::new(move |row, out| out.extend(values.value(row).saturating_sub(EPOCH_MICROS).to_be_bytes())), oid)
+            check_range(
+                values.iter().flatten().all(|micros| is_infinite_time(micros) || micros.checked_sub(EPOCH_MICROS).is_some()),
+                "timestamp",
+            )?;
+            let since_2000 = |micros: i64| if is_infinite_time(micros) { micros } else { micros - EPOCH_MICROS };
+            (Box::new(move |row, out| out.extend(since_2000(values.value(row)).to_be_bytes())), oid)
         }
         DataType::Interval(_) => {
             let values = array.as_primitive::<IntervalMonthDayNanoType>().clone();
@@ -85,6 +94,15 @@ fn typed_writer(array: &ArrayRef, field: &Field) -> Result<(WriteValue, u32)> {
     })
 }
 
+fn check_range(is_held: bool, what: &str) -> Result<()> {
+    match is_held {
+        true => Ok(()),
+        false => {
+            Err(DataFusionError::from(ArrowError::CastError(format!("{what} out of range: PostgreSQL counts from 2000-01-01"))).into())
+        }
+    }
+}
+
 fn numeric_writer(array: &ArrayRef) -> Result<WriteValue> {
     let scale = match array.data_type() {
         DataType::Decimal128(_, scale) | DataType::Decimal256(_, scale) => (*scale).max(0),
@@ -93,7 +111,7 @@ fn numeric_writer(array: &ArrayRef) -> Result<WriteValue> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let values = cast_with_options(array, &DataType::Decimal128(38, scale), &strict).map_err(DataFusionError::from)?;
     let values = values.as_primitive::<Decimal128Type>().clone();
-    Ok(Box::new(move |row, out| numeric::push(values.value(row), scale.unsigned_abs(), out)))
+    Ok(Box::new(move |row, out| numeric_binary::write(values.value(row), scale, out)))
 }
 
 /// Text is its own binary form; that of jsonb has a version before it, that of a uuid is its sixteen bytes.

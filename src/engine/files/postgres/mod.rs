@@ -3,13 +3,11 @@
 mod array_text;
 pub mod binary_in;
 pub mod binary_out;
-mod numeric;
 mod plain;
 #[cfg(test)]
 mod tests;
 pub mod text_in;
 pub mod text_out;
-mod times;
 
 /// Writes the value of a row, which is not NULL.
 pub type WriteValue = Box<dyn Fn(usize, &mut Vec<u8>) + Send + Sync>;
@@ -18,3 +16,12 @@ pub type WriteValue = Box<dyn Fn(usize, &mut Vec<u8>) + Send + Sync>;
 const EPOCH_DAYS: i32 = 10_957;
 const EPOCH_MICROS: i64 = EPOCH_DAYS as i64 * DAY_MICROS;
 const DAY_MICROS: i64 = 86_400_000_000;
+
+/// The ends of the range are `infinity` and `-infinity`, in both countings.
+fn is_infinite_date(days: i32) -> bool {
+    matches!(days, i32::MIN | i32::MAX)
+}
+
+fn is_infinite_time(micros: i64) -> bool {
+    matches!(micros, i64::MIN | i64::MAX)
+}

@@ -22,10 +22,16 @@ pub fn column(array: &ArrayRef, field: &Field) -> Result<ArrayRef> {
     Ok(cast_with_options(array, &target, &strict).map_err(DataFusionError::from)?)
 }
 
+/// Whether values of this type have a form of their own and are not JSON.
+pub fn has_own_form(data_type: &DataType) -> bool {
+    plain_type(data_type).is_some()
+}
+
 /// `None`: JSON.
 fn plain_type(data_type: &DataType) -> Option<DataType> {
     match data_type {
-        DataType::FixedSizeList(item, _) if item.data_type().is_floating() => Some(data_type.clone()),
+        DataType::FixedSizeList(item, _) if matches!(item.data_type(), DataType::Float16 | DataType::Float32) => Some(data_type.clone()),
+        DataType::FixedSizeList(item, _) if item.data_type().is_floating() => None,
         DataType::List(item)
         | DataType::LargeList(item)
         | DataType::ListView(item)

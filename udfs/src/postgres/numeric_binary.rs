@@ -15,7 +15,7 @@ const DIGITS_MAX: i32 = 76;
 
 /// What a binary form holds.
 #[derive(Debug, PartialEq)]
-pub(super) enum Number {
+pub enum Number {
     /// `-12.340`
     Decimal(String),
     /// NaN and the infinities, which decimals have not.
@@ -25,7 +25,7 @@ pub(super) enum Number {
 }
 
 /// Writes `value * 10^-scale`.
-pub(super) fn write(value: i128, scale: i8, out: &mut Vec<u8>) {
+pub fn write(value: i128, scale: i8, out: &mut Vec<u8>) {
     let magnitude = value.unsigned_abs();
     let Ok(places) = u32::try_from(scale) else {
         // Arrow's negative scales: zeros before the point.
@@ -52,7 +52,7 @@ pub(super) fn write(value: i128, scale: i8, out: &mut Vec<u8>) {
 }
 
 /// The same of a number in text form, such as `-12.340`: a sign, digits and a point.
-pub(super) fn write_text(text: &[u8], out: &mut Vec<u8>) {
+pub fn write_text(text: &[u8], out: &mut Vec<u8>) {
     let (is_negative, digits) = text.strip_prefix(b"-").map_or((false, text), |digits| (true, digits));
     let point = digits.iter().position(|byte| *byte == b'.').unwrap_or(digits.len());
     let (whole, fraction) = (&digits[..point], digits.get(point + 1..).unwrap_or_default());
@@ -131,7 +131,8 @@ impl Groups {
 }
 
 /// The number of a binary form. `None` if it is damaged.
-pub(super) fn read(bytes: &[u8]) -> Option<Number> {
+#[must_use]
+pub fn read(bytes: &[u8]) -> Option<Number> {
     let (words, rest) = bytes.as_chunks::<2>();
     if !rest.is_empty() {
         return None;
