@@ -35,6 +35,14 @@ pub enum Error {
     #[error("table \"{table}\" has no column \"{name}\"{}; it has: {}", did_you_mean(.name, .known), .known.join(", "))]
     UnknownColumn { table: String, name: String, known: Vec<String> },
 
+    /// A name in a query about the catalog that nothing has, or several things have (42703, 42883, 42P01, 42702).
+    #[error("{message}")]
+    Unresolved { kind: Unresolved, message: String },
+
+    /// A text that is no value of the type that it is cast to (22P02).
+    #[error("invalid input syntax for type {of}: \"{text}\"")]
+    BadText { of: String, text: String },
+
     /// A generated column that is given a value (428C9).
     #[error("column \"{0}\" is generated and takes no value; leave it out, or write DEFAULT")]
     GeneratedColumn(String),
@@ -63,6 +71,10 @@ pub enum Error {
     #[error("{0}")]
     InsufficientPrivilege(String),
 
+    /// As many jobs of a kind as may run are running (53400).
+    #[error("{0}")]
+    TooManyJobs(String),
+
     /// Something else is there because of it (2BP01).
     #[error("{0}")]
     StillNeeded(String),
@@ -84,7 +96,7 @@ pub enum Error {
     NotSupported(String),
 
     /// A statement after an error inside a transaction block (25P02).
-    #[error("current transaction is aborted; statements are refused until ROLLBACK or COMMIT")]
+    #[error("current transaction is aborted; statements are refused until ROLLBACK, COMMIT or ROLLBACK TO a savepoint")]
     TransactionAborted,
 
     /// A cursor that is declared already (42P03).
@@ -94,6 +106,10 @@ pub enum Error {
     /// A cursor that was not declared, or ended with its transaction (34000).
     #[error("cursor \"{0}\" does not exist")]
     UnknownCursor(String),
+
+    /// A savepoint that was not defined in this transaction, or is gone (3B001).
+    #[error("savepoint \"{0}\" does not exist")]
+    UnknownSavepoint(String),
 
     /// A statement that belongs into a transaction block (25P01).
     #[error("{0}")]
@@ -144,6 +160,16 @@ pub enum Error {
     Catalog(#[from] rolloutdb_catalogs::Error),
     #[error(transparent)]
     DataFusion(DataFusionError),
+}
+
+/// What a name was to be the name of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unresolved {
+    Column,
+    Function,
+    Table,
+    /// A column of more than one table.
+    Ambiguous,
 }
 
 /// What is wrong with a value or line of an input file.

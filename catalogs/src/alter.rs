@@ -202,7 +202,7 @@ impl Rewrite<'_> {
     pub async fn check_constraint(&self, definition: &TableDefinition, name: &str) -> Result<()> {
         let table = self.table();
         let only = definition.with_only(table.name(), name);
-        match KeyCheck::new(table.name(), &only)? {
+        match KeyCheck::new(table.schema_name(), table.name(), &only)? {
             Some(mut check) => check.check_all(&table.dataset).await,
             None => Ok(()),
         }
@@ -241,7 +241,7 @@ impl Rewrite<'_> {
             Some(values) => {
                 let name = definition.unique.iter().find(|constraint| constraint.columns == [field.name().as_str()]);
                 let only = definition.with_only(table.name(), name.map_or("", |constraint| constraint.name.as_str()));
-                let keys = KeyCheck::new(table.name(), &only)?;
+                let keys = KeyCheck::new(table.schema_name(), table.name(), &only)?;
                 NewColumnTransform::Stream(in_row_order(table.name(), values, column, keys, Arc::clone(&error)))
             }
         };

@@ -45,7 +45,7 @@ impl Table {
     pub async fn append(&self, rows: SendableRecordBatchStream) -> Result<u64> {
         let _same_columns = self.state.definition.read().await;
         let dataset = self.planned_for().await?;
-        let mut keys = KeyCheck::new(self.name(), self.definition())?;
+        let mut keys = KeyCheck::new(self.schema_name(), self.name(), self.definition())?;
         if let Some(check) = &mut keys {
             self.tell_taken(check).await?;
         }
@@ -77,7 +77,7 @@ impl Table {
             Hold::AtTheEnd => None,
         };
         let dataset = self.planned_for().await?;
-        let mut keys = KeyCheck::new(self.name(), self.definition())?;
+        let mut keys = KeyCheck::new(self.schema_name(), self.name(), self.definition())?;
         if let Some(check) = &mut keys {
             // All of them, in either case: they decide which rows are written.
             let mut own = StoredKeys::default();
@@ -165,12 +165,12 @@ pub(crate) fn same_columns(one: &Dataset, other: &Dataset) -> bool {
 /// As [`Table::append`]; [`Error::NotSupported`] when Lance can not store a column.
 pub(crate) async fn write_new(
     storage: &Storage,
-    table: &str,
+    (schema, table): (&str, &str),
     target: &Temporary,
     definition: &TableDefinition,
     rows: SendableRecordBatchStream,
 ) -> Result<()> {
-    let key_check = KeyCheck::new(table, definition)?;
+    let key_check = KeyCheck::new(schema, table, definition)?;
     let write = CheckedWrite::new(table, definition.to_stored(), key_check);
     let params = storage.write_params(WriteMode::Create);
     InsertBuilder::new(target.uri()?.as_str())

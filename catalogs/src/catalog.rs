@@ -16,7 +16,7 @@ use crate::names::{nearest, to_directory};
 use crate::state::{SchemaState, TableState};
 use crate::storage::{MemoryLimits, Storage};
 use crate::system::SYSTEM_SCHEMA;
-use crate::{Error, Result, RolloutSchema, Table, TableDefinition, View, system};
+use crate::{Error, ObjectKey, Result, RolloutSchema, Table, TableDefinition, View, system};
 
 /// The schema of unqualified names.
 const PUBLIC_SCHEMA: &str = "public";
@@ -124,6 +124,7 @@ impl Catalog {
         let mut schemas = self.schemas.write().unwrap_or_else(PoisonError::into_inner);
         self.storage.remove_schema(name)?;
         schemas.remove(name);
+        self.storage.register().forget_schema(name);
         Ok(())
     }
 
@@ -218,7 +219,7 @@ impl Catalog {
             return Err(Error::DuplicateTable { name: name.to_owned() });
         }
         let temporary = self.storage.temporary(&schema.0.name)?;
-        write_new(&self.storage, name, &temporary, &definition, rows).await?;
+        write_new(&self.storage, (&schema.0.name, name), &temporary, &definition, rows).await?;
         let state = Arc::new(TableState::new(name, target.clone()));
         {
             // No await from here: the rename and the entry in the list happen together or not at all.
@@ -249,6 +250,7 @@ impl Catalog {
         }
         schema.0.tables_mut().remove(name);
         state.drop_resident();
+        self.storage.register().forget_relation(&schema.0.name, name);
         Ok(())
     }
 
@@ -277,6 +279,7 @@ impl Catalog {
         state.drop_resident();
         tables.remove(name);
         tables.insert(new_name.to_owned(), Arc::new(TableState::new(new_name, target)));
+        self.storage.register().rename_table(&schema.0.name, name, new_name);
         Ok(())
     }
 
@@ -288,10 +291,15 @@ impl Catalog {
     pub fn create_view(&self, schema: &str, name: &str, view: View, replace: bool) -> Result<()> {
         let schema = self.rollout_schema(schema)?;
         let path = self.storage.view_file(&schema.0.name, name)?;
-        let is_view = schema.0.virtual_table(name).is_some_and(|table| View::of(table.as_ref()).is_some());
-        if schema.0.contains(name) && !(is_view && replace) {
+        let replaced = schema.0.virtual_table(name);
+        let replaced = replaced.as_ref().and_then(|table| View::of(table.as_ref()));
+        if schema.0.contains(name) && !(replaced.is_some() && replace) {
             return Err(Error::DuplicateTable { name: name.to_owned() });
         }
+        let view = match replaced {
+            Some(replaced) => view.with_comments_of(replaced),
+            None => view,
+        };
         view.write(&path)?;
         schema.0.set_virtual_table(name, Arc::new(view));
         Ok(())
@@ -310,6 +318,7 @@ impl Catalog {
         }
         self.storage.remove_view(&self.storage.view_file(&schema.0.name, name)?)?;
         schema.0.remove_virtual_table(name);
+        self.storage.register().forget_relation(&schema.0.name, name);
         Ok(())
     }
 
@@ -343,6 +352,14 @@ impl Catalog {
         Ok(())
     }
 
+    /// The numbers that clients know objects by, in the order of `keys`: an object keeps its own while it exists, over restarts and new names.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn object_numbers(&self, keys: &[ObjectKey]) -> Result<Vec<u32>> {
+        self.storage.register().numbers(keys)
+    }
+
     /// The table of `schema` that has the index `name`.
     ///
     /// # Errors
@@ -374,7 +391,6 @@ impl Catalog {
         self.foreign.read().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
     }
 
-    #[cfg(test)]
     pub(crate) fn storage(&self) -> &Storage {
         &self.storage
     }

@@ -72,6 +72,7 @@ impl KeyHasher {
 /// Checks the keys of one write, batch by batch.
 #[derive(Debug)]
 pub(crate) struct KeyCheck {
+    schema: String,
     table: String,
     constraints: Vec<UniqueColumns>,
     /// Keys of stored rows, as far as they are known: there may be others.
@@ -138,7 +139,7 @@ impl KeyCheck {
     ///
     /// # Errors
     /// When a key column has a type without an order.
-    pub(crate) fn new(table: &str, definition: &TableDefinition) -> Result<Option<Self>> {
+    pub(crate) fn new(schema: &str, table: &str, definition: &TableDefinition) -> Result<Option<Self>> {
         let mut constraints = Vec::new();
         for (name, (columns, _)) in definition.constraint_names(table).into_iter().zip(definition.unique_constraints()) {
             let converter = converter(definition, columns)?;
@@ -147,7 +148,7 @@ impl KeyCheck {
         if constraints.is_empty() {
             return Ok(None);
         }
-        Ok(Some(Self { table: table.to_owned(), constraints, taken: Arc::default(), new: Hashes::default() }))
+        Ok(Some(Self { schema: schema.to_owned(), table: table.to_owned(), constraints, taken: Arc::default(), new: Hashes::default() }))
     }
 
     /// Lets [`Self::check`] find keys that are among these.
@@ -177,7 +178,7 @@ impl KeyCheck {
     /// [`Error::DuplicateKey`] with the first key that repeats.
     pub(crate) fn check_found(&mut self, batch: &RecordBatch) -> Result<()> {
         self.check(batch).map_err(|error| match error {
-            Error::UniqueViolation { table, key, constraint } => Error::DuplicateKey { table, key, constraint },
+            Error::UniqueViolation { schema, table, key, constraint } => Error::DuplicateKey { schema, table, key, constraint },
             other => other,
         })
     }
@@ -293,7 +294,7 @@ impl KeyCheck {
         };
         let values: Vec<String> = columns.iter().filter_map(value).collect();
         let key = format!("({})=({})", columns.join(", "), values.join(", "));
-        Error::UniqueViolation { table: self.table.clone(), key, constraint: name.clone() }
+        Error::UniqueViolation { schema: self.schema.clone(), table: self.table.clone(), key, constraint: name.clone() }
     }
 }
 

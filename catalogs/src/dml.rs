@@ -154,7 +154,7 @@ impl Rewrite<'_> {
     async fn replace(mut self, rows: SendableRecordBatchStream, removals: Removals, keys_change: bool) -> Result<u64> {
         let table = self.table.clone();
         let dataset = &table.dataset;
-        let key_check = if keys_change { KeyCheck::new(table.name(), table.definition())? } else { None };
+        let key_check = if keys_change { KeyCheck::new(table.schema_name(), table.name(), table.definition())? } else { None };
         let write = CheckedWrite::new(table.name(), Arc::new(Schema::from(dataset.schema())), key_check);
         let found = Addresses::default();
         let repeats = Repeats::Refused(table.name().to_owned());

@@ -64,10 +64,10 @@ pub enum Error {
     RowTwice { table: String },
     /// 23505. `key`: `(columns)=(values)` of the first row that repeats one. `constraint`: its name.
     #[error("duplicate key value violates unique constraint \"{constraint}\": key {key} already exists in table \"{table}\"")]
-    UniqueViolation { table: String, key: String, constraint: String },
+    UniqueViolation { schema: String, table: String, key: String, constraint: String },
     /// 23505: rows that are stored already do not meet a new constraint.
     #[error("could not create unique constraint \"{constraint}\": key {key} is duplicated in table \"{table}\"")]
-    DuplicateKey { table: String, key: String, constraint: String },
+    DuplicateKey { schema: String, table: String, key: String, constraint: String },
     /// 42P16.
     #[error("multiple primary keys for table \"{table}\" are not allowed")]
     SecondPrimaryKey { table: String },

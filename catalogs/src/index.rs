@@ -258,6 +258,20 @@ impl Table {
         Ok(self.graph_indexes().await?.into_iter().find(|index| index.column == column && index.metric == metric))
     }
 
+    /// The indexes as they were asked for, by name, with the bytes that each takes on disk.
+    ///
+    /// # Errors
+    /// [`Error::Storage`].
+    pub async fn described_indexes(&self) -> Result<Vec<(IndexDefinition, u64)>> {
+        let mut described = Vec::new();
+        for name in self.index_names().await? {
+            let Some(index) = self.asked_for(&name) else { continue };
+            let bytes = self.index_bytes(&name).await?;
+            described.push((index, bytes));
+        }
+        Ok(described)
+    }
+
     /// The indexes over vectors as they were asked for, by name: without a look at the indexes themselves, so that planning stays cheap.
     ///
     /// # Errors
@@ -278,7 +292,7 @@ impl Table {
     }
 
     /// The number of a column, which no other ever gets.
-    fn field_id(&self, column: &str) -> Result<i32> {
+    pub(crate) fn field_id(&self, column: &str) -> Result<i32> {
         let field = self.dataset.schema().field(column).map(|field| field.id);
         field.ok_or_else(|| Error::Damaged { table: self.name().to_owned(), reason: format!("column \"{column}\" is not stored") })
     }

@@ -29,7 +29,7 @@ impl Table {
         let dataset = self.state.snapshot(&self.schema_state.storage).await?;
         let schema = Arc::new(Schema::from(dataset.schema()));
         let rows = convert(self.name(), rows, &schema)?;
-        let check = KeyCheck::new(self.name(), self.definition())?;
+        let check = KeyCheck::new(self.schema_name(), self.name(), self.definition())?;
         if let Some(mut check) = check {
             check.check(&rows)?;
         }

@@ -16,6 +16,7 @@ use crate::durability::{Durability, DurableStores, create_directory, sync_direct
 use crate::error::without_location;
 use crate::manifests::{SetAside, Warnings, Which, set_torn_aside, skip_numbers, warning};
 use crate::names::{from_directory, to_directory};
+use crate::register::Register;
 use crate::resident::Budget;
 use crate::{Error, Result};
 
@@ -52,6 +53,7 @@ pub(crate) struct Storage {
     durability: Arc<Durability>,
     budget: Budget,
     warnings: Warnings,
+    register: Register,
     num_temporaries: AtomicU64,
     /// Held, not read: closing the file gives the directory back.
     _lock: File,
@@ -66,6 +68,8 @@ impl Storage {
         create_directory(root).map_err(|source| Error::io(root, source))?;
         let root = root.canonicalize().map_err(|source| Error::io(root, source))?;
         let lock = lock(&root)?;
+        let warnings = Warnings::default();
+        let register = Register::open(&root, &warnings)?;
         let durability = Durability::new();
         let store_params =
             ObjectStoreParams { object_store_wrapper: Some(Arc::new(DurableStores(durability.clone()))), ..Default::default() };
@@ -77,7 +81,8 @@ impl Storage {
             store_params,
             durability,
             budget: Budget::new(memory.resident_bytes),
-            warnings: Warnings::default(),
+            warnings,
+            register,
             num_temporaries: AtomicU64::new(0),
             _lock: lock,
         })
@@ -227,6 +232,10 @@ impl Storage {
         self.durability.forget(directory);
         drop(grave);
         Ok(())
+    }
+
+    pub(crate) fn register(&self) -> &Register {
+        &self.register
     }
 
     /// What the next client shall be told.

@@ -122,6 +122,13 @@ impl Table {
         count.map(|count| count as u64).map_err(|source| Error::storage(self.name(), source))
     }
 
+    /// What its data files take on disk, from the metadata of the version.
+    #[must_use]
+    pub fn data_bytes(&self) -> u64 {
+        let files = self.dataset.manifest().fragments.iter().flat_map(|fragment| &fragment.files);
+        files.filter_map(|file| file.file_size_bytes.get()).map(std::num::NonZero::get).sum()
+    }
+
     /// Position of a column.
     ///
     /// # Errors

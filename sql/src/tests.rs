@@ -3,6 +3,7 @@
 mod client_copy;
 mod definitions;
 mod depth;
+mod grants;
 mod properties;
 mod roles;
 mod work;

@@ -1,5 +1,6 @@
 //! The subcommands.
 
+mod config;
 mod demo;
 mod serve;
 mod sql;
@@ -21,7 +22,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Serve a data directory over the Postgres protocol
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Run SQL in this process and print its rows
     Sql(sql::Arguments),
     /// Run the main job from corpus to trained policy, and show the gain
@@ -30,7 +31,7 @@ enum Command {
 
 pub async fn run() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Serve(arguments) => serve::run(arguments).await,
+        Command::Serve(arguments) => serve::run(*arguments).await,
         Command::Sql(arguments) => sql::run(arguments).await,
         Command::Demo(arguments) => demo::run(arguments).await,
     };

@@ -9,6 +9,8 @@ use rolloutdb::server::{HbaRules, Listeners, ServerOptions, ServerTls, UnixSocke
 use rolloutdb::{Database, DatabaseOptions, Error, Result, server};
 use tokio::net::{TcpListener, TcpSocket};
 
+use super::config::Reach;
+
 /// The rules of a data directory, where it has its own.
 const RULES_FILE: &str = "hba.conf";
 
@@ -38,6 +40,8 @@ pub struct Arguments {
     security: Security,
     #[command(flatten)]
     limits: Limits,
+    #[command(flatten)]
+    reach: Reach,
 }
 
 #[derive(clap::Args)]
@@ -92,12 +96,13 @@ struct Limits {
 }
 
 pub async fn run(arguments: Arguments) -> Result<()> {
-    let Arguments { data, memory_limit, version_retention, max_concurrent_jobs, superuser, place, security, limits } = arguments;
+    let Arguments { data, memory_limit, version_retention, max_concurrent_jobs, superuser, place, security, limits, reach } = arguments;
     // What is wrong with files and ports shows before the database is opened.
     let options = options(&data, &security, &limits)?;
     let listeners = listeners(&place)?;
-    let engine = DatabaseOptions { memory_limit, version_retention, superuser, max_concurrent_jobs: Some(max_concurrent_jobs) };
-    let database = Database::open_with(&data, engine).await?;
+    let max_concurrent_jobs = Some(max_concurrent_jobs);
+    let engine = DatabaseOptions { memory_limit, version_retention, superuser, max_concurrent_jobs, ..DatabaseOptions::default() };
+    let database = Database::open_with(&data, reach.database_options(engine)).await?;
     server::check_exposure(&listeners, &database, &options)?;
     for warning in database.take_warnings() {
         eprintln!("WARNING: {warning}");

@@ -2,8 +2,10 @@
 //!
 //! What is kept is the stream and the rest of one batch, so a cursor has bounded memory; it reads the tables as they were when it was declared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
@@ -17,7 +19,21 @@ use crate::error::{Error, Result};
 #[derive(Default)]
 pub struct Cursors(BTreeMap<String, Cursor>);
 
+/// Another one for each cursor of the process: a name may be declared again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CursorNumber(u64);
+
+impl CursorNumber {
+    fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 struct Cursor {
+    number: CursorNumber,
+    statement: String,
+    created: SystemTime,
     schema: SchemaRef,
     is_binary: bool,
     is_held: bool,
@@ -36,6 +52,17 @@ pub struct CursorRows {
     has_failed: bool,
 }
 
+/// A cursor, for `pg_cursors`.
+#[derive(Debug, Clone)]
+pub struct CursorInfo {
+    pub name: String,
+    /// That declared it.
+    pub statement: String,
+    pub is_held: bool,
+    pub is_binary: bool,
+    pub created: SystemTime,
+}
+
 /// How a cursor is declared.
 #[derive(Debug, Clone, Copy)]
 pub struct CursorOptions {
@@ -51,14 +78,30 @@ impl Cursors {
         if self.0.contains_key(name) { Err(Error::DuplicateCursor(name.to_owned())) } else { Ok(()) }
     }
 
+    /// By name.
+    pub fn list(&self) -> Vec<CursorInfo> {
+        let info = |(name, cursor): (&String, &Cursor)| CursorInfo {
+            name: name.clone(),
+            statement: cursor.statement.clone(),
+            is_held: cursor.is_held,
+            is_binary: cursor.is_binary,
+            created: cursor.created,
+        };
+        self.0.iter().map(info).collect()
+    }
+
+    /// `statement`: the text that declared it.
+    ///
     /// # Errors
     /// As [`Self::check_free`].
-    pub fn add(&mut self, name: &str, stream: SendableRecordBatchStream, options: CursorOptions) -> Result<()> {
+    pub fn add(&mut self, name: &str, statement: String, stream: SendableRecordBatchStream, options: CursorOptions) -> Result<()> {
         self.check_free(name)?;
         let CursorOptions { is_binary, is_held, is_of_transaction } = options;
         let schema = stream.schema();
         let rows = Arc::new(Mutex::new(CursorRows { stream, rest: None, position: 0, has_failed: false }));
-        self.0.insert(name.to_owned(), Cursor { schema, is_binary, is_held, is_of_transaction, rows });
+        let (number, created) = (CursorNumber::next(), SystemTime::now());
+        let cursor = Cursor { number, statement, created, schema, is_binary, is_held, is_of_transaction, rows };
+        self.0.insert(name.to_owned(), cursor);
         Ok(())
     }
 
@@ -95,6 +138,16 @@ impl Cursors {
 
     pub fn close_all(&mut self) {
         self.0.clear();
+    }
+
+    /// Those that are declared now.
+    pub fn numbers(&self) -> BTreeSet<CursorNumber> {
+        self.0.values().map(|cursor| cursor.number).collect()
+    }
+
+    /// Closes those that were declared later.
+    pub fn keep_only(&mut self, numbers: &BTreeSet<CursorNumber>) {
+        self.0.retain(|_, cursor| numbers.contains(&cursor.number));
     }
 
     /// Only those WITH HOLD outlive their transaction, and those of one that is rolled back do not.

@@ -1,7 +1,7 @@
 //! One open data directory.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,11 +11,16 @@ use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
 use super::apply::planner::{TableFunction, split_table_name};
+use super::gate::Places;
 use super::index_builds::IndexBuilds;
 use super::jobs::{Jobs, MAX_CONCURRENT};
 use super::memory::MemoryBudget;
+use super::model_jobs::{JOBS_MAX, ModelJobs};
+use super::outbound::Outbound;
+use super::privileges::{Object, Privileges};
 use super::retention::VERSION_RETENTION;
 use super::roles::Roles;
+use super::secrets::Secrets;
 use super::session::Session;
 use super::{AgentRegistry, function, system};
 use crate::error::{Error, Result};
@@ -35,12 +40,19 @@ pub struct DatabaseOptions {
     /// The name of the superuser that a new data directory has. `None`: the operating system's user. In one that knows roles already it must be the
     /// name of its superuser.
     pub superuser: Option<String>,
+    /// Folders that hold every file that statements may name. `None`: superusers may name any file that this process may read or write, other roles those
+    /// below its working directory.
+    pub file_roots: Option<Vec<PathBuf>>,
+    /// Hosts that statements may make this process ask: `example.org`, `*.example.org`, `http://10.0.0.7:8000`. Empty: none.
+    pub allowed_hosts: Vec<String>,
+    /// Trainings and generations of rollouts at once; more are refused (53400). `None`: 4.
+    pub model_jobs: Option<usize>,
 }
 
 /// A data directory, open in this process alone. Cheap to clone; sessions keep it open.
 ///
 /// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `jobs/<number>.json`, `roles.json`,
-/// `spill/` (of running queries; emptied when opened).
+/// `privileges.json`, `secrets.json`, `spill/` (of running queries; emptied when opened).
 #[derive(Clone)]
 pub struct Database {
     pub(super) shared: Arc<Shared>,
@@ -53,6 +65,10 @@ pub(super) struct Shared {
     pub models: Arc<Runtime>,
     pub agents: AgentRegistry,
     pub roles: Roles,
+    pub privileges: Privileges,
+    pub secrets: Secrets,
+    pub places: Arc<Places>,
+    pub model_jobs: ModelJobs,
     pub functions: Arc<HashMap<&'static str, Arc<dyn TableFunction>>>,
     pub runtime_env: Arc<RuntimeEnv>,
     pub memory: MemoryBudget,
@@ -64,6 +80,20 @@ pub(super) struct Shared {
     pub jobs: Arc<Jobs>,
     /// Commits that go on after their statement was cancelled.
     pub tasks: TaskTracker,
+}
+
+impl Shared {
+    /// Whether there is such an object.
+    pub fn knows(&self, object: &Object) -> bool {
+        match object {
+            Object::Table { schema, name } => self.catalog.tables(schema).is_ok_and(|tables| tables.contains(name)),
+            Object::Schema { name } => self.catalog.rollout_schema(name).is_ok(),
+            // One that is damaged is there.
+            Object::Model { name } => !matches!(self.registry.get(name), Err(Error::UnknownObject { .. })),
+            Object::Agent { name } => self.agents.get(name).is_ok(),
+            Object::Database => true,
+        }
+    }
 }
 
 impl Database {
@@ -89,6 +119,10 @@ impl Database {
         let registry = Arc::new(Registry::open(&directory.join("models"))?);
         let agents = AgentRegistry::open(&directory.join("agents"))?;
         let roles = Roles::open(directory, options.superuser.as_deref())?;
+        let (privileges, secrets) = (Privileges::open(directory)?, Secrets::open(directory)?);
+        let outbound = Outbound::new(&options.allowed_hosts)?;
+        let places = Arc::new(Places::new(directory, options.file_roots.as_deref(), outbound)?);
+        let model_jobs = ModelJobs::new(options.model_jobs.unwrap_or(JOBS_MAX));
         let models = Runtime::new(Arc::clone(&registry));
         let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents));
         let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
@@ -101,6 +135,10 @@ impl Database {
             models,
             agents,
             roles,
+            privileges,
+            secrets,
+            places,
+            model_jobs,
             functions,
             runtime_env,
             memory,
@@ -113,6 +151,7 @@ impl Database {
         };
         // Boxed: what it is made of is more than the crates of those who open a database lay out.
         Box::pin(system::install(&shared)).await?;
+        shared.privileges.keep_only(|object| shared.knows(object))?;
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -133,6 +172,11 @@ impl Database {
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
         self.shared.tasks.reopen();
+    }
+
+    /// For programs that make connections of their own: what CREATE SECRET has named.
+    pub fn secrets(&self) -> &Secrets {
+        &self.shared.secrets
     }
 
     /// Who may connect, and what each may do by itself.

@@ -13,7 +13,7 @@ use super::progress::{Notices, Progress};
 use super::session::CATALOG_NAME;
 use crate::error::Result;
 
-/// The view of schema `rollout` that lists them; the server shows it in `pg_catalog` too.
+/// The view of schema `rollout` that lists them; `pg_catalog` shows it too.
 pub const PROGRESS_VIEW: &str = "pg_stat_progress_create_index";
 
 /// The builds of a database.
@@ -87,7 +87,7 @@ impl IndexBuilds {
 
     /// PostgreSQL's columns, as far as they mean something here. A phase counts units of its own (rows, partitions, files), which stand as blocks and
     /// as tuples, so that what clients divide gives the share that is done.
-    /// Object ids are each session's own, and there are no lockers and partitions: NULL.
+    /// Numbers of objects are filled in where `pg_catalog` shows it; there are no lockers and partitions: NULL.
     pub fn schema() -> SchemaRef {
         let text = |name: &str| Field::new(name, DataType::Utf8, false);
         let number = |name: &str| Field::new(name, DataType::Int32, true);

@@ -67,6 +67,9 @@ pub struct Job {
     pub kind: String,
     pub statement: String,
     pub user: String,
+    /// Whose rights it runs with.
+    #[serde(default)]
+    pub role: String,
     /// The settings of the session that asked.
     pub settings: BTreeMap<String, String>,
     pub status: JobStatus,
@@ -88,6 +91,7 @@ pub struct NewJob {
     pub kind: String,
     pub statement: String,
     pub user: String,
+    pub role: String,
     pub settings: BTreeMap<String, String>,
 }
 
@@ -157,12 +161,13 @@ impl Jobs {
     pub fn start(self: &Arc<Self>, database: &Database, new: NewJob) -> Result<i64> {
         let job_id = {
             let mut state = self.lock();
-            let NewJob { kind, statement, user, settings } = new;
+            let NewJob { kind, statement, user, role, settings } = new;
             let job = Job {
                 job_id: state.last_id + 1,
                 kind,
                 statement,
                 user,
+                role,
                 settings,
                 status: JobStatus::Queued,
                 progress: 0,

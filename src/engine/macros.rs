@@ -17,11 +17,8 @@ use super::function::interval_times::{OVER, TIMES};
 use crate::error::{Error, Result};
 
 const PREFERENCE_PAIRS: &str = "preference_pairs";
-const PARAMETERS: &[Parameter] = &[
-    Parameter { name: "nodes", kind: ParameterKind::Table, is_required: true },
-    Parameter { name: "min_gap", kind: ParameterKind::Constant(DataType::Float64), is_required: false },
-    Parameter { name: "format", kind: ParameterKind::Constant(DataType::Utf8), is_required: false },
-];
+const PARAMETERS: &[Parameter] =
+    &[Parameter::table("nodes"), Parameter::constant("min_gap", DataType::Float64), Parameter::constant("format", DataType::Utf8)];
 
 /// The least difference of process rewards that makes a pair, as in the published set (arXiv:2505.14069).
 const DEFAULT_MIN_GAP: f64 = 0.01;
@@ -32,6 +29,17 @@ pub fn expand(statement: &mut Statement, functions: &HashMap<String, Arc<ScalarU
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
     }
+}
+
+/// The table that a macro reads, as written; `None` for any other relation.
+pub fn table_of(relation: &TableFactor) -> Option<String> {
+    let TableFactor::Table { name, args: Some(arguments), .. } = relation else { return None };
+    if !name.to_string().eq_ignore_ascii_case(PREFERENCE_PAIRS) {
+        return None;
+    }
+    let assigned = assign(PREFERENCE_PAIRS, PARAMETERS, &arguments.args).ok()?;
+    let nodes = assigned.into_iter().find(|(parameter, _)| parameter.kind == ParameterKind::Table);
+    nodes.and_then(|(_, argument)| table_name(argument))
 }
 
 struct Expander<'a> {

@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use crate::error::Result;
-use postgres::{folded, name_of};
+pub use postgres::{folded, name_of};
 
 /// Starts the aliases that [`distinct`] gives and the relations of outputs.
 const OUTPUT: &str = "__output";

@@ -7,12 +7,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::DFSchema;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::logical_expr::expr::{Between, Case, InList, Like, Placeholder, ScalarFunction};
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use rolloutdb_udfs::TextType;
+use rolloutdb_udfs::vector::{DIMENSIONS_MAX, halfvec_type, vector_type};
 
 use crate::error::{Error, Result};
 
@@ -152,6 +153,12 @@ fn infer_case(case: &mut Case, schema: &DFSchema) -> bool {
 
 fn infer_arguments(ScalarFunction { func, args }: &mut ScalarFunction, schema: &DFSchema) -> bool {
     let integers = match func.name() {
+        // What casts to types of ours are.
+        "uuid_in" | "json_in" | "jsonb_in" | "vector_in" | "halfvec_in" => {
+            let field = read_as(func.name(), args.get(1));
+            let (Some(value), Some(field)) = (args.first_mut(), field) else { return false };
+            return set(value, &field);
+        }
         "coalesce" | "greatest" | "least" | "nullif" | "nvl" | "array_has_all" | "array_has_any" => return share(args.iter_mut(), schema),
         "array_has" | "array_append" | "array_position" | "array_positions" | "array_remove" => {
             let [array, item, ..] = args.as_mut_slice() else { return false };
@@ -169,6 +176,21 @@ fn infer_arguments(ScalarFunction { func, args }: &mut ScalarFunction, schema: &
     let number = unnamed(DataType::Int64);
     let arguments = args.iter_mut().enumerate().filter(|(position, _)| integers.contains(position));
     arguments.fold(false, |changed, (_, argument)| set(argument, &number) | changed)
+}
+
+/// What a function reads that a cast to a type of ours is; `width` is its second argument. `None`: a vector of any width.
+fn read_as(function: &str, width: Option<&Expr>) -> Option<FieldRef> {
+    let text_type = match function {
+        "uuid_in" => TextType::Uuid,
+        "json_in" => TextType::Json,
+        "jsonb_in" => TextType::Jsonb,
+        _ => {
+            let Some(Expr::Literal(ScalarValue::Int64(Some(width)), _)) = width else { return None };
+            let width = usize::try_from(*width).ok().filter(|width| (1..=DIMENSIONS_MAX).contains(width))?;
+            return Some(unnamed(if function == "halfvec_in" { halfvec_type(width) } else { vector_type(width) }));
+        }
+    };
+    Some(Arc::new(text_type.field("", true)))
 }
 
 /// An array and one of its items, as in `item = ANY(array)`: the type of one is that of the other.
@@ -265,6 +287,8 @@ mod tests {
         session.sql(table).await?;
         for (sql, expected) in [
             ("SELECT $1::int, $2", "integer, ?"),
+            ("SELECT $1::uuid, CAST($2 AS jsonb), $3::json", "uuid, jsonb, json"),
+            ("SELECT $1::vector(3), $2::halfvec(2)", "vector(3), halfvec(2)"),
             ("SELECT id FROM t LIMIT $1 OFFSET $2", "bigint, bigint"),
             ("SELECT id FROM t WHERE id = $1 OR $1 IS NULL", "bigint"),
             ("SELECT id FROM t WHERE u = $1", "uuid"),

@@ -23,6 +23,7 @@ pub fn pin(session: &Session, expression: &SqlExpr) -> Result<SqlExpr> {
     let mut pinned = expression.clone();
     let registry = &session.database().shared.registry;
     for_each_model(&session.context().state(), &mut pinned, |reference| {
+        session.access().require_model(reference)?;
         if !reference.contains('@') {
             *reference = registry.get(reference)?.reference();
         }
@@ -44,13 +45,15 @@ pub fn calls_model(session: &Session, expression: &SqlExpr) -> Result<bool> {
 /// Before rows are written: that the models of generated columns are there, and, once per session, that there is a newer version of one.
 ///
 /// # Errors
-/// [`Error::NotReady`] when a version was dropped, with what can be done.
+/// [`Error::NotReady`] when a version was dropped, with what can be done; [`Error::InsufficientPrivilege`] (42501) if the role may not run one.
 pub fn check(session: &Session, table: &Table) -> Result<()> {
+    let access = session.access();
     let registry = &session.database().shared.registry;
     let state = session.context().state();
     for (column, text) in &table.definition().generated {
         let anew = || anew(table, column, text);
         for_each_model(&state, &mut expression(text)?, |reference| {
+            access.require_model(reference)?;
             let Some((name, _)) = reference.split_once('@') else { return Ok(()) };
             match (registry.get(reference), registry.get(name)) {
                 (Err(Error::UnknownObject { .. }), newest) => {

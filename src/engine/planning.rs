@@ -23,9 +23,10 @@ use super::apply::ApplyExtensionPlanner;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
 use super::background_planning::physical_plan;
 use super::parameter_values::ParameterValues;
+use super::privileges::relations::{Relations, check_models};
 use super::session::Session;
 use super::statement_catalog::with_opened_tables;
-use super::{casts, information_schema, lateral_names, macros, output_names, parameter_types, quoted_constants, versions, views};
+use super::{casts, lateral_names, macros, output_names, parameter_types, pg_catalog, quoted_constants, versions, views};
 use crate::error::{Error, Result};
 
 /// DataFusion's physical planner, with [`super::apply::Apply`] added.
@@ -135,6 +136,7 @@ async fn plan_over(
     let Planned { mut plan, state } = plan_with(session, statement, &ParameterValues::all(parameters), named).await?;
     if !parameters.is_empty() {
         plan = casts::exact_parameters(plan.with_param_values(ParamValues::from(parameters.to_vec()))?, &state)?;
+        check_models(&session.access(), &plan)?;
     }
     Ok(Planned { plan, state })
 }
@@ -147,11 +149,13 @@ async fn plan_with(
     mut named: HashMap<String, Arc<dyn TableProvider>>,
 ) -> Result<Planned> {
     let mut state = session.context().state();
+    // While the text still says through which view a table is read.
+    let relations = Relations::of(session, &statement, &named)?;
     views::expand(&session.database().shared.catalog, &mut statement)?;
     macros::expand(&mut statement, state.scalar_functions())?;
     lateral_names::qualify(&mut statement);
     versions::open(session, &mut statement, &mut named).await?;
-    information_schema::open(&state, &mut statement, &mut named).await?;
+    Box::pin(pg_catalog::open(session, &mut state, &mut statement, &mut named)).await?;
     let tables = open_table_arguments(session, &statement).await?;
     if !tables.is_empty() {
         let opened = tables.iter().map(|(name, table)| (split_table_name(name), Arc::clone(table))).collect();
@@ -163,6 +167,7 @@ async fn plan_with(
         tables,
         named: named.clone(),
         notices: session.notices().clone(),
+        gate: session.gate(),
         effort: session.effort().asked(),
         parameters: parameters.clone(),
     }))?;
@@ -172,6 +177,7 @@ async fn plan_with(
     check_size(&plan)?;
     let plan = casts::typed(parameter_types::typed(plan)?, &state)?;
     let plan = quoted_constants::typed(plan, &state)?;
+    relations.check_plan(&plan)?;
     Ok(Planned { plan, state })
 }
 

@@ -142,7 +142,7 @@ fn column(name: &str, kind: Kind, records: &[(i32, Arc<Record>)]) -> ArrayRef {
         }
         Double => Arc::new(records_only.map(|record| measure(name, record)).collect::<Float64Array>()),
         Integer if name == "pid" => Arc::new(Int32Array::from_iter_values(records.iter().map(|(pid, _)| *pid))),
-        // Object ids are each session's own.
+        // Numbers of objects are filled in where `pg_catalog` shows the view.
         Integer => new_null_array(&DataType::Int32, records.len()),
     }
 }

@@ -167,6 +167,11 @@ impl Retrieval {
         &self.table
     }
 
+    /// The model that embeds queries that are texts.
+    pub fn query_model(&self) -> Option<&str> {
+        self.vector.as_ref()?.model.as_deref()
+    }
+
     /// The same with another condition on rows.
     pub fn filtered(&self, filter: Expr) -> Self {
         Self { filter: Some(filter), ..self.clone() }

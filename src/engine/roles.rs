@@ -43,6 +43,22 @@ pub struct Role {
 }
 
 impl Role {
+    /// With PostgreSQL's defaults.
+    fn plain(name: &str, oid: u32, can_login: bool) -> Self {
+        Self {
+            name: name.to_owned(),
+            oid,
+            is_superuser: false,
+            can_login,
+            can_create_roles: false,
+            can_create_databases: false,
+            inherits: true,
+            connection_limit: None,
+            valid_until: None,
+            verifier: None,
+        }
+    }
+
     /// Whether it has a password.
     pub fn has_password(&self) -> bool {
         self.verifier.is_some()

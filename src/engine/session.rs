@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::datatypes::{FieldRef, SchemaRef};
+use datafusion::catalog::CatalogProvider;
 use datafusion::common::ScalarValue;
 use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::optimizer::Analyzer;
@@ -13,7 +14,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
-use rolloutdb_sql::Statement;
+use rolloutdb_sql::{SavepointAction, Statement};
 
 use super::activity::SessionActivity;
 use super::apply::extract::ExtractModelCalls;
@@ -23,12 +24,14 @@ use super::copy_streams::{CopyIn, CopyOut};
 use super::correlated::DistinctSubqueryColumns;
 use super::cursors::Cursors;
 use super::database::Database;
+use super::gate::Gate;
 use super::interruption::{CurrentStatement, InterruptibleJoins, OverWhenDropped};
 use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours, SortRuntime};
 use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
+use super::privileges::{Access, Object};
 use super::progress::{NoticeSink, Notices};
-use super::session_catalog::SessionCatalog;
+use super::savepoints::{SavedState, Savepoints};
 use super::session_user::SessionUser;
 use super::setting_definitions::MAX_CONCURRENT_JOBS;
 use super::settings::{SessionSettings, Settings};
@@ -64,8 +67,9 @@ struct Inner {
     current: CurrentStatement,
     transaction: Mutex<TransactionStatus>,
     cursors: Mutex<Cursors>,
-    /// Whether a statement has written since BEGIN.
-    has_written: AtomicBool,
+    savepoints: Mutex<Savepoints>,
+    /// How many statements have written since BEGIN.
+    write_count: AtomicU64,
     /// Notices that a session gets once.
     told: Mutex<BTreeSet<String>>,
 }
@@ -188,7 +192,7 @@ impl Session {
             state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
         }
         let context = SessionContext::new_with_state(state);
-        context.register_catalog(CATALOG_NAME, Arc::new(SessionCatalog::new(Arc::clone(&database.shared.catalog))));
+        context.register_catalog(CATALOG_NAME, Arc::clone(&database.shared.catalog) as Arc<dyn CatalogProvider>);
         let activity = database.shared.activity.session();
         let settings = SessionSettings::default();
         settings.lock().set_at_startup(MAX_CONCURRENT_JOBS, database.shared.jobs.max_concurrent().to_string());
@@ -205,14 +209,20 @@ impl Session {
             current,
             transaction: Mutex::new(TransactionStatus::Idle),
             cursors: Mutex::default(),
-            has_written: AtomicBool::new(false),
+            savepoints: Mutex::default(),
+            write_count: AtomicU64::new(0),
             told: Mutex::default(),
         };
         let session = Self { inner: Arc::new(inner) };
-        for function in function::session_state::functions(&WeakSession(Arc::downgrade(&session.inner))) {
+        for function in function::session_state::functions(&session.downgrade()) {
             session.context().register_udf(function);
         }
         session
+    }
+
+    /// For those that know the session and must not hold it.
+    pub(super) fn downgrade(&self) -> WeakSession {
+        WeakSession(Arc::downgrade(&self.inner))
     }
 
     /// Runs SQL text and gives the rows of its last statement; statements before it run to their end first.
@@ -280,9 +290,7 @@ impl Session {
 
     /// `run` is boxed: the futures of all statements within each other are more than the compiler lays out.
     async fn execute_with(&self, statement: &Statement, run: BoxFuture<'_, Result<Response>>) -> Result<Response> {
-        if self.transaction_status() == TransactionStatus::Failed && !matches!(statement, Statement::Rollback | Statement::Commit) {
-            return Err(Error::TransactionAborted);
-        }
+        self.check_takes(statement)?;
         let current = self.inner.current.begin(statement::writes(statement));
         let mut unfinished = Unfinished { session: self, current: Some(current) };
         self.inner.timeouts.arm();
@@ -301,12 +309,25 @@ impl Session {
             Err(_) => statement::commits_in_parts(statement),
         };
         if statement::writes(statement) && may_have_written {
-            self.inner.has_written.store(true, Ordering::Relaxed);
+            self.note_written();
         }
         if result.is_err() {
             self.fail_transaction();
         }
         result
+    }
+
+    /// That the session takes the statement now: a transaction that has failed takes only those that end it, or go back to before the error.
+    ///
+    /// # Errors
+    /// [`Error::TransactionAborted`] (25P02).
+    pub fn check_takes(&self, statement: &Statement) -> Result<()> {
+        let is_way_out = match statement {
+            Statement::Rollback | Statement::Commit => true,
+            Statement::Savepoint(savepoint) => savepoint.action == SavepointAction::RollBackTo,
+            _ => false,
+        };
+        if is_way_out || self.transaction_status() != TransactionStatus::Failed { Ok(()) } else { Err(Error::TransactionAborted) }
     }
 
     /// After an error the transaction, if there is one, takes no more statements. [`Self::execute`] and its rows see to that themselves; the
@@ -320,7 +341,7 @@ impl Session {
     /// Ends the statement that runs, whatever it computes at this moment; whether it has committed is not known. For those that cannot drop it at once.
     pub fn interrupt(&self) {
         if self.inner.current.interrupt() {
-            self.inner.has_written.store(true, Ordering::Relaxed);
+            self.note_written();
         }
         self.fail_transaction();
     }
@@ -348,7 +369,7 @@ impl Session {
     }
 
     pub(super) fn note_written(&self) {
-        self.inner.has_written.store(true, Ordering::Relaxed);
+        self.inner.write_count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether the statement fetches from a cursor whose rows come in binary form unless the client says otherwise.
@@ -366,18 +387,29 @@ impl Session {
     }
 
     pub(super) fn begin(&self) {
-        self.inner.has_written.store(false, Ordering::Relaxed);
+        self.inner.write_count.store(0, Ordering::Relaxed);
         self.settings().begin();
         self.set_transaction_status(TransactionStatus::InTransaction);
     }
 
-    pub(super) fn has_written(&self) -> bool {
-        self.inner.has_written.load(Ordering::Relaxed)
+    /// How many statements have written since BEGIN.
+    pub(super) fn write_count(&self) -> u64 {
+        self.inner.write_count.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn savepoints(&self) -> MutexGuard<'_, Savepoints> {
+        self.inner.savepoints.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For a savepoint: what ROLLBACK TO brings back.
+    pub(super) fn saved_state(&self) -> SavedState {
+        SavedState { settings: self.settings().at_savepoint(), cursors: self.cursors().numbers(), write_count: self.write_count() }
     }
 
     /// Leaves the transaction block, if there is one. The names of the settings that end with it, see [`Settings::end`].
     pub(super) fn end_transaction(&self, is_committed: bool) -> BTreeSet<String> {
         self.set_transaction_status(TransactionStatus::Idle);
+        self.savepoints().clear();
         self.cursors().end_transaction(is_committed);
         self.settings().end(is_committed)
     }
@@ -386,7 +418,7 @@ impl Session {
         *self.inner.transaction.lock().unwrap_or_else(PoisonError::into_inner) = status;
     }
 
-    /// The DataFusion session behind this one, for catalog schemas that only one kind of client needs (`pg_catalog`).
+    /// The DataFusion session behind this one.
     pub fn context(&self) -> &SessionContext {
         &self.inner.context
     }
@@ -453,6 +485,21 @@ impl Session {
     pub(super) fn set_role(&self, role: Option<String>) {
         self.inner.user.set_role(role);
         self.settings_changed();
+    }
+
+    /// What the session's role may do, as of now.
+    pub(super) fn access(&self) -> Access {
+        Access::of(&self.inner.database, &self.role())
+    }
+
+    /// What was made belongs to the session's role.
+    pub(super) fn own(&self, object: Object) -> Result<()> {
+        self.inner.database.shared.privileges.own(object, &self.role())
+    }
+
+    /// The files that it may reach, as of now.
+    pub(super) fn gate(&self) -> Gate {
+        Gate::new(Arc::clone(&self.inner.database.shared.places), self.access())
     }
 
     /// For those that show the names and must not hold the session: its catalogs.

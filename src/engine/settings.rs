@@ -108,6 +108,13 @@ struct Transaction {
     local: Values,
 }
 
+/// What SET and SET LOCAL had said at a savepoint.
+#[derive(Debug, Clone, Default)]
+pub struct SettingsAt {
+    values: Values,
+    local: Values,
+}
+
 impl Settings {
     /// `None`: the default.
     pub fn get(&self, name: &str) -> Option<&str> {
@@ -167,6 +174,23 @@ impl Settings {
 
     pub fn begin(&mut self) {
         self.transaction = Some(Transaction { before: self.values.clone(), local: Values::new() });
+    }
+
+    /// As they are now, for a savepoint.
+    pub fn at_savepoint(&self) -> SettingsAt {
+        let local = self.transaction.as_ref().map(|transaction| transaction.local.clone());
+        SettingsAt { values: self.values.clone(), local: local.unwrap_or_default() }
+    }
+
+    /// As they were at a savepoint of the transaction. Returns the names of settings that may have changed.
+    pub fn go_back_to(&mut self, savepoint: SettingsAt) -> BTreeSet<String> {
+        let SettingsAt { values, local } = savepoint;
+        let mut changed: BTreeSet<String> = values.keys().chain(local.keys()).cloned().collect();
+        changed.extend(std::mem::replace(&mut self.values, values).into_keys());
+        if let Some(transaction) = &mut self.transaction {
+            changed.extend(std::mem::replace(&mut transaction.local, local).into_keys());
+        }
+        changed
     }
 
     /// What SET LOCAL said ends with the transaction, and what SET said with one that is rolled back. Returns the names of settings that may have changed.

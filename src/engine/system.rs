@@ -23,6 +23,7 @@ use super::database::Shared;
 use super::index_builds::{IndexBuilds, PROGRESS_VIEW};
 use super::jobs::Jobs;
 use super::progress_views::PROGRESS_VIEWS;
+use super::{privileges, secrets};
 use crate::agent::builtin_prompts;
 use crate::error::{Error, Result};
 use crate::models::Registry;
@@ -37,10 +38,13 @@ pub async fn install(shared: &Shared) -> Result<()> {
     let (indexed, versioned, in_memory_of, torn, filled) =
         (Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog));
     let builds = Arc::clone(&shared.index_builds);
+    let (granted, roles, named_secrets) = (shared.privileges.clone(), shared.roles.clone(), shared.secrets.clone());
     let views = [
         (PROGRESS_VIEW, View::new(IndexBuilds::schema(), move || ready(builds.rows()))),
         ("models", View::new(models_schema(), move || ready(models(&registry)))),
         ("agents", View::new(agents_schema(), move || ready(agents_batch(&agents)))),
+        ("privileges", View::new(privileges::schema(), move || ready(privileges::rows(&granted, &roles.superuser())))),
+        ("secrets", View::new(secrets::schema(), move || ready(named_secrets.rows()))),
         (
             "table_versions",
             View::new(versions_schema(), move || {
@@ -120,15 +124,6 @@ fn activity_views(shared: &Shared) -> Vec<(&'static str, View)> {
         views.push((view.name, View::new(view.schema(), move || ready(view.rows(&activity)))));
     }
     views
-}
-
-/// The views of schema `rollout` about sessions and running statements, which the server shows in `pg_catalog` too.
-pub fn activity_view_names() -> impl Iterator<Item = &'static str> {
-    [ACTIVITY_VIEW, PROGRESS_VIEW].into_iter().chain(PROGRESS_VIEWS.iter().map(|view| view.name))
-}
-
-pub fn is_activity_view(name: &str) -> bool {
-    activity_view_names().any(|view| view == name)
 }
 
 async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {

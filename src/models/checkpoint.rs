@@ -70,7 +70,7 @@ fn inspect_encoder(directory: &Path, value: &Value) -> Result<Checkpoint> {
 }
 
 fn check_tokenizer(directory: &Path, vocab_size: usize) -> Result<()> {
-    let ids = Tokenizer::load(directory)?.vocab_size();
+    let ids = Tokenizer::load(directory)?.ids_end();
     if ids > vocab_size {
         let reason = format!("the tokenizer has {ids} ids, the model's vocabulary {vocab_size}");
         return Err(Error::Damaged { path: directory.join(TOKENIZER_FILE), reason });

@@ -26,6 +26,7 @@ mod source;
 #[cfg(test)]
 mod tests;
 pub mod tokenizer;
+mod tokenizer_growth;
 pub mod weights;
 
 pub use rolloutdb_kernels::{kernel, ops, simd};

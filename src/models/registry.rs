@@ -14,7 +14,7 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 use super::checkpoint::{self, Checkpoint};
-use super::source::{self, Source};
+use super::source::{self, OpenFile, Source};
 use crate::error::{Error, Result};
 use crate::value::Value;
 
@@ -70,6 +70,13 @@ pub struct CreateModel {
     pub options: Vec<(String, Value)>,
     /// What a random model's tokenizer is trained on.
     pub texts: Vec<String>,
+}
+
+/// A directory of a model's files, and what opens them: it decides which may be read.
+#[derive(Clone, Copy)]
+pub struct ModelFiles<'a> {
+    pub directory: &'a Path,
+    pub open: &'a OpenFile<'a>,
 }
 
 /// A directory to fill with a new version's files; removed if it is dropped without [`Registry::publish`].
@@ -153,21 +160,25 @@ impl Registry {
     /// [`Error::UnknownOption`], [`Error::UnknownObject`] for an unknown built-in model, [`Error::NotSupported`] for a source
     /// or an architecture, [`Error::NotReady`] for a random model without texts, [`Error::Io`], [`Error::Damaged`].
     pub fn create(&self, create: CreateModel) -> Result<ModelInfo> {
-        self.create_unless(create, &|| false)
+        self.create_unless(create, None, &|| false)
     }
 
-    /// As [`Self::create`]; there is no model if `is_cancelled` when its files are written.
+    /// As [`Self::create`], from the files of a directory if `files` names one; there is no model if `is_cancelled` when its files are written.
     ///
     /// # Errors
-    /// As [`Self::create`], and [`Error::Cancelled`].
-    pub fn create_unless(&self, create: CreateModel, is_cancelled: &dyn Fn() -> bool) -> Result<ModelInfo> {
+    /// As [`Self::create`], and [`Error::Cancelled`]; those of opening a file.
+    pub fn create_unless(&self, create: CreateModel, files: Option<ModelFiles<'_>>, is_cancelled: &dyn Fn() -> bool) -> Result<ModelInfo> {
         check_name(&create.name)?;
         if !self.versions(&create.name)?.is_empty() {
             return Err(Error::DuplicateObject { kind: "model", name: create.name });
         }
-        let source = Source::parse(&create.source, &self.source_root)?;
+        let source = match files {
+            Some(ModelFiles { directory, .. }) => Source::Directory(directory.to_owned()),
+            None => Source::parse(&create.source, &self.source_root)?,
+        };
+        let open_any: &OpenFile<'_> = &|path| std::fs::File::open(path).map_err(|source| io(path, source));
         let staged = self.stage()?;
-        source.write(&create.options, &create.texts, staged.path())?;
+        source.write(&create.options, &create.texts, staged.path(), files.map_or(open_any, |files| files.open))?;
         let checkpoint = checkpoint::inspect(staged.path())?;
         if let Some(task) = create.task.filter(|task| *task != checkpoint.task) {
             return Err(invalid(

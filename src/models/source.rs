@@ -1,5 +1,6 @@
 //! Where the files of a new model come from.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value as Json, json};
@@ -39,6 +40,9 @@ const RANDOM_OPTIONS: [(&str, i64); 9] = [
 /// Beyond this a size is a slip of the pen, and would ask for absurd memory.
 const SIZE_MAX: i64 = 1 << 20;
 
+/// Opens a file of a model's directory for reading.
+pub type OpenFile<'a> = dyn Fn(&Path) -> Result<File> + 'a;
+
 /// A parsed source.
 #[derive(Debug)]
 pub enum Source {
@@ -72,7 +76,7 @@ impl Source {
     ///
     /// # Errors
     /// [`Error::UnknownOption`], [`Error::InvalidParameter`], [`Error::NotReady`] (a random model without texts), [`Error::Io`].
-    pub fn write(&self, options: &[(String, Value)], texts: &[String], target: &Path) -> Result<()> {
+    pub fn write(&self, options: &[(String, Value)], texts: &[String], target: &Path, open: &OpenFile<'_>) -> Result<()> {
         if !matches!(self, Self::RandomQwen2)
             && let Some((name, _)) = options.first()
         {
@@ -80,7 +84,7 @@ impl Source {
             return Err(Error::UnknownOption { kind: "option", name: name.clone(), of, known: vec!["task".to_owned()] });
         }
         match self {
-            Self::Directory(directory) => copy(directory, target),
+            Self::Directory(directory) => copy(directory, target, open),
             Self::Builtin(files) => files.iter().try_for_each(|(name, bytes)| {
                 let path = target.join(name);
                 std::fs::write(&path, bytes).map_err(|source| Error::Io { path, source })
@@ -124,7 +128,7 @@ fn directory(path: PathBuf) -> Result<Source> {
 }
 
 /// Copies the files of a model that we know, and its weights.
-fn copy(directory: &Path, target: &Path) -> Result<()> {
+fn copy(directory: &Path, target: &Path, open: &OpenFile<'_>) -> Result<()> {
     let io = |path: &Path, source| Error::Io { path: path.to_owned(), source };
     let entries = std::fs::read_dir(directory).map_err(|source| io(directory, source))?;
     let names: Vec<String> = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
@@ -136,7 +140,9 @@ fn copy(directory: &Path, target: &Path) -> Result<()> {
         }
         let parent = to.parent().unwrap_or(target);
         std::fs::create_dir_all(parent).map_err(|source| io(parent, source))?;
-        std::fs::copy(&from, &to).map_err(|source| io(&from, source))?;
+        let mut file = open(&from)?;
+        let mut copied = File::create(&to).map_err(|source| io(&to, source))?;
+        std::io::copy(&mut file, &mut copied).map_err(|source| io(&from, source))?;
     }
     Ok(())
 }

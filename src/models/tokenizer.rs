@@ -12,7 +12,8 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, SplitDelimiterBehavior, TokenizerBuilder, TruncationParams};
 
-use super::config::read_json;
+use super::config::{read_bounded, read_json};
+use super::tokenizer_growth::check_growth;
 use crate::error::{Error, Result};
 
 /// File name of the tokenizer in a model directory.
@@ -25,6 +26,8 @@ pub const END_OF_TEXT: &str = "<|endoftext|>";
 const NUM_BYTES: usize = 256;
 /// Words of Qwen2, from its published tokenizer: contractions, letters with one sign before, single digits, signs, white space.
 const QWEN2_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+/// Four times the largest that is published.
+const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
 /// Two special tokens and one of the text.
 const TRUNCATED_MIN: usize = 3;
 
@@ -41,7 +44,7 @@ impl Tokenizer {
     /// Truncation and padding that the file asks for are switched off: the models pack sequences and know their own limits.
     ///
     /// # Errors
-    /// [`Error::Io`], or [`Error::Damaged`] if a file does not parse.
+    /// [`Error::Io`], or [`Error::Damaged`] if a file does not parse, is too large, or has rules that make texts very long.
     pub fn load(directory: &Path) -> Result<Self> {
         Self::load_with(directory, None)
     }
@@ -56,7 +59,8 @@ impl Tokenizer {
 
     fn load_with(directory: &Path, truncation: Option<TruncationParams>) -> Result<Self> {
         let path = directory.join(TOKENIZER_FILE);
-        let bytes = std::fs::read(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+        let bytes = read_bounded(&path, TOKENIZER_BYTES_MAX)?;
+        check_growth(&path, &bytes)?;
         let broken = |error: tokenizers::Error| Error::Damaged { path: path.clone(), reason: error.to_string() };
         let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(broken)?;
         if let Some(limit) = truncation.as_ref().map(|truncation| truncation.max_length).filter(|limit| *limit < TRUNCATED_MIN) {
@@ -144,6 +148,11 @@ impl Tokenizer {
     /// The id of a token, special or not.
     pub fn token_id(&self, token: &str) -> Option<u32> {
         self.inner.token_to_id(token)
+    }
+
+    /// The number after the largest id, special tokens included; a file may leave numbers out.
+    pub fn ids_end(&self) -> usize {
+        self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
     }
 
     /// Number of ids, special tokens included.

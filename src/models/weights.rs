@@ -17,6 +17,9 @@ use crate::error::{Error, Result};
 pub const WEIGHTS_FILE: &str = "model.safetensors";
 const INDEX_FILE: &str = "model.safetensors.index.json";
 
+/// The longest header that the format has; a file of that size may say more.
+const HEADER_BYTES_MAX: u64 = 100_000_000;
+
 /// Name and shape of every tensor of a checkpoint.
 pub type TensorShapes = BTreeMap<String, Vec<usize>>;
 
@@ -63,7 +66,10 @@ impl Weights {
     }
 }
 
-/// Names and shapes in a checkpoint, from the file headers only.
+/// Names and shapes of the weights in a checkpoint, from the file headers only: tensors of other types than floats are none.
+///
+/// What a header says is believed only as far as the file has the bytes for it: the sizes of tensors are multiplied with care, and nothing is allocated by
+/// them.
 ///
 /// # Errors
 /// As [`Weights::load`]; a file shorter or longer than its header says is [`Error::Damaged`].
@@ -77,7 +83,8 @@ pub fn read_shapes(directory: &Path) -> Result<TensorShapes> {
             let reason = format!("it has {data_bytes} bytes of weights, its header says {}", metadata.data_len());
             return Err(Error::Damaged { path, reason });
         }
-        shapes.extend(metadata.tensors().into_iter().map(|(name, info)| (name, info.shape.clone())));
+        let weights = metadata.tensors().into_iter().filter(|(_, info)| float_type(info.dtype).is_some());
+        shapes.extend(weights.map(|(name, info)| (name, info.shape.clone())));
     }
     Ok(shapes)
 }
@@ -141,6 +148,9 @@ fn read_header(path: &Path, mut file: std::fs::File) -> Result<(Vec<u8>, u64)> {
     let Some(data_bytes) = data_bytes else {
         return Err(damaged(path, format!("its header would be {header_bytes} bytes, the file has {total}")));
     };
+    if header_bytes > HEADER_BYTES_MAX {
+        return Err(damaged(path, format!("its header would be {header_bytes} bytes, the format has at most {HEADER_BYTES_MAX}")));
+    }
     let mut header = Vec::new();
     file.take(header_bytes).read_to_end(&mut header).map_err(io)?;
     Ok((header, data_bytes))
@@ -164,15 +174,19 @@ fn damaged(path: &Path, reason: impl ToString) -> Error {
 
 /// The values as an f32 tensor; `None` for integer tensors.
 fn floats(view: &TensorView<'_>, device: &Device) -> Result<Option<Tensor>> {
-    let dtype = match view.dtype() {
-        Dtype::F32 => DType::F32,
-        Dtype::F16 => DType::F16,
-        Dtype::BF16 => DType::BF16,
-        Dtype::F64 => DType::F64,
-        _ => return Ok(None),
-    };
+    let Some(dtype) = float_type(view.dtype()) else { return Ok(None) };
     let tensor = Tensor::from_raw_buffer(view.data(), dtype, view.shape(), device)?;
     Ok(Some(tensor.to_dtype(DType::F32)?))
+}
+
+fn float_type(dtype: Dtype) -> Option<DType> {
+    match dtype {
+        Dtype::F32 => Some(DType::F32),
+        Dtype::F16 => Some(DType::F16),
+        Dtype::BF16 => Some(DType::BF16),
+        Dtype::F64 => Some(DType::F64),
+        _ => None,
+    }
 }
 
 /// A tensor's values as the bytes of a safetensors file.

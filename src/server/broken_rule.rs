@@ -14,12 +14,14 @@ pub(super) fn name_rule(info: &mut ErrorInfo, error: &Error) {
             info.table = Some(table.clone());
             info.column = Some(column.clone());
         }
-        Some(CatalogError::UniqueViolation { table, key, constraint }) => {
+        Some(CatalogError::UniqueViolation { schema, table, key, constraint }) => {
+            info.schema = Some(schema.clone());
             info.table = Some(table.clone());
             info.constraint = Some(constraint.clone());
             info.detail = Some(format!("Key {key} already exists."));
         }
-        Some(CatalogError::DuplicateKey { table, key, constraint }) => {
+        Some(CatalogError::DuplicateKey { schema, table, key, constraint }) => {
+            info.schema = Some(schema.clone());
             info.table = Some(table.clone());
             info.constraint = Some(constraint.clone());
             info.detail = Some(format!("Key {key} is duplicated."));
@@ -57,12 +59,17 @@ mod tests {
 
     #[test]
     fn a_duplicate_key_names_its_constraint_through_the_planner() {
-        let duplicate =
-            || CatalogError::UniqueViolation { table: "t".to_owned(), key: "(id)=(1)".to_owned(), constraint: "t_pkey".to_owned() };
+        let duplicate = || CatalogError::UniqueViolation {
+            schema: "s".to_owned(),
+            table: "t".to_owned(),
+            key: "(id)=(1)".to_owned(),
+            constraint: "t_pkey".to_owned(),
+        };
         let within = Error::from(DataFusionError::External(Box::new(Error::Catalog(duplicate()))).context("while writing"));
         for error in [Error::Catalog(duplicate()), within] {
             let mut info = ErrorInfo::default();
             name_rule(&mut info, &error);
+            assert_eq!(info.schema.as_deref(), Some("s"));
             assert_eq!((info.table.as_deref(), info.constraint.as_deref(), info.column), (Some("t"), Some("t_pkey"), None));
             assert_eq!(info.detail.as_deref(), Some("Key (id)=(1) already exists."));
         }

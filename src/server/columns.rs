@@ -2,7 +2,6 @@
 
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::Field;
-use pgwire::api::Type;
 use pgwire::api::results::{FieldFormat, FieldInfo};
 use pgwire::error::PgWireResult;
 use rolloutdb_udfs::postgres::{Column, ValueType};
@@ -60,9 +59,4 @@ impl PreparedColumn {
             }),
         }
     }
-}
-
-/// The PostgreSQL type of a column of a table.
-pub(super) fn column_wire_type(field: &Field) -> Type {
-    wire_type(&ValueType::of(field))
 }

@@ -17,10 +17,8 @@ use super::deallocate::PreparedNames;
 use super::idle::Farewell;
 use super::interrupt::PeerWatch;
 use super::parameter_status::Reported;
-use super::pg_catalog::{RoleTables, install_catalog};
 use super::workers::Workers;
-use crate::engine::{Notice, Roles, Session, TransactionStatus};
-use crate::error::Result;
+use crate::engine::{Notice, Session, TransactionStatus};
 
 /// Notices that wait for a slow client. More are dropped: they report progress, and the next report replaces the last.
 const NOTICES_MAX: usize = 256;
@@ -47,26 +45,20 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// # Errors
-    /// What [`install_catalog`] reports.
     pub(super) fn new(
         session: Session,
-        roles: &Roles,
         socket: &MaybeTls,
         cancellations: Arc<ConnectionManager>,
         place: Place,
         workers: Workers,
         stop: CancellationToken,
-    ) -> Result<Self> {
-        let catalog_name = session.context().state().config_options().catalog.default_catalog.clone();
-        let roles = RoleTables { roles: roles.clone(), user: session.session_user() };
-        install_catalog(session.context(), &catalog_name, session.session_settings(), roles)?;
+    ) -> Self {
         let (sender, notices) = mpsc::channel(NOTICES_MAX);
         session.set_notice_sink(Arc::new(move |notice| {
             // Full or closed: see NOTICES_MAX; a statement must not wait for a client that does not read.
             let _ = sender.try_send(notice);
         }));
-        Ok(Self {
+        Self {
             session,
             prepared: PreparedNames::default(),
             copies: Pending::default(),
@@ -79,7 +71,7 @@ impl Connection {
             cancellations,
             cancellation: OnceLock::new(),
             _place: place,
-        })
+        }
     }
 
     /// The session's transaction status as `ReadyForQuery` reports it.

@@ -26,7 +26,6 @@ use pgwire::messages::extendedquery::{
     TARGET_TYPE_BYTE_PORTAL, TARGET_TYPE_BYTE_STATEMENT,
 };
 use pgwire::messages::response::{CommandComplete, EmptyQueryResponse, TransactionStatus as WireStatus};
-use rolloutdb_sql::Statement;
 
 use super::columns::WireColumn;
 use super::connection::Connection;
@@ -38,8 +37,7 @@ use super::running::{Outbox, Running, Sent};
 use super::simple::parse;
 use super::wire_type::type_of_oid;
 use super::workers::Workers;
-use crate::engine::{CopyIn, CopyOut, PreparedStatement, Response, Session, TransactionStatus};
-use crate::error::Error;
+use crate::engine::{CopyIn, CopyOut, PreparedStatement, Response, Session};
 
 /// A statement after `Parse`; `None`: a text without a statement.
 pub(super) struct Prepared(Option<Arc<PreparedStatement>>);
@@ -347,7 +345,8 @@ async fn put_description(client: &mut impl Outbox, described: &impl DescribeResp
         let parameters = ParameterDescription::new(parameters.iter().map(Type::oid).collect());
         client.put(PgWireBackendMessage::ParameterDescription(parameters)).await?;
     }
-    let columns = match described.is_no_data() {
+    // The protocol library's own test takes a statement with parameters for one with rows; pgjdbc then fails an INSERT that it prepared.
+    let columns = match described.fields().is_empty() {
         true => PgWireBackendMessage::NoData(NoData::new()),
         false => PgWireBackendMessage::RowDescription(RowDescription::new(described.fields().iter().map(Into::into).collect())),
     };
@@ -419,9 +418,7 @@ impl QueryParser for Preparer {
             return Ok(Arc::new(Prepared(None)));
         };
         // As in Postgres: until the transaction ends, nothing else is looked at.
-        if self.session.transaction_status() == TransactionStatus::Failed && !matches!(statement, Statement::Rollback | Statement::Commit) {
-            return Err(wire_error(Error::TransactionAborted));
-        }
+        self.session.check_takes(&statement).map_err(wire_error)?;
         let declared = types.iter().map(|declared| declared_field(declared.as_ref())).collect::<Vec<_>>();
         let session = self.session.clone();
         let prepared = self.workers.spawn(async move { session.prepare_declared(statement, &declared).await }).await;

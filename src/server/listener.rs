@@ -177,9 +177,8 @@ async fn attend(server: Attending, Admitted { mut socket, role, place }: Admitte
     if let Some(idle_max) = idle_max {
         session.set_at_startup(IDLE_TIMEOUT, &idle_max.as_millis().to_string()).map_err(io::Error::other)?;
     }
-    // Without its catalog a session is of no use to a client; the closed socket says so. It takes a bug to get here.
-    let connection = Connection::new(session, &door.roles, socket.get_ref(), Arc::clone(&door.cancellations), place, workers, stop);
-    let handlers = Handlers(Arc::new(connection.map_err(io::Error::other)?));
+    let connection = Connection::new(session, socket.get_ref(), Arc::clone(&door.cancellations), place, workers, stop);
+    let handlers = Handlers(Arc::new(connection));
     if let Err(error) = greet(&mut socket, &handlers.0, role.is_superuser).await {
         return say_goodbye(&mut socket, error).await;
     }

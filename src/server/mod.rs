@@ -24,7 +24,6 @@ mod messages;
 mod options;
 mod parameter_status;
 mod parameters;
-pub mod pg_catalog;
 mod response;
 mod rows;
 mod running;

@@ -19,7 +19,6 @@ use rolloutdb_sql::Statement;
 use super::connection::Connection;
 use super::copy::Then;
 use super::deallocate::Deallocation;
-use super::pg_catalog::rewrite_catalog_query;
 use super::response::{parse_error, wire_error};
 use super::rows::{WireRows, completion_tag};
 use super::running::{Outbox, Running, Sent};
@@ -130,10 +129,7 @@ impl Connection {
     }
 }
 
-/// The statements of a text; queries about the catalog in the form that plans.
+/// The statements of a text.
 pub(super) fn parse(session: &Session, text: &str) -> PgWireResult<Vec<Statement>> {
-    match rewrite_catalog_query(text) {
-        Some(statements) => Ok(statements),
-        None => session.parse(text).map_err(|error| parse_error(error, text)),
-    }
+    session.parse(text).map_err(|error| parse_error(error, text))
 }

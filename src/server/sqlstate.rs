@@ -11,7 +11,7 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use rolloutdb_catalogs::is_disk_full;
 
-use crate::error::{Error, Fault};
+use crate::error::{Error, Fault, Unresolved};
 
 const DISK_FULL: &str = "53100";
 
@@ -33,6 +33,11 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::DuplicateObject { .. } => "42710",
         Error::UnknownOption { .. } | Error::InvalidParameter { .. } => "22023",
         Error::MissingColumn { .. } | Error::UnknownColumn { .. } => "42703",
+        Error::Unresolved { kind: Unresolved::Column, .. } => "42703",
+        Error::Unresolved { kind: Unresolved::Function, .. } => "42883",
+        Error::Unresolved { kind: Unresolved::Table, .. } => "42P01",
+        Error::Unresolved { kind: Unresolved::Ambiguous, .. } => "42702",
+        Error::BadText { .. } => "22P02",
         Error::GeneratedColumn(_) => "428C9",
         Error::ColumnCount(_) => "42601",
         Error::SeveralRows => "21000",
@@ -42,10 +47,12 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::TransactionAborted => "25P02",
         Error::DuplicateCursor(_) => "42P03",
         Error::UnknownCursor(_) => "34000",
+        Error::UnknownSavepoint(_) => "3B001",
         Error::NoTransaction(_) => "25P01",
         Error::InUse(_) => "55006",
         Error::Cancelled(_) | Error::StatementTimeout => "57014",
         Error::InsufficientPrivilege(_) => "42501",
+        Error::TooManyJobs(_) => "53400",
         Error::StillNeeded(_) => "2BP01",
         Error::InvalidGrant(_) => "0LP01",
         Error::ReservedName(_) => "42939",

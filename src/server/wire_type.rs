@@ -5,11 +5,7 @@ use std::sync::LazyLock;
 use pgwire::api::Type;
 use rolloutdb_udfs::postgres::{CatalogType, ValueType};
 
-/// Numbers of pgvector's types. PostgreSQL gives the types of an extension numbers when it is installed; these stay the same, below those of what users make.
-const VECTOR_OID: u32 = 16_380;
-const VECTOR_ARRAY_OID: u32 = 16_381;
-const HALFVEC_OID: u32 = 16_382;
-const HALFVEC_ARRAY_OID: u32 = 16_383;
+use crate::engine::pg_catalog::{HALFVEC_ARRAY_OID, HALFVEC_OID, VECTOR_ARRAY_OID, VECTOR_OID};
 
 static VECTOR: LazyLock<Type> = LazyLock::new(|| of_extension("vector", VECTOR_OID));
 static VECTOR_ARRAY: LazyLock<Type> = LazyLock::new(|| of_extension("_vector", VECTOR_ARRAY_OID));

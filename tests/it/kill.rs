@@ -94,9 +94,9 @@ async fn a_killed_write_has_written_nothing() -> Result<()> {
         let process = child.id();
         kill_when(child, &statement, || num_files_beside(&public, process) > 0);
     }
-    let target = data.path().join("out.csv");
-    let num_before = num_files(data.path());
-    kill_when(spawn(data.path(), &format!("COPY ({rows}) TO '{}'", target.display())), "COPY", || num_files(data.path()) > num_before);
+    let files = tempfile::tempdir().expect("a temporary directory");
+    let target = files.path().join("out.csv");
+    kill_when(spawn(data.path(), &format!("COPY ({rows}) TO '{}'", target.display())), "COPY", || num_files(files.path()) > 0);
 
     let database = Database::open(data.path()).await?;
     let session = database.session();

@@ -92,3 +92,50 @@ async fn a_kept_plan_sees_new_values_writes_and_settings() -> Result<()> {
     assert!(session.execute_prepared(&nearest, vec![vector([1.0, 1.0])]).await.is_err(), "the table is gone");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_found_by_key_and_by_condition_whatever_was_written_meanwhile() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let session = Database::open(data.path()).await?.session();
+    run(&session, "CREATE TABLE items (id bigint PRIMARY KEY, name text UNIQUE, kind bigint)").await?;
+    run(&session, "CREATE TABLE named (name text PRIMARY KEY, id bigint)").await?;
+    run(&session, "INSERT INTO items SELECT id, 'item ' || id, id % 10 FROM generate_series(1, 100000) AS g (id)").await?;
+    run(&session, "INSERT INTO named SELECT name, id FROM items WHERE id <= 1000").await?;
+    let prepare = async |sql: &str| session.prepare(session.parse(sql)?.remove(0)).await;
+    let by_key = prepare("SELECT id, name FROM items WHERE id = $1").await?;
+    let by_text = prepare("SELECT id FROM named WHERE name = $1").await?;
+    let between = prepare("SELECT id FROM items WHERE id >= $1 AND id < $2 ORDER BY id").await?;
+    let limited = prepare("SELECT id FROM items WHERE kind = $1 ORDER BY id LIMIT 3").await?;
+    let by_function = prepare("SELECT id FROM items WHERE upper(name) = $1 AND id < 100").await?;
+    let every = prepare("SELECT id FROM items ORDER BY id").await?;
+    let long = |value: i64| ScalarValue::Int64(Some(value));
+    // Often enough for the tables to be in memory, too.
+    for round in 0..14_i64 {
+        let expected: &[i64] = if round > 5 { &[] } else { &[70_000] };
+        assert_eq!(found(&session, &by_key, &[long(70_000)]).await?, expected, "round {round}");
+        assert_eq!(found(&session, &by_key, &[long(5)]).await?, [5], "round {round}");
+        assert_eq!(found(&session, &by_key, &[long(-1)]).await?, [0_i64; 0]);
+        let of_name: i64 = if round > 3 { -7 } else { 7 };
+        assert_eq!(found(&session, &by_text, &[ScalarValue::from("item 7")]).await?, [of_name], "round {round}");
+        assert_eq!(found(&session, &between, &[long(99_990), long(200_000)]).await?.len(), if round > 8 { 12 } else { 11 });
+        // Too many for one batch from memory.
+        assert!(found(&session, &between, &[long(1), long(80_000)]).await?.len() > 79_000);
+        assert_eq!(found(&session, &limited, &[long(3)]).await?, [3, 13, 23]);
+        assert_eq!(found(&session, &by_function, &[ScalarValue::from("ITEM 42")]).await?, [42]);
+        if round % 6 == 0 {
+            assert!(found(&session, &every, &[]).await?.len() > 99_000);
+        }
+        match round {
+            3 => run(&session, "UPDATE named SET id = -id WHERE name = 'item 7'").await?,
+            5 => run(&session, "DELETE FROM items WHERE id = 70000").await?,
+            // The same key again, in a row of its own.
+            7 => run(&session, "UPDATE items SET name = 'five' WHERE id = 5").await?,
+            8 => run(&session, "INSERT INTO items VALUES (150000, 'late', 0)").await?,
+            10 => run(&session, "OPTIMIZE items").await?,
+            11 => run(&session, "ALTER TABLE items ADD COLUMN note text").await?,
+            _ => {}
+        }
+    }
+    assert!(found(&session, &by_key, &[ScalarValue::Int64(None)]).await?.is_empty(), "no key is NULL");
+    Ok(())
+}

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use futures::TryStreamExt;
 use rolloutdb::engine::Response;
 use rolloutdb::server::sqlstate;
-use rolloutdb::{Database, Session};
+use rolloutdb::{Database, DatabaseOptions, Session};
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType};
 
 use crate::project;
@@ -144,7 +144,9 @@ fn every_script_passes() {
 async fn run(script: &Path) -> Result<(), String> {
     let directory = tempfile::tempdir().map_err(|error| error.to_string())?;
     let files = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let database = Database::open(directory.path()).await.map_err(|error| error.to_string())?;
+    // The same whoever runs the scripts.
+    let options = DatabaseOptions { superuser: Some("postgres".to_owned()), ..DatabaseOptions::default() };
+    let database = Database::open_with(directory.path(), options).await.map_err(|error| error.to_string())?;
     let connect = || {
         let database = database.clone();
         async move { Ok(Script { session: database.session(), _database: database }) }

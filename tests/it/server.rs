@@ -1,6 +1,5 @@
 //! The Postgres wire as a driver sees it: `tokio-postgres` speaks both protocols, in binary form.
 
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, pin_mut};
@@ -41,10 +40,6 @@ impl TestServer {
         let mut config = Config::new();
         config.host("127.0.0.1").port(self.port).user("someone").dbname("rolloutdb");
         config
-    }
-
-    pub(crate) fn directory(&self) -> &Path {
-        self.directory.path()
     }
 
     async fn try_connect(&self) -> std::result::Result<Client, Error> {
@@ -508,6 +503,110 @@ async fn pg_settings_has_what_the_session_has_set() {
         text_value(&client, "SELECT setting FROM pg_catalog.pg_settings WHERE name = 'ivfflat.probes'").await.as_deref(),
         Some("20")
     );
+    drop(client);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn catalog_columns_have_postgres_types_in_binary_form() {
+    let server = TestServer::start().await;
+    let client = server.connect().await;
+    let class = "SELECT oid, relname, relkind, relnatts, reltuples, relhasindex FROM pg_catalog.pg_class WHERE relname = $1";
+    let row = client.query_one(class, &[&"pg_class"]).await.expect("pg_class lists itself");
+    assert_eq!((row.get::<_, u32>(0), row.get::<_, String>(1), row.get::<_, i8>(2)), (1259, "pg_class".to_owned(), b'r' as i8));
+    assert_eq!((row.get::<_, i16>(3), row.get::<_, f32>(4), row.get::<_, bool>(5)), (33, -1.0, false));
+    let arrays = "SELECT ARRAY(SELECT oid FROM pg_type WHERE typname IN ('int4', 'text') ORDER BY oid), current_schemas(true)";
+    let row = client.query_one(arrays, &[]).await.expect("arrays of numbers and names");
+    assert_eq!(
+        (row.get::<_, Vec<u32>>(0), row.get::<_, Vec<String>>(1)),
+        (vec![23, 25], vec!["pg_catalog".to_owned(), "public".to_owned()])
+    );
+    let found = client.query("SELECT typname FROM pg_type WHERE oid = ANY ($1::text::oid[]) ORDER BY 1", &[&"{16380,25}"]).await;
+    let found: Vec<String> = found.expect("a parameter").iter().map(|row| row.get(0)).collect();
+    assert_eq!(found, ["text", "vector"]);
+    server.stop().await;
+}
+
+/// What psql shows, where it is installed: every command about the catalog ends well.
+#[tokio::test]
+async fn psql_describes_what_there_is() {
+    if std::process::Command::new("psql").arg("--version").output().is_err() {
+        return;
+    }
+    let server = TestServer::start().await;
+    let client = server.connect().await;
+    client
+        .batch_execute(
+            "CREATE TABLE wiki (id bigint PRIMARY KEY, title text NOT NULL DEFAULT 'none', v vector(3)); \
+             CREATE INDEX wiki_v ON wiki USING hnsw (v vector_l2_ops); CREATE VIEW titles AS SELECT title FROM wiki; \
+             COMMENT ON TABLE wiki IS 'pages'",
+        )
+        .await
+        .expect("a table, an index and a view");
+    let port = server.port.to_string();
+    let psql = async |command: &'static str| {
+        let port = port.clone();
+        let run = move || {
+            let arguments = ["-X", "-h", "127.0.0.1", "-p", &port, "-U", "someone", "-d", "rolloutdb", "-c", command];
+            std::process::Command::new("psql").args(arguments).output().expect("psql runs")
+        };
+        let output = tokio::task::spawn_blocking(run).await.expect("no panic");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !text.contains("ERROR"), "{command}: {text}");
+        text
+    };
+    let table = psql("\\d+ wiki").await;
+    for part in [
+        "Table \"public.wiki\"",
+        " title  | text      |           | not null | 'none'",
+        " v      | vector(3) |",
+        "\"wiki_pkey\" PRIMARY KEY, btree (id)",
+        "\"wiki_v\" hnsw (v vector_l2_ops)",
+        "Access method: lance",
+    ] {
+        assert!(table.contains(part), "{part} is not in:\n{table}");
+    }
+    assert!(psql("\\dt+").await.contains("pages"));
+    assert!(psql("\\d+ titles").await.contains("SELECT title FROM wiki;"));
+    for command in [
+        "\\d",
+        "\\di+",
+        "\\dn+",
+        "\\dv+",
+        "\\df",
+        "\\df+ embed",
+        "\\du+",
+        "\\l",
+        "\\l+",
+        "\\dT+",
+        "\\dx",
+        "\\sv titles",
+        "\\sf embed",
+        "\\dp",
+        "\\db+",
+        "\\da",
+        "\\do",
+        "\\dC",
+        "\\dD",
+        "\\dO",
+        "\\dRp",
+        "\\dy",
+        "\\dX",
+        "\\dA+",
+        "\\dAc",
+        "\\ddp",
+        "\\drds",
+        "\\dd",
+        "\\dL",
+        "\\dm",
+        "\\dP",
+        "\\dF",
+        "\\dconfig",
+        "\\d wiki_v",
+        "\\d pg_class",
+    ] {
+        psql(command).await;
+    }
     drop(client);
     server.stop().await;
 }

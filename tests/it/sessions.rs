@@ -160,7 +160,8 @@ async fn what_a_client_asks_for_when_it_connects_takes_effect() {
 async fn a_job_outlives_its_client_and_is_cancelled_by_another() {
     let server = TestServer::start().await;
     let (asker, other) = (server.connect().await, server.connect().await);
-    let target = server.directory().join("out.csv");
+    let files = tempfile::tempdir().expect("a temporary directory");
+    let target = files.path().join("out.csv");
     let copy = format!("COPY (SELECT value FROM generate_series(1, 4000000000)) TO '{}' ASYNC", target.display());
     let job = value(&asker, &copy).await.expect("the number of a job");
     drop(asker);
@@ -193,7 +194,8 @@ async fn a_job_outlives_its_client_and_is_cancelled_by_another() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_of_a_killed_server_reads_interrupted_and_goes_on() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let target = directory.path().join("out.csv");
+    let files = tempfile::tempdir().expect("a temporary directory");
+    let target = files.path().join("out.csv");
     let copy = |rows: u64| format!("COPY (SELECT value FROM generate_series(1, {rows})) TO '{}' ASYNC", target.display());
     {
         let mut server = ServerProcess::start(directory.path());

@@ -6,8 +6,9 @@ use lance::index::DatasetIndexExt;
 
 use super::progress::{Stages, Unwatched};
 use super::{BuildProgress, INDEX_CONFIG, IndexDefinition, IndexKind, describe, lance_params, names};
+use crate::comment::index_comment;
 use crate::names::nearest;
-use crate::{Error, Result, Table};
+use crate::{Error, ObjectKey, Result, Table};
 
 impl Table {
     /// As [`Self::create_index_watched`], without progress.
@@ -100,9 +101,11 @@ impl Table {
         }
         let failed = |source| Error::storage(self.name(), source);
         dataset.drop_index(name).await.map_err(failed)?;
-        dataset.update_config([(format!("{INDEX_CONFIG}{name}"), None::<String>)]).await.map_err(failed)?;
+        let gone = [(format!("{INDEX_CONFIG}{name}"), None::<String>), (index_comment(name), None)];
+        dataset.update_config(gone).await.map_err(failed)?;
         self.state.publish(Arc::new(dataset)).await;
         self.drop_graph(name).await?;
+        self.schema_state.storage.register().forget(&ObjectKey::index(self.schema_name(), self.name(), name));
         Ok(())
     }
 

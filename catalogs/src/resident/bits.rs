@@ -73,6 +73,12 @@ impl Bits {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
+    /// The rows, ascending.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = usize> + '_ {
+        let first = (0..).step_by(64);
+        self.words.iter().zip(first).flat_map(|(word, first)| ones_of(*word).map(move |at| first + at as usize))
+    }
+
     pub(crate) fn words(&self) -> &[u64] {
         &self.words
     }

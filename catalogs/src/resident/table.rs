@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::compute::{concat, take};
 use arrow::datatypes::Schema;
+use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Expr;
 use futures::TryStreamExt;
 use lance_table::format::Fragment;
@@ -16,6 +17,7 @@ use tokio::sync::OwnedRwLockReadGuard;
 use super::Bits;
 use super::columns::{Column as ResidentColumn, Vectors};
 use super::graph::Graph;
+use super::keys::Keys;
 use super::nearest::{Found, Search};
 use super::words::Words;
 use crate::index::TextIndex;
@@ -51,6 +53,8 @@ pub(crate) struct ResidentTable {
     /// By the number of the field.
     columns: HashMap<i32, ResidentColumn>,
     words: HashMap<String, Words>,
+    /// By the number of the field; `None`: it has too many rows.
+    keys: HashMap<i32, Option<Keys>>,
     /// By the name of the index; `None`: there is none for these rows.
     graphs: HashMap<String, Option<ResidentGraph>>,
 }
@@ -214,6 +218,22 @@ impl Table {
         }
     }
 
+    /// As [`Self::resident`], with the rows of each value of the column `key`, which is one of `columns`.
+    pub(crate) async fn resident_keys(&self, key: &str, columns: &[&str]) -> Result<Option<Resident>> {
+        let Some(resident) = self.resident(columns, 1).await? else { return Ok(None) };
+        if resident.has_keys(self, key) {
+            return Ok(Some(resident));
+        }
+        drop(resident);
+        let mut write = Arc::clone(&self.state.resident).write_owned().await;
+        if !write.has(self, columns) {
+            return Ok(None);
+        }
+        write.load_keys(self, key);
+        self.note_memory(&write);
+        Ok(Some(write.downgrade()))
+    }
+
     /// As [`ResidentTable::best_texts`], for a version that is not the one in memory: its rows are read for this call alone. `None`: there is no room.
     pub(crate) async fn best_texts_of_version(
         &self,
@@ -241,6 +261,11 @@ impl ResidentTable {
 
     fn has_words(&self, index: &TextIndex) -> bool {
         self.words.get(&index.name).is_some_and(|words| words.num_rows() == self.num_rows && words.is_of(index))
+    }
+
+    fn has_keys(&self, table: &Table, column: &str) -> bool {
+        let keys = table.dataset.schema().field(column).and_then(|field| self.keys.get(&field.id));
+        keys.is_some_and(|keys| keys.as_ref().is_none_or(|keys| keys.num_rows() == self.num_rows))
     }
 
     fn column(&self, table: &Table, name: &str) -> Option<&ResidentColumn> {
@@ -275,6 +300,7 @@ impl ResidentTable {
         self.num_rows = live.num_rows();
         let schema = table.dataset.schema();
         self.columns.retain(|id, _| schema.field_by_id(*id).is_some());
+        self.keys.retain(|id, _| schema.field_by_id(*id).is_some());
         self.words.values_mut().for_each(|words| words.set_live(&live));
         self.live = (live.count() < self.num_rows).then_some(live);
         self.version = Some(table.version());
@@ -386,6 +412,36 @@ impl ResidentTable {
         Ok(())
     }
 
+    /// Takes in the segments whose keys are not known yet.
+    fn load_keys(&mut self, table: &Table, column: &str) {
+        let Some(id) = table.dataset.schema().field(column).map(|field| field.id) else { return };
+        let Some(ResidentColumn::Values(arrays)) = self.columns.get(&id) else { return };
+        let known = self.keys.entry(id).or_insert_with(|| Some(Keys::default()));
+        for (segment, array) in self.segments.iter().zip(arrays) {
+            let Some(keys) = known else { return };
+            if segment.rows.start >= keys.num_rows() && !keys.push_segment(array) {
+                *known = None;
+            }
+        }
+    }
+
+    /// The live rows whose `column` is `key`; `None`: it has no keys in memory, or this is none.
+    pub(crate) fn rows_of_key(&self, table: &Table, column: &str, key: &ScalarValue) -> Result<Option<Vec<usize>>> {
+        let Some(id) = table.dataset.schema().field(column).map(|field| field.id) else { return Ok(None) };
+        let (Some(Some(keys)), Some(ResidentColumn::Values(arrays))) = (self.keys.get(&id), self.columns.get(&id)) else { return Ok(None) };
+        let Some(candidates) = keys.candidates(key) else { return Ok(None) };
+        let mut rows = Vec::with_capacity(candidates.len());
+        for row in candidates {
+            let (segment, place) = self.place(row);
+            let is_live = self.live.as_ref().is_none_or(|live| live.contains(row));
+            if is_live && ScalarValue::try_from_array(&arrays[segment], place)? == *key {
+                rows.push(row);
+            }
+        }
+        rows.sort_unstable();
+        Ok(Some(rows))
+    }
+
     /// The live rows that meet `filter`. Each part of it sees the rows only that met those before: `x <> 0 AND 10 / x > 1` divides by no zero.
     pub(crate) fn matching(&self, table: &Table, filter: &Expr) -> Result<Bits> {
         let mut matching = self.live.clone().unwrap_or_else(|| Bits::all(self.num_rows));
@@ -479,7 +535,7 @@ impl ResidentTable {
     }
 
     /// Columns of rows, by number.
-    fn take(&self, table: &Table, columns: &[&str], rows: &[usize]) -> Result<RecordBatch> {
+    pub(crate) fn take(&self, table: &Table, columns: &[&str], rows: &[usize]) -> Result<RecordBatch> {
         let places: Vec<(usize, usize)> = rows.iter().map(|row| self.place(*row)).collect();
         let mut fields = Vec::with_capacity(columns.len());
         let mut arrays = Vec::with_capacity(columns.len());
@@ -512,7 +568,8 @@ impl ResidentTable {
         let columns: usize = self.columns.values().map(ResidentColumn::memory_bytes).sum();
         let words: usize = self.words.values().map(Words::memory_bytes).sum();
         let graphs: usize = self.graphs.values().flatten().map(ResidentGraph::memory_bytes).sum();
-        columns + words + graphs
+        let keys: usize = self.keys.values().flatten().map(Keys::memory_bytes).sum();
+        columns + words + graphs + keys
     }
 
     pub(crate) fn graph(&self, index: &str) -> Option<&ResidentGraph> {

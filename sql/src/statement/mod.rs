@@ -2,7 +2,9 @@
 //!
 //! A statement's `parse` starts at its first word.
 
+mod alter_owner;
 mod alter_table;
+mod comment;
 mod copy;
 mod create_agent;
 mod create_extension;
@@ -17,11 +19,14 @@ mod describe;
 mod drop;
 mod explain;
 mod generate_rollouts;
+mod grant;
 mod insert;
 mod job;
 mod maintenance;
 mod merge;
 mod role;
+mod savepoint;
+mod secret;
 mod set;
 mod show;
 mod target;
@@ -37,7 +42,9 @@ use crate::error::{Error, Result};
 use crate::parser::Parser;
 use crate::suggest::did_you_mean;
 
+pub use alter_owner::{AlterOwner, OwnedKind};
 pub use alter_table::{AlterAction, AlterTable};
+pub use comment::{Comment, CommentedObject};
 pub use copy::{CopyFrom, CopyPlace, CopySource, CopyTo};
 pub use create_agent::CreateAgent;
 pub use create_extension::CreateExtension;
@@ -52,6 +59,7 @@ pub use describe::{DescribeAgent, DescribeModel, DescribeTable};
 pub use drop::{DropAgent, DropIndex, DropModel, DropSchema, DropTable, DropView};
 pub use explain::Explain;
 pub use generate_rollouts::GenerateRollouts;
+pub use grant::{Grant, GrantObjects, Grantee, Privilege, Revoke};
 pub use insert::{ConflictAction, Insert, OnConflict, Overriding};
 pub use job::{JobAction, JobCommand};
 pub use maintenance::{Analyze, Optimize, Reindex, Vacuum};
@@ -59,6 +67,8 @@ pub use merge::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
 pub use role::{
     AlterRole, AlterRoleAction, CreateRole, DropRole, GrantRole, MembershipOption, Password, RevokeRole, RoleName, RoleOption, SetRole,
 };
+pub use savepoint::{Savepoint, SavepointAction};
+pub use secret::{CreateSecret, DropSecret, SecretSource};
 pub use set::{Reset, Set};
 pub use show::Show;
 pub use target::{Assignment, Target, is_default};
@@ -90,6 +100,12 @@ pub enum Statement {
     CreateTable(CreateTable),
     DropTable(DropTable),
     AlterTable(AlterTable),
+    Comment(Comment),
+    AlterOwner(AlterOwner),
+    Grant(Grant),
+    Revoke(Revoke),
+    CreateSecret(CreateSecret),
+    DropSecret(DropSecret),
     CreateSchema(CreateSchema),
     DropSchema(DropSchema),
     CreateView(CreateView),
@@ -123,6 +139,7 @@ pub enum Statement {
     Commit,
     /// `ROLLBACK`, `ABORT`
     Rollback,
+    Savepoint(Savepoint),
     /// `DISCARD ALL`
     Discard,
     CreateExtension(CreateExtension),
@@ -209,6 +226,7 @@ const OBJECTS: &[&str] = &[
     "EXTENSION",
     "VIEW",
     "MATERIALIZED",
+    "SECRET",
     "SCHEMA",
     "DATABASE",
     "FUNCTION",
@@ -256,10 +274,17 @@ impl Statement {
             "COPY" => copy::parse(parser),
             "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => cursor::parse(parser, &first),
             "INSERT" | "UPDATE" | "DELETE" | "MERGE" => Self::parse_change(parser, &first, None),
+            "ALTER" if AlterOwner::comes_next(parser) => AlterOwner::parse(parser).map(Self::AlterOwner),
+            "ALTER" if parser.is_at("ALTER DEFAULT PRIVILEGES") => Err(Error::not_supported_but(
+                "ALTER DEFAULT PRIVILEGES",
+                "GRANT ... ON ALL TABLES IN SCHEMA grants on those that are there",
+            )),
             "ALTER" if parser.is_at("ALTER TABLE") => AlterTable::parse(parser).map(Self::AlterTable),
             "ALTER" if ["ALTER ROLE", "ALTER USER", "ALTER GROUP"].iter().any(|words| parser.is_at(words)) => role::parse_alter(parser),
             "GRANT" if role::is_membership(parser) => role::parse_grant(parser),
             "REVOKE" if role::is_membership(parser) => role::parse_revoke(parser),
+            "COMMENT" => Comment::parse(parser).map(Self::Comment),
+            "GRANT" | "REVOKE" => grant::parse(parser),
             "VACUUM" => Vacuum::parse(parser).map(Self::Vacuum),
             "OPTIMIZE" => Optimize::parse(parser).map(Self::Optimize),
             "ANALYZE" => Analyze::parse(parser).map(Self::Analyze),
@@ -268,6 +293,7 @@ impl Statement {
             "SHOW" => show::parse(parser),
             "SET" | "RESET" => set::parse(parser),
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => transaction::parse(parser),
+            "SAVEPOINT" | "RELEASE" => savepoint::parse(parser),
             "CANCEL" | "RESUME" | "WAIT" => JobCommand::parse(parser).map(Self::JobCommand),
             "EXPLAIN" => Explain::parse(parser).map(Self::Explain),
             "SELECT" | "VALUES" | "TABLE" => parser.query().map(Self::Query),
@@ -309,6 +335,7 @@ impl Statement {
             Some("TABLE") => CreateTable::parse(parser).map(Self::CreateTable),
             Some("INDEX") => CreateIndex::parse(parser).map(Self::CreateIndex),
             Some("SCHEMA") => CreateSchema::parse(parser).map(Self::CreateSchema),
+            Some("SECRET") => CreateSecret::parse(parser).map(Self::CreateSecret),
             Some("VIEW") => CreateView::parse(parser).map(Self::CreateView),
             Some("OR") if parser.is_at("CREATE OR REPLACE VIEW") => CreateView::parse(parser).map(Self::CreateView),
             Some("EXTENSION") => CreateExtension::parse(parser).map(Self::CreateExtension),
@@ -327,6 +354,7 @@ impl Statement {
             Some("VIEW") => DropView::parse(parser).map(Self::DropView),
             Some("SCHEMA") => DropSchema::parse(parser).map(Self::DropSchema),
             Some("ROLE" | "USER" | "GROUP") => role::parse_drop(parser),
+            Some("SECRET") => DropSecret::parse(parser).map(Self::DropSecret),
             Some(object) if OBJECTS.contains(&object) => Self::parse_ast(parser),
             _ => Err(unknown_object(parser)),
         }
@@ -359,6 +387,18 @@ impl Statement {
             Self::CreateTable(_) => "CREATE TABLE",
             Self::DropTable(_) => "DROP TABLE",
             Self::AlterTable(_) => "ALTER TABLE",
+            Self::Comment(_) => "COMMENT",
+            Self::AlterOwner(alter) => match alter.kind {
+                OwnedKind::Table => "ALTER TABLE",
+                OwnedKind::View => "ALTER VIEW",
+                OwnedKind::Schema => "ALTER SCHEMA",
+                OwnedKind::Model => "ALTER MODEL",
+                OwnedKind::Agent => "ALTER AGENT",
+            },
+            Self::Grant(_) => "GRANT",
+            Self::Revoke(_) => "REVOKE",
+            Self::CreateSecret(_) => "CREATE SECRET",
+            Self::DropSecret(_) => "DROP SECRET",
             Self::CreateSchema(_) => "CREATE SCHEMA",
             Self::DropSchema(_) => "DROP SCHEMA",
             Self::CreateView(_) => "CREATE VIEW",
@@ -384,6 +424,7 @@ impl Statement {
             Self::Begin(_) => "BEGIN",
             Self::Commit => "COMMIT",
             Self::Rollback => "ROLLBACK",
+            Self::Savepoint(savepoint) => savepoint.action.tag(),
             Self::Discard => "DISCARD ALL",
             Self::CreateExtension(_) => "CREATE EXTENSION",
             Self::CreateRole(_) => "CREATE ROLE",
@@ -434,6 +475,12 @@ impl fmt::Display for Statement {
             Self::ShowTables => f.write_str("SHOW TABLES"),
             Self::ShowIndexes => f.write_str("SHOW INDEXES"),
             Self::AlterTable(statement) => statement.fmt(f),
+            Self::Comment(statement) => statement.fmt(f),
+            Self::AlterOwner(statement) => statement.fmt(f),
+            Self::Grant(statement) => statement.fmt(f),
+            Self::Revoke(statement) => statement.fmt(f),
+            Self::CreateSecret(statement) => statement.fmt(f),
+            Self::DropSecret(statement) => statement.fmt(f),
             Self::CreateSchema(statement) => statement.fmt(f),
             Self::DropSchema(statement) => statement.fmt(f),
             Self::CreateView(statement) => statement.fmt(f),
@@ -448,6 +495,7 @@ impl fmt::Display for Statement {
             Self::Begin(statement) => statement.fmt(f),
             Self::Commit => f.write_str("COMMIT"),
             Self::Rollback => f.write_str("ROLLBACK"),
+            Self::Savepoint(statement) => statement.fmt(f),
             Self::Discard => f.write_str("DISCARD ALL"),
             Self::CreateExtension(statement) => statement.fmt(f),
             Self::CreateRole(statement) => statement.fmt(f),

@@ -1,10 +1,10 @@
-//! `BEGIN`, `COMMIT`, `ROLLBACK`.
+//! `BEGIN`, `COMMIT`, `ROLLBACK`; savepoints are in `savepoint.rs`.
 
 use std::fmt;
 
 use datafusion::sql::sqlparser::parser;
 
-use super::Statement;
+use super::{Statement, savepoint};
 use crate::ast::TransactionMode;
 use crate::error::{Error, Result};
 use crate::name::Separated;
@@ -23,6 +23,8 @@ pub(super) fn parse(parser: &mut Parser) -> Result<Statement> {
     } else if parser.eat("COMMIT") || parser.eat("END") {
         parse_end(parser)?;
         Ok(Statement::Commit)
+    } else if ["ROLLBACK TO", "ROLLBACK WORK TO", "ROLLBACK TRANSACTION TO"].into_iter().any(|words| parser.eat(words)) {
+        savepoint::parse_rollback_to(parser)
     } else {
         let _ = parser.eat("ROLLBACK") || parser.eat("ABORT");
         parse_end(parser)?;
@@ -46,11 +48,7 @@ fn parse_end(parser: &mut Parser) -> Result<()> {
         return Err(Error::not_supported_but("AND CHAIN", "write BEGIN afterwards"));
     }
     parser.eat("AND NO CHAIN");
-    match parser.peek_word(0).as_deref() {
-        Some("TO") => Err(Error::not_supported("ROLLBACK TO a savepoint")),
-        Some("PREPARED") => Err(Error::not_supported("two-phase commit")),
-        _ => Ok(()),
-    }
+    if parser.is_at("PREPARED") { Err(Error::not_supported("two-phase commit")) } else { Ok(()) }
 }
 
 fn skip_noise(parser: &mut Parser) {

@@ -6,6 +6,23 @@ use super::*;
 use crate::ast::Ident;
 
 #[test]
+fn comments() {
+    check(
+        "comment on table S.Wiki is 'it''s'; COMMENT ON COLUMN s.wiki.\"Title\" IS NULL; comment on schema s is ''",
+        expect![[r#"
+        COMMENT | COMMENT ON TABLE s.wiki IS 'it''s'
+        COMMENT | COMMENT ON COLUMN s.wiki."Title" IS NULL
+        COMMENT | COMMENT ON SCHEMA s IS NULL"#]],
+    );
+    check(
+        "COMMENT ON COLUMN title IS 'x'",
+        expect![[
+            r#"syntax error at or near "IS" (line 1, column 25): a column is named with its table: COMMENT ON COLUMN table.column [at character 25]"#
+        ]],
+    );
+}
+
+#[test]
 fn models() {
     check(
         "create model MiniLM from 'hf://o/m' with (task = 'embed')",

@@ -42,6 +42,16 @@ fn object_name() -> impl Strategy<Value = ObjectName> {
     proptest::collection::vec(ident(), 1..3).prop_map(ObjectName::from)
 }
 
+fn commented() -> impl Strategy<Value = CommentedObject> {
+    prop_oneof![
+        object_name().prop_map(CommentedObject::Table),
+        object_name().prop_map(CommentedObject::View),
+        object_name().prop_map(CommentedObject::Index),
+        name().prop_map(CommentedObject::Schema),
+        (object_name(), name()).prop_map(|(relation, column)| CommentedObject::Column { relation, column }),
+    ]
+}
+
 fn scalar() -> impl Strategy<Value = OptionValue> {
     prop_oneof![
         "[ -~é\n]{0,8}".prop_map(OptionValue::Text),
@@ -260,6 +270,7 @@ fn definition() -> impl Strategy<Value = Statement> {
         ),
         (object_name(), any::<bool>(), proptest::collection::vec(alteration(), 1..4))
             .prop_map(|(name, if_exists, actions)| Statement::AlterTable(AlterTable { name, if_exists, actions })),
+        (commented(), proptest::option::of("[ -~é\n]{1,8}")).prop_map(|(on, text)| Statement::Comment(Comment { on, text })),
         (name(), any::<bool>()).prop_map(|(name, if_not_exists)| Statement::CreateSchema(CreateSchema { name, if_not_exists })),
         (name(), any::<bool>(), any::<bool>()).prop_map(|(name, if_exists, cascade)| Statement::DropSchema(DropSchema {
             name,
@@ -307,6 +318,10 @@ fn direction() -> impl Strategy<Value = Direction> {
     ]
 }
 
+fn savepoint_action() -> impl Strategy<Value = SavepointAction> {
+    proptest::sample::select(&[SavepointAction::Define, SavepointAction::Release, SavepointAction::RollBackTo][..])
+}
+
 fn work() -> impl Strategy<Value = Statement> {
     let columns = || proptest::collection::vec(ident(), 0..3);
     let train =
@@ -345,6 +360,7 @@ fn work() -> impl Strategy<Value = Statement> {
             values,
             local
         })),
+        (savepoint_action(), name()).prop_map(|(action, name)| Statement::Savepoint(Savepoint { action, name })),
         variable().prop_map(|variable| Statement::Show(Show { variable })),
         variable().prop_map(|variable| Statement::Reset(Reset { variable })),
     ]

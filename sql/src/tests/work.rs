@@ -387,12 +387,24 @@ fn transactions() {
         ROLLBACK | ROLLBACK"#]],
     );
     check(
-        "SAVEPOINT a; RELEASE SAVEPOINT a",
+        "SAVEPOINT A; savepoint \"_pg3_1\"; RELEASE SAVEPOINT a; RELEASE a; SAVEPOINT savepoint; RELEASE savepoint",
         expect![[r#"
         SAVEPOINT | SAVEPOINT a
-        RELEASE | RELEASE SAVEPOINT a"#]],
+        SAVEPOINT | SAVEPOINT _pg3_1
+        RELEASE | RELEASE SAVEPOINT a
+        RELEASE | RELEASE SAVEPOINT a
+        SAVEPOINT | SAVEPOINT savepoint
+        RELEASE | RELEASE SAVEPOINT savepoint"#]],
     );
-    check("ROLLBACK TO SAVEPOINT a", expect!["ROLLBACK TO a savepoint is not supported yet"]);
+    check(
+        "ROLLBACK TO a; ROLLBACK WORK TO SAVEPOINT \"B c\"; ROLLBACK TRANSACTION TO SAVEPOINT savepoint",
+        expect![[r#"
+        ROLLBACK | ROLLBACK TO SAVEPOINT a
+        ROLLBACK | ROLLBACK TO SAVEPOINT "B c"
+        ROLLBACK | ROLLBACK TO SAVEPOINT savepoint"#]],
+    );
+    check("ROLLBACK TO", expect!["syntax error at end of input: expected the savepoint's name [at character 12]"]);
+    check("COMMIT PREPARED 'a'", expect!["two-phase commit is not supported yet"]);
     check("COMMIT AND CHAIN", expect!["AND CHAIN is not supported yet; write BEGIN afterwards"]);
     check("START", expect!["syntax error at end of input: expected TRANSACTION [at character 6]"]);
 }

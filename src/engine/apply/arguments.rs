@@ -10,6 +10,7 @@ use datafusion::logical_expr::Expr;
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, FunctionArg, FunctionArgExpr, FunctionArgOperator, Ident};
 use rolloutdb_catalogs::{AskedEffort, Table};
 
+use crate::engine::gate::Gate;
 use crate::engine::progress::Notices;
 use crate::error::{Error, Result};
 
@@ -18,6 +19,20 @@ pub struct Parameter {
     pub name: &'static str,
     pub kind: ParameterKind,
     pub is_required: bool,
+    /// What a constant text names: rights are asked for, and a path goes through the gate.
+    pub names: Names,
+}
+
+/// What the text of a constant argument is the name of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Names {
+    Nothing,
+    Model,
+    Agent,
+    /// A table that is read.
+    Table,
+    /// A file of the server.
+    File,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -38,25 +53,33 @@ pub enum ParameterKind {
 
 impl Parameter {
     pub const fn table(name: &'static str) -> Self {
-        Self { name, kind: ParameterKind::Table, is_required: true }
+        Self::of(name, ParameterKind::Table, true, Names::Nothing)
     }
     pub const fn value(name: &'static str, data_type: DataType) -> Self {
-        Self { name, kind: ParameterKind::Value(data_type), is_required: true }
+        Self::of(name, ParameterKind::Value(data_type), true, Names::Nothing)
     }
     pub const fn text_or_vector(name: &'static str) -> Self {
-        Self { name, kind: ParameterKind::TextOrVector, is_required: true }
+        Self::of(name, ParameterKind::TextOrVector, true, Names::Nothing)
     }
     pub const fn constant(name: &'static str, data_type: DataType) -> Self {
-        Self { name, kind: ParameterKind::Constant(data_type), is_required: false }
+        Self::of(name, ParameterKind::Constant(data_type), false, Names::Nothing)
     }
     pub const fn columns(name: &'static str) -> Self {
-        Self { name, kind: ParameterKind::Columns, is_required: false }
+        Self::of(name, ParameterKind::Columns, false, Names::Nothing)
     }
     pub const fn filter(name: &'static str) -> Self {
-        Self { name, kind: ParameterKind::Filter, is_required: false }
+        Self::of(name, ParameterKind::Filter, false, Names::Nothing)
     }
-    pub const fn required_constant(name: &'static str, data_type: DataType) -> Self {
-        Self { name, kind: ParameterKind::Constant(data_type), is_required: true }
+    /// A constant text that names something.
+    pub const fn naming(name: &'static str, names: Names) -> Self {
+        Self::of(name, ParameterKind::Constant(DataType::Utf8), false, names)
+    }
+    /// The same, which has to be given.
+    pub const fn required_naming(name: &'static str, names: Names) -> Self {
+        Self::of(name, ParameterKind::Constant(DataType::Utf8), true, names)
+    }
+    const fn of(name: &'static str, kind: ParameterKind, is_required: bool, names: Names) -> Self {
+        Self { name, kind, is_required, names }
     }
 }
 
@@ -68,6 +91,7 @@ pub struct Arguments {
     pub(super) columns: BTreeMap<&'static str, SchemaRef>,
     pub(super) tables: BTreeMap<&'static str, Arc<Table>>,
     pub(super) notices: Notices,
+    pub(super) gate: Option<Gate>,
     pub(super) effort: AskedEffort,
     pub(super) filters: BTreeMap<&'static str, Expr>,
     pub(super) has_array: bool,
@@ -82,6 +106,14 @@ impl Arguments {
     /// Where the function may tell the client something.
     pub fn notices(&self) -> &Notices {
         &self.notices
+    }
+
+    /// What the session's role may do, and which files it may reach.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the call was not planned for a session.
+    pub fn gate(&self) -> Result<&Gate> {
+        self.gate.as_ref().ok_or_else(|| Error::Internal(format!("{}() was planned without a session", self.function)))
     }
 
     /// What the session has set for approximate searches.

@@ -26,6 +26,7 @@ use super::column_list::column_list;
 use super::filter::plan_filter;
 use super::open_call::OpenCall;
 use super::{Apply, ApplyFunction};
+use crate::engine::gate::Gate;
 use crate::engine::parameter_values::ParameterValues;
 use crate::engine::progress::Notices;
 use crate::engine::row_conditions::outer_references;
@@ -60,6 +61,8 @@ pub struct TableFunctionPlanner {
     /// Tables of this statement alone, by the names that its query has for them.
     pub named: HashMap<String, Arc<dyn TableProvider>>,
     pub notices: Notices,
+    /// What the session's role may do, and which files it may reach.
+    pub gate: Gate,
     pub effort: AskedEffort,
     pub parameters: ParameterValues,
 }
@@ -171,7 +174,13 @@ impl TableFunctionPlanner {
         context: &mut dyn RelationPlannerContext,
     ) -> DataFusionResult<BoundArguments> {
         let mut open = Vec::new();
-        let mut bound = Arguments { function: function.name(), notices: self.notices.clone(), effort: self.effort, ..Arguments::default() };
+        let mut bound = Arguments {
+            function: function.name(),
+            notices: self.notices.clone(),
+            gate: Some(self.gate.clone()),
+            effort: self.effort,
+            ..Arguments::default()
+        };
         let mut values = HashMap::new();
         // A filter is about a table, which may be named after it.
         let mut assigned = assign(function.name(), function.parameters(), arguments)?;
@@ -202,7 +211,9 @@ impl TableFunctionPlanner {
                     match opened(parameter, &value, data_type)? {
                         Some(value) => open.push(value),
                         None => {
-                            bound.constants.insert(parameter.name, constant(function, parameter, value, data_type)?);
+                            let value = constant(function, parameter, value, data_type)?;
+                            self.gate.access().require_named(parameter.names, &value)?;
+                            bound.constants.insert(parameter.name, value);
                         }
                     }
                 }

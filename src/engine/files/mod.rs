@@ -17,7 +17,6 @@ mod input;
 mod json;
 mod json_column;
 mod jsonl;
-mod paths;
 mod postgres;
 mod row_writer;
 mod rows;
@@ -29,7 +28,7 @@ mod write;
 
 use std::fs::File;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
@@ -50,6 +49,7 @@ use self::compression::Compression;
 use self::rows::{BadLine, Columns};
 use self::scan::TextFiles;
 use self::table::TextTable;
+use super::gate;
 use super::progress::Notices;
 use crate::error::{Error, Fault, Result};
 
@@ -114,18 +114,17 @@ impl Format {
     }
 }
 
-/// Text files as a table.
+/// Text files as a table; the gate gave their paths.
 ///
 /// # Errors
 /// [`Error::Io`] if there is no such file; [`Error::BadInput`] if its columns cannot be found out. Bad lines are errors of the scan.
 pub fn text_table(
-    name: &str,
+    paths: Vec<PathBuf>,
     format: TextFormat,
     columns: ColumnSource,
     on_error: OnError,
     notices: &Notices,
 ) -> Result<Arc<dyn TableProvider>> {
-    let paths = paths::expand(name)?;
     let columns = match columns {
         ColumnSource::Given(schema) => Columns { schema, sampled_rows: None },
         ColumnSource::Sample(rows) => infer::columns(&paths, format, rows, on_error)?,
@@ -134,30 +133,22 @@ pub fn text_table(
     Ok(Arc::new(TextTable::new(TextFiles { input, format, columns, on_error }, notices)))
 }
 
-/// The files of that name.
-///
-/// # Errors
-/// [`Error::Io`] if there is none.
-pub fn input(name: &str) -> Result<Input> {
-    Ok(Input::files(paths::expand(name)?))
-}
-
 /// Records with given columns, all nullable, as a table.
 pub fn record_table(input: Input, format: RecordFormat, schema: SchemaRef, on_error: OnError, notices: &Notices) -> Arc<dyn TableProvider> {
     let columns = Columns { schema, sampled_rows: None };
     Arc::new(TextTable::new(TextFiles { input, format, columns, on_error }, notices))
 }
 
-/// Parquet or Arrow files as a table.
+/// Parquet or Arrow files as a table; the gate gave their paths.
 ///
 /// # Errors
 /// [`Error::Io`] if there is no such file, [`Error::BadInput`] if it is of another format.
-pub fn columnar_table(name: &str, format: ColumnarFormat) -> Result<Arc<dyn TableProvider>> {
-    columnar::table(&paths::expand(name)?, format)
+pub fn columnar_table(paths: &[PathBuf], format: ColumnarFormat) -> Result<Arc<dyn TableProvider>> {
+    columnar::table(paths, format)
 }
 
 fn open(path: &Path) -> Result<File> {
-    File::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })
+    gate::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })
 }
 
 fn bad_input(path: &Path, line: Option<usize>, reason: impl ToString) -> Error {

@@ -22,6 +22,7 @@ use super::compression::{Compression, Output};
 use super::embedded_json::EmbeddedJson;
 use super::row_writer::RowWriter;
 use super::{ColumnarFormat, Format, RecordFormat, TextFormat};
+use crate::engine::gate;
 use crate::error::{Error, Result};
 
 /// The end of the name of a file that is being written: `.films.jsonl.Xa81bC.unfinished`.
@@ -34,6 +35,8 @@ const UNFINISHED: &str = ".unfinished";
 pub async fn write(path: &Path, format: Format, mut rows: SendableRecordBatchStream) -> Result<u64> {
     let io_error = |source: std::io::Error| Error::Io { path: path.to_owned(), source };
     let file = unfinished(path).map_err(io_error)?;
+    // Its folder may have been replaced by a link since the path was allowed.
+    gate::is_still(file.as_file(), file.path()).map_err(io_error)?;
     let schema = rows.schema();
     let handle = file.reopen().map_err(io_error)?;
     let (compression, _) = Compression::of_name(&path.to_string_lossy());

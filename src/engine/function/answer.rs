@@ -13,7 +13,7 @@ use rolloutdb_catalogs::Catalog;
 use tokio::sync::OnceCell;
 
 use crate::agent::{self, Agent, AgentOptions, Trajectory};
-use crate::engine::apply::arguments::{Arguments, Parameter};
+use crate::engine::apply::arguments::{Arguments, Names, Parameter};
 use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::engine::{AgentRegistry, binding};
@@ -27,9 +27,9 @@ const CONCURRENCY: usize = 64;
 /// Question, agent, and the agent's options that one call may change.
 const PARAMETERS: &[Parameter] = &[
     Parameter::value("question", DataType::Utf8),
-    Parameter::required_constant("agent", DataType::Utf8),
-    Parameter::constant("policy", DataType::Utf8),
-    Parameter::constant("corpus", DataType::Utf8),
+    Parameter::required_naming("agent", Names::Agent),
+    Parameter::naming("policy", Names::Model),
+    Parameter::naming("corpus", Names::Table),
     Parameter::constant("retriever", DataType::Utf8),
     Parameter::constant("k", DataType::Int64),
     Parameter::constant("prompts", DataType::Utf8),
@@ -75,6 +75,7 @@ impl TableFunction for AnswerFunction {
     fn bind(&self, arguments: &Arguments) -> Result<Bound> {
         let agent = arguments.text("agent").unwrap_or_default().to_owned();
         let mut options = self.agents.get(&agent)?.options;
+        arguments.gate()?.access().require_agent(&agent, &options)?;
         // The version that the agent is held to is one of its own corpus.
         if arguments.has("corpus") {
             options.corpus_version = None;

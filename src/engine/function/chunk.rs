@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use datafusion::error::DataFusionError;
 use rolloutdb_udfs::chunk::{characters, packed_sentences, windows, words};
 
-use crate::engine::apply::arguments::{Arguments, Parameter};
+use crate::engine::apply::arguments::{Arguments, Names, Parameter};
 use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::error::{Error, Result};
@@ -39,7 +39,7 @@ impl TableFunction for ChunkFunction {
             Parameter::constant("size", DataType::Int64),
             Parameter::constant("overlap", DataType::Int64),
             Parameter::constant("by", DataType::Utf8),
-            Parameter::constant("model", DataType::Utf8),
+            Parameter::naming("model", Names::Model),
         ];
         PARAMETERS
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 
-use crate::engine::apply::arguments::{Arguments, Parameter};
+use crate::engine::apply::arguments::{Arguments, Names, Parameter};
 use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::files::{self, ColumnSource, ColumnarFormat, CsvOptions, OnError, SAMPLE_ROWS, TextFormat};
 use crate::error::Result;
@@ -29,7 +29,7 @@ impl TableFunction for ReadJsonl {
 
     fn parameters(&self) -> &'static [Parameter] {
         const PARAMETERS: &[Parameter] = &[
-            Parameter::required_constant("path", DataType::Utf8),
+            Parameter::required_naming("path", Names::File),
             Parameter::columns("columns"),
             Parameter::constant("sample_size", DataType::Int64),
             Parameter::constant("on_error", DataType::Utf8),
@@ -52,7 +52,7 @@ impl TableFunction for ReadCsv {
 
     fn parameters(&self) -> &'static [Parameter] {
         const PARAMETERS: &[Parameter] = &[
-            Parameter::required_constant("path", DataType::Utf8),
+            Parameter::required_naming("path", Names::File),
             Parameter::constant("header", DataType::Boolean),
             Parameter::constant("delimiter", DataType::Utf8),
             Parameter::columns("columns"),
@@ -80,8 +80,8 @@ fn text_table(arguments: &Arguments, format: TextFormat) -> Result<Bound> {
         None => ColumnSource::Sample(files::sample_rows(arguments.integer("sample_size", SAMPLE_ROWS as i64, -1)?)?),
     };
     let on_error = OnError::from_option(arguments.text("on_error"))?;
-    let path = arguments.text("path").unwrap_or_default();
-    Ok(Bound::Table(files::text_table(path, format, columns, on_error, arguments.notices())?))
+    let paths = arguments.gate()?.read(arguments.text("path").unwrap_or_default())?;
+    Ok(Bound::Table(files::text_table(paths, format, columns, on_error, arguments.notices())?))
 }
 
 #[derive(Debug)]
@@ -96,12 +96,12 @@ impl TableFunction for ReadColumnar {
     }
 
     fn parameters(&self) -> &'static [Parameter] {
-        const PARAMETERS: &[Parameter] = &[Parameter::required_constant("path", DataType::Utf8)];
+        const PARAMETERS: &[Parameter] = &[Parameter::required_naming("path", Names::File)];
         PARAMETERS
     }
 
     fn bind(&self, arguments: &Arguments) -> Result<Bound> {
-        let path = arguments.text("path").unwrap_or_default();
-        Ok(Bound::Table(files::columnar_table(path, self.format)?))
+        let paths = arguments.gate()?.read(arguments.text("path").unwrap_or_default())?;
+        Ok(Bound::Table(files::columnar_table(&paths, self.format)?))
     }
 }

@@ -10,7 +10,7 @@ use datafusion::error::DataFusionError;
 use rolloutdb_catalogs::Table;
 
 use super::search_options::{candidates, fusion, rerank_column, text_options};
-use crate::engine::apply::arguments::{Arguments, Parameter};
+use crate::engine::apply::arguments::{Arguments, Names, Parameter};
 use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::engine::retrieval::{QUERY_INDEX, Queries, Retrieval, RetrievalOptions, RetrieverKind};
@@ -40,11 +40,11 @@ const VECTOR_PARAMETERS: &[Parameter] = &[
     Parameter::text_or_vector("query"),
     Parameter::constant("k", DataType::Int64),
     Parameter::constant("column", DataType::Utf8),
-    Parameter::constant("model", DataType::Utf8),
+    Parameter::naming("model", Names::Model),
     Parameter::constant("metric", DataType::Utf8),
     Parameter::constant("exact", DataType::Boolean),
     Parameter::filter("filter"),
-    Parameter::constant("rerank", DataType::Utf8),
+    Parameter::naming("rerank", Names::Model),
     Parameter::constant("rerank_column", DataType::Utf8),
     Parameter::constant("candidates", DataType::Int64),
 ];
@@ -60,7 +60,7 @@ const TEXT_PARAMETERS: &[Parameter] = &[
     Parameter::constant("fuzziness", DataType::Int64),
     Parameter::constant("prefix_length", DataType::Int64),
     Parameter::filter("filter"),
-    Parameter::constant("rerank", DataType::Utf8),
+    Parameter::naming("rerank", Names::Model),
     Parameter::constant("rerank_column", DataType::Utf8),
     Parameter::constant("candidates", DataType::Int64),
 ];
@@ -70,7 +70,7 @@ const HYBRID_PARAMETERS: &[Parameter] = &[
     Parameter::text_or_vector("query"),
     Parameter::constant("k", DataType::Int64),
     Parameter::constant("column", DataType::Utf8),
-    Parameter::constant("model", DataType::Utf8),
+    Parameter::naming("model", Names::Model),
     Parameter::constant("metric", DataType::Utf8),
     Parameter::constant("exact", DataType::Boolean),
     Parameter::constant("candidates", DataType::Int64),
@@ -83,7 +83,7 @@ const HYBRID_PARAMETERS: &[Parameter] = &[
     Parameter::constant("fuzziness", DataType::Int64),
     Parameter::constant("prefix_length", DataType::Int64),
     Parameter::filter("filter"),
-    Parameter::constant("rerank", DataType::Utf8),
+    Parameter::naming("rerank", Names::Model),
     Parameter::constant("rerank_column", DataType::Utf8),
 ];
 
@@ -122,6 +122,9 @@ impl TableFunction for Search {
         let k = arguments.integer_within("k", DEFAULT_K, 1..=K_MAX)? as usize;
         let table = Arc::clone(arguments.table("corpus")?);
         let retrieval = Retrieval::new(Arc::clone(&table), self.kind, Arc::clone(&self.models), &options)?;
+        if let Some(model) = retrieval.query_model() {
+            arguments.gate()?.access().require_model(model)?;
+        }
         let is_of_array = arguments.has_array();
         if is_of_array && table.definition().schema.index_of(QUERY_INDEX).is_ok() {
             return Err(Error::NotSupported(format!(

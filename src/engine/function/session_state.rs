@@ -11,7 +11,7 @@ use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility};
 
 use crate::engine::session::{Session, WeakSession};
-use crate::engine::statement::{set_value, shown_value};
+use crate::engine::statement::{reset_value, set_value, shown_value};
 use crate::error::{Error, Result};
 
 /// All of them, for one session.
@@ -96,24 +96,36 @@ impl ScalarUDFImpl for SessionFunction {
         Ok(ColumnarValue::Array(match self.what {
             What::CurrentSetting => current_setting(&session, &arguments)?,
             What::SetConfig => set_config(&session, &arguments)?,
-            _ => self.signal(&session, &arguments[0]),
+            _ => self.signal(&session, &arguments[0])?,
         }))
     }
 }
 
 impl SessionFunction {
-    fn signal(&self, session: &Session, pids: &ArrayRef) -> ArrayRef {
-        let activity = session.activity().registry();
-        let sent = pids.as_primitive::<Int64Type>().iter().map(|pid| {
-            let pid = i32::try_from(pid?).unwrap_or(0);
-            let found = if self.what == What::CancelBackend { activity.cancel(pid) } else { activity.terminate(pid) };
-            if !found {
-                session.notices().warning(format!("PID {pid} is not a session of this server"));
-            }
-            Some(found)
-        });
-        Arc::new(sent.collect::<BooleanArray>())
+    fn signal(&self, session: &Session, pids: &ArrayRef) -> Result<ArrayRef> {
+        let is_end = self.what == What::TerminateBackend;
+        let sent = pids.as_primitive::<Int64Type>().iter().map(|pid| pid.map(|pid| signal(session, pid, is_end)).transpose());
+        Ok(Arc::new(sent.collect::<Result<BooleanArray>>()?))
     }
+}
+
+/// Stops the statement of a session, or ends it; false if there is no such session. As in PostgreSQL: of one's own role and of those that it is a
+/// member of; a superuser's is for superusers.
+///
+/// # Errors
+/// [`Error::InsufficientPrivilege`] (42501).
+pub fn signal(session: &Session, pid: i64, terminate: bool) -> Result<bool> {
+    let (access, activity) = (session.access(), session.activity().registry());
+    // No session has the number 0.
+    let number = i32::try_from(pid).unwrap_or(0);
+    if let Some(other) = activity.sessions().iter().find(|other| other.pid() == number) {
+        access.require_rights_of(&other.user(), &format!("the session with PID {pid}"))?;
+    }
+    let found = if terminate { activity.terminate(number) } else { activity.cancel(number) };
+    if !found {
+        session.notices().warning(format!("PID {pid} is not a session of this server"));
+    }
+    Ok(found)
 }
 
 /// `current_setting(name [, missing_ok])`
@@ -124,30 +136,43 @@ fn current_setting(session: &Session, arguments: &[ArrayRef]) -> Result<ArrayRef
         if names.is_null(row) {
             return Ok(None);
         }
-        match shown_value(session, &names.value(row).to_lowercase()) {
-            Err(Error::UnknownObject { .. }) if missing_ok => Ok(None),
-            shown => shown.map(Some),
-        }
+        setting(session, names.value(row), missing_ok)
     };
     Ok(Arc::new((0..names.len()).map(value).collect::<Result<StringArray>>()?))
+}
+
+/// The value of a setting; `None`: there is no such setting, and that is no error.
+pub fn setting(session: &Session, name: &str, missing_ok: bool) -> Result<Option<String>> {
+    match shown_value(session, &name.to_lowercase()) {
+        Err(Error::UnknownObject { .. }) if missing_ok => Ok(None),
+        shown => shown.map(Some),
+    }
 }
 
 /// `set_config(name, value, is_local)`; a NULL for the value is the default, as in PostgreSQL.
 fn set_config(session: &Session, arguments: &[ArrayRef]) -> Result<ArrayRef> {
     let (names, values, locals) = (arguments[0].as_string::<i32>(), arguments[1].as_string::<i32>(), arguments[2].as_boolean());
     let set = |row: usize| {
-        if names.is_null(row) {
-            let expected = "the name of a setting".to_owned();
-            return Err(Error::InvalidParameter { name: "name of set_config()".to_owned(), found: "NULL".to_owned(), expected });
-        }
-        let name = names.value(row).to_lowercase();
-        let local = locals.is_valid(row) && locals.value(row);
-        if values.is_null(row) {
-            crate::engine::statement::reset_value(session, &name)?;
-        } else {
-            set_value(session, &name, values.value(row), local)?;
-        }
-        shown_value(session, &name).map(Some)
+        let name = names.is_valid(row).then(|| names.value(row));
+        let value = values.is_valid(row).then(|| values.value(row));
+        set_setting(session, name, value, locals.is_valid(row) && locals.value(row)).map(Some)
     };
     Ok(Arc::new((0..names.len()).map(set).collect::<Result<StringArray>>()?))
+}
+
+/// Gives a setting a value, and returns it as it is shown; `None` for the value: the default.
+///
+/// # Errors
+/// As SET; 22023 without a name.
+pub fn set_setting(session: &Session, name: Option<&str>, value: Option<&str>, local: bool) -> Result<String> {
+    let Some(name) = name else {
+        let expected = "the name of a setting".to_owned();
+        return Err(Error::InvalidParameter { name: "name of set_config()".to_owned(), found: "NULL".to_owned(), expected });
+    };
+    let name = name.to_lowercase();
+    match value {
+        Some(value) => drop(set_value(session, &name, value, local)?),
+        None => reset_value(session, &name)?,
+    }
+    shown_value(session, &name)
 }

@@ -10,7 +10,8 @@ async fn run(session: &crate::Session, sql: &str) -> Result<Vec<arrow::array::Re
 }
 
 fn new(statement: &str) -> NewJob {
-    NewJob { kind: "TEST".to_owned(), statement: statement.to_owned(), user: "ann".to_owned(), settings: BTreeMap::new() }
+    let role = crate::engine::operating_system::user_name();
+    NewJob { kind: "TEST".to_owned(), statement: statement.to_owned(), user: "ann".to_owned(), role, settings: BTreeMap::new() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -99,6 +100,7 @@ async fn a_job_that_was_running_when_the_process_died_reads_interrupted() -> Res
         kind: "TEST".to_owned(),
         statement: "SELECT 1".to_owned(),
         user: String::new(),
+        role: String::new(),
         settings: BTreeMap::new(),
         status,
         progress: 0,

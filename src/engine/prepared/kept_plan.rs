@@ -1,4 +1,4 @@
-//! The plan of a retrieval that serves for many values of its parameters.
+//! The plan of a query that serves for many values of its parameters.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, Volatility};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use datafusion::sql::sqlparser::ast::{Query, Statement as SqlStatement};
-use rolloutdb_catalogs::{NearestRows, Parameters, Table};
+use rolloutdb_catalogs::{MatchingRows, NearestRows, Parameters, Table};
 
 use super::bound_parameter::bound_expression;
 use super::made_vectors::MadeVectors;
@@ -20,6 +20,7 @@ use crate::engine::apply::Apply;
 use crate::engine::interruption::is_of_one_statement;
 use crate::engine::parameter_values::ParameterValues;
 use crate::engine::planning::{plan_open_query, plan_query};
+use crate::engine::privileges::Fingerprint;
 use crate::engine::session::Session;
 use crate::engine::{versions, views};
 use crate::error::Result;
@@ -37,13 +38,16 @@ pub struct KeptPlan {
     made: MadeVectors,
     tables: Vec<Arc<Table>>,
     settings: u64,
+    /// Whose rights it was checked with.
+    rights: Fingerprint,
     context: Arc<TaskContext>,
 }
 
 impl KeptPlan {
     /// `None`: something other than tables, settings and parameters decides what the query gives.
     pub async fn make(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Option<Self>> {
-        let settings = session.settings_epoch();
+        // Before the plan is made: what is granted or taken meanwhile counts from the next run on.
+        let (settings, rights) = (session.settings_epoch(), session.access().fingerprint());
         if reads_views(session, query)? || versions::are_read(query) {
             return Ok(None);
         }
@@ -68,11 +72,11 @@ impl KeptPlan {
         if is_of_one_statement(&plan)? {
             return Ok(None);
         }
-        Ok(Some(Self { plan, parameters, types, decided, made, tables, settings, context: state.task_ctx() }))
+        Ok(Some(Self { plan, parameters, types, decided, made, tables, settings, rights, context: state.task_ctx() }))
     }
 
     pub async fn serves(&self, session: &Session, parameters: &[ScalarValue]) -> Result<bool> {
-        if !self.takes(parameters) || self.settings != session.settings_epoch() {
+        if !self.takes(parameters) || self.settings != session.settings_epoch() || self.rights != session.access().fingerprint() {
             return Ok(false);
         }
         for table in &self.tables {
@@ -166,15 +170,16 @@ fn changes_by_itself(plan: &LogicalPlan) -> Result<bool> {
     Ok(found)
 }
 
-/// The tables that a plan of nothing but retrievals reads; `None` for any other plan.
+/// The tables that a plan reads, if it does nothing but find rows and show them; `None` for any other plan.
 fn tables_of(plan: &LogicalPlan) -> Result<Option<Vec<Arc<Table>>>> {
     let mut tables = Vec::new();
     let mut is_fit = true;
     plan.apply_with_subqueries(|node| {
         match node {
-            LogicalPlan::TableScan(scan) => match nearest_rows(scan).filter(|nearest| !nearest.has_late_query()) {
-                Some(nearest) => tables.push(Arc::new(nearest.table().clone())),
-                None => is_fit = false,
+            LogicalPlan::TableScan(scan) => match (nearest_rows(scan), table(scan)) {
+                (Some(nearest), _) if !nearest.has_late_query() => tables.push(Arc::new(nearest.table().clone())),
+                (None, Some(table)) => tables.push(Arc::new(table)),
+                _ => is_fit = false,
             },
             LogicalPlan::Extension(extension) => match extension.node.as_any().downcast_ref::<Apply>().map(|apply| apply.function.tables())
             {
@@ -201,6 +206,11 @@ fn nearest_rows(scan: &TableScan) -> Option<NearestRows> {
     Some(nearest.with_parameters(&Parameters::default()))
 }
 
+fn table(scan: &TableScan) -> Option<Table> {
+    let provider = source_as_provider(&scan.source).ok()?;
+    (provider.as_ref() as &dyn std::any::Any).downcast_ref::<Table>().cloned()
+}
+
 /// `now()` and the like, and subqueries.
 fn depends_on_more(expression: &Expr) -> bool {
     match expression {
@@ -213,14 +223,15 @@ fn depends_on_more(expression: &Expr) -> bool {
 /// The plan with placeholders that read `parameters` when it runs.
 fn bind(plan: LogicalPlan, parameters: &Parameters) -> Result<LogicalPlan> {
     let bound = plan.transform_up(|node| match node {
-        LogicalPlan::TableScan(scan) => match nearest_rows(&scan) {
-            // Its filters are bound by the scan itself, for Lance has no functions of ours.
-            Some(nearest) => {
-                let source = provider_as_source(Arc::new(nearest.with_parameters(parameters)));
-                Ok(Transformed::yes(LogicalPlan::TableScan(TableScan { source, ..scan })))
-            }
-            None => Ok(Transformed::no(LogicalPlan::TableScan(scan))),
-        },
+        LogicalPlan::TableScan(scan) => {
+            // Their filters are bound by the scans themselves, for Lance has no functions of ours.
+            let source = match (nearest_rows(&scan), table(&scan)) {
+                (Some(nearest), _) => provider_as_source(Arc::new(nearest.with_parameters(parameters))),
+                (None, Some(table)) => provider_as_source(Arc::new(MatchingRows::new(&table, parameters))),
+                _ => return Ok(Transformed::no(LogicalPlan::TableScan(scan))),
+            };
+            Ok(Transformed::yes(LogicalPlan::TableScan(TableScan { source, ..scan })))
+        }
         node => node.map_expressions(|expression| expression.transform_up(|inner| Ok(bound_expression(inner, parameters)))),
     })?;
     Ok(bound.data)

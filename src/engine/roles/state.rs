@@ -6,12 +6,16 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 
 use super::{Membership, Role, Verifier};
+use crate::engine::privileges::{READ_FILES, WRITE_FILES};
 use crate::error::{Error, Result};
 
 /// The number of the first superuser, as in PostgreSQL.
 const SUPERUSER_OID: u32 = 10;
 /// From here on objects are numbered that users make, as in PostgreSQL.
 const FIRST_OID: u32 = 16_384;
+
+/// Roles that are always there, with PostgreSQL's names and numbers: their members may read and write files of the server.
+const PREDEFINED: [(&str, u32); 2] = [(READ_FILES, 4569), (WRITE_FILES, 4570)];
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct State {
@@ -62,13 +66,21 @@ impl State {
             valid_until: None,
             verifier: None,
         };
-        Ok(Self {
+        let state = Self {
             superuser: superuser.clone(),
             next_oid: FIRST_OID,
             mock_secret: Secret(secret),
             roles: BTreeMap::from([(superuser, role)]),
             memberships: Vec::new(),
-        })
+        };
+        Ok(state.with_predefined())
+    }
+
+    fn with_predefined(mut self) -> Self {
+        for (name, oid) in PREDEFINED {
+            self.roles.entry(name.to_owned()).or_insert_with(|| Role::plain(name, oid, false));
+        }
+        self
     }
 
     /// That the superuser is the one that was asked for, if one was.
@@ -78,7 +90,8 @@ impl State {
                 "the superuser of this data directory is \"{}\" already; ALTER ROLE ... RENAME TO changes its name, and --superuser is for a new directory",
                 self.superuser
             ))),
-            _ => Ok(self),
+            // Those of a later version than the one that wrote the file.
+            _ => Ok(self.with_predefined()),
         }
     }
 
@@ -140,24 +153,14 @@ impl State {
         }
         let oid = self.next_oid;
         self.next_oid += 1;
-        let role = Role {
-            name: name.to_owned(),
-            oid,
-            is_superuser: false,
-            can_login,
-            can_create_roles: false,
-            can_create_databases: false,
-            inherits: true,
-            connection_limit: None,
-            valid_until: None,
-            verifier: None,
-        };
+        let role = Role::plain(name, oid, can_login);
         Ok(self.roles.entry(name.to_owned()).or_insert(role))
     }
 
     /// # Errors
     /// [`Error::UnknownObject`], [`Error::DuplicateObject`].
     pub fn rename(&mut self, name: &str, new_name: &str) -> Result<()> {
+        refuse_predefined(name)?;
         if self.roles.contains_key(new_name) {
             return Err(Error::DuplicateObject { kind: "role", name: new_name.to_owned() });
         }
@@ -186,6 +189,7 @@ impl State {
         if !self.roles.contains_key(name) {
             return Err(unknown_role(name));
         }
+        refuse_predefined(name)?;
         if name == self.superuser {
             return Err(Error::StillNeeded(format!(
                 "role \"{name}\" is the superuser that the database always has, and cannot be dropped"
@@ -261,6 +265,13 @@ impl State {
     fn sort(&mut self) {
         self.memberships.sort_by(|left, right| (&left.role, &left.member).cmp(&(&right.role, &right.member)));
     }
+}
+
+fn refuse_predefined(name: &str) -> Result<()> {
+    if PREDEFINED.iter().any(|(known, _)| *known == name) {
+        return Err(Error::StillNeeded(format!("role \"{name}\" is one of the system's own, which stay as they are")));
+    }
+    Ok(())
 }
 
 /// That there is no such role (42704).

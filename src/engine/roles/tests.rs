@@ -17,7 +17,10 @@ fn membership(role: &str, member: &str) -> Membership {
 fn a_fresh_directory_has_one_superuser_and_no_file() {
     let directory = tempfile::tempdir().expect("a directory");
     let roles = open(directory.path());
-    assert_eq!(roles.list().iter().map(|role| role.name.as_str()).collect::<Vec<_>>(), ["owner"]);
+    assert_eq!(
+        roles.list().iter().map(|role| role.name.as_str()).collect::<Vec<_>>(),
+        ["owner", "pg_read_server_files", "pg_write_server_files"]
+    );
     assert!(roles.get("owner").is_some_and(|role| role.is_superuser && role.can_login && !role.has_password()));
     assert!(!roles.has_passwords() && !directory.path().join("roles.json").exists());
 }
@@ -81,7 +84,9 @@ fn rights_come_along_memberships_that_inherit() {
     assert_eq!(roles.memberships("a"), names(&["a", "b"]));
     roles.change(|state| state.remove("b")).expect("it is dropped");
     assert_eq!(roles.memberships("a"), names(&["a"]));
-    assert!(matches!(roles.change(|state| state.remove("owner")), Err(crate::Error::StillNeeded(_))));
+    for stays in ["owner", "pg_read_server_files"] {
+        assert!(matches!(roles.change(|state| state.remove(stays)), Err(crate::Error::StillNeeded(_))), "{stays}");
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use rolloutdb_sql::{CreateAgent, DescribeAgent, DropAgent};
 
 use super::{arrow, done, rows};
 use crate::agent::AgentOptions;
+use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
 use crate::engine::{binding, options};
 use crate::error::{Error, Result};
@@ -37,13 +38,18 @@ pub async fn create(session: &Session, create: &CreateAgent) -> Result<Response>
         return Err(Error::DuplicateObject { kind: "agent", name: create.name.clone() });
     }
     binding::check(&agent, &shared.catalog, &shared.models).await?;
+    session.access().require_parts(&agent)?;
     shared.agents.create(&create.name, agent)?;
+    session.own(Object::agent(&create.name))?;
     Ok(done("CREATE AGENT"))
 }
 
 pub fn drop(session: &Session, drop: &DropAgent) -> Result<Response> {
-    let agents = &session.database().shared.agents;
-    if !agents.remove(&drop.name)? {
+    let shared = &session.database().shared;
+    let agents = &shared.agents;
+    if agents.remove(&drop.name)? {
+        shared.privileges.forget(&Object::agent(&drop.name))?;
+    } else {
         if !drop.if_exists {
             agents.get(&drop.name)?;
         }

@@ -15,6 +15,7 @@ use super::table::{check_expression, column_field, with_constraint, with_express
 use super::{backfill, done, table_name};
 use crate::engine::pinned_models;
 use crate::engine::planning::plan_rewrite;
+use crate::engine::privileges::Object;
 use crate::engine::progress::Progress;
 use crate::engine::session::{Response, Session};
 use crate::engine::typing::assign;
@@ -33,6 +34,8 @@ pub async fn execute(session: &Session, alter: &AlterTable) -> Result<Response> 
         match action {
             AlterAction::RenameTo(new_name) => {
                 catalog.rename_table(&schema, &name, &new_name.value).await?;
+                let renamed = Object::table(&schema, &new_name.value);
+                session.database().shared.privileges.renamed(&Object::table(&schema, &name), renamed)?;
                 name.clone_from(&new_name.value);
             }
             AlterAction::CreateTag { name, version, replace, if_not_exists } => {

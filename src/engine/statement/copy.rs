@@ -1,6 +1,6 @@
 //! COPY t FROM 'file', COPY t|(query) TO 'file'; STDIN and STDOUT are in [`super::copy_client`].
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
@@ -19,11 +19,11 @@ use super::attempt::attempted;
 use super::copy_format::{self, Way};
 use super::insert::{complete_rows, target_columns};
 use super::upkeep::after_write;
-use super::{copy_client, done, table_name};
+use super::{copy_client, done, query, table_name};
 use crate::engine::casts::NUMERIC_IN;
 use crate::engine::files::{self, Format};
 use crate::engine::pinned_models;
-use crate::engine::planning::{Planned, plan_query};
+use crate::engine::planning::Planned;
 use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::engine::typing::call;
@@ -41,14 +41,16 @@ async fn copy_file(session: &Session, copy: &CopyFrom, path: &str) -> Result<Res
     let on_error = copy_format::on_error(&copy.options, &format)?;
     let (schema, name) = table_name(&copy.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
+    let paths = session.gate().read(path)?;
+    let bytes_total: Option<u64> = paths.iter().map(|path| std::fs::metadata(path).ok().map(|file| file.len())).sum();
     let source = |columns: SchemaRef| match format {
         Format::Records(format) => {
             copy_format::check_columns(&format, &columns, &name)?;
-            Ok(files::record_table(files::input(path)?, format, columns, on_error, session.notices()))
+            Ok(files::record_table(files::Input::files(paths), format, columns, on_error, session.notices()))
         }
-        Format::Columnar(format) => files::columnar_table(path, format),
+        Format::Columnar(format) => files::columnar_table(&paths, format),
     };
-    let origin = Origin { name: path, kind: "FILE", bytes_total: std::fs::metadata(path).ok().map(|file| file.len()) };
+    let origin = Origin { name: path, kind: "FILE", bytes_total };
     let count = append(session, &table, &copy.columns, origin, source).await?;
     Ok(done(format!("COPY {count}")))
 }
@@ -118,8 +120,9 @@ fn read_column(found: &Field, target: &Field, state: &SessionState) -> Result<Ex
 pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue]) -> Result<Response> {
     let CopyPlace::File(path) = &copy.place else { return copy_client::copy_out(session, copy, parameters).await };
     let format = copy_format::of_file(&copy.options, path, Way::To)?;
+    let target = session.gate().write(path)?;
     let query = copied_query(&copy.source)?;
-    let rows = plan_query(session, &query, parameters).await?.stream().await?;
+    let rows = query::rows(session, &query, parameters).await?;
     if let Format::Records(records) = &format {
         copy_format::check_columns(records, &rows.schema(), path)?;
     }
@@ -129,7 +132,7 @@ pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue
     };
     let work = Work::Copy { command: "COPY TO", source: "FILE", table, bytes_total: None };
     let progress = Progress::of(session.notices(), work, format!("COPY TO {path}"), "rows", None);
-    let count = files::write(Path::new(path), format, progress.watch(rows)).await?;
+    let count = files::write(&target, format, progress.watch(rows)).await?;
     Ok(done(format!("COPY {count}")))
 }
 

@@ -10,10 +10,9 @@ use rolloutdb_sql::{CopyFrom, CopySource, CopyTo, Options};
 use super::copy::{Origin, append, copied_query};
 use super::copy_format::{self, Way};
 use super::insert::target_columns;
-use super::table_name;
+use super::{query, table_name};
 use crate::engine::copy_streams::{CopyIn, CopyInput, CopyMessages, CopyOut};
 use crate::engine::files::{self, Format, Input, OnError, RecordFormat, RowWriter, TextFormat, WrittenRows};
-use crate::engine::planning::plan_query;
 use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
@@ -49,8 +48,7 @@ pub async fn receive(session: &Session, copy: &CopyFrom, input: CopyInput) -> Re
 pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValue]) -> Result<Response> {
     let format = copy_format::of_client(&copy.options, Way::To)?;
     let query = copied_query(&copy.source)?;
-    let planned = plan_query(session, &query, parameters).await?;
-    let rows = planned.stream().await?;
+    let rows = query::rows(session, &query, parameters).await?;
     let schema = rows.schema();
     copy_format::check_columns(&format, &schema, "COPY")?;
     let num_columns = schema.fields().len();

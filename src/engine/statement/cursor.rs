@@ -11,7 +11,6 @@ use rolloutdb_sql::{CloseCursor, Declare, Direction, Fetch};
 
 use super::{done, query, rows_description};
 use crate::engine::cursors::CursorOptions;
-use crate::engine::planning::plan_query;
 use crate::engine::session::{Description, Response, Session, TransactionStatus};
 use crate::error::{Error, Result};
 
@@ -22,9 +21,9 @@ pub async fn declare(session: &Session, declare: &Declare, parameters: &[ScalarV
         return Err(Error::NoTransaction(advice.to_owned()));
     }
     session.cursors().check_free(&declare.name)?;
-    let stream = plan_query(session, &declare.query, parameters).await?.stream().await?;
+    let stream = query::rows(session, &declare.query, parameters).await?;
     let options = CursorOptions { is_binary: declare.is_binary, is_held: declare.is_held, is_of_transaction };
-    session.cursors().add(&declare.name, stream, options)?;
+    session.cursors().add(&declare.name, declare.to_string(), stream, options)?;
     Ok(done("DECLARE CURSOR"))
 }
 

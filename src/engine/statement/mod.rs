@@ -2,14 +2,17 @@
 
 mod agent;
 mod alter;
+mod alter_owner;
 mod attempt;
 mod backfill;
 mod change;
+mod comment;
 mod copy;
 pub mod copy_client;
 mod copy_format;
 mod cursor;
 mod explain;
+mod grant;
 mod index;
 mod insert;
 mod job;
@@ -19,7 +22,9 @@ mod notifications;
 mod query;
 mod role;
 mod rollouts;
+mod savepoint;
 mod schema;
+mod secret;
 mod settings;
 mod table;
 mod train;
@@ -41,6 +46,7 @@ use futures::{StreamExt, TryStreamExt};
 use rolloutdb_sql::Statement;
 
 use super::planning::plan_query;
+use super::privileges;
 use super::session::{DEFAULT_SCHEMA, Description, Response, Session};
 use crate::error::{Error, Result};
 
@@ -51,6 +57,7 @@ pub use settings::{reset_value, set_at_startup, set_value, shown_value};
 
 /// Runs one statement.
 pub async fn execute(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
+    privileges::authorize(session, statement).await?;
     match statement {
         Statement::Query(query) => query::execute(session, query, parameters).await,
         Statement::Explain(explain) => explain::execute(session, explain, parameters).await,
@@ -82,6 +89,7 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Set(set) => settings::set(session, set),
         Statement::Reset(reset) => settings::reset(session, reset),
         Statement::Begin(_) | Statement::Commit | Statement::Rollback => transaction::execute(session, statement),
+        Statement::Savepoint(savepoint) => savepoint::execute(session, savepoint),
         Statement::Discard => settings::discard(session),
         Statement::CreateExtension(create) => settings::create_extension(session, create),
         Statement::CreateRole(create) => role::create(session, create),
@@ -95,6 +103,12 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Merge(merge) => change::merge::execute(session, merge, parameters, None).await,
         Statement::Truncate(truncate) => change::truncate::execute(session, truncate).await,
         Statement::AlterTable(alter) => alter::execute(session, alter).await,
+        Statement::Comment(comment) => comment::execute(session, comment).await,
+        Statement::AlterOwner(alter) => alter_owner::execute(session, alter),
+        Statement::Grant(grant) => grant::grant(session, grant),
+        Statement::Revoke(revoke) => grant::revoke(session, revoke),
+        Statement::CreateSecret(create) => secret::create(session, create),
+        Statement::DropSecret(drop) => secret::drop(session, drop),
         Statement::CreateSchema(create) => schema::create(session, create),
         Statement::DropSchema(drop) => schema::drop(session, drop).await,
         Statement::CreateView(create) => view::create(session, create).await,
@@ -112,6 +126,7 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
 
 /// Output columns and parameter types of a statement, without running it.
 pub async fn describe(session: &Session, statement: &Statement) -> Result<Description> {
+    privileges::authorize(session, statement).await?;
     match statement {
         Statement::Query(query) => query::describe(session, query).await,
         Statement::Insert(insert) => insert::describe(session, insert).await,
@@ -149,6 +164,12 @@ pub fn writes(statement: &Statement) -> bool {
             | Statement::Merge(_)
             | Statement::Truncate(_)
             | Statement::AlterTable(_)
+            | Statement::Comment(_)
+            | Statement::AlterOwner(_)
+            | Statement::Grant(_)
+            | Statement::Revoke(_)
+            | Statement::CreateSecret(_)
+            | Statement::DropSecret(_)
             | Statement::CreateSchema(_)
             | Statement::DropSchema(_)
             | Statement::CreateView(_)
@@ -186,6 +207,8 @@ pub fn commits_in_parts(statement: &Statement) -> bool {
             | Statement::DropSchema(_)
             | Statement::Truncate(_)
             | Statement::AlterTable(_)
+            | Statement::Grant(_)
+            | Statement::Revoke(_)
             | Statement::Vacuum(_)
             | Statement::Optimize(_)
             | Statement::Reindex(_)
@@ -206,8 +229,11 @@ fn done(tag: impl Into<String>) -> Response {
 
 /// Rows that are there already, as a response.
 fn rows(tag: &str, batch: RecordBatch) -> Response {
-    let stream = RecordBatchStreamAdapter::new(batch.schema(), futures::stream::iter([Ok(batch)]));
-    Response::Rows { stream: Box::pin(stream), tag: tag.to_owned() }
+    Response::Rows { stream: stream_of(batch), tag: tag.to_owned() }
+}
+
+fn stream_of(batch: RecordBatch) -> SendableRecordBatchStream {
+    Box::pin(RecordBatchStreamAdapter::new(batch.schema(), futures::stream::iter([Ok(batch)])))
 }
 
 /// The rows of a command: none, without columns.
@@ -224,7 +250,7 @@ pub async fn drain(mut stream: SendableRecordBatchStream) -> Result<()> {
 }
 
 /// `[rolloutdb.][schema.]table` as written: (schema, table).
-fn table_name(name: &ObjectName) -> Result<(String, String)> {
+pub fn table_name(name: &ObjectName) -> Result<(String, String)> {
     let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(|ident| ident.value.clone()).collect();
     match parts.as_slice() {
         [table] => Ok((DEFAULT_SCHEMA.to_owned(), table.clone())),

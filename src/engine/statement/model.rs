@@ -1,5 +1,6 @@
 //! CREATE MODEL, DROP MODEL, DESCRIBE MODEL.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use arrow::array::{Array, AsArray, RecordBatch, StringArray};
@@ -12,8 +13,10 @@ use tokio::sync::oneshot;
 use super::{arrow, done, rows};
 use crate::engine::options;
 use crate::engine::planning::plan_query;
+use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
+use crate::models::registry::ModelFiles;
 use crate::models::{self, Task};
 use crate::value::Value;
 
@@ -33,12 +36,45 @@ pub async fn create(session: &Session, create: &CreateModel, parameters: &[Scala
     let texts = texts(session, create, parameters).await?;
     let request = models::CreateModel { name: create.name.clone(), source: create.source.clone(), task, options: values, texts };
     let registry = Arc::clone(&shared.registry);
+    let gate = session.gate();
+    let directory = match files_of(&create.source) {
+        Files::Inside => None,
+        Files::Directory => Some(gate.read_directory(&create.source)?),
+        Files::Elsewhere => {
+            gate.outbound().check(&create.source)?;
+            None
+        }
+    };
     // Copying weights and training a tokenizer take seconds of file and processor time. The receiver goes with the statement: if that is dropped, what
     // still runs makes no model.
     let (sender, _statement) = oneshot::channel::<()>();
-    let work = move || registry.create_unless(request, &|| sender.is_closed());
+    let work = move || {
+        let open = |path: &Path| gate.open(path);
+        let files = directory.as_deref().map(|directory| ModelFiles { directory, open: &open });
+        registry.create_unless(request, files, &|| sender.is_closed())
+    };
     tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.to_string()))??;
+    session.own(Object::model(&create.name))?;
     Ok(done("CREATE MODEL"))
+}
+
+/// Where the files of a model come from.
+enum Files {
+    /// This program has or makes them.
+    Inside,
+    /// A directory of the server.
+    Directory,
+    /// Another host.
+    Elsewhere,
+}
+
+fn files_of(source: &str) -> Files {
+    match source.split_once("://") {
+        None => Files::Directory,
+        Some((scheme, _)) if scheme.eq_ignore_ascii_case("file") => Files::Directory,
+        Some(("builtin" | "random", _)) => Files::Inside,
+        Some(_) => Files::Elsewhere,
+    }
 }
 
 fn task_named(text: &str) -> Result<Task> {
@@ -72,11 +108,15 @@ async fn texts(session: &Session, create: &CreateModel, parameters: &[ScalarValu
 }
 
 pub fn drop(session: &Session, drop: &DropModel) -> Result<Response> {
-    match session.database().shared.registry.drop_model(&drop.name) {
+    let shared = &session.database().shared;
+    match shared.registry.drop_model(&drop.name) {
         Err(Error::UnknownObject { .. }) if drop.if_exists => {
             session.notices().notice(format!("model \"{}\" does not exist, skipping", drop.name));
         }
-        other => other?,
+        dropped => {
+            dropped?;
+            shared.privileges.forget(&Object::model(&drop.name))?;
+        }
     }
     Ok(done("DROP MODEL"))
 }

@@ -4,25 +4,41 @@ use std::sync::Arc;
 
 use arrow::datatypes::FieldRef;
 use datafusion::common::ScalarValue;
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::sqlparser::ast::Query;
 use rolloutdb_sql::Statement;
 
 use crate::engine::parameter_types;
+use crate::engine::pg_catalog;
 use crate::engine::planning::{Planned, plan_query};
 use crate::engine::session::{Description, Response, Session};
 use crate::error::{Error, Result};
 
 pub async fn execute(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Response> {
-    let planned = plan_query(session, query, parameters).await?;
-    Ok(Response::Rows { stream: planned.stream().await?, tag: "SELECT".to_owned() })
+    Ok(Response::Rows { stream: rows(session, query, parameters).await?, tag: "SELECT".to_owned() })
+}
+
+/// The rows of a query, for a client, a cursor or COPY.
+pub async fn rows(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<SendableRecordBatchStream> {
+    // Boxed: what it reads of the catalog is not laid out in every statement's future.
+    if let Some(batch) = Box::pin(pg_catalog::execute(session, query, parameters)).await? {
+        return Ok(super::stream_of(batch));
+    }
+    plan_query(session, query, parameters).await?.stream().await
 }
 
 pub async fn describe(session: &Session, query: &Query) -> Result<Description> {
+    if let Some(description) = Box::pin(pg_catalog::describe(session, query)).await? {
+        return Ok(description);
+    }
     description(&plan_query(session, query, &[]).await?)
 }
 
 /// The same where a client has said of what types its parameters are.
 pub async fn describe_declared(session: &Session, query: &Query, types: &[Option<FieldRef>]) -> Result<Description> {
+    if let Some(description) = Box::pin(pg_catalog::describe_declared(session, query, types)).await? {
+        return Ok(description);
+    }
     let Planned { plan, state } = plan_query(session, query, &[]).await?;
     description(&Planned { plan: parameter_types::declared(plan, types)?, state })
 }

@@ -69,6 +69,7 @@ pub fn alter(session: &Session, alter: &AlterRole) -> Result<Response> {
                 actor.require_administration(state, &name, "rename")?;
                 state.rename(&name, new_name)
             })?;
+            session.database().shared.privileges.role_renamed(&name, new_name)?;
         }
     }
     tell_about_passwords(session, had_passwords);
@@ -84,6 +85,9 @@ pub fn drop(session: &Session, drop: &DropRole) -> Result<Response> {
     }
     if let Some(name) = present.iter().find(|name| ***name == session.user() || ***name == actor.role) {
         return Err(Error::InUse(format!("role \"{name}\" is the one that this session runs as, and cannot be dropped by it")));
+    }
+    for name in &present {
+        session.database().shared.privileges.check_unused(name)?;
     }
     session.database().roles().change(|state| {
         present.iter().try_for_each(|name| {

@@ -24,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use super::{arrow, rows, table_name};
 use crate::agent::{Agent, AgentOptions, Question, SearchOptions, SearchTree, search_many};
 use crate::engine::planning::{plan_query, require_columns};
+use crate::engine::privileges::Object;
 use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::engine::{binding, options};
@@ -56,6 +57,7 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
         search.set(name, &options::value(name, value)?)?;
     }
     let shared = &session.database().shared;
+    let _job = shared.model_jobs.claim(STATEMENT)?;
     let options = shared.agents.get(&generate.agent)?.options;
     let questions = questions(session, generate, parameters).await?;
     let agent = binding::bind(&options, &shared.catalog, &shared.models).await?;
@@ -329,7 +331,9 @@ async fn node_table(session: &Session, schema: &str, name: &str) -> Result<Arc<T
     let catalog = &session.database().shared.catalog;
     let nodes = system::node_definition();
     if !catalog.tables(schema)?.contains(&name.to_owned()) {
-        return Ok(catalog.create_table(schema, name, nodes, true).await?);
+        let table = catalog.create_table(schema, name, nodes, true).await?;
+        session.database().shared.privileges.own_if_new(Object::table(schema, name), &session.role())?;
+        return Ok(table);
     }
     let table = catalog.table(schema, name).await?;
     let names = |schema: &Schema| schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();

@@ -4,6 +4,7 @@ use rolloutdb_catalogs::Error as CatalogError;
 use rolloutdb_sql::{CreateSchema, DropSchema};
 
 use super::done;
+use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
 use crate::error::Result;
 
@@ -13,13 +14,23 @@ pub fn create(session: &Session, create: &CreateSchema) -> Result<Response> {
         session.notices().notice(format!("schema \"{}\" already exists, skipping", create.name));
         return Ok(done("CREATE SCHEMA"));
     }
-    catalog.create_schema(&create.name, create.if_not_exists)?;
+    match catalog.create_schema(&create.name, false) {
+        // Another session was faster: the schema is its.
+        Err(CatalogError::DuplicateSchema { .. }) if create.if_not_exists => {
+            session.notices().notice(format!("schema \"{}\" already exists, skipping", create.name));
+        }
+        created => {
+            created?;
+            session.own(Object::schema(&create.name))?;
+        }
+    }
     Ok(done("CREATE SCHEMA"))
 }
 
 /// With CASCADE its tables and views go first, one by one.
 pub async fn drop(session: &Session, drop: &DropSchema) -> Result<Response> {
-    let catalog = &session.database().shared.catalog;
+    let shared = &session.database().shared;
+    let (catalog, privileges) = (&shared.catalog, &shared.privileges);
     match catalog.check_droppable(&drop.name) {
         Err(CatalogError::UnknownSchema { .. }) if drop.if_exists => {
             session.notices().notice(format!("schema \"{}\" does not exist, skipping", drop.name));
@@ -33,8 +44,10 @@ pub async fn drop(session: &Session, drop: &DropSchema) -> Result<Response> {
                 Some(_) => catalog.drop_view(&drop.name, &name)?,
                 None => catalog.drop_table(&drop.name, &name).await?,
             }
+            privileges.forget(&Object::table(&drop.name, &name))?;
         }
     }
     catalog.drop_schema(&drop.name)?;
+    privileges.forget(&Object::schema(&drop.name))?;
     Ok(done("DROP SCHEMA"))
 }

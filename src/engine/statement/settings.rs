@@ -3,6 +3,7 @@
 //! Settings are the session's own: `setting_definitions.rs` lists them, and DataFusion's (`datafusion.execution.batch_size`) are known beside them. Any
 //! other name is an error.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
@@ -97,7 +98,12 @@ fn entry(config: &SessionConfig, name: &str) -> Option<String> {
 
 /// The settings that end with a transaction.
 pub fn end_of_transaction(session: &Session, is_committed: bool) -> Result<()> {
-    session.end_transaction(is_committed).iter().try_for_each(|name| put_in_force(session, name))
+    changed_again(session, &session.end_transaction(is_committed))
+}
+
+/// Settings that have their values of before again.
+pub fn changed_again(session: &Session, names: &BTreeSet<String>) -> Result<()> {
+    names.iter().try_for_each(|name| put_in_force(session, name))
 }
 
 fn unknown_or_invalid(name: &str, value: &str, error: &datafusion::error::DataFusionError) -> Error {

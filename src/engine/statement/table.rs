@@ -10,13 +10,14 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{LogicalPlan, TableType};
 use datafusion::sql::sqlparser::ast::Expr as SqlExpr;
-use rolloutdb_catalogs::TableDefinition;
+use rolloutdb_catalogs::{Error as CatalogError, TableDefinition};
 use rolloutdb_sql::{ColumnDefinition, CreateTable, DescribeTable, DropTable, Identity, Statement, TableConstraint};
 
 use super::{arrow, done, rows, table_name};
 use crate::engine::output_names;
 use crate::engine::pinned_models;
 use crate::engine::planning::plan_query;
+use crate::engine::privileges::Object;
 use crate::engine::progress::Progress;
 use crate::engine::session::{CATALOG_NAME, Response, Session};
 use crate::engine::typing::sql_type_of;
@@ -33,7 +34,16 @@ pub async fn create(session: &Session, create: &CreateTable, parameters: &[Scala
         return create_as(session, create, &schema, &table, parameters).await;
     }
     let definition = definition(session, create, &table).await?;
-    catalog.create_table(&schema, &table, definition, create.if_not_exists).await?;
+    match catalog.create_table(&schema, &table, definition, false).await {
+        // Another session was faster: the table is its.
+        Err(CatalogError::DuplicateTable { .. }) if create.if_not_exists => {
+            session.notices().notice(format!("table \"{table}\" already exists, skipping"));
+        }
+        created => {
+            created?;
+            session.own(Object::table(&schema, &table))?;
+        }
+    }
     Ok(done("CREATE TABLE"))
 }
 
@@ -108,6 +118,7 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     let progress = Progress::new(session.notices(), format!("CREATE TABLE {table}"), "rows", None);
     let stream = progress.watch(stream);
     let created = session.database().shared.catalog.create_table_from(schema, table, definition, stream).await?;
+    session.own(Object::table(schema, table))?;
     Ok(done(format!("SELECT {}", created.row_count().await?)))
 }
 
@@ -231,6 +242,7 @@ pub async fn drop(session: &Session, drop: &DropTable) -> Result<Response> {
             continue;
         }
         catalog.drop_table(&schema, &table).await?;
+        session.database().shared.privileges.forget(&Object::table(&schema, &table))?;
     }
     Ok(done("DROP TABLE"))
 }

@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use super::{arrow, rows};
 use crate::engine::options;
 use crate::engine::planning::{plan_query, require_columns};
+use crate::engine::privileges::Object;
 use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
@@ -75,7 +76,9 @@ enum Event {
 pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue]) -> Result<Response> {
     let started = Instant::now();
     let shared = &session.database().shared;
+    let _job = shared.model_jobs.claim("TRAIN")?;
     let base = shared.registry.get(&train.base)?;
+    let is_new = !shared.knows(&Object::model(&train.model));
     let task = task(train)?;
     if train.validate.is_some() {
         return Err(Error::NotSupported("VALIDATE USING is not supported yet; evaluate the new model with a SELECT".to_owned()));
@@ -86,6 +89,9 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
     let run = Run { session, train, base: &base, options_json: options_json(train) };
     let (decoder, last) = run.training(task, examples).await?;
     let info = run.publish(decoder, num_examples, &last, started.elapsed().as_secs_f64()).await?;
+    if is_new {
+        shared.privileges.own_if_new(Object::model(&train.model), &session.role())?;
+    }
     if let Err(error) = run.store_metrics(&info, last.all).await {
         // The model is there; an error would say that it is not.
         session.notices().warning(format!("model {} is trained, but its metrics could not be stored: {error}", info.reference()));

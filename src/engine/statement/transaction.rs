@@ -1,4 +1,4 @@
-//! BEGIN, COMMIT, ROLLBACK: for clients that put them round single statements.
+//! BEGIN, COMMIT, ROLLBACK: for clients that put them round single statements. Savepoints are in `savepoint.rs`.
 //!
 //! Every statement commits by itself. A ROLLBACK after a write would have to undo it; it is refused, never pretended.
 
@@ -37,7 +37,7 @@ pub fn execute(session: &Session, statement: &Statement) -> Result<Response> {
 }
 
 fn rolled_back(session: &Session) -> Result<Response> {
-    if session.has_written() {
+    if session.write_count() > 0 {
         let message = "ROLLBACK cannot undo what this transaction wrote: every statement commits by itself";
         return Err(Error::NotSupported(message.to_owned()));
     }

@@ -7,6 +7,7 @@ use rolloutdb_sql::{CreateView, DropView};
 use super::{done, quoted, table_name};
 use crate::engine::output_names;
 use crate::engine::planning::plan_query;
+use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
 
@@ -26,8 +27,7 @@ pub async fn create(session: &Session, create: &CreateView) -> Result<Response> 
     // Within another query the columns would have DataFusion's names.
     if create.columns.is_empty() && !output_names::of(&create.query).differ() {
         output_names::check_unique(&columns)?;
-        catalog.create_view(&schema, &name, View::new(&create.query.to_string(), &columns), create.or_replace)?;
-        return Ok(done("CREATE VIEW"));
+        return store(session, create, &schema, &name, View::new(&create.query.to_string(), &columns));
     }
     if create.columns.len() > columns.fields().len() {
         return Err(Error::ColumnCount(format!(
@@ -49,19 +49,33 @@ pub async fn create(session: &Session, create: &CreateView) -> Result<Response> 
         return Err(Error::Internal(format!("not a query: {text}")));
     };
     let columns = plan_query(session, &renamed, &[]).await?.plan.schema().as_arrow().clone();
-    catalog.create_view(&schema, &name, View::new(&text, &columns), create.or_replace)?;
+    store(session, create, &schema, &name, View::new(&text, &columns))
+}
+
+/// A view that is replaced keeps its owner and what was granted on it.
+fn store(session: &Session, create: &CreateView, schema: &str, name: &str, view: View) -> Result<Response> {
+    let shared = &session.database().shared;
+    let object = Object::table(schema, name);
+    let is_replaced = create.or_replace && shared.knows(&object);
+    shared.catalog.create_view(schema, name, view, is_replaced)?;
+    if !is_replaced {
+        session.own(object)?;
+    }
     Ok(done("CREATE VIEW"))
 }
 
 pub fn drop(session: &Session, drop: &DropView) -> Result<Response> {
-    let catalog = &session.database().shared.catalog;
+    let shared = &session.database().shared;
     for name in &drop.names {
         let (schema, view) = table_name(name)?;
-        match catalog.drop_view(&schema, &view) {
+        match shared.catalog.drop_view(&schema, &view) {
             Err(CatalogError::UnknownTable { .. }) if drop.if_exists => {
                 session.notices().notice(format!("view \"{view}\" does not exist, skipping"));
             }
-            dropped => dropped?,
+            dropped => {
+                dropped?;
+                shared.privileges.forget(&Object::table(&schema, &view))?;
+            }
         }
     }
     Ok(done("DROP VIEW"))

@@ -2,6 +2,7 @@
 
 mod generation;
 mod goldens;
+mod hostile;
 mod kernel;
 mod ops;
 mod panels;

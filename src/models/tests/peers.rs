@@ -50,6 +50,9 @@ fn candle_transformers_reads_what_we_save() {
 #[test]
 fn candle_transformers_reads_the_builtin_policy() {
     let directory = tempfile::tempdir().unwrap();
-    Source::parse("builtin://tinyhop", directory.path()).unwrap().write(&[], &[], directory.path()).unwrap();
+    Source::parse("builtin://tinyhop", directory.path())
+        .unwrap()
+        .write(&[], &[], directory.path(), &|path| panic!("{} is built in", path.display()))
+        .unwrap();
     assert_same_last_logits(directory.path(), "tinyhop");
 }

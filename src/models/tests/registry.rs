@@ -53,9 +53,9 @@ fn copy_of(directory: &Path) -> TempDir {
 #[test]
 fn a_model_whose_statement_is_gone_is_not_made() {
     let (_home, registry) = registry();
-    assert!(matches!(registry.create_unless(random("policy"), &|| true), Err(Error::Cancelled(_))));
+    assert!(matches!(registry.create_unless(random("policy"), None, &|| true), Err(Error::Cancelled(_))));
     assert!(registry.list().unwrap().is_empty());
-    registry.create_unless(random("policy"), &|| false).unwrap();
+    registry.create_unless(random("policy"), None, &|| false).unwrap();
 }
 
 #[test]

@@ -1,0 +1,76 @@
+//! The server, its databases and settings.
+
+use super::{Function, Returns};
+use crate::engine::pg_catalog::snapshot::database_name;
+use crate::engine::pg_catalog::tables;
+use crate::engine::pg_catalog::types::Kind;
+use crate::engine::pg_catalog::value::Value;
+
+const BOOL: Returns = Returns::One(Kind::Bool);
+const TEXT: Returns = Returns::One(Kind::Text);
+const NAME: Returns = Returns::One(Kind::Name);
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function::new("version", &[], TEXT, |_| Ok(Value::text(tables::version()))),
+    Function::new("current_database", &[], NAME, |_| Ok(Value::text(database_name()))),
+    Function::new("current_catalog", &[], NAME, |_| Ok(Value::text(database_name()))),
+    Function::new("current_schema", &[], NAME, |_| Ok(Value::text("public"))),
+    Function::new("current_schemas", &[Kind::Bool], Returns::Many(Kind::Name), |call| {
+        let path = call.context.snapshot.search_path();
+        let with_implicit = call.value(0).is_true();
+        Ok(Value::list(path.into_iter().filter(|schema| with_implicit || *schema != tables::PG_CATALOG).map(Value::text)))
+    }),
+    Function::new("pg_is_in_recovery", &[], BOOL, |_| Ok(Value::Bool(false))),
+    Function::new("pg_is_wal_replay_paused", &[], BOOL, |_| Ok(Value::Bool(false))),
+    Function::new("pg_postmaster_start_time", &[], Returns::One(Kind::Timestamptz), |_| Ok(Value::Int(started_micros()))),
+    Function::new("pg_conf_load_time", &[], Returns::One(Kind::Timestamptz), |_| Ok(Value::Int(started_micros()))),
+    Function::new("now", &[], Returns::One(Kind::Timestamptz), |call| Ok(Value::Int(call.context.snapshot.now_micros))),
+    Function::new("current_timestamp", &[], Returns::One(Kind::Timestamptz), |call| Ok(Value::Int(call.context.snapshot.now_micros))),
+    Function::new("inet_server_addr", &[], TEXT, |_| Ok(Value::Null)),
+    Function::new("inet_server_port", &[], Returns::One(Kind::Int4), |_| Ok(Value::Null)),
+    Function::new("inet_client_addr", &[], TEXT, |_| Ok(Value::Null)),
+    Function::new("inet_client_port", &[], Returns::One(Kind::Int4), |_| Ok(Value::Null)),
+    // Every statement commits by itself, and has no number.
+    Function::new("txid_current", &[], Returns::One(Kind::Int8), |_| Ok(Value::Int(0))),
+    Function::new("pg_current_xact_id", &[], Returns::One(Kind::Int8), |_| Ok(Value::Int(0))),
+    Function::new("pg_my_temp_schema", &[], Returns::One(Kind::Oid), |_| Ok(Value::Int(0))),
+    Function::new("pg_is_other_temp_schema", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(false))),
+    Function::new("pg_relation_is_publishable", &[Kind::RegClass], BOOL, |_| Ok(Value::Bool(false))),
+    Function::new("pg_relation_is_updatable", &[Kind::RegClass, Kind::Bool], Returns::One(Kind::Int4), |call| {
+        let class = call.oid(0).and_then(|oid| call.context.snapshot.class(oid));
+        // INSERT, UPDATE and DELETE as bits of their commands.
+        let is_table = class.is_some_and(|class| {
+            let relation = class.relation();
+            !relation.is_of_system() && relation.kind == crate::engine::pg_catalog::snapshot::RelationKind::Table
+        });
+        Ok(Value::Int(if is_table { 28 } else { 0 }))
+    }),
+    Function::new("pg_get_partition_ancestors", &[Kind::RegClass], Returns::One(Kind::RegClass), |_| Ok(Value::list([]))).set(),
+    Function::new("pg_partition_ancestors", &[Kind::RegClass], Returns::One(Kind::RegClass), |_| Ok(Value::list([]))).set(),
+    Function::new(
+        "pg_show_all_settings",
+        &[],
+        Returns::Record(&[("name", Kind::Text), ("setting", Kind::Text), ("reset_val", Kind::Text)]),
+        |call| {
+            let rows = call.context.snapshot.settings.iter();
+            // `name`, `setting` and `reset_val` of pg_settings.
+            Ok(Value::list(rows.map(|row| Value::Record([0, 1, 13].iter().map(|column| row[*column].clone()).collect()))))
+        },
+    )
+    .set(),
+    // There are none, so none is left.
+    Function::new("pg_advisory_unlock_all", &[], Returns::One(Kind::Void), |_| Ok(Value::text(""))),
+    Function::new("pg_listening_channels", &[], TEXT, |_| Ok(Value::list([]))).set(),
+    Function::new("pg_stat_get_numscans", &[Kind::Oid], Returns::One(Kind::Int8), |_| Ok(Value::Null)),
+    Function::new("pg_relation_filenode", &[Kind::RegClass], Returns::One(Kind::Oid), |call| Ok(call.value(0).clone())),
+    Function::new("pg_tablespace_location", &[Kind::Oid], TEXT, |_| Ok(Value::text(""))),
+    Function::new("pg_notification_queue_usage", &[], Returns::One(Kind::Float8), |_| Ok(Value::Float(0.0))),
+];
+
+/// When this was first asked: the first client connects soon after the start.
+fn started_micros() -> i64 {
+    static STARTED: std::sync::LazyLock<i64> = std::sync::LazyLock::new(|| {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
+    });
+    *STARTED
+}

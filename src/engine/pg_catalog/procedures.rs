@@ -1,0 +1,199 @@
+//! Functions, as `pg_proc` lists them: those of catalog queries, the engine's, and the readers and writers of types.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use datafusion::execution::SessionState;
+
+use super::functions::{self, Function};
+use super::snapshot::{PG_CATALOG_OID, PUBLIC_OID};
+use super::types::{Kind, TYPES};
+
+/// Numbers of functions that PostgreSQL does not know: they come of the function's name and arguments, and so stay what they are.
+const FIRST: u32 = 1_000_000_000;
+const COUNT: u32 = 1_000_000_000;
+
+#[derive(Debug, Clone)]
+pub struct Procedure {
+    pub oid: u32,
+    pub name: String,
+    pub schema_oid: u32,
+    /// Name, empty for none, and the number of the type.
+    pub arguments: Vec<(String, u32)>,
+    pub returns: u32,
+    /// `prokind`: `f`, `a` or `w`.
+    pub kind: char,
+    pub is_set: bool,
+    pub is_strict: bool,
+    pub description: Option<String>,
+}
+
+/// The functions that read and write a type, by number.
+#[derive(Debug, Clone, Copy)]
+pub struct InOut {
+    pub input: u32,
+    pub output: u32,
+    pub receive: u32,
+    pub send: u32,
+}
+
+/// Those of a type; `None`: of arrays, by whose numbers clients know that a type is one.
+pub fn in_out(kind: Option<Kind>) -> InOut {
+    let Some(kind) = kind else { return InOut { input: 750, output: 751, receive: 2400, send: 2401 } };
+    let position = TYPES.iter().position(|info| info.kind == kind).map_or(0, |position| position as u32);
+    let first = 9_500 + position * 4;
+    InOut { input: first, output: first + 1, receive: first + 2, send: first + 3 }
+}
+
+/// `int4in`, `timestamp_in`: older types have no sign between.
+fn in_out_names(kind: Kind) -> [String; 4] {
+    let name = kind.info().name;
+    let has_sign = matches!(
+        kind,
+        Kind::Json
+            | Kind::NodeTree
+            | Kind::Date
+            | Kind::Time
+            | Kind::Timestamp
+            | Kind::Timestamptz
+            | Kind::Interval
+            | Kind::Numeric
+            | Kind::Record
+            | Kind::Cstring
+            | Kind::Any
+            | Kind::AnyArray
+            | Kind::AnyElement
+            | Kind::Void
+            | Kind::Uuid
+            | Kind::Jsonb
+            | Kind::Vector
+            | Kind::Halfvec
+    );
+    let sign = if has_sign { "_" } else { "" };
+    ["in", "out", "recv", "send"].map(|end| format!("{name}{sign}{end}"))
+}
+
+/// Every function, in the order of their names.
+pub fn all(state: &SessionState, table_functions: &BTreeMap<&'static str, Vec<&'static str>>) -> Vec<Procedure> {
+    let mut found: Vec<Procedure> = functions::all().map(of_catalog).collect();
+    let mut names: BTreeSet<String> = found.iter().map(|procedure| procedure.name.clone()).collect();
+    let any = Kind::Any.info().oid;
+    let mut add = |name: &str, schema_oid: u32, arguments: Vec<(String, u32)>, kind: char, is_set: bool, description: Option<String>| {
+        let is_plain = !name.is_empty() && !name.starts_with('_') && names.insert(name.to_owned());
+        if is_plain {
+            let (name, returns) = (name.to_owned(), if is_set { Kind::Record.info().oid } else { any });
+            found.push(Procedure { oid: 0, name, schema_oid, arguments, returns, kind, is_set, is_strict: false, description });
+        }
+    };
+    for (name, documentation) in rolloutdb_udfs::documentation() {
+        let arguments = documentation.arguments.unwrap_or_default().into_iter().map(|(name, _)| (name, any)).collect();
+        let kind = if state.aggregate_functions().contains_key(&name) { 'a' } else { 'f' };
+        add(&name, PUBLIC_OID, arguments, kind, false, Some(documentation.description));
+    }
+    for (name, parameters) in table_functions {
+        let arguments = parameters.iter().map(|parameter| ((*parameter).to_owned(), any)).collect();
+        add(name, PUBLIC_OID, arguments, 'f', true, None);
+    }
+    let (scalar, aggregate, window) = (state.scalar_functions(), state.aggregate_functions(), state.window_functions());
+    scalar.keys().for_each(|name| add(name, PG_CATALOG_OID, vec![(String::new(), any)], 'f', false, None));
+    aggregate.keys().for_each(|name| add(name, PG_CATALOG_OID, vec![(String::new(), any)], 'a', false, None));
+    window.keys().for_each(|name| add(name, PG_CATALOG_OID, vec![], 'w', false, None));
+    found.sort_by(|left, right| (&left.name, left.arguments.len()).cmp(&(&right.name, right.arguments.len())));
+    number(&mut found);
+    found.extend(readers_and_writers());
+    found
+}
+
+fn of_catalog(function: &'static Function) -> Procedure {
+    let arguments = function.parameters.iter().map(|kind| (String::new(), kind.info().oid)).collect();
+    let returns = function.returns(&[]).map_or(Kind::Any.info().oid, |returns| returns.oid());
+    Procedure {
+        oid: 0,
+        name: function.name.to_owned(),
+        schema_oid: PG_CATALOG_OID,
+        arguments,
+        returns,
+        kind: 'f',
+        is_set: function.is_set,
+        is_strict: function.is_strict,
+        description: None,
+    }
+}
+
+/// Gives each the number that its name and arguments hash to, or the next that is free.
+fn number(procedures: &mut [Procedure]) {
+    let mut taken = BTreeSet::new();
+    for procedure in procedures {
+        let types: Vec<u32> = procedure.arguments.iter().map(|(_, oid)| *oid).collect();
+        let mut oid = FIRST + hash(&format!("{} {types:?}", procedure.name)) % COUNT;
+        while !taken.insert(oid) {
+            oid += 1;
+        }
+        procedure.oid = oid;
+    }
+}
+
+/// FNV-1a, which is the same in every version of the program.
+fn hash(text: &str) -> u32 {
+    text.bytes().fold(2_166_136_261_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(16_777_619))
+}
+
+fn readers_and_writers() -> Vec<Procedure> {
+    let cstring = Kind::Cstring.info().oid;
+    let procedure = |oid: u32, name: String, argument: u32, returns: u32| Procedure {
+        oid,
+        name,
+        schema_oid: PG_CATALOG_OID,
+        arguments: vec![(String::new(), argument)],
+        returns,
+        kind: 'f',
+        is_set: false,
+        is_strict: true,
+        description: Some("I/O".to_owned()),
+    };
+    let of = |kind: Option<Kind>, names: [String; 4]| {
+        let numbers = in_out(kind);
+        let own = kind.unwrap_or(Kind::AnyArray).info().oid;
+        let bytes = Kind::Bytea.info().oid;
+        let [input, output, receive, send] = names;
+        [
+            procedure(numbers.input, input, cstring, own),
+            procedure(numbers.output, output, own, cstring),
+            procedure(numbers.receive, receive, bytes, own),
+            procedure(numbers.send, send, own, bytes),
+        ]
+    };
+    let arrays = of(None, ["in", "out", "recv", "send"].map(|end| format!("array_{end}")));
+    arrays.into_iter().chain(TYPES.iter().flat_map(|info| of(Some(info.kind), in_out_names(info.kind)))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn procedure(name: &str) -> Procedure {
+        Procedure {
+            oid: 0,
+            name: name.to_owned(),
+            schema_oid: PG_CATALOG_OID,
+            arguments: vec![],
+            returns: 16,
+            kind: 'f',
+            is_set: false,
+            is_strict: false,
+            description: None,
+        }
+    }
+
+    #[test]
+    fn numbers_follow_from_names_and_differ() {
+        let mut first = [procedure("embed"), procedure("generate")];
+        let mut later = [procedure("another"), procedure("embed"), procedure("generate")];
+        number(&mut first);
+        number(&mut later);
+        assert_eq!((first[0].oid, first[1].oid), (later[1].oid, later[2].oid));
+        let mut twice = [procedure("embed"), procedure("embed")];
+        number(&mut twice);
+        assert_eq!(twice[0].oid + 1, twice[1].oid);
+        assert!(twice.iter().all(|procedure| i32::try_from(procedure.oid).is_ok()));
+    }
+}

@@ -1,0 +1,107 @@
+//! What is not about one table: schemas, databases, extensions, settings.
+
+use super::{OWNER, Spec};
+use crate::SERVER_VERSION;
+use crate::engine::cursors::CursorInfo;
+use crate::engine::pg_catalog::snapshot::{DATABASE_OID, PUBLIC_OID, SchemaEntry, Snapshot, database_name, micros};
+use crate::engine::pg_catalog::value::{Row, Value, row};
+use crate::engine::privileges::Object;
+
+/// The version of pgvector whose types and operators are built in.
+const VECTOR_VERSION: &str = "0.8.0";
+
+const EXTENSIONS: &str =
+    "oid:oid extname:name extowner:oid extnamespace:oid extrelocatable:bool extversion:text extconfig:oid[] extcondition:text[]";
+
+pub const SPECS: &[Spec] = &[
+    Spec { name: "pg_namespace", oid: 2615, columns: "oid:oid nspname:name nspowner:oid nspacl:aclitem[]", rows: namespaces },
+    Spec {
+        name: "pg_database",
+        oid: 1262,
+        columns: "oid:oid datname:name datdba:oid encoding:int4 datlocprovider:char datistemplate:bool datallowconn:bool \
+            datconnlimit:int4 datfrozenxid:xid datminmxid:xid dattablespace:oid datcollate:text datctype:text daticulocale:text \
+            daticurules:text datcollversion:text datacl:aclitem[]",
+        rows: databases,
+    },
+    Spec {
+        name: "pg_tablespace",
+        oid: 1213,
+        columns: "oid:oid spcname:name spcowner:oid spcacl:aclitem[] spcoptions:text[]",
+        rows: |_| vec![row![1663_u32, "pg_default", OWNER, Value::Null, Value::Null]],
+    },
+    Spec { name: "pg_extension", oid: 3079, columns: EXTENSIONS, rows: extensions },
+    Spec {
+        name: "pg_available_extensions",
+        oid: 12_003,
+        columns: "name:name default_version:text installed_version:text comment:text",
+        rows: |_| vec![row!["vector", VECTOR_VERSION, VECTOR_VERSION, "vector data type and ivfflat and hnsw access methods"]],
+    },
+    Spec {
+        name: "pg_settings",
+        oid: 12_004,
+        columns: "name:text setting:text unit:text category:text short_desc:text extra_desc:text context:text vartype:text source:text \
+            min_val:text max_val:text enumvals:text[] boot_val:text reset_val:text sourcefile:text sourceline:int4 pending_restart:bool",
+        rows: |snapshot| snapshot.settings.clone(),
+    },
+    Spec {
+        name: "pg_cursors",
+        oid: 12_208,
+        columns: "name:text statement:text is_holdable:bool is_binary:bool is_scrollable:bool creation_time:timestamptz",
+        rows: cursors,
+    },
+    Spec { name: "pg_shdescription", oid: 2396, columns: "objoid:oid classoid:oid description:text", rows: |_| vec![] },
+    Spec {
+        name: "pg_timezone_names",
+        oid: 12_005,
+        columns: "name:text abbrev:text utc_offset:interval is_dst:bool",
+        rows: |_| vec![row!["UTC", "UTC", "00:00:00", false]],
+    },
+];
+
+fn namespaces(snapshot: &Snapshot) -> Vec<Row> {
+    let row_of = |schema: &SchemaEntry| {
+        let held = snapshot.held(&schema.object());
+        row![schema.oid, schema.name.as_str(), held.owner_oid, held.list()]
+    };
+    snapshot.schemas.iter().map(row_of).collect()
+}
+
+fn databases(snapshot: &Snapshot) -> Vec<Row> {
+    let held = snapshot.held(&Object::Database);
+    vec![row![
+        DATABASE_OID,
+        database_name(),
+        held.owner_oid,
+        6_i64,
+        'c',
+        false,
+        true,
+        -1_i64,
+        0_i64,
+        0_i64,
+        1663_u32,
+        "C",
+        "C",
+        Value::Null,
+        Value::Null,
+        Value::Null,
+        held.list(),
+    ]]
+}
+
+/// Those of the session that asks; they go forward only.
+fn cursors(snapshot: &Snapshot) -> Vec<Row> {
+    let row_of = |cursor: &CursorInfo| {
+        row![cursor.name.as_str(), cursor.statement.as_str(), cursor.is_held, cursor.is_binary, false, micros(cursor.created)]
+    };
+    snapshot.cursors.iter().map(row_of).collect()
+}
+
+fn extensions(_: &Snapshot) -> Vec<Row> {
+    vec![row![8_001_u32, "vector", OWNER, PUBLIC_OID, true, VECTOR_VERSION, Value::Null, Value::Null]]
+}
+
+/// What `version()` gives: drivers look for the word PostgreSQL and a number behind it.
+pub fn version() -> String {
+    format!("PostgreSQL {SERVER_VERSION}")
+}

@@ -1,0 +1,121 @@
+//! The views of `pg_catalog` over its tables, in names instead of numbers.
+
+use super::Spec;
+use crate::engine::pg_catalog::functions::definitions::{index_definition, unique_index_definition};
+use crate::engine::pg_catalog::snapshot::{Relation, RelationKind, Snapshot};
+use crate::engine::pg_catalog::value::{Row, Value, row};
+
+const STATISTICS: &str = "relid:oid schemaname:name relname:name seq_scan:int8 last_seq_scan:timestamptz seq_tup_read:int8 idx_scan:int8 \
+    last_idx_scan:timestamptz idx_tup_fetch:int8 n_tup_ins:int8 n_tup_upd:int8 n_tup_del:int8 n_tup_hot_upd:int8 n_tup_newpage_upd:int8 \
+    n_live_tup:int8 n_dead_tup:int8 n_mod_since_analyze:int8 n_ins_since_vacuum:int8 last_vacuum:timestamptz last_autovacuum:timestamptz \
+    last_analyze:timestamptz last_autoanalyze:timestamptz vacuum_count:int8 autovacuum_count:int8 analyze_count:int8 autoanalyze_count:int8";
+/// Columns of [`STATISTICS`] that nobody counts here: NULL.
+const NOT_COUNTED_BEFORE: usize = 11;
+const NOT_COUNTED_AFTER: usize = 11;
+
+pub const SPECS: &[Spec] = &[
+    Spec {
+        name: "pg_tables",
+        oid: 12_101,
+        columns: "schemaname:name tablename:name tableowner:name tablespace:name hasindexes:bool hasrules:bool hastriggers:bool rowsecurity:bool",
+        rows: tables,
+    },
+    Spec { name: "pg_views", oid: 12_102, columns: "schemaname:name viewname:name viewowner:name definition:text", rows: views },
+    Spec {
+        name: "pg_matviews",
+        oid: 12_103,
+        columns: "schemaname:name matviewname:name matviewowner:name tablespace:name hasindexes:bool ispopulated:bool definition:text",
+        rows: |_| vec![],
+    },
+    Spec {
+        name: "pg_indexes",
+        oid: 12_104,
+        columns: "schemaname:name tablename:name indexname:name tablespace:name indexdef:text",
+        rows: indexes,
+    },
+    Spec {
+        name: "pg_sequences",
+        oid: 12_105,
+        columns: "schemaname:name sequencename:name sequenceowner:name data_type:regtype start_value:int8 min_value:int8 max_value:int8 \
+            increment_by:int8 cycle:bool cache_size:int8 last_value:int8",
+        rows: |_| vec![],
+    },
+    Spec { name: "pg_stat_user_tables", oid: 12_106, columns: STATISTICS, rows: |snapshot| statistics(snapshot, false) },
+    Spec { name: "pg_stat_all_tables", oid: 12_107, columns: STATISTICS, rows: |snapshot| statistics(snapshot, true) },
+    Spec {
+        name: "pg_stat_user_indexes",
+        oid: 12_108,
+        columns: "relid:oid indexrelid:oid schemaname:name relname:name indexrelname:name idx_scan:int8 last_idx_scan:timestamptz \
+            idx_tup_read:int8 idx_tup_fetch:int8",
+        rows: index_statistics,
+    },
+    Spec {
+        name: "pg_stat_database",
+        oid: 12_109,
+        columns: "datid:oid datname:name numbackends:int4",
+        rows: |_| {
+            vec![row![crate::engine::pg_catalog::snapshot::DATABASE_OID, crate::engine::pg_catalog::snapshot::database_name(), Value::Null]]
+        },
+    },
+];
+
+fn is_stored(relation: &Relation) -> bool {
+    relation.kind == RelationKind::Table
+}
+
+fn tables(snapshot: &Snapshot) -> Vec<Row> {
+    let row_of = |relation: &Relation| {
+        let has_indexes = !relation.indexes.is_empty() || !relation.constraints.is_empty();
+        let owner = snapshot.held(&relation.object()).owner;
+        row![relation.schema.as_str(), relation.name.as_str(), owner, Value::Null, has_indexes, false, false, false]
+    };
+    snapshot.relations.iter().filter(|relation| is_stored(relation)).map(row_of).collect()
+}
+
+fn views(snapshot: &Snapshot) -> Vec<Row> {
+    let row_of = |relation: &Relation| {
+        let definition = match &relation.kind {
+            RelationKind::View(query) => Some(format!("{query};")),
+            _ => None,
+        };
+        row![relation.schema.as_str(), relation.name.as_str(), snapshot.held(&relation.object()).owner, definition]
+    };
+    snapshot.relations.iter().filter(|relation| !is_stored(relation)).map(row_of).collect()
+}
+
+fn indexes(snapshot: &Snapshot) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for relation in &snapshot.relations {
+        let of = |name: &str, definition: String| row![relation.schema.as_str(), relation.name.as_str(), name, Value::Null, definition];
+        rows.extend(relation.indexes.iter().map(|index| of(&index.definition.name, index_definition(relation, index))));
+        rows.extend(relation.constraints.iter().map(|constraint| of(&constraint.name, unique_index_definition(relation, constraint))));
+    }
+    rows
+}
+
+fn statistics(snapshot: &Snapshot, with_system: bool) -> Vec<Row> {
+    let tables = snapshot.relations.iter().filter(|relation| is_stored(relation) && (with_system || !relation.is_of_system()));
+    let row_of = |relation: &Relation| {
+        let num_rows = if relation.num_rows < 0.0 { Value::Null } else { Value::Int(relation.num_rows as i64) };
+        let mut row = row![relation.oid, relation.schema.as_str(), relation.name.as_str()];
+        row.extend(std::iter::repeat_n(Value::Null, NOT_COUNTED_BEFORE));
+        row.push(num_rows);
+        row.extend(std::iter::repeat_n(Value::Null, NOT_COUNTED_AFTER));
+        row
+    };
+    tables.map(row_of).collect()
+}
+
+fn index_statistics(snapshot: &Snapshot) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for relation in snapshot.relations.iter().filter(|relation| !relation.is_of_system()) {
+        let own = relation.indexes.iter().map(|index| (index.oid, index.definition.name.as_str()));
+        let of_constraints = relation.constraints.iter().map(|constraint| (constraint.index_oid, constraint.name.as_str()));
+        for (oid, name) in own.chain(of_constraints) {
+            let mut row = row![relation.oid, oid, relation.schema.as_str(), relation.name.as_str(), name];
+            row.extend(std::iter::repeat_n(Value::Null, 4));
+            rows.push(row);
+        }
+    }
+    rows
+}

@@ -1,0 +1,337 @@
+//! What statements may reach: a list of everything that takes a path or a URL, and an attack on each.
+//!
+//! The list is checked against the grammar and the functions: one that is new fails the test until it stands here, and `docs/security.md` names it.
+//! `cargo test --test it reach -- --nocapture` prints the attacks with their outcomes.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use futures::TryStreamExt;
+use rolloutdb::engine::Response;
+use rolloutdb::server::sqlstate;
+use rolloutdb::{Database, DatabaseOptions, Result, Session};
+
+use crate::project;
+
+/// Statements that take a path or a URL, with `PATH` for it.
+const STATEMENTS: [(&str, &str); 5] = [
+    ("COPY FROM", "COPY t FROM 'PATH' (FORMAT csv)"),
+    ("COPY TO", "COPY t TO 'PATH' (FORMAT csv)"),
+    ("COPY query TO", "COPY (SELECT 1 AS a) TO 'PATH' (FORMAT csv)"),
+    ("CREATE MODEL", "CREATE MODEL m FROM 'PATH'"),
+    ("CREATE SECRET", "CREATE SECRET s FROM FILE 'PATH'"),
+];
+
+/// Files of the grammar in which no statement has a field for a path or a URL: their texts are names, conditions and words.
+const WITHOUT_PATHS: &[&str] = &[
+    "alter_owner",
+    "alter_table",
+    "comment",
+    "create_agent",
+    "create_extension",
+    "create_index",
+    "create_schema",
+    "create_table",
+    "create_view",
+    "cursor",
+    "delete",
+    "describe",
+    "drop",
+    "explain",
+    "generate_rollouts",
+    "grant",
+    "insert",
+    "job",
+    "maintenance",
+    "merge",
+    "mod",
+    "print",
+    "role",
+    "savepoint",
+    "set",
+    "show",
+    "target",
+    "train",
+    "transaction",
+    "truncate",
+    "update",
+];
+const WITH_PATHS: &[&str] = &["copy", "create_model", "secret"];
+
+/// Arguments of table functions that are texts and no paths, by what they are.
+const TEXTS: &[&str] = &[
+    "agent",
+    "by",
+    "column",
+    "columns",
+    "corpus",
+    "corpus_version",
+    "filter",
+    "format",
+    "fusion",
+    "json",
+    "metric",
+    "mode",
+    "model",
+    "nodes",
+    "on_error",
+    "operator",
+    "policy",
+    "prompts",
+    "query",
+    "question",
+    "rerank",
+    "rerank_column",
+    "retriever",
+    "split",
+    "text",
+    "delimiter",
+];
+/// Arguments that are numbers, or true or false.
+const NUMBERS: &[&str] = &[
+    "candidates",
+    "comparison",
+    "count",
+    "distractors_max",
+    "distractors_min",
+    "early_answer",
+    "evidence_repeat",
+    "exact",
+    "fault_weight",
+    "forced_answer",
+    "fuzziness",
+    "header",
+    "k",
+    "max_steps",
+    "max_tokens",
+    "min_gap",
+    "missing_gold",
+    "num_books",
+    "num_cities",
+    "num_companies",
+    "num_countries",
+    "num_films",
+    "num_people",
+    "one_hop",
+    "overlap",
+    "prefix_length",
+    "question_seed",
+    "questions_per_world",
+    "rrf_k",
+    "sample_size",
+    "seed",
+    "size",
+    "slop",
+    "temperature",
+    "three_hop",
+    "top_p",
+    "two_hop",
+    "vector_weight",
+    "wasted",
+    "worlds",
+    "wrong_bridge",
+];
+
+async fn run(session: &Session, sql: &str) -> Result<()> {
+    for statement in session.parse(sql)? {
+        if let Response::Rows { stream, .. } = session.execute(&statement, vec![]).await? {
+            stream.try_collect::<Vec<_>>().await?;
+        }
+    }
+    Ok(())
+}
+
+/// Every way to say a path, by name, with `PATH` for it.
+fn ways(database: &Database) -> Vec<(String, String)> {
+    let mut ways: Vec<(String, String)> = STATEMENTS.iter().map(|(name, sql)| ((*name).to_owned(), (*sql).to_owned())).collect();
+    for (function, arguments) in database.table_functions() {
+        for argument in arguments {
+            if argument == "path" {
+                ways.push((format!("{function}()"), format!("SELECT * FROM {function}('PATH')")));
+            } else {
+                let is_known = TEXTS.contains(&argument) || NUMBERS.contains(&argument);
+                assert!(is_known, "is {argument} of {function}() a path or a URL? Then attack it here, else add it to the lists");
+            }
+        }
+    }
+    ways
+}
+
+#[test]
+fn every_statement_with_a_path_is_in_the_list() {
+    let known: BTreeSet<&str> = WITHOUT_PATHS.iter().chain(WITH_PATHS).copied().collect();
+    for path in rust_files(&project().join("sql/src/statement")) {
+        let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+        assert!(
+            known.contains(name.as_str()),
+            "does a statement of {name}.rs take a path or a URL? Then attack it here, else add it to the list"
+        );
+        let text = std::fs::read_to_string(&path).expect("the grammar is readable");
+        let has_path = text.lines().any(|line| {
+            let line = line.trim_start();
+            ["pub path", "pub url", "pub location", "pub file", "pub source: String", "File(String)", "Url(String)"]
+                .iter()
+                .any(|field| line.starts_with(field))
+        });
+        assert!(!has_path || WITH_PATHS.contains(&name.as_str()), "{name}.rs has a field for a path");
+    }
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).expect("the grammar is there").map(|entry| entry.expect("the grammar is readable").path());
+    entries.flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] }).collect()
+}
+
+struct Place {
+    home: tempfile::TempDir,
+    database: Database,
+}
+
+impl Place {
+    /// A root, a folder beside it with the same files, links between them, and a database that serves the root alone.
+    async fn new() -> Self {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let path = |name: &str| home.path().join(name);
+        for folder in ["root", "beside"] {
+            std::fs::create_dir(path(folder)).expect("a folder");
+            std::fs::write(path(folder).join("a.csv"), "a\n1\n").expect("a file");
+            for format in ["jsonl", "parquet", "arrow"] {
+                std::fs::write(path(folder).join(format!("a.{format}")), "{\"a\": 1}\n").expect("a file");
+            }
+        }
+        symlink(path("beside"), path("root/folder")).expect("a link");
+        symlink(path("beside/a.csv"), path("root/link.csv")).expect("a link");
+        symlink(path("beside/made.csv"), path("root/nowhere.csv")).expect("a link");
+        let options = DatabaseOptions { file_roots: Some(vec![path("root")]), ..DatabaseOptions::default() };
+        let database = Database::open_with(path("data"), options).await.expect("a database");
+        Self { home, database }
+    }
+
+    fn attacks(&self) -> Vec<(&'static str, String)> {
+        let home = self.home.path().display();
+        vec![
+            ("absolute path outside", format!("{home}/beside/a.csv")),
+            ("absolute path of the system", "/etc/passwd".to_owned()),
+            ("..", format!("{home}/root/../beside/a.csv")),
+            (".. of the working directory", "../../../../../../../../etc/passwd".to_owned()),
+            ("link to a file", format!("{home}/root/link.csv")),
+            ("link to a folder", format!("{home}/root/folder/a.csv")),
+            ("link to what could be made", format!("{home}/root/nowhere.csv")),
+            ("pattern through a link", format!("{home}/root/folder/*.csv")),
+            ("pattern with ..", format!("{home}/root/*/../../beside/a.csv")),
+            ("file://", format!("file://{home}/beside/a.csv")),
+            ("file:// with %2e%2e", format!("file://{home}/root/%2e%2e/beside/a.csv")),
+            ("file:// with a host", format!("file://elsewhere{home}/root/a.csv")),
+            ("http://", "http://127.0.0.1:1/a.csv".to_owned()),
+            ("https:// of a cloud's metadata", "https://169.254.169.254/latest/meta-data/".to_owned()),
+            ("s3://", "s3://bucket/a.csv".to_owned()),
+            ("zero byte", format!("{home}/root/a.csv\0.jsonl")),
+            ("device", "/dev/zero".to_owned()),
+            ("device of the process", "/dev/stdin".to_owned()),
+            ("environment of the process", "/proc/self/environ".to_owned()),
+            ("memory of the process", "/proc/self/mem".to_owned()),
+            ("open file of the process", "/proc/self/fd/0".to_owned()),
+            ("kernel's file", "/sys/kernel/version".to_owned()),
+            ("data directory", format!("{home}/data/tables")),
+            ("file of the data directory", format!("{home}/data/roles.json")),
+            ("data directory through ..", format!("{home}/root/../data/privileges.json")),
+            ("empty name", String::new()),
+        ]
+    }
+}
+
+/// Refused by the gate: not allowed, not a name of a file, not supported. What a file that was opened would lead to is none of these.
+const REFUSALS: [&str; 4] = ["42501", "22023", "0A000", "58P01"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_path_leads_out_of_the_roots() {
+    let place = Place::new().await;
+    let session = place.database.session();
+    run(&session, "CREATE TABLE t (a bigint)").await.expect("a table");
+    let manual = std::fs::read_to_string(project().join("docs/security.md")).expect("the page is there");
+    let ways = ways(&place.database);
+    assert!(ways.len() >= STATEMENTS.len() + 4, "{ways:?}");
+    let before = contents(&place.home.path().join("beside"));
+    for (way, sql) in &ways {
+        assert!(manual.contains(way.as_str()), "docs/security.md does not name {way}");
+        for (attack, path) in place.attacks() {
+            let error = run(&session, &sql.replace("PATH", &path)).await.expect_err(&format!("{way}: {attack}"));
+            let code = sqlstate(&error);
+            println!("{way:16} {attack:34} {code}");
+            assert!(REFUSALS.contains(&code), "{way}: {attack}: {code} {error}");
+            assert!(manual.contains(&format!("| {attack} |")), "docs/security.md does not name the attack {attack}");
+            // Who may not look is not told what is there.
+            if attack == "absolute path outside" {
+                assert_eq!(code, "42501", "{way}");
+            }
+        }
+    }
+    assert_eq!(contents(&place.home.path().join("beside")), before, "nothing was written outside");
+    // The same ways lead to what is inside.
+    let inside = |name: &str| place.home.path().join("root").join(name).display().to_string();
+    run(&session, &format!("COPY t FROM '{}'", inside("a.csv"))).await.expect("a file of the root");
+    run(&session, &format!("COPY t TO '{}'", inside("out.csv"))).await.expect("a file of the root");
+    run(&session, &format!("SELECT * FROM read_csv('file://{}')", inside("a.csv"))).await.expect("a file of the root");
+}
+
+fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let entries = std::fs::read_dir(folder).expect("it is readable").map(|entry| entry.expect("it is readable").path());
+    let mut files: Vec<_> = entries.map(|path| (path.display().to_string(), std::fs::read(&path).expect("a file"))).collect();
+    files.sort();
+    files
+}
+
+/// A model's directory may have links: each file goes through the gate.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_in_a_models_directory_leads_nowhere_else() {
+    let place = Place::new().await;
+    let (root, beside) = (place.home.path().join("root/model"), place.home.path().join("beside"));
+    std::fs::create_dir(&root).expect("a folder");
+    let fixture = project().join("tests/fixtures/models/bert");
+    for name in ["model.safetensors", "tokenizer.json", "tokenizer_config.json"] {
+        std::fs::copy(fixture.join(name), root.join(name)).expect("a fixture is copied");
+    }
+    std::fs::copy(fixture.join("config.json"), beside.join("config.json")).expect("a fixture is copied");
+    symlink(beside.join("config.json"), root.join("config.json")).expect("a link");
+    let create = format!("CREATE MODEL m FROM '{}'", root.display());
+    let session = place.database.session();
+    let error = run(&session, &create).await.expect_err("its configuration is elsewhere");
+    assert_eq!(sqlstate(&error), "42501", "{error}");
+    std::fs::remove_file(root.join("config.json")).expect("it was there");
+    std::fs::copy(fixture.join("config.json"), root.join("config.json")).expect("a fixture is copied");
+    run(&session, &create).await.expect("all files are inside");
+}
+
+/// Names become folders and files of the data directory, and stay there.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_name_leads_out_of_the_data_directory() {
+    let place = Place::new().await;
+    let session = place.database.session();
+    run(&session, "CREATE TABLE t (a bigint)").await.expect("a table");
+    let before = contents(&place.home.path().join("beside"));
+    for name in ["../../../beside/x", "..", "/etc/x", "a/b", "a\\b", ".", "%2e%2e"] {
+        for statement in [
+            format!("CREATE TABLE \"{name}\" (a bigint)"),
+            format!("CREATE SCHEMA \"{name}\""),
+            format!("CREATE VIEW \"{name}\" AS SELECT 1 AS a"),
+            format!("CREATE MODEL \"{name}\" FROM 'builtin://tinyhop'"),
+            format!("DROP MODEL \"{name}\""),
+            format!("DESCRIBE MODEL \"{name}\""),
+            format!("SELECT embed('{name}', 'a')"),
+            format!("ALTER TABLE t CREATE TAG \"{name}\""),
+            format!("ALTER TABLE t RENAME TO \"{name}\""),
+            format!("CREATE ROLE \"{name}\""),
+        ] {
+            // Some names are fine, in a folder of an other name; whatever becomes of them, it is inside.
+            let _ = run(&session, &statement).await;
+            let _ = run(&session, &format!("ALTER TABLE \"{name}\" RENAME TO t")).await;
+        }
+    }
+    assert_eq!(contents(&place.home.path().join("beside")), before, "nothing was written outside");
+    let mut folders: Vec<_> =
+        std::fs::read_dir(place.home.path()).expect("it is readable").map(|entry| entry.expect("it is readable").file_name()).collect();
+    folders.sort();
+    assert_eq!(folders, ["beside", "data", "root"]);
+    run(&session, "SELECT * FROM t").await.expect("the table has its name");
+}
