@@ -71,6 +71,10 @@ pub enum Error {
     #[error("{0}")]
     InsufficientPrivilege(String),
 
+    /// The role of a session or a job was dropped; one of its name may be another (42704).
+    #[error("role \"{0}\", whose session or job this is, was dropped; connect as another role, or RESET ROLE if SET ROLE named it")]
+    RoleGone(String),
+
     /// As many jobs of a kind as may run are running (53400).
     #[error("{0}")]
     TooManyJobs(String),
@@ -91,6 +95,10 @@ pub enum Error {
     #[error("{}{}: {reason}", .path.display(), .line.map(|line| format!(", line {line}")).unwrap_or_default())]
     Configuration { path: PathBuf, line: Option<usize>, reason: String },
 
+    /// An object that cannot be as it is defined (42P16).
+    #[error("{0}")]
+    InvalidDefinition(String),
+
     /// Valid, and not supported yet (0A000).
     #[error("{0}")]
     NotSupported(String),
@@ -106,6 +114,14 @@ pub enum Error {
     /// A cursor that was not declared, or ended with its transaction (34000).
     #[error("cursor \"{0}\" does not exist")]
     UnknownCursor(String),
+
+    /// A name that a prepared statement has already (42P05).
+    #[error("prepared statement \"{0}\" already exists; DEALLOCATE it first")]
+    DuplicateStatement(String),
+
+    /// A statement that was not prepared in this session, or was released (26000).
+    #[error("prepared statement \"{0}\" does not exist")]
+    UnknownStatement(String),
 
     /// A savepoint that was not defined in this transaction, or is gone (3B001).
     #[error("savepoint \"{0}\" does not exist")]

@@ -16,6 +16,7 @@ use crate::names::{nearest, to_directory};
 use crate::state::{SchemaState, TableState};
 use crate::storage::{MemoryLimits, Storage};
 use crate::system::SYSTEM_SCHEMA;
+use crate::temporary::is_temporary_schema;
 use crate::{Error, ObjectKey, Result, RolloutSchema, Table, TableDefinition, View, system};
 
 /// The schema of unqualified names.
@@ -24,8 +25,8 @@ const PUBLIC_SCHEMA: &str = "public";
 /// A data directory that this process owns, as schemas of tables. One per process and directory; sessions share it.
 #[derive(Debug)]
 pub struct Catalog {
-    storage: Arc<Storage>,
-    schemas: RwLock<BTreeMap<String, RolloutSchema>>,
+    pub(crate) storage: Arc<Storage>,
+    pub(crate) schemas: RwLock<BTreeMap<String, RolloutSchema>>,
     /// Schemas of others (`pg_catalog`), in memory only.
     foreign: RwLock<BTreeMap<String, Arc<dyn SchemaProvider>>>,
 }
@@ -100,6 +101,7 @@ impl Catalog {
     /// [`Error::DuplicateSchema`] unless `if_not_exists`, [`Error::InvalidName`], [`Error::Io`].
     pub fn create_schema(&self, name: &str, if_not_exists: bool) -> Result<()> {
         let mut schemas = self.schemas.write().unwrap_or_else(PoisonError::into_inner);
+        self.storage.names_change();
         if schemas.contains_key(name) || self.foreign_schema(name).is_some() {
             let duplicate = Error::DuplicateSchema { name: name.to_owned() };
             return if if_not_exists { Ok(()) } else { Err(duplicate) };
@@ -122,6 +124,7 @@ impl Catalog {
             return Err(Error::StillNeeded(reason));
         }
         let mut schemas = self.schemas.write().unwrap_or_else(PoisonError::into_inner);
+        self.storage.names_change();
         self.storage.remove_schema(name)?;
         schemas.remove(name);
         self.storage.register().forget_schema(name);
@@ -131,22 +134,31 @@ impl Catalog {
     /// Whether there is a schema of this name that may go.
     ///
     /// # Errors
-    /// [`Error::UnknownSchema`], [`Error::NotSupported`] for the two schemas that are always there.
+    /// [`Error::UnknownSchema`], [`Error::NotSupported`] for the two schemas that are always there, and for those of sessions.
     pub fn check_droppable(&self, name: &str) -> Result<()> {
+        if is_temporary_schema(name) {
+            return Err(Error::NotSupported(format!("schema \"{name}\" goes with its session; DISCARD TEMP drops what is in it")));
+        }
         if matches!(name, PUBLIC_SCHEMA | SYSTEM_SCHEMA) {
             return Err(Error::NotSupported(format!("schema \"{name}\" can not be dropped")));
         }
         self.rollout_schema(name).map(|_| ())
     }
 
-    /// All stored tables of all schemas.
+    /// Another number as soon as a name may stand for something else: a table, a view or a schema was made, renamed or dropped.
+    #[must_use]
+    pub fn names_epoch(&self) -> u64 {
+        self.storage.names_epoch()
+    }
+
+    /// All stored tables of all schemas but those of sessions.
     ///
     /// # Errors
     /// As [`Self::table`].
     pub async fn all_tables(&self) -> Result<Vec<Arc<Table>>> {
         let schemas: Vec<RolloutSchema> = self.schemas.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
         let mut tables = Vec::new();
-        for schema in schemas {
+        for schema in schemas.into_iter().filter(|schema| !is_temporary_schema(&schema.0.name)) {
             tables.extend(self.stored_tables(&schema).await?);
         }
         Ok(tables)

@@ -38,6 +38,8 @@ const VERSION_HINT: &str = "latest_version_hint.json";
 #[derive(Debug)]
 pub(crate) struct Durability {
     writer: LocalFileSystem,
+    /// What is below goes with its session: nothing of it is synced.
+    temporary: PathBuf,
     /// Files are written once and never changed, so a file that was synced stays so.
     synced: Mutex<HashSet<PathBuf>>,
     num_commits: AtomicU64,
@@ -54,9 +56,10 @@ fn key_of(dataset: &FilePath) -> DatasetKey {
 }
 
 impl Durability {
-    pub(crate) fn new() -> Arc<Self> {
+    pub(crate) fn new(temporary: PathBuf) -> Arc<Self> {
         Arc::new(Self {
             writer: LocalFileSystem::new().with_fsync(true),
+            temporary,
             synced: Mutex::default(),
             num_commits: AtomicU64::new(0),
             in_flight: Mutex::default(),
@@ -96,6 +99,16 @@ impl Durability {
     pub(crate) fn forget(&self, directory: &FilePath) {
         self.synced.lock().unwrap_or_else(PoisonError::into_inner).retain(|file| !file.starts_with(directory));
         self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).remove(&key_of(directory));
+    }
+
+    /// Forgets the datasets of a schema that is gone.
+    pub(crate) fn forget_schema(&self, directory: &FilePath) {
+        let folder = directory.file_name().unwrap_or_default();
+        self.in_flight.lock().unwrap_or_else(PoisonError::into_inner).retain(|(schema, _), _| schema != folder);
+    }
+
+    fn is_temporary(&self, location: &Path) -> Result<bool> {
+        Ok(self.writer.path_to_filesystem(location)?.starts_with(&self.temporary))
     }
 
     fn sync_dataset(&self, dataset: &FilePath) -> io::Result<()> {
@@ -263,11 +276,14 @@ impl ObjectStore for DurableStore {
         if location.filename() == Some(VERSION_HINT) {
             return self.reader.put_opts(location, payload, options).await;
         }
-        let (durability, location) = (Arc::clone(&self.durability), location.clone());
+        let (durability, reader, location) = (Arc::clone(&self.durability), Arc::clone(&self.reader), location.clone());
         let in_flight = durability.put_guard(&location).await?;
         // A task of its own: a put that is given up half-way may be there later all the same.
         let put = tokio::spawn(async move {
             let _in_flight = in_flight;
+            if durability.is_temporary(&location)? {
+                return reader.put_opts(&location, payload, options).await;
+            }
             durability.before_put(&location).await?;
             durability.writer.put_opts(&location, payload, options).await
         });

@@ -39,6 +39,7 @@ mod storage;
 pub mod system;
 mod table;
 mod tags;
+mod temporary;
 mod view;
 
 #[cfg(test)]
@@ -68,4 +69,5 @@ pub use search::{
 pub use storage::MemoryLimits;
 pub use table::Table;
 pub use tags::Tag;
+pub use temporary::{is_temporary_schema, temporary_schema};
 pub use view::View;

@@ -29,8 +29,9 @@ use crate::parameters::Parameters;
 use crate::resident::Keys;
 use crate::{Result, Table};
 
-/// More rows than these are scanned: they would be copied at once, while nobody can bring a later version into memory.
+/// More rows than these, or more bytes, are scanned: they would be copied at once, while nobody can bring a later version into memory.
 const ROWS_MAX: usize = 65_536;
+const BYTES_MAX: usize = 64 << 20;
 
 /// For scans that Lance plans, which have nothing to do with a session.
 static STATE: LazyLock<SessionState> = LazyLock::new(|| SessionContext::new().state());
@@ -137,8 +138,11 @@ impl ExecutionPlan for MatchingRowsExec {
         let filters = self.filters.iter().map(|filter| self.parameters.bind(filter.clone())).collect::<DataFusionResult<Vec<_>>>()?;
         let (table, projection, limit, row_schema) = (self.table.clone(), self.projection.clone(), self.limit, Arc::clone(&schema));
         let rows = stream::once(async move {
-            if let Some(rows) = table.matching_in_memory(&filters, &projection, limit, &row_schema).await? {
-                return Ok(stream::once(std::future::ready(Ok(rows))).boxed());
+            if let Some(rows) = table.matching_in_memory(&filters, &projection, limit, &row_schema)? {
+                let batch_size = context.session_config().batch_size();
+                let starts = (0..rows.num_rows()).step_by(batch_size);
+                let batches: Vec<_> = starts.map(|start| Ok(rows.slice(start, batch_size.min(rows.num_rows() - start)))).collect();
+                return Ok(stream::iter(batches).boxed());
             }
             // Planned for this run: a scan of Lance's gives its rows once, and this plan may run again.
             let scan = table.scan(&*STATE, Some(&projection), &filters, limit).await?;
@@ -150,7 +154,7 @@ impl ExecutionPlan for MatchingRowsExec {
 
 impl Table {
     /// The rows that meet all `filters`, from memory; `None`: they are not there, or too many for one batch.
-    async fn matching_in_memory(
+    fn matching_in_memory(
         &self,
         filters: &[Expr],
         projection: &[usize],
@@ -163,26 +167,26 @@ impl Table {
         let mut columns = wanted.clone();
         columns.extend(filter.column_refs().into_iter().map(|column| column.name.as_str()));
         let key = self.sought_key(filters);
-        let resident = match key {
-            Some((column, _)) => self.resident_keys(column, &columns).await?,
-            None => self.resident(&columns, 1).await?,
-        };
-        let Some(resident) = resident else { return Ok(None) };
+        let Some(resident) = self.resident_by_now(&columns, key.map(|(column, _)| column)) else { return Ok(None) };
+        let rows_max = ROWS_MAX.min(BYTES_MAX / resident.row_bytes(self, &wanted).max(1));
         let by_key = match key {
             Some((column, value)) => resident.rows_of_key(self, column, value)?,
             None => None,
         };
-        let mut rows = match by_key {
-            Some(rows) => rows,
+        let limit = limit.unwrap_or(usize::MAX);
+        let rows: Vec<usize> = match by_key {
+            Some(rows) => rows.into_iter().take(limit).collect(),
             None => {
                 let matching = resident.matching(self, &filter)?;
-                if matching.count() > ROWS_MAX {
+                if matching.count().min(limit) > rows_max {
                     return Ok(None);
                 }
-                matching.rows().collect()
+                matching.rows().take(limit).collect()
             }
         };
-        rows.truncate(limit.unwrap_or(usize::MAX));
+        if rows.is_empty() {
+            return Ok(Some(RecordBatch::new_empty(Arc::clone(schema))));
+        }
         let taken = resident.take(self, &wanted, &rows)?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));
         Ok(Some(RecordBatch::try_new_with_options(Arc::clone(schema), taken.columns().to_vec(), &options)?))

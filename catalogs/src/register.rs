@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::durability::write_durably;
 use crate::manifests::Warnings;
+use crate::temporary::is_temporary_schema;
 use crate::{Error, Result};
 
 const FILE: &str = "objects.json";
@@ -182,6 +183,17 @@ impl Register {
             self.write_what_can_be(&self.lock());
         }
         self.forget_all(|key| key.schema == schema);
+    }
+
+    /// The schemas of all sessions are gone.
+    pub(crate) fn forget_temporary(&self) {
+        let mut objects = self.lock();
+        let before = (objects.numbers.len(), objects.schema_comments.len());
+        objects.numbers.retain(|key, _| !is_temporary_schema(&key.schema));
+        objects.schema_comments.retain(|schema, _| !is_temporary_schema(schema));
+        if (objects.numbers.len(), objects.schema_comments.len()) != before {
+            self.write_what_can_be(&objects);
+        }
     }
 
     fn forget_all(&self, is_gone: impl Fn(&ObjectKey) -> bool) {

@@ -60,7 +60,9 @@ impl SchemaState {
     }
 
     pub(crate) fn tables_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Arc<TableState>>> {
-        self.tables.write().unwrap_or_else(PoisonError::into_inner)
+        let tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
+        self.storage.names_change();
+        tables
     }
 
     pub(crate) fn virtual_table(&self, name: &str) -> Option<Arc<dyn TableProvider>> {
@@ -68,11 +70,17 @@ impl SchemaState {
     }
 
     pub(crate) fn set_virtual_table(&self, name: &str, table: Arc<dyn TableProvider>) {
-        self.virtual_tables.write().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), table);
+        self.virtual_tables_mut().insert(name.to_owned(), table);
     }
 
     pub(crate) fn remove_virtual_table(&self, name: &str) {
-        self.virtual_tables.write().unwrap_or_else(PoisonError::into_inner).remove(name);
+        self.virtual_tables_mut().remove(name);
+    }
+
+    fn virtual_tables_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<String, Arc<dyn TableProvider>>> {
+        let virtual_tables = self.virtual_tables.write().unwrap_or_else(PoisonError::into_inner);
+        self.storage.names_change();
+        virtual_tables
     }
 
     /// Stored and virtual tables, sorted.

@@ -18,11 +18,14 @@ use crate::manifests::{SetAside, Warnings, Which, set_torn_aside, skip_numbers, 
 use crate::names::{from_directory, to_directory};
 use crate::register::Register;
 use crate::resident::Budget;
+use crate::temporary::is_temporary_schema;
 use crate::{Error, Result};
 
 const LOCK: &str = "LOCK";
 const TABLE_SUFFIX: &str = ".lance";
 const VIEW_SUFFIX: &str = ".view";
+/// Holds the schemas of sessions. No schema has a folder of this name: see [`to_directory`].
+const TEMPORARY_SCHEMAS: &str = ".temporary";
 /// Folders that are being made or removed. A crash leaves them; [`Storage::open`] removes them.
 const TEMPORARY_PREFIX: &str = ".tmp-";
 
@@ -48,6 +51,8 @@ impl Default for MemoryLimits {
 #[derive(Debug)]
 pub(crate) struct Storage {
     root: PathBuf,
+    /// Of the schemas of sessions.
+    temporary: PathBuf,
     session: Arc<Session>,
     store_params: ObjectStoreParams,
     durability: Arc<Durability>,
@@ -55,6 +60,8 @@ pub(crate) struct Storage {
     warnings: Warnings,
     register: Register,
     num_temporaries: AtomicU64,
+    /// Grows with every table, view and schema that is made, renamed or dropped.
+    names_epoch: AtomicU64,
     /// Held, not read: closing the file gives the directory back.
     _lock: File,
 }
@@ -70,13 +77,17 @@ impl Storage {
         let lock = lock(&root)?;
         let warnings = Warnings::default();
         let register = Register::open(&root, &warnings)?;
-        let durability = Durability::new();
+        let temporary = root.join(TEMPORARY_SCHEMAS);
+        remove_left_schemas(&temporary)?;
+        register.forget_temporary();
+        let durability = Durability::new(temporary.clone());
         let store_params =
             ObjectStoreParams { object_store_wrapper: Some(Arc::new(DurableStores(durability.clone()))), ..Default::default() };
         let registry = Arc::new(ObjectStoreRegistry::default());
         let session = Arc::new(Session::new(memory.index_cache_bytes, memory.metadata_cache_bytes, registry));
         Ok(Self {
             root,
+            temporary,
             session,
             store_params,
             durability,
@@ -84,8 +95,18 @@ impl Storage {
             warnings,
             register,
             num_temporaries: AtomicU64::new(0),
+            names_epoch: AtomicU64::new(0),
             _lock: lock,
         })
+    }
+
+    pub(crate) fn names_epoch(&self) -> u64 {
+        self.names_epoch.load(Ordering::Acquire)
+    }
+
+    /// Called by whoever holds the lock on the names that change, before they do: who reads the number and then the names misses no change.
+    pub(crate) fn names_change(&self) {
+        self.names_epoch.fetch_add(1, Ordering::AcqRel);
     }
 
     /// Schemas on disk, by name.
@@ -96,14 +117,27 @@ impl Storage {
 
     /// Makes the folder of a schema; there may be one.
     pub(crate) fn create_schema(&self, schema: &str) -> Result<()> {
-        let directory = self.root.join(to_directory("schema", schema)?);
+        let directory = self.schema_directory(schema)?;
         create_directory(&directory).map_err(|source| Error::io(&directory, source))?;
-        self.sync(&self.root)
+        self.sync_parent(&directory)
+    }
+
+    fn schema_directory(&self, schema: &str) -> Result<PathBuf> {
+        let parent = if is_temporary_schema(schema) { &self.temporary } else { &self.root };
+        Ok(parent.join(to_directory("schema", schema)?))
+    }
+
+    /// Removes the folder of the schema of a session, with all that is in it.
+    pub(crate) fn remove_temporary_schema(&self, schema: &str) {
+        let Ok(directory) = self.schema_directory(schema) else { return };
+        // What can not be removed now is tried again when the directory is opened.
+        let _ = fs::remove_dir_all(&directory);
+        self.durability.forget_schema(&directory);
     }
 
     /// Removes the folder of a schema without tables.
     pub(crate) fn remove_schema(&self, schema: &str) -> Result<()> {
-        let directory = self.root.join(to_directory("schema", schema)?);
+        let directory = self.schema_directory(schema)?;
         fs::remove_dir(&directory).map_err(|source| Error::io(&directory, source))?;
         self.sync(&self.root)
     }
@@ -111,7 +145,7 @@ impl Storage {
     /// Tables of a schema. What a crash left half made has a temporary name and is removed. A table appears under its own by one rename, so
     /// a folder of that name is never removed here; whatever is wrong with it shows when it is opened.
     pub(crate) fn tables(&self, schema: &str) -> Result<Vec<String>> {
-        let directory = self.root.join(to_directory("schema", schema)?);
+        let directory = self.schema_directory(schema)?;
         let mut tables = Vec::new();
         for (folder, path) in folders(&directory)? {
             let table = folder.strip_suffix(TABLE_SUFFIX).and_then(from_directory);
@@ -126,7 +160,7 @@ impl Storage {
 
     /// Views of a schema, with their files. A view that a crash left half written goes away.
     pub(crate) fn views(&self, schema: &str) -> Result<Vec<(String, PathBuf)>> {
-        let directory = self.root.join(to_directory("schema", schema)?);
+        let directory = self.schema_directory(schema)?;
         let failed = |source| Error::io(&directory, source);
         let mut views = Vec::new();
         for entry in fs::read_dir(&directory).map_err(failed)? {
@@ -145,7 +179,7 @@ impl Storage {
 
     pub(crate) fn view_file(&self, schema: &str, view: &str) -> Result<PathBuf> {
         let file = format!("{}{VIEW_SUFFIX}", to_directory("view", view)?);
-        Ok(self.root.join(to_directory("schema", schema)?).join(file))
+        Ok(self.schema_directory(schema)?.join(file))
     }
 
     pub(crate) fn remove_view(&self, path: &Path) -> Result<()> {
@@ -162,14 +196,14 @@ impl Storage {
 
     pub(crate) fn table_directory(&self, schema: &str, table: &str) -> Result<PathBuf> {
         let folder = format!("{}{TABLE_SUFFIX}", to_directory("table", table)?);
-        Ok(self.root.join(to_directory("schema", schema)?).join(folder))
+        Ok(self.schema_directory(schema)?.join(folder))
     }
 
     /// A folder beside the tables that no listing shows and that goes away when the guard is dropped.
     pub(crate) fn temporary(self: &Arc<Self>, schema: &str) -> Result<Temporary> {
         let number = self.num_temporaries.fetch_add(1, Ordering::Relaxed);
         let folder = format!("{TEMPORARY_PREFIX}{}-{number}{TABLE_SUFFIX}", std::process::id());
-        let path = self.root.join(to_directory("schema", schema)?).join(folder);
+        let path = self.schema_directory(schema)?.join(folder);
         Ok(Temporary { path: Some(path), storage: self.clone() })
     }
 
@@ -282,16 +316,20 @@ impl Storage {
         &self.durability
     }
 
-    /// Removes a folder after making sure that it is `<root>/<schema>/<folder>` and no link.
+    /// Removes a folder after making sure that it is `<root>/<schema>/<folder>`, or the same below the folder of the schemas of sessions, and no link.
     fn remove_folder(&self, path: &Path) -> Result<()> {
-        let inside = path.parent().and_then(Path::parent) == Some(self.root.as_path());
+        let inside = path.parent().and_then(Path::parent).is_some_and(|schemas| schemas == self.root || schemas == self.temporary);
         if !inside || path.is_symlink() {
             return Err(Error::io(path, io::Error::other("not removed: it is outside of the data directory")));
         }
         fs::remove_dir_all(path).map_err(|source| Error::io(path, source))
     }
 
+    /// What goes with its session needs no sync.
     fn sync(&self, directory: &Path) -> Result<()> {
+        if directory.starts_with(&self.temporary) {
+            return Ok(());
+        }
         sync_directory(directory).map_err(|source| Error::io(directory, source))
     }
 
@@ -365,6 +403,14 @@ fn opening_failed(table: &str, source: lance::Error) -> Error {
         cause = error.source();
     }
     Error::Damaged { table: table.to_owned(), reason: without_location(&source) }
+}
+
+/// Removes the schemas of sessions that a process which was killed has left.
+fn remove_left_schemas(directory: &Path) -> Result<()> {
+    match fs::remove_dir_all(directory) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(Error::io(directory, source)),
+        _ => Ok(()),
+    }
 }
 
 /// The file is left behind, with the number of the process that had it last: it is the lock on it that counts, and the system takes that back from a

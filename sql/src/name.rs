@@ -184,6 +184,11 @@ pub(crate) fn if_not_exists(yes: bool) -> &'static str {
     if yes { "IF NOT EXISTS " } else { "" }
 }
 
+/// `TEMP `, if it was there.
+pub(crate) fn temporary(yes: bool) -> &'static str {
+    if yes { "TEMP " } else { "" }
+}
+
 /// Reads `(a, b)`, or nothing.
 pub(crate) fn parse_optional_columns(parser: &mut Parser) -> Result<Vec<Ident>> {
     if parser.is_left_parenthesis() { parser.parenthesized(|parser| parser.ident("a column's name")) } else { Ok(Vec::new()) }

@@ -3,12 +3,14 @@
 use std::ops::ControlFlow;
 
 use crate::ast::{
-    CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident, ObjectName, Query,
-    Select, SetExpr, TableFactor, TableVersion, Value, VisitMut, VisitorMut,
+    ArrayElemTypeDef, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
+    ObjectName, Query, Select, SetExpr, TableFactor, TableVersion, Value, VisitMut, VisitorMut,
 };
 use crate::depth::{DEPTH_MAX, QUERY_DEPTH_MAX, balance};
 use crate::error::{Error, Result};
 use crate::parser::tag_of;
+use crate::sqlparser::dialect::PostgreSqlDialect;
+use crate::sqlparser::parser::Parser;
 
 /// Changes every cast to a type of ours into a call of the function that reads it (`'[1,2]'::vector` into `vector_in('[1,2]')`),
 /// balances long chains of AND and OR, and refuses queries that write and expressions that are too deep.
@@ -105,6 +107,11 @@ impl VisitorMut for Rewriter {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         self.depth -= 1;
         self.query_depth -= usize::from(holds_query(expr));
+        if let Expr::Cast { data_type, .. } = expr
+            && let Some(known) = type_of_catalog(data_type)
+        {
+            *data_type = known;
+        }
         if let Some(call) = input_call(expr).or_else(|| current_role(expr)) {
             *expr = call;
         }
@@ -140,6 +147,25 @@ fn writing_body(body: &SetExpr) -> Option<&'static str> {
         // A query in parentheses is visited by itself.
         SetExpr::Query(_) | SetExpr::Select(_) | SetExpr::Values(_) | SetExpr::Table(_) => None,
     }
+}
+
+/// The type that `pg_catalog.int8` is, and arrays of it: drivers write types with their schema. `None` for any other name.
+fn type_of_catalog(data_type: &DataType) -> Option<DataType> {
+    if let DataType::Array(ArrayElemTypeDef::SquareBracket(item, length)) = data_type {
+        return Some(DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(type_of_catalog(item)?), *length)));
+    }
+    let DataType::Custom(name, modifiers) = data_type else { return None };
+    let [schema, name] = name.0.as_slice() else { return None };
+    let (schema, name) = (schema.as_ident()?, name.as_ident()?);
+    // `"char"` is one byte, and no char.
+    if !schema.value.eq_ignore_ascii_case("pg_catalog") || (name.quote_style.is_some() && name.value == "char") {
+        return None;
+    }
+    let text = match modifiers.is_empty() {
+        true => name.value.clone(),
+        false => format!("{}({})", name.value, modifiers.join(", ")),
+    };
+    Parser::new(&PostgreSqlDialect {}).try_with_sql(&text).ok()?.parse_data_type().ok()
 }
 
 /// The call that `current_role` is; `current_user` and its like sqlparser knows.

@@ -12,9 +12,13 @@ use datafusion::error::DataFusionError;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::privileges::Access;
 use super::progress::Record;
 use super::session::{CATALOG_NAME, TransactionStatus};
 use crate::error::Result;
+
+/// In the place of a statement that the reader may not see, as in PostgreSQL.
+const HIDDEN: &str = "<insufficient privilege>";
 
 /// The view of schema `rollout` that lists the sessions.
 pub const ACTIVITY_VIEW: &str = "pg_stat_activity";
@@ -126,6 +130,16 @@ impl Activity {
         session.inspect(|session| session.terminate.cancel()).is_some()
     }
 
+    /// The user of some sessions has another name, or was dropped: another role that gets the old one is not theirs.
+    pub(super) fn user_renamed(&self, user: &str, new_name: &str) {
+        for session in self.sessions() {
+            let mut current = session.lock();
+            if current.user == user {
+                new_name.clone_into(&mut current.user);
+            }
+        }
+    }
+
     fn find(&self, pid: i32) -> Option<Arc<SessionActivity>> {
         self.lock().get(&pid).and_then(Weak::upgrade)
     }
@@ -170,15 +184,21 @@ impl Activity {
         ]))
     }
 
-    /// A row for each session.
-    pub fn rows(&self) -> Result<RecordBatch> {
+    /// A row for each session. Of those of others `reader` sees who they are, not what they do and from where; `None` sees that of none.
+    pub fn rows(&self, reader: Option<&Access>) -> Result<RecordBatch> {
         let sessions = self.sessions();
         let current: Vec<MutexGuard<'_, Current>> = sessions.iter().map(|session| session.lock()).collect();
+        let is_shown = |current: &Current| reader.is_some_and(|reader| reader.sees_statements_of(&current.user));
+        let is_shown: Vec<bool> = current.iter().map(|current| is_shown(current)).collect();
         let text = |read: &dyn Fn(&Current) -> Option<String>| -> ArrayRef {
             Arc::new(current.iter().map(|current| read(current)).collect::<StringArray>())
         };
+        let shown = || current.iter().zip(&is_shown).map(|(current, is_shown)| is_shown.then_some(&**current));
+        let shown_text = |read: &dyn Fn(&Current) -> Option<String>| -> ArrayRef {
+            Arc::new(shown().map(|current| current.and_then(read)).collect::<StringArray>())
+        };
         let time = |read: &dyn Fn(&Current) -> Option<SystemTime>| -> ArrayRef {
-            let times = current.iter().map(|current| read(current).map(micros));
+            let times = shown().map(|current| current.and_then(read).map(micros));
             Arc::new(times.collect::<TimestampMicrosecondArray>().with_timezone("+00:00"))
         };
         let schema = Self::schema();
@@ -188,20 +208,23 @@ impl Activity {
                 "pid" => Arc::new(Int32Array::from_iter_values(sessions.iter().map(|session| session.pid))),
                 "usename" => text(&|current| Some(current.user.clone()).filter(|user| !user.is_empty())),
                 "application_name" => text(&|current| Some(current.application_name.clone())),
-                "client_addr" => text(&|current| current.client.map(|client| client.ip().to_string())),
+                "client_addr" => shown_text(&|current| current.client.map(|client| client.ip().to_string())),
                 "client_port" => {
-                    Arc::new(current.iter().map(|current| current.client.map(|client| i32::from(client.port()))).collect::<Int32Array>())
+                    let port = |current: &Current| current.client.map(|client| i32::from(client.port()));
+                    Arc::new(shown().map(|current| current.and_then(port)).collect::<Int32Array>())
                 }
                 "backend_start" => {
-                    let times = sessions.iter().map(|session| micros(session.backend_start));
-                    Arc::new(TimestampMicrosecondArray::from_iter_values(times).with_timezone("+00:00"))
+                    let times = sessions.iter().zip(&is_shown).map(|(session, is_shown)| is_shown.then(|| micros(session.backend_start)));
+                    Arc::new(times.collect::<TimestampMicrosecondArray>().with_timezone("+00:00"))
                 }
                 "xact_start" => time(&|current| current.xact_start.or(current.query_start.filter(|_| current.is_active))),
                 "query_start" => time(&|current| current.query_start),
                 "state_change" => time(&|current| Some(current.state_change)),
-                "state" => text(&|current| Some(current.state().to_owned())),
-                "query" => text(&|current| Some(current.query.to_string())),
-                "backend_type" => text(&|current| Some(current.backend_type.to_owned())),
+                "state" => shown_text(&|current| Some(current.state().to_owned())),
+                "query" => {
+                    Arc::new(shown().map(|current| Some(current.map_or(HIDDEN, |current| &*current.query))).collect::<StringArray>())
+                }
+                "backend_type" => shown_text(&|current| Some(current.backend_type.to_owned())),
                 _ => new_null_array(field.data_type(), sessions.len()),
             }
         });
@@ -344,13 +367,15 @@ mod tests {
         let activity = Arc::new(Activity::default());
         let (first, second) = (activity.session(), activity.session());
         assert_ne!(first.pid(), second.pid());
-        assert_eq!(activity.rows().expect("rows").num_rows(), 0);
+        assert_eq!(activity.rows(None).expect("rows").num_rows(), 0);
         first.list("ann", None, "client backend");
         second.list("bob", None, "client backend");
-        assert_eq!(activity.rows().expect("rows").num_rows(), 2);
+        assert_eq!(activity.rows(None).expect("rows").num_rows(), 2);
+        activity.user_renamed("ann", "bea");
+        assert_eq!((first.user(), second.user()), ("bea".to_owned(), "bob".to_owned()));
         let pid = first.pid();
         drop(first);
-        assert_eq!(activity.rows().expect("rows").num_rows(), 1);
+        assert_eq!(activity.rows(None).expect("rows").num_rows(), 1);
         assert!(!activity.cancel(pid));
         assert!(activity.terminate(second.pid()));
         assert!(second.is_terminated());

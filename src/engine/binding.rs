@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
-use rolloutdb_catalogs::{Catalog, Table};
+use rolloutdb_catalogs::{Catalog, Table, is_temporary_schema};
 
 use super::retrieval::{Queries, Retrieval, RetrievalOptions, RetrieverKind};
 use super::versions;
@@ -47,6 +47,12 @@ pub async fn check(options: &AgentOptions, catalog: &Arc<Catalog>, models: &Arc<
 
 async fn corpus_retriever(options: &AgentOptions, catalog: &Arc<Catalog>, models: &Arc<Runtime>) -> Result<CorpusRetriever> {
     let (schema, table) = super::apply::planner::split_table_name(&options.corpus);
+    if is_temporary_schema(&schema) {
+        // An agent belongs to no session, and a name of this kind may be that of another one's table.
+        let message =
+            format!("the corpus of an agent cannot be temporary; make {table} a table that is not, with CREATE TABLE ... AS SELECT");
+        return Err(Error::NotSupported(message));
+    }
     let mut corpus = catalog.table(&schema, &table).await?;
     if let Some(version) = &options.corpus_version {
         corpus = Arc::new(versions::named(&corpus, version).await?);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Decimal128Type, DecimalType, Field};
+use arrow::datatypes::{DataType, Decimal128Type, DecimalType, Field, IntervalUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result as DataFusionResult;
@@ -14,7 +14,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use rolloutdb_udfs::postgres::has_own_text_form;
 use rolloutdb_udfs::{TextType, is_plain_numeric};
 
-use super::typing::{call, is_text};
+use super::typing::{call, is_text, read_array};
 use crate::error::Result;
 
 /// Reads a number as `numeric` without declared digits.
@@ -158,7 +158,9 @@ fn joined_texts(left: &Expr, right: &Expr, schema: &DFSchema, state: &SessionSta
 /// The text of a value that is neither a list nor a struct; `None` where Arrow's cast writes it.
 fn scalar_text(value: &Expr, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
     match value.get_type(schema) {
-        Ok(found) if has_own_text_form(&found) && !found.is_nested() => call(state, TEXT_OUT, vec![value.clone()]).map(Some),
+        Ok(found) if (has_own_text_form(&found) && !found.is_nested()) || is_plain(value, schema) => {
+            call(state, TEXT_OUT, vec![value.clone()]).map(Some)
+        }
         _ => Ok(None),
     }
 }
@@ -178,16 +180,23 @@ fn is_checked_text(value: &Expr, schema: &DFSchema) -> bool {
     matches!(text_type, Some(TextType::Json | TextType::Jsonb | TextType::Uuid))
 }
 
+/// Whether it is a numeric without declared digits, which Arrow writes with all the zeros of its type.
+fn is_plain(value: &Expr, schema: &DFSchema) -> bool {
+    value.to_field(schema).is_ok_and(|(_, field)| is_plain_numeric(&field))
+}
+
 /// The call that does the cast. `None`: Arrow does it.
 fn as_call(cast: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
     let (value, wanted) = (cast.expr.as_ref().clone(), cast.field.as_ref());
     let found = value.get_type(schema);
     if let Some(name) = named_text(wanted) {
         let text = match (&found, TextType::of(wanted)) {
+            (Ok(_), Some(_)) if is_plain(&value, schema) => call(state, TEXT_OUT, vec![value])?,
             // Arrow writes lists as JSON arrays.
             (Ok(found), Some(text_type)) if is_vector(found) || !matches!(text_type, TextType::Json | TextType::Jsonb) => {
                 as_text(state, value, found)?
             }
+            (Ok(found), None) if is_text(found) => read_array(state, value, wanted.data_type())?,
             _ => value,
         };
         return call(state, "text_cast", vec![text, lit(name)]).map(Some);
@@ -201,7 +210,13 @@ fn as_call(cast: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Optio
         (DataType::Utf8, found) if is_text(&found) && wanted.metadata().is_empty() && is_checked_text(&value, schema) => {
             return call(state, TEXT_OUT, vec![value]).map(Some);
         }
+        (DataType::Utf8, _) if is_plain(&value, schema) => return call(state, TEXT_OUT, vec![value]).map(Some),
         (DataType::Utf8, found) if is_vector(&found) || has_own_text_form(&found) => return as_text(state, value, &found).map(Some),
+        (DataType::List(_), found) if is_text(&found) => return read_array(state, value, wanted.data_type()).map(Some),
+        // Arrow reads fewer forms.
+        (DataType::Interval(IntervalUnit::MonthDayNano), found) if is_text(&found) => {
+            return call(state, "interval_in", vec![value]).map(Some);
+        }
         (DataType::FixedSizeList(item, width), found)
             if *item.data_type() == DataType::Float16
                 && (is_text(&found) || matches!(found, DataType::List(_) | DataType::LargeList(_))) =>

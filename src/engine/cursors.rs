@@ -13,6 +13,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::session::Session;
 use crate::error::{Error, Result};
 
 /// The cursors of one session, by name.
@@ -61,6 +62,13 @@ pub struct CursorInfo {
     pub is_held: bool,
     pub is_binary: bool,
     pub created: SystemTime,
+}
+
+/// A cursor as the protocol's portal of its name.
+#[derive(Debug, Clone)]
+pub struct CursorPortal {
+    pub columns: SchemaRef,
+    pub is_binary: bool,
 }
 
 /// How a cursor is declared.
@@ -154,6 +162,22 @@ impl Cursors {
     pub fn end_transaction(&mut self, is_committed: bool) {
         self.0.retain(|_, cursor| !cursor.is_of_transaction || (cursor.is_held && is_committed));
         self.0.values_mut().for_each(|cursor| cursor.is_of_transaction = false);
+    }
+}
+
+/// For the server, whose clients ask for the rows of cursors by messages too.
+impl Session {
+    /// `None`: there is no cursor of this name.
+    pub fn cursor(&self, name: &str) -> Option<CursorPortal> {
+        let cursors = self.cursors();
+        let cursor = cursors.get(name).ok()?;
+        Some(CursorPortal { columns: Arc::clone(&cursor.schema), is_binary: cursor.is_binary })
+    }
+
+    /// Does nothing if there is no cursor of this name, as the protocol wants it.
+    pub fn close_cursor(&self, name: &str) {
+        // Only CLOSE finds fault with a name that is not there.
+        let _ = self.cursors().close(name);
     }
 }
 

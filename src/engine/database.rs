@@ -16,6 +16,7 @@ use super::index_builds::IndexBuilds;
 use super::jobs::{Jobs, MAX_CONCURRENT};
 use super::memory::MemoryBudget;
 use super::model_jobs::{JOBS_MAX, ModelJobs};
+use super::name_locks::NameLocks;
 use super::outbound::Outbound;
 use super::privileges::{Object, Privileges};
 use super::retention::VERSION_RETENTION;
@@ -52,7 +53,7 @@ pub struct DatabaseOptions {
 /// A data directory, open in this process alone. Cheap to clone; sessions keep it open.
 ///
 /// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `jobs/<number>.json`, `roles.json`,
-/// `privileges.json`, `secrets.json`, `spill/` (of running queries; emptied when opened).
+/// `privileges.json`, `secrets.json`, `spill/` (of running queries) and `tables/.temporary/` (tables of sessions), both emptied when opened.
 #[derive(Clone)]
 pub struct Database {
     pub(super) shared: Arc<Shared>,
@@ -66,6 +67,8 @@ pub(super) struct Shared {
     pub agents: AgentRegistry,
     pub roles: Roles,
     pub privileges: Privileges,
+    /// Of whom it is to make, rename and drop what.
+    pub names: NameLocks,
     pub secrets: Secrets,
     pub places: Arc<Places>,
     pub model_jobs: ModelJobs,
@@ -119,7 +122,7 @@ impl Database {
         let registry = Arc::new(Registry::open(&directory.join("models"))?);
         let agents = AgentRegistry::open(&directory.join("agents"))?;
         let roles = Roles::open(directory, options.superuser.as_deref())?;
-        let (privileges, secrets) = (Privileges::open(directory)?, Secrets::open(directory)?);
+        let (privileges, secrets) = (Privileges::open(directory, &roles)?, Secrets::open(directory)?);
         let outbound = Outbound::new(&options.allowed_hosts)?;
         let places = Arc::new(Places::new(directory, options.file_roots.as_deref(), outbound)?);
         let model_jobs = ModelJobs::new(options.model_jobs.unwrap_or(JOBS_MAX));
@@ -127,7 +130,7 @@ impl Database {
         let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents));
         let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
         let (index_builds, activity) = (Arc::default(), Arc::default());
-        let jobs = Jobs::open(&directory.join("jobs"), options.max_concurrent_jobs.unwrap_or(MAX_CONCURRENT))?;
+        let jobs = Jobs::open(&directory.join("jobs"), options.max_concurrent_jobs.unwrap_or(MAX_CONCURRENT), roles.clone())?;
         let version_retention = options.version_retention.unwrap_or(VERSION_RETENTION);
         let shared = Shared {
             catalog,
@@ -136,6 +139,7 @@ impl Database {
             agents,
             roles,
             privileges,
+            names: NameLocks::default(),
             secrets,
             places,
             model_jobs,

@@ -78,11 +78,29 @@ impl Gate {
         }
         let (folder, pattern) = patterns::split(&path)?;
         let folder = self.inside(name, &folder)?;
-        let found = patterns::matches(&folder, &pattern)?;
-        if found.is_empty() {
+        // Step by step: behind a link that leads out, nothing is looked for, so that the answer is the same whatever is there.
+        for step in patterns::steps(&pattern) {
+            patterns::links(&folder, &step)?.iter().try_for_each(|link| self.matched(name, link).map(drop))?;
+        }
+        let mut files = Vec::new();
+        for path in patterns::matches(&folder, &pattern)? {
+            match self.matched(name, &path) {
+                Ok(real) if real.is_file() => files.push(real),
+                Err(error) if path.is_symlink() => return Err(error),
+                // A folder, or in one whose files are never read, such as the data directory: it is as if it were not there.
+                _ => {}
+            }
+        }
+        if files.is_empty() {
             return Err(Error::Io { path, source: IoError::new(ErrorKind::NotFound, "no file matches this pattern") });
         }
-        found.iter().map(|path| self.readable(&path.display().to_string(), path)).collect()
+        Ok(files)
+    }
+
+    /// Where something that matches a pattern leads. The error names the pattern alone: what it matches elsewhere is not told.
+    fn matched(&self, name: &str, path: &Path) -> Result<PathBuf> {
+        let advice = "a link that it matches leads out of the folders whose files may be read, or nowhere; name the files one by one";
+        self.inside(name, path).map_err(|_| denied(format!("file '{name}'"), advice))
     }
 
     /// A file that is there, or can be made.
@@ -212,7 +230,10 @@ fn resolve(path: &Path) -> std::io::Result<PathBuf> {
 /// # Errors
 /// If it was replaced by a link, or is no regular file.
 pub fn open(path: &Path) -> std::io::Result<File> {
-    let file = File::open(path)?;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    // A pipe in its place would let who opens it wait for a writer; of files it says nothing.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     is_still(&file, path)?;
     Ok(file)
 }

@@ -60,7 +60,7 @@ impl CurrentStatement {
         Arc::ptr_eq(&self.wanted().0, &statement.0.0)
     }
 
-    fn wanted(&self) -> Wanted {
+    pub fn wanted(&self) -> Wanted {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -70,8 +70,13 @@ impl Wanted {
         self.0.is_over.store(true, Ordering::Relaxed);
     }
 
+    /// Whether nobody wants them any more.
+    pub fn is_over(&self) -> bool {
+        self.0.is_over.load(Ordering::Relaxed)
+    }
+
     fn check(&self) -> Result<()> {
-        if self.0.is_over.load(Ordering::Relaxed) { Err(Error::Cancelled("statement").into()) } else { Ok(()) }
+        if self.is_over() { Err(Error::Cancelled("statement").into()) } else { Ok(()) }
     }
 }
 

@@ -20,6 +20,8 @@ use tokio_util::task::TaskTracker;
 
 use super::activity::SessionActivity;
 use super::database::Database;
+use super::roles::Roles;
+use super::session_user::RoleId;
 use crate::error::{Error, Result};
 use files::JobFiles;
 
@@ -67,9 +69,12 @@ pub struct Job {
     pub kind: String,
     pub statement: String,
     pub user: String,
-    /// Whose rights it runs with.
+    /// Whose rights it runs with; the superuser's, if it is from before there were roles.
     #[serde(default)]
     pub role: String,
+    /// The number of that role, whatever it is called by now.
+    #[serde(default)]
+    pub role_oid: Option<u32>,
     /// The settings of the session that asked.
     pub settings: BTreeMap<String, String>,
     pub status: JobStatus,
@@ -91,8 +96,14 @@ pub struct NewJob {
     pub kind: String,
     pub statement: String,
     pub user: String,
-    pub role: String,
+    pub role: RoleId,
     pub settings: BTreeMap<String, String>,
+}
+
+impl Job {
+    pub(super) fn role_id(&self, roles: &Roles) -> RoleId {
+        RoleId::kept(roles, &self.role, self.role_oid)
+    }
 }
 
 /// How the run of a job ended.
@@ -106,6 +117,7 @@ pub(super) enum Ended {
 #[derive(Debug)]
 pub struct Jobs {
     files: JobFiles,
+    roles: Roles,
     max_concurrent: usize,
     state: Mutex<State>,
     /// Another number after each change of a status.
@@ -137,17 +149,22 @@ fn now_ms() -> i64 {
 impl Jobs {
     /// # Errors
     /// [`Error::Io`], and [`Error::Damaged`] for a file that is not a job.
-    pub fn open(directory: &Path, max_concurrent: usize) -> Result<Self> {
+    pub fn open(directory: &Path, max_concurrent: usize, roles: Roles) -> Result<Self> {
         let (files, mut jobs) = JobFiles::open(directory)?;
         for job in jobs.values_mut().filter(|job| !job.status.is_ended()) {
             job.status = JobStatus::Interrupted;
             job.finished_at_ms = Some(now_ms());
             files.write(job)?;
         }
+        let superuser = roles.superuser();
+        for job in jobs.values_mut().filter(|job| job.role.is_empty()) {
+            job.role_oid = RoleId::named(&roles, &superuser).oid();
+            job.role.clone_from(&superuser);
+        }
         let last_id = jobs.keys().next_back().copied().unwrap_or(0);
         let state = Mutex::new(State { jobs, last_id, ..State::default() });
         let (changed, tasks) = (watch::Sender::new(0), TaskTracker::new());
-        Ok(Self { files, max_concurrent: max_concurrent.max(1), state, changed, tasks, is_stopping: AtomicBool::new(false) })
+        Ok(Self { files, roles, max_concurrent: max_concurrent.max(1), state, changed, tasks, is_stopping: AtomicBool::new(false) })
     }
 
     pub fn max_concurrent(&self) -> usize {
@@ -167,7 +184,8 @@ impl Jobs {
                 kind,
                 statement,
                 user,
-                role,
+                role: role.current_name(&self.roles),
+                role_oid: role.oid(),
                 settings,
                 status: JobStatus::Queued,
                 progress: 0,
@@ -275,7 +293,7 @@ impl Jobs {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As it is now, with the progress of one that runs.
+    /// As it is now, with the progress of one that runs and the name that its role has now.
     ///
     /// # Errors
     /// [`Error::UnknownObject`].
@@ -288,6 +306,7 @@ impl Jobs {
         let state = self.lock();
         let with_progress = |job: &Job| {
             let mut job = job.clone();
+            job.role = job.role_id(&self.roles).current_name(&self.roles);
             let activity = state.running.get(&job.job_id).and_then(|running| running.activity.upgrade());
             if let Some(record) = activity.and_then(|activity| activity.progress().pop()) {
                 (job.progress, job.total, job.unit) = (record.done(), record.total, Some(record.unit.clone()));

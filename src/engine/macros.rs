@@ -33,13 +33,18 @@ pub fn expand(statement: &mut Statement, functions: &HashMap<String, Arc<ScalarU
 
 /// The table that a macro reads, as written; `None` for any other relation.
 pub fn table_of(relation: &TableFactor) -> Option<String> {
+    table_argument(relation).and_then(table_name)
+}
+
+/// The argument that names it.
+pub fn table_argument(relation: &TableFactor) -> Option<&Expr> {
     let TableFactor::Table { name, args: Some(arguments), .. } = relation else { return None };
     if !name.to_string().eq_ignore_ascii_case(PREFERENCE_PAIRS) {
         return None;
     }
     let assigned = assign(PREFERENCE_PAIRS, PARAMETERS, &arguments.args).ok()?;
     let nodes = assigned.into_iter().find(|(parameter, _)| parameter.kind == ParameterKind::Table);
-    nodes.and_then(|(_, argument)| table_name(argument))
+    nodes.map(|(_, argument)| argument)
 }
 
 struct Expander<'a> {

@@ -5,11 +5,14 @@
 use std::ops::ControlFlow;
 
 use datafusion::execution::SessionState;
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, FunctionArg, FunctionArgExpr, FunctionArguments, Value, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    Expr as SqlExpr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectName, Value, VisitMut, VisitorMut,
+};
 use rolloutdb_catalogs::Table;
 
 use super::session::Session;
 use super::statement::expression;
+use super::with_names::folded;
 use crate::error::{Error, Result};
 
 /// The argument that names the model, when it is named itself.
@@ -122,7 +125,7 @@ fn for_each_literal(expression: &mut SqlExpr, is_meant: impl Fn(&str) -> bool, v
         type Break = Error;
         fn post_visit_expr(&mut self, expression: &mut SqlExpr) -> ControlFlow<Error> {
             let SqlExpr::Function(function) = expression else { return ControlFlow::Continue(()) };
-            if !self.0(&function.name.to_string().to_lowercase()) {
+            if !self.0(&function_name(&function.name)) {
                 return ControlFlow::Continue(());
             }
             let FunctionArguments::List(arguments) = &mut function.args else { return ControlFlow::Continue(()) };
@@ -139,10 +142,23 @@ fn for_each_literal(expression: &mut SqlExpr, is_meant: impl Fn(&str) -> bool, v
     }
 }
 
+/// Folded as the planner does it; empty for a name of several parts, which no function of ours has.
+fn function_name(name: &ObjectName) -> String {
+    match name.0.as_slice() {
+        [part] => part.as_ident().map(folded).unwrap_or_default(),
+        _ => String::new(),
+    }
+}
+
 fn model_argument(position: usize, argument: &mut FunctionArg) -> Option<&mut String> {
     let value = match argument {
         FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) if position == 0 => value,
-        FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. } if name.value.eq_ignore_ascii_case(MODEL_ARGUMENT) => value,
+        FunctionArg::Named { name, arg: FunctionArgExpr::Expr(value), .. }
+        | FunctionArg::ExprNamed { name: SqlExpr::Identifier(name), arg: FunctionArgExpr::Expr(value), .. }
+            if name.value.eq_ignore_ascii_case(MODEL_ARGUMENT) =>
+        {
+            value
+        }
         _ => return None,
     };
     let SqlExpr::Value(value) = value else { return None };

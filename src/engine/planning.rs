@@ -25,8 +25,11 @@ use super::background_planning::physical_plan;
 use super::parameter_values::ParameterValues;
 use super::privileges::relations::{Relations, check_models};
 use super::session::Session;
-use super::statement_catalog::with_opened_tables;
-use super::{casts, lateral_names, macros, output_names, parameter_types, pg_catalog, quoted_constants, versions, views};
+use super::statement_catalog::{OpenedTables, with_opened_tables};
+use super::views::TablesOfViews;
+use super::{
+    casts, constants, lateral_names, macros, output_names, parameter_types, pg_catalog, quoted_constants, search_path, versions, views,
+};
 use crate::error::{Error, Result};
 
 /// DataFusion's physical planner, with [`super::apply::Apply`] added.
@@ -149,16 +152,20 @@ async fn plan_with(
     mut named: HashMap<String, Arc<dyn TableProvider>>,
 ) -> Result<Planned> {
     let mut state = session.context().state();
+    search_path::qualify(session, &mut statement)?;
     // While the text still says through which view a table is read.
     let relations = Relations::of(session, &statement, &named)?;
-    views::expand(&session.database().shared.catalog, &mut statement)?;
+    let of_views = views::expand(session, &mut statement, state.scalar_functions())?;
     macros::expand(&mut statement, state.scalar_functions())?;
+    constants::rewrite(&mut statement)?;
     lateral_names::qualify(&mut statement);
     versions::open(session, &mut statement, &mut named).await?;
     Box::pin(pg_catalog::open(session, &mut state, &mut statement, &mut named)).await?;
-    let tables = open_table_arguments(session, &statement).await?;
-    if !tables.is_empty() {
-        let opened = tables.iter().map(|(name, table)| (split_table_name(name), Arc::clone(table))).collect();
+    let of_views = Arc::new(Box::pin(views::open(session, of_views)).await?);
+    let tables = open_table_arguments(session, &statement, &of_views.opened).await?;
+    let mut opened = of_views.opened.clone();
+    opened.extend(tables.iter().map(|(name, table)| (split_table_name(name), Arc::clone(table))));
+    if !opened.is_empty() {
         state = with_opened_tables(state, opened);
     }
     let functions = Arc::clone(&session.database().shared.functions);
@@ -166,18 +173,19 @@ async fn plan_with(
         functions,
         tables,
         named: named.clone(),
+        of_views: Arc::clone(&of_views),
         notices: session.notices().clone(),
         gate: session.gate(),
         effort: session.effort().asked(),
         parameters: parameters.clone(),
     }))?;
     let statement = PlannerStatement::Statement(Box::new(statement));
-    check_tables(session, &state, &statement, &named).await?;
+    check_tables(session, &state, &statement, &named, &of_views).await?;
     let plan = state.statement_to_plan(statement).await?;
     check_size(&plan)?;
     let plan = casts::typed(parameter_types::typed(plan)?, &state)?;
     let plan = quoted_constants::typed(plan, &state)?;
-    relations.check_plan(&plan)?;
+    relations.check_plan(&plan, &of_views)?;
     Ok(Planned { plan, state })
 }
 
@@ -202,12 +210,13 @@ async fn check_tables(
     state: &SessionState,
     statement: &PlannerStatement,
     named: &HashMap<String, Arc<dyn TableProvider>>,
+    of_views: &TablesOfViews,
 ) -> Result<()> {
     for reference in state.resolve_table_references(statement)? {
         let is_function = matches!(&reference, TableReference::Bare { table }
             if state.table_functions().contains_key(table.as_ref()) || session.database().shared.functions.contains_key(table.as_ref()));
         let schema_name = reference.schema().unwrap_or(super::session::DEFAULT_SCHEMA).to_owned();
-        let is_function = is_function || named.contains_key(reference.table());
+        let is_function = is_function || named.contains_key(reference.table()) || of_views.get(reference.table()).is_some();
         let is_known_catalog = reference.catalog().is_none_or(|catalog| catalog == super::session::CATALOG_NAME);
         if is_function || !is_known_catalog || schema_name == "information_schema" {
             continue;
@@ -224,17 +233,18 @@ async fn check_tables(
     Ok(())
 }
 
-async fn open_table_arguments(session: &Session, statement: &SqlStatement) -> Result<HashMap<String, Arc<Table>>> {
+/// `known`: tables that the statement has opened already.
+async fn open_table_arguments(session: &Session, statement: &SqlStatement, known: &OpenedTables) -> Result<HashMap<String, Arc<Table>>> {
     let shared = &session.database().shared;
     let mut names = TableNames { session, names: vec![] };
     let _ = statement.visit(&mut names);
     let mut tables: HashMap<String, Arc<Table>> = HashMap::new();
     for name in names.names {
-        let (schema, table) = split_table_name(&name);
-        let opened = tables.values().find(|opened| opened.schema_name() == schema && opened.name() == table).cloned();
-        let table = match opened {
-            Some(opened) => opened,
-            None => shared.catalog.table(&schema, &table).await?,
+        let key = split_table_name(&name);
+        let opened = tables.values().find(|opened| opened.schema_name() == key.0 && opened.name() == key.1);
+        let table = match opened.or_else(|| known.get(&key)) {
+            Some(opened) => Arc::clone(opened),
+            None => shared.catalog.table(&key.0, &key.1).await?,
         };
         tables.insert(name, table);
     }

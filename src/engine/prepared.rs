@@ -90,6 +90,10 @@ impl PreparedStatement {
             return Ok(None);
         }
         let Some(mut loan) = self.borrow() else { return Ok(None) };
+        // A value of another type is planned for itself, and the plan stays for the next one.
+        if matches!(&loan.kept, Kept::Ready(plan) if !plan.takes(parameters)) {
+            return Ok(None);
+        }
         loan.fit(session, query, parameters).await?;
         let Kept::Ready(plan) = &loan.kept else { return Ok(None) };
         let rows = if plan.is_for(parameters) { plan.run(parameters).await? } else { None };

@@ -112,6 +112,11 @@ impl Roles {
         self.read(|state| state.role(name).cloned())
     }
 
+    /// The name that the role of a number has now; `None`: it was dropped.
+    pub fn name_of(&self, oid: u32) -> Option<String> {
+        self.read(|state| state.roles().find(|role| role.oid == oid).map(|role| role.name.clone()))
+    }
+
     /// By name.
     pub fn list(&self) -> Vec<Role> {
         self.read(|state| state.roles().cloned().collect())

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -10,7 +11,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::error::DataFusionError;
 use serde::{Deserialize, Serialize};
 
-use super::durable_file;
+use super::{durable_file, gate};
 use crate::error::{Error, Result};
 
 const FILE: &str = "secrets.json";
@@ -144,11 +145,15 @@ fn value_in(name: &str, place: &SecretPlace) -> Result<SecretValue> {
             empty("the environment variable that it names is not set for the server, or is not UTF-8; set it and start the server again")
         })?,
         SecretPlace::File { path } => {
-            let size = std::fs::metadata(path).map_err(|_| empty("its file cannot be read"))?.len();
-            if size > VALUE_BYTES_MAX {
+            let refused =
+                "its file is gone, cannot be read, is no regular file, or a link was put in its place; DROP SECRET, and create it anew";
+            let file = gate::open(path).map_err(|_| empty(refused))?;
+            let mut text = String::new();
+            let num_bytes =
+                file.take(VALUE_BYTES_MAX + 1).read_to_string(&mut text).map_err(|_| empty("its file cannot be read as UTF-8"))?;
+            if num_bytes as u64 > VALUE_BYTES_MAX {
                 return Err(empty("its file is too large for a secret: at most 64 kB"));
             }
-            let text = std::fs::read_to_string(path).map_err(|_| empty("its file cannot be read as UTF-8"))?;
             text.lines().next().unwrap_or_default().to_owned()
         }
     };
@@ -162,7 +167,7 @@ mod tests {
     #[test]
     fn a_secret_is_read_from_its_place_and_shown_nowhere() -> Result<()> {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let file = directory.path().join("key");
+        let file = directory.path().canonicalize().expect("it is there").join("key");
         std::fs::write(&file, "planted-4711\nsecond line\n").expect("a temporary file is writable");
         let secrets = Secrets::open(directory.path())?;
         secrets.create("hub", SecretPlace::File { path: file.clone() })?;
@@ -177,6 +182,22 @@ mod tests {
         assert!(matches!(secrets.create("hub", SecretPlace::File { path: file.clone() }), Err(Error::DuplicateObject { .. })));
         std::fs::write(&file, "\n").expect("a temporary file is writable");
         assert!(matches!(secrets.value("hub"), Err(Error::NotReady(_))));
+        // What took its place later is not what was allowed.
+        for in_its_place in ["link", "pipe", "folder", "large"] {
+            std::fs::remove_file(&file).expect("it was there");
+            match in_its_place {
+                "link" => std::os::unix::fs::symlink(directory.path().join(FILE), &file).expect("a link"),
+                "pipe" => assert!(std::process::Command::new("mkfifo").arg(&file).status().expect("mkfifo runs").success()),
+                "folder" => {
+                    std::fs::create_dir(&file).expect("a folder");
+                    assert!(matches!(secrets.value("hub"), Err(Error::NotReady(_))), "{in_its_place}");
+                    std::fs::remove_dir(&file).expect("it is empty");
+                    std::fs::write(&file, "\n").expect("a temporary file is writable");
+                }
+                _ => std::fs::write(&file, "a".repeat(VALUE_BYTES_MAX as usize + 1)).expect("a temporary file is writable"),
+            }
+            assert!(matches!(secrets.value("hub"), Err(Error::NotReady(_))), "{in_its_place}");
+        }
         assert!(secrets.remove("hub")? && !secrets.remove("hub")?);
         assert!(matches!(secrets.value("hub"), Err(Error::UnknownObject { .. })));
         let unset = secrets.create("sk", SecretPlace::Env { variable: "SK_PLANTED_4711".to_owned() }).expect_err("it is not set");

@@ -14,7 +14,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::future::BoxFuture;
 use futures::{FutureExt, TryStreamExt};
-use rolloutdb_sql::{SavepointAction, Statement};
+use rolloutdb_sql::{Execute, SavepointAction, Statement};
 
 use super::activity::SessionActivity;
 use super::apply::extract::ExtractModelCalls;
@@ -25,18 +25,21 @@ use super::correlated::DistinctSubqueryColumns;
 use super::cursors::Cursors;
 use super::database::Database;
 use super::gate::Gate;
-use super::interruption::{CurrentStatement, InterruptibleJoins, OverWhenDropped};
+use super::interruption::{CurrentStatement, InterruptibleJoins, OverWhenDropped, Wanted};
+use super::named_statements::NamedStatements;
 use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours, SortRuntime};
 use super::planning::RolloutQueryPlanner;
 use super::prepared::PreparedStatement;
 use super::privileges::{Access, Object};
 use super::progress::{NoticeSink, Notices};
+use super::roles::Role;
 use super::savepoints::{SavedState, Savepoints};
-use super::session_user::SessionUser;
+use super::session_user::{RoleId, SessionUser};
 use super::setting_definitions::MAX_CONCURRENT_JOBS;
 use super::settings::{SessionSettings, Settings};
 use super::shown_text::shown_text;
 use super::single_row::SingleRow;
+use super::temporary::TemporarySchema;
 use super::three_valued_in::ThreeValuedIn;
 use super::timeouts::Timeouts;
 use super::values_of_queries::ValuesOfQueries;
@@ -60,6 +63,7 @@ struct Inner {
     notices: Notices,
     settings: SessionSettings,
     user: SessionUser,
+    temporary: TemporarySchema,
     /// Another number after each change of a setting, and for each session: plans that are kept were made for one of them.
     settings_epoch: AtomicU64,
     /// `hnsw.ef_search` and `ivfflat.probes`, which a planner rule reads.
@@ -67,6 +71,7 @@ struct Inner {
     current: CurrentStatement,
     transaction: Mutex<TransactionStatus>,
     cursors: Mutex<Cursors>,
+    named_statements: Mutex<NamedStatements>,
     savepoints: Mutex<Savepoints>,
     /// How many statements have written since BEGIN.
     write_count: AtomicU64,
@@ -154,6 +159,8 @@ pub(super) fn default_config(database: &Database) -> SessionConfig {
         .with_create_default_catalog_and_schema(false)
         .with_information_schema(true)
         .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false)
+        // Then `now()` is an instant, as in PostgreSQL.
+        .set_str("datafusion.execution.time_zone", "+00:00")
         // It would take `only_value` below the join of a subquery with the rows that ask for it, and find fault with rows that nobody asks for.
         .set_bool("datafusion.optimizer.enable_leaf_expression_pushdown", false);
     database.shared.memory.fit(config)
@@ -187,7 +194,7 @@ impl Session {
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
-        let user = SessionUser::new(database.roles().superuser());
+        let user = SessionUser::new(database.roles().clone());
         for function in user.functions() {
             state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
         }
@@ -196,6 +203,7 @@ impl Session {
         let activity = database.shared.activity.session();
         let settings = SessionSettings::default();
         settings.lock().set_at_startup(MAX_CONCURRENT_JOBS, database.shared.jobs.max_concurrent().to_string());
+        let temporary = TemporarySchema::new(&database, activity.pid());
         let inner = Inner {
             database,
             context,
@@ -204,16 +212,20 @@ impl Session {
             timeouts: Arc::default(),
             settings,
             user,
+            temporary,
             settings_epoch: AtomicU64::new(next_epoch()),
             effort,
             current,
             transaction: Mutex::new(TransactionStatus::Idle),
             cursors: Mutex::default(),
+            named_statements: Mutex::default(),
             savepoints: Mutex::default(),
             write_count: AtomicU64::new(0),
             told: Mutex::default(),
         };
         let session = Self { inner: Arc::new(inner) };
+        // Views of the system show what the session's role may see.
+        session.context().state_ref().write().config_mut().set_extension(Arc::new(session.downgrade()));
         for function in function::session_state::functions(&session.downgrade()) {
             session.context().register_udf(function);
         }
@@ -263,6 +275,9 @@ impl Session {
 
     /// Runs one statement with values for its `$1 ...`.
     pub async fn execute(&self, statement: &Statement, parameters: Vec<ScalarValue>) -> Result<Response> {
+        if let Some(execute) = statement::execute_in(statement) {
+            return self.execute_named(statement, execute).await;
+        }
         self.execute_with(statement, statement::execute(self, statement, &parameters).boxed()).await
     }
 
@@ -279,13 +294,36 @@ impl Session {
     pub async fn execute_prepared(&self, prepared: &PreparedStatement, parameters: Vec<ScalarValue>) -> Result<Response> {
         let statement = &prepared.statement;
         self.activity().begin_statement(Arc::clone(prepared.shown()));
+        if let Some(execute) = statement::execute_in(statement) {
+            return self.execute_named(statement, execute).await;
+        }
+        self.execute_with(statement, self.run_prepared(prepared, &parameters).boxed()).await
+    }
+
+    async fn run_prepared(&self, prepared: &PreparedStatement, parameters: &[ScalarValue]) -> Result<Response> {
+        match prepared.run(self, parameters).await? {
+            Some(stream) => Ok(Response::Rows { stream, tag: prepared.statement.tag().to_owned() }),
+            None => statement::execute(self, &prepared.statement, parameters).await,
+        }
+    }
+
+    /// EXECUTE, or EXPLAIN of one: the statement that has the name runs in its place, and what follows from its kind holds for this run.
+    async fn execute_named(&self, statement: &Statement, execute: &Execute) -> Result<Response> {
+        self.check_takes(statement)?;
+        let (named, prepared) = statement::found(self, execute).inspect_err(|_| self.fail_transaction())?;
+        let explained = match statement {
+            Statement::Explain(explain) => Some(statement::explained(explain, &prepared)),
+            _ => None,
+        };
+        let runs = explained.as_ref().unwrap_or(&prepared.statement);
         let run = async {
-            match prepared.run(self, &parameters).await? {
-                Some(stream) => Ok(Response::Rows { stream, tag: statement.tag().to_owned() }),
-                None => statement::execute(self, statement, &parameters).await,
+            let values = statement::arguments(self, &named, execute).await?;
+            match &explained {
+                Some(explain) => statement::execute(self, explain, &values).await,
+                None => self.run_prepared(&prepared, &values).await,
             }
         };
-        self.execute_with(statement, run.boxed()).await
+        self.execute_with(runs, run.boxed()).await
     }
 
     /// `run` is boxed: the futures of all statements within each other are more than the compiler lays out.
@@ -320,8 +358,13 @@ impl Session {
     /// That the session takes the statement now: a transaction that has failed takes only those that end it, or go back to before the error.
     ///
     /// # Errors
-    /// [`Error::TransactionAborted`] (25P02).
+    /// [`Error::TransactionAborted`] (25P02); [`Error::RoleGone`] (42704) if the session's role was dropped.
     pub fn check_takes(&self, statement: &Statement) -> Result<()> {
+        match statement {
+            Statement::SetRole(_) | Statement::Discard => self.inner.user.check_user()?,
+            Statement::Rollback | Statement::Commit => {}
+            _ => self.inner.user.check_exists()?,
+        }
         let is_way_out = match statement {
             Statement::Rollback | Statement::Commit => true,
             Statement::Savepoint(savepoint) => savepoint.action == SavepointAction::RollBackTo,
@@ -344,6 +387,11 @@ impl Session {
             self.note_written();
         }
         self.fail_transaction();
+    }
+
+    /// Whether the rows of the statement that runs are still wanted.
+    pub(crate) fn wanted(&self) -> Wanted {
+        self.inner.current.wanted()
     }
 
     /// An error among the rows fails the transaction as one before them does.
@@ -450,6 +498,10 @@ impl Session {
         self.inner.cursors.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn named_statements(&self) -> MutexGuard<'_, NamedStatements> {
+        self.inner.named_statements.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(super) fn database(&self) -> &Database {
         &self.inner.database
     }
@@ -475,14 +527,23 @@ impl Session {
         self.inner.user.role()
     }
 
-    /// Makes it the session of a user, with that user's rights; for servers, once they know who connects.
+    /// Makes it the session of a user, with that user's rights.
     pub fn set_user(&self, name: &str) {
-        self.inner.user.set_user(name);
+        self.set_user_id(RoleId::named(self.database().roles(), name));
+    }
+
+    /// As [`Self::set_user`], for servers, once they know who connects: the role that proved who it is, not whoever has its name by now.
+    pub fn set_role_of_user(&self, role: &Role) {
+        self.set_user_id(RoleId::from(role));
+    }
+
+    pub(super) fn set_user_id(&self, user: RoleId) {
+        self.inner.user.set_user(user);
         self.settings_changed();
     }
 
     /// `None`: the user's own rights again.
-    pub(super) fn set_role(&self, role: Option<String>) {
+    pub(super) fn set_role(&self, role: Option<RoleId>) {
         self.inner.user.set_role(role);
         self.settings_changed();
     }
@@ -507,6 +568,10 @@ impl Session {
         self.inner.user.clone()
     }
 
+    pub(super) fn temporary(&self) -> &TemporarySchema {
+        &self.inner.temporary
+    }
+
     pub(super) fn effort(&self) -> &EffortSetting {
         &self.inner.effort
     }
@@ -516,7 +581,7 @@ impl Session {
         self.inner.settings_epoch.load(Ordering::Acquire)
     }
 
-    /// Called when a setting has changed.
+    /// Called when a setting has changed, or what a table's name stands for in this session.
     pub(super) fn settings_changed(&self) {
         self.inner.settings_epoch.store(next_epoch(), Ordering::Release);
     }

@@ -79,6 +79,7 @@ pub static DEFINITIONS: &[Definition] = &[
         "The least severe messages that the client gets; warning leaves out notices and progress.",
     ),
     setting("datestyle", "ISO, MDY", DateStyle, FORMATS, "The form of dates and times in text."),
+    setting("default_table_access_method", "lance", Fixed, PRESET, "How tables are stored."),
     setting(
         "default_transaction_isolation",
         "read committed",
@@ -115,15 +116,16 @@ pub static DEFINITIONS: &[Definition] = &[
     setting("jit", "off", Only(&["off", "false"]), "Query Tuning / Other Planner Options", "Nothing is compiled while statements run."),
     setting("lock_timeout", "0", Only(&["0"]), CLIENTS, "Statements wait for no locks of rows."),
     setting("max_identifier_length", "63", Fixed, PRESET, "The length of names that clients count on."),
+    setting("max_index_keys", "32", Fixed, PRESET, "The number of columns of an index that clients count on."),
     setting("password_encryption", "scram-sha-256", Only(&["scram-sha-256", "on", "true"]), CLIENTS, "How passwords are kept."),
     setting(MAX_CONCURRENT_JOBS, "1", Fixed, SEARCH, "How many jobs run at once; others are queued."),
     setting("row_security", "on", Only(&["on", "true"]), CLIENTS, "There are no policies for rows."),
     setting(
         "search_path",
         "\"$user\", public",
-        Only(&["\"$user\", public", "public", "$user, public"]),
+        Text,
         CLIENTS,
-        "The schemas of names without one.",
+        "The schemas in which names without one are looked for; the first takes what is made.",
     ),
     setting("server_encoding", "UTF8", Fixed, PRESET, "The encoding of texts that are stored."),
     setting("server_version", crate::SERVER_VERSION, Fixed, PRESET, "The version of PostgreSQL whose protocol is followed, and ours."),
@@ -171,7 +173,6 @@ impl Definition {
             Only(allowed) => {
                 let known = allowed.iter().any(|known| known.eq_ignore_ascii_case(value));
                 return match known {
-                    true if self.name == "search_path" => Ok(value.to_owned()),
                     true => Ok(allowed[0].to_owned()),
                     false => Err(self.without_effect(value)),
                 };

@@ -16,17 +16,20 @@ use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::future::BoxFuture;
 use rolloutdb_catalogs::{BackfillInfo, Catalog, GraphPlace, IndexInfo, system};
+use rolloutdb_sql::Privilege;
 
 use super::AgentRegistry;
 use super::activity::{ACTIVITY_VIEW, Activity};
 use super::database::Shared;
 use super::index_builds::{IndexBuilds, PROGRESS_VIEW};
 use super::jobs::Jobs;
+use super::privileges::{Access, Object};
 use super::progress_views::PROGRESS_VIEWS;
+use super::session::WeakSession;
 use super::{privileges, secrets};
 use crate::agent::builtin_prompts;
 use crate::error::{Error, Result};
-use crate::models::Registry;
+use crate::models::{ModelInfo, Registry};
 
 /// Makes the system tables that are missing, fills `rollout.prompts` the first time, and shows the views.
 pub async fn install(shared: &Shared) -> Result<()> {
@@ -40,14 +43,14 @@ pub async fn install(shared: &Shared) -> Result<()> {
     let builds = Arc::clone(&shared.index_builds);
     let (granted, roles, named_secrets) = (shared.privileges.clone(), shared.roles.clone(), shared.secrets.clone());
     let views = [
-        (PROGRESS_VIEW, View::new(IndexBuilds::schema(), move || ready(builds.rows()))),
-        ("models", View::new(models_schema(), move || ready(models(&registry)))),
-        ("agents", View::new(agents_schema(), move || ready(agents_batch(&agents)))),
-        ("privileges", View::new(privileges::schema(), move || ready(privileges::rows(&granted, &roles.superuser())))),
-        ("secrets", View::new(secrets::schema(), move || ready(named_secrets.rows()))),
+        (PROGRESS_VIEW, View::new(IndexBuilds::schema(), move |_| ready(builds.rows()))),
+        ("models", View::new(models_schema(), move |reader| ready(models(&registry, reader.as_ref())))),
+        ("agents", View::new(agents_schema(), move |_| ready(agents_batch(&agents)))),
+        ("privileges", View::new(privileges::schema(), move |_| ready(privileges::rows(&granted, &roles.superuser())))),
+        ("secrets", View::new(secrets::schema(), move |_| ready(named_secrets.rows()))),
         (
             "table_versions",
-            View::new(versions_schema(), move || {
+            View::new(versions_schema(), move |_| {
                 let catalog = versioned.upgrade();
                 Box::pin(async move {
                     match catalog {
@@ -59,7 +62,7 @@ pub async fn install(shared: &Shared) -> Result<()> {
         ),
         (
             "torn_versions",
-            View::new(torn_schema(), move || {
+            View::new(torn_schema(), move |_| {
                 let catalog = torn.upgrade();
                 Box::pin(async move {
                     match catalog {
@@ -71,7 +74,7 @@ pub async fn install(shared: &Shared) -> Result<()> {
         ),
         (
             "backfills",
-            View::new(backfills_schema(), move || {
+            View::new(backfills_schema(), move |_| {
                 let catalog = filled.upgrade();
                 Box::pin(async move {
                     match catalog {
@@ -83,7 +86,7 @@ pub async fn install(shared: &Shared) -> Result<()> {
         ),
         (
             "tables_in_memory",
-            View::new(in_memory_schema(), move || {
+            View::new(in_memory_schema(), move |_| {
                 let catalog = in_memory_of.upgrade();
                 Box::pin(async move {
                     match catalog {
@@ -95,7 +98,7 @@ pub async fn install(shared: &Shared) -> Result<()> {
         ),
         (
             "indexes",
-            View::new(indexes_schema(), move || {
+            View::new(indexes_schema(), move |_| {
                 let catalog = indexed.upgrade();
                 Box::pin(async move {
                     match catalog {
@@ -116,12 +119,12 @@ pub async fn install(shared: &Shared) -> Result<()> {
 fn activity_views(shared: &Shared) -> Vec<(&'static str, View)> {
     let (activity, jobs) = (Arc::clone(&shared.activity), Arc::clone(&shared.jobs));
     let mut views = vec![
-        (ACTIVITY_VIEW, View::new(Activity::schema(), move || ready(activity.rows()))),
-        ("jobs", View::new(Jobs::schema(), move || ready(jobs.rows()))),
+        (ACTIVITY_VIEW, View::new(Activity::schema(), move |reader| ready(activity.rows(reader.as_ref())))),
+        ("jobs", View::new(Jobs::schema(), move |reader| ready(jobs.rows(reader.as_ref())))),
     ];
     for view in &PROGRESS_VIEWS {
         let activity = Arc::clone(&shared.activity);
-        views.push((view.name, View::new(view.schema(), move || ready(view.rows(&activity)))));
+        views.push((view.name, View::new(view.schema(), move |_| ready(view.rows(&activity)))));
     }
     views
 }
@@ -143,7 +146,8 @@ async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {
     Ok(())
 }
 
-type Build = Box<dyn Fn() -> BoxFuture<'static, Result<RecordBatch>> + Send + Sync>;
+/// Makes the rows for a reader, whose rights decide what they show; `None`: nobody whom the view knows.
+type Build = Box<dyn Fn(Option<Access>) -> BoxFuture<'static, Result<RecordBatch>> + Send + Sync>;
 
 fn ready(batch: Result<RecordBatch>) -> BoxFuture<'static, Result<RecordBatch>> {
     Box::pin(std::future::ready(batch))
@@ -156,7 +160,7 @@ struct View {
 }
 
 impl View {
-    fn new(schema: SchemaRef, build: impl Fn() -> BoxFuture<'static, Result<RecordBatch>> + Send + Sync + 'static) -> Self {
+    fn new(schema: SchemaRef, build: impl Fn(Option<Access>) -> BoxFuture<'static, Result<RecordBatch>> + Send + Sync + 'static) -> Self {
         Self { schema, build: Box::new(build) }
     }
 }
@@ -179,12 +183,13 @@ impl TableProvider for View {
 
     async fn scan(
         &self,
-        _: &dyn PlannerSession,
+        state: &dyn PlannerSession,
         projection: Option<&Vec<usize>>,
         _: &[Expr],
         _: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let batch = (self.build)().await?;
+        let session = state.config().get_extension::<WeakSession>().and_then(|session| session.upgrade());
+        let batch = (self.build)(session.map(|session| session.access())).await?;
         let plan = MemorySourceConfig::try_new_exec(&[vec![batch]], Arc::clone(&self.schema), projection.cloned())?;
         Ok(plan)
     }
@@ -206,14 +211,16 @@ fn models_schema() -> SchemaRef {
         text("architecture"),
         count("parameter_count"),
         text("source"),
-        text("lineage"),
+        Field::new("lineage", DataType::Utf8, true),
         count("created_at_ms"),
     ]))
 }
 
-fn models(registry: &Registry) -> Result<RecordBatch> {
+/// How a model was made is for those who may use it.
+fn models(registry: &Registry, reader: Option<&Access>) -> Result<RecordBatch> {
     let models = registry.list()?;
-    let texts = |read: &dyn Fn(&crate::models::ModelInfo) -> String| Arc::new(StringArray::from_iter_values(models.iter().map(read)));
+    let is_shown = |model: &ModelInfo| reader.is_some_and(|reader| reader.has(&Object::model(&model.name), Privilege::Usage));
+    let texts = |read: &dyn Fn(&ModelInfo) -> String| Arc::new(StringArray::from_iter_values(models.iter().map(read)));
     let batch = RecordBatch::try_new(
         models_schema(),
         vec![
@@ -223,7 +230,7 @@ fn models(registry: &Registry) -> Result<RecordBatch> {
             texts(&|model| model.architecture.clone()),
             Arc::new(Int64Array::from_iter_values(models.iter().map(|model| model.parameter_count as i64))),
             texts(&|model| model.source.clone()),
-            texts(&|model| model.lineage.to_string()),
+            Arc::new(models.iter().map(|model| is_shown(model).then(|| model.lineage.to_string())).collect::<StringArray>()),
             Arc::new(Int64Array::from_iter_values(models.iter().map(|model| model.created_at_ms))),
         ],
     );

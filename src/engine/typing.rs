@@ -87,10 +87,11 @@ pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Fie
         // Arrow would take the characters for the bytes.
         (found, DataType::Binary) if is_text(found) => call(state, "bytea_in", vec![value]),
         (DataType::FixedSizeList(_, found_width), DataType::FixedSizeList(_, width)) if found_width != width => Err(wrong(column, &found)),
+        // A quoted constant takes the column's type, as in PostgreSQL; a text column does not.
+        (found, DataType::List(_)) if is_text(found) && matches!(value, Expr::Literal(..)) => read_array(state, value, target),
         (found, DataType::List(_) | DataType::FixedSizeList(..)) if !is_list(found) => Err(wrong(column, found)),
         (found, target) if is_list(found) && !is_list(target) => Err(wrong(column, found)),
         (found, target) if is_text(found) && (target.is_numeric() || *target == DataType::Boolean) => {
-            // A quoted constant takes the column's type, as in PostgreSQL; a text column does not.
             if matches!(value, Expr::Literal(..)) { Ok(cast(value, target.clone())) } else { Err(wrong(column, found)) }
         }
         _ => Ok(cast(value, target.clone())),
@@ -108,12 +109,22 @@ fn assign_text(state: &SessionState, value: Expr, found: &Field, column: &Field,
         DataType::List(item) if text_type.is_none() && (is_text(item.data_type()) || item.data_type().is_null()) => {
             call(state, "text_in", vec![value, lit(name)])
         }
+        found if is_text(found) && matches!(value, Expr::Literal(..)) => {
+            let array = read_array(state, value, column.data_type())?;
+            call(state, "text_in", vec![array, lit(name)])
+        }
         found if has_length && !is_list(found) => {
             let text = as_text(state, value, found)?;
             call(state, "text_in", vec![cast(text, DataType::Utf8), lit(name)])
         }
         found => Err(wrong(column, found)),
     }
+}
+
+/// A text as an array of that type, which is a list.
+pub fn read_array(state: &SessionState, text: Expr, wanted: &DataType) -> Result<Expr> {
+    let array = call(state, "array_in", vec![text, lit(sql_type_name(wanted))])?;
+    Ok(cast(array, wanted.clone()))
 }
 
 /// A call of one of our functions that read text.

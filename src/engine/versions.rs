@@ -27,10 +27,18 @@ pub async fn open(session: &Session, statement: &mut SqlStatement, named: &mut H
     for (number, (name, version)) in found.0.into_iter().enumerate() {
         let (schema, table) =
             table_reference(&name).ok_or_else(|| Error::NotSupported(format!("{name} as of a version is not supported")))?;
-        let table = session.database().shared.catalog.table(&schema, &table).await?;
-        named.insert(internal_name(number), Arc::new(at(session, &table, &version).await?));
+        named.insert(internal_name(number), Arc::new(table_at(session, &schema, &table, &version).await?));
     }
     Ok(())
+}
+
+/// A table as of a version or time.
+///
+/// # Errors
+/// As [`open`].
+pub async fn table_at(session: &Session, schema: &str, name: &str, version: &TableVersion) -> Result<Table> {
+    let table = session.database().shared.catalog.table(schema, name).await?;
+    at(session, &table, version).await
 }
 
 /// Whether a query reads a table as of a version, a tag or a time: a tag may move.

@@ -35,7 +35,10 @@ pub(super) fn write(column: &Column, row: usize, out: &mut Vec<u8>) -> PgWireRes
         Values::Oid(values) => out.extend_from_slice(&(values.value(row) as u32).to_be_bytes()),
         Values::Float4(values) => out.extend_from_slice(&values.value(row).to_be_bytes()),
         Values::Float8(values) => out.extend_from_slice(&values.value(row).to_be_bytes()),
-        Values::Numeric(values) => numeric::write(values.value(row), values.scale(), out),
+        Values::Numeric(values) => {
+            let (value, scale) = column.decimal(values, row);
+            numeric::write(value, scale, out);
+        }
         Values::WideNumeric(_) => {
             let mut text = Vec::new();
             column.write_text(row, &mut text);
@@ -57,7 +60,7 @@ pub(super) fn write(column: &Column, row: usize, out: &mut Vec<u8>) -> PgWireRes
         Values::Halfvec(vectors) => {
             write_vector(vectors.get(row), out, |number, out| out.extend_from_slice(&Half::from_f32(number).to_be_bytes()));
         }
-        Values::Array(items) => write_array(items, row, out)?,
+        Values::Array(items) => write_array(items, i32::from(!column.value_type.counts_from_zero()), row, out)?,
         Values::Record(columns) => write_record(columns, row, out)?,
     }
     Ok(())
@@ -134,8 +137,8 @@ fn write_vector(numbers: &[f32], out: &mut Vec<u8>, write_number: impl Fn(f32, &
     }
 }
 
-/// Dimensions, whether there are NULLs, the type of the items; size and lower bound of each dimension; then the items.
-fn write_array(items: &Items, row: usize, out: &mut Vec<u8>) -> PgWireResult<()> {
+/// Dimensions, whether there are NULLs, the type of the items; size and lower bound (`first`) of each dimension; then the items.
+fn write_array(items: &Items, first: i32, row: usize, out: &mut Vec<u8>) -> PgWireResult<()> {
     let (item_type, depth) = items.column.value_type.innermost();
     let item_oid = wire_type(item_type).oid();
     if !items.has_any(row) {
@@ -158,7 +161,7 @@ fn write_array(items: &Items, row: usize, out: &mut Vec<u8>) -> PgWireResult<()>
     write_words([word(sizes.len()), i32::from(has_nulls(items, row))], out);
     out.extend_from_slice(&item_oid.to_be_bytes());
     for size in sizes.iter() {
-        write_words([word(*size), 1], out);
+        write_words([word(*size), first], out);
     }
     write_items(items, row, out)
 }

@@ -13,10 +13,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::auth::limits::Place;
 use super::copy::Pending;
-use super::deallocate::PreparedNames;
 use super::idle::Farewell;
 use super::interrupt::PeerWatch;
 use super::parameter_status::Reported;
+use super::statement_names::StoredNames;
 use super::workers::Workers;
 use crate::engine::{Notice, Session, TransactionStatus};
 
@@ -29,7 +29,7 @@ pub(super) type Socket = Framed<MaybeTls, PgWireMessageServerCodec<<Connection a
 /// One client: its session, what may interrupt its statement, and the notices that wait for it.
 pub(super) struct Connection {
     pub(super) session: Session,
-    pub(super) prepared: PreparedNames,
+    pub(super) stored_names: StoredNames,
     pub(super) copies: Pending,
     pub(super) notices: Mutex<mpsc::Receiver<Notice>>,
     pub(super) peer: PeerWatch,
@@ -60,7 +60,7 @@ impl Connection {
         }));
         Self {
             session,
-            prepared: PreparedNames::default(),
+            stored_names: StoredNames::default(),
             copies: Pending::default(),
             notices: Mutex::new(notices),
             peer: PeerWatch::new(socket),

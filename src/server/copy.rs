@@ -88,7 +88,7 @@ impl Connection {
             let is_extended = matches!(then, Then::Messages);
             let outcome = self.uninterrupted(self.copy_and_go_on(socket, copy, then)).await;
             socket.set_transaction_status(self.wire_status());
-            self.prepared.apply(socket.portal_store());
+            self.stored_names.release(&self.session, socket.portal_store());
             match outcome {
                 Err(error) => {
                     // What a later statement of the text has begun ends with the error too.

@@ -37,12 +37,25 @@ use super::running::{Outbox, Running, Sent};
 use super::simple::parse;
 use super::wire_type::type_of_oid;
 use super::workers::Workers;
-use crate::engine::{CopyIn, CopyOut, PreparedStatement, Response, Session};
+use crate::engine::{CopyIn, CopyOut, NamedStatement, PreparedStatement, Response, Session};
 
 /// A statement after `Parse`; `None`: a text without a statement.
 pub(super) struct Prepared(Option<Arc<PreparedStatement>>);
 
 impl Prepared {
+    pub(super) fn new(statement: Option<Arc<PreparedStatement>>) -> Self {
+        Self(statement)
+    }
+
+    /// Whether it is this very statement, and not another one of the same text.
+    pub(super) fn is(&self, other: Option<&Arc<PreparedStatement>>) -> bool {
+        match (&self.0, other) {
+            (Some(statement), Some(other)) => Arc::ptr_eq(statement, other),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+
     fn columns(&self) -> SchemaRef {
         self.0.as_ref().map_or_else(|| Arc::new(Schema::empty()), |prepared| Arc::clone(&prepared.description().columns))
     }
@@ -87,20 +100,22 @@ impl ExtendedQueryHandler for Connection {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        if let Some(name) = &message.name
-            && client.portal_store().get_statement(name).is_some()
-        {
-            return Err(self.failed(client_error("42P05", format!("prepared statement \"{name}\" already exists"))));
+        if let Some(name) = &message.name {
+            self.session.check_statement_is_free(name).map_err(|error| self.failed(wire_error(error)))?;
         }
         let types = message.type_oids.iter().map(|oid| type_of_oid(*oid)).collect::<Vec<_>>();
         let parser = self.query_parser();
         let parsed = self.uninterrupted(parser.parse_sql(&*client, &message.query, &types)).await;
         client.set_transaction_status(self.wire_status());
-        let name = message.name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned());
-        client.portal_store().put_statement(Arc::new(StoredStatement::new(name, parsed?, types)));
+        let parsed = parsed?;
         if let Some(name) = &message.name {
-            self.prepared.add(name);
+            let declared = types.iter().map(|declared| declared_field(declared.as_ref())).collect();
+            let named = NamedStatement::of_protocol(parsed.0.clone(), message.query.clone(), declared);
+            self.session.name_statement(name, named).map_err(|error| self.failed(wire_error(error)))?;
+            self.stored_names.add(name);
         }
+        let name = message.name.clone().unwrap_or_else(|| DEFAULT_NAME.to_owned());
+        client.portal_store().put_statement(Arc::new(StoredStatement::new(name, parsed, types)));
         client.put(PgWireBackendMessage::ParseComplete(ParseComplete::new())).await
     }
 
@@ -111,11 +126,10 @@ impl ExtendedQueryHandler for Connection {
         C::Error: Debug,
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
-        let name = message.statement_name.as_deref().unwrap_or(DEFAULT_NAME);
-        let statement =
-            client.portal_store().get_statement(name).ok_or_else(|| self.failed(unknown("prepared statement", name, "26000")))?;
+        let statement = self.statement(client.portal_store(), message.statement_name.as_deref()).map_err(|error| self.failed(error))?;
+        // A cursor that SQL has declared is a portal too.
         if let Some(portal) = &message.portal_name
-            && client.portal_store().get_portal(portal).is_some()
+            && (client.portal_store().get_portal(portal).is_some() || self.session.cursor(portal).is_some())
         {
             return Err(self.failed(client_error("42P03", format!("portal \"{portal}\" already exists"))));
         }
@@ -135,14 +149,16 @@ impl ExtendedQueryHandler for Connection {
         let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
         match message.target_type {
             TARGET_TYPE_BYTE_STATEMENT => {
-                let statement =
-                    client.portal_store().get_statement(name).ok_or_else(|| self.failed(unknown("prepared statement", name, "26000")))?;
+                let statement = self.statement(client.portal_store(), message.name.as_deref()).map_err(|error| self.failed(error))?;
                 let described = self.do_describe_statement(client, &statement).await?;
                 put_description(client, &described).await
             }
             TARGET_TYPE_BYTE_PORTAL => {
-                let portal = client.portal_store().get_portal(name).ok_or_else(|| self.failed(unknown("portal", name, "34000")))?;
-                let described = self.do_describe_portal(client, &portal).await?;
+                let portal = client.portal_store().get_portal(name);
+                let described = match portal {
+                    Some(portal) => self.do_describe_portal(client, &portal).await?,
+                    None => self.describe_cursor(name).map_err(|error| self.failed(error))?,
+                };
                 put_description(client, &described).await
             }
             other => Err(PgWireError::InvalidTargetType(other)),
@@ -157,13 +173,16 @@ impl ExtendedQueryHandler for Connection {
         PgWireError: From<<C as Sink<PgWireBackendMessage>>::Error>,
     {
         let name = message.name.as_deref().unwrap_or(DEFAULT_NAME);
-        let portal = client.portal_store().get_portal(name).ok_or_else(|| self.failed(unknown("portal", name, "34000")))?;
+        let portal = client.portal_store().get_portal(name);
         // Negative means no limit, as in Postgres.
         let max_rows = usize::try_from(message.max_rows).unwrap_or(0);
         client.set_state(PgWireConnectionState::QueryInProgress);
-        let outcome = self.uninterrupted(self.run_portal(client, &portal, max_rows)).await;
+        let outcome = match portal {
+            Some(portal) => self.uninterrupted(self.run_portal(client, &portal, max_rows)).await,
+            None => self.uninterrupted(self.run_cursor(client, name, max_rows)).await,
+        };
         client.set_transaction_status(self.wire_status());
-        self.prepared.apply(client.portal_store());
+        self.stored_names.release(&self.session, client.portal_store());
         outcome?;
         client.set_state(PgWireConnectionState::ReadyForQuery);
         Ok(())
@@ -180,9 +199,10 @@ impl ExtendedQueryHandler for Connection {
         match message.target_type {
             TARGET_TYPE_BYTE_STATEMENT => {
                 client.portal_store().rm_statement(name);
-                self.prepared.remove(name);
+                self.session.release_statement(name);
             }
-            TARGET_TYPE_BYTE_PORTAL => client.portal_store().rm_portal(name),
+            TARGET_TYPE_BYTE_PORTAL if client.portal_store().get_portal(name).is_some() => client.portal_store().rm_portal(name),
+            TARGET_TYPE_BYTE_PORTAL => self.session.close_cursor(name),
             other => return Err(PgWireError::InvalidTargetType(other)),
         }
         client.put(PgWireBackendMessage::CloseComplete(CloseComplete::new())).await
@@ -325,7 +345,7 @@ impl Connection {
         let parameters = bound_parameters(portal)?;
         let (session, owned) = (self.session.clone(), Arc::clone(prepared));
         let run = async move { session.execute_prepared(&owned, parameters).await };
-        let response = self.execute(running, prepared.statement(), run).await?;
+        let response = self.execute(running, run).await?;
         Ok(match response {
             Response::Done { tag } => Started::Done(tag),
             Response::CopyIn(copy) => Started::CopyIn(copy),
@@ -386,7 +406,7 @@ fn check_counts(message: &Bind, statement: &StoredStatement<Arc<Prepared>>) -> P
     }
 }
 
-fn unknown(kind: &str, name: &str, code: &str) -> PgWireError {
+pub(super) fn unknown(kind: &str, name: &str, code: &str) -> PgWireError {
     client_error(code, format!("{kind} \"{}\" does not exist", shown(name)))
 }
 

@@ -173,7 +173,7 @@ impl Server {
 async fn attend(server: Attending, Admitted { mut socket, role, place }: Admitted) -> io::Result<()> {
     let Attending { database, door, workers, limits, idle_max, stop } = server;
     let session = database.session();
-    session.set_user(&role.name);
+    session.set_role_of_user(&role);
     if let Some(idle_max) = idle_max {
         session.set_at_startup(IDLE_TIMEOUT, &idle_max.as_millis().to_string()).map_err(io::Error::other)?;
     }

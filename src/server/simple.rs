@@ -18,7 +18,6 @@ use rolloutdb_sql::Statement;
 
 use super::connection::Connection;
 use super::copy::Then;
-use super::deallocate::Deallocation;
 use super::response::{parse_error, wire_error};
 use super::rows::{WireRows, completion_tag};
 use super::running::{Outbox, Running, Sent};
@@ -40,7 +39,7 @@ impl SimpleQueryHandler for Connection {
         client.portal_store().rm_portal(DEFAULT_NAME);
         let outcome = self.uninterrupted(self.run_text(client, &query.query)).await;
         client.set_transaction_status(self.wire_status());
-        self.prepared.apply(client.portal_store());
+        self.stored_names.release(&self.session, client.portal_store());
         outcome?;
         // What follows a COPY FROM STDIN comes after the client's bytes.
         if self.copies.is_some() {
@@ -88,7 +87,7 @@ impl Connection {
     /// Gives a COPY FROM STDIN back, whose bytes are to come.
     async fn run_statement<O: Outbox>(&self, running: &mut Running<'_, O>, statement: &Statement) -> PgWireResult<Option<CopyIn>> {
         let (session, owned) = (self.session.clone(), statement.clone());
-        let response = self.execute(running, statement, async move { session.execute(&owned, Vec::new()).await }).await?;
+        let response = self.execute(running, async move { session.execute(&owned, Vec::new()).await }).await?;
         let tag = match response {
             Response::Done { tag } => tag,
             Response::CopyIn(copy) => return Ok(Some(copy)),
@@ -108,20 +107,13 @@ impl Connection {
         running.client.put(PgWireBackendMessage::CommandComplete(CommandComplete::new(tag))).await.map(|()| None)
     }
 
-    /// Waits for the session to run a statement; what concerns prepared statements is done here.
+    /// Waits for the session to run a statement.
     pub(super) async fn execute<O: Outbox>(
         &self,
         running: &mut Running<'_, O>,
-        statement: &Statement,
         run: impl Future<Output = Result<Response>> + Send + 'static,
     ) -> PgWireResult<Response> {
-        if let Some(deallocation) = Deallocation::of(statement) {
-            return Ok(Response::Done { tag: self.prepared.release(&deallocation)?.to_string() });
-        }
         let response = running.wait(self.workers.spawn(run)).await?.map_err(wire_error)?;
-        if matches!(statement, Statement::Discard) {
-            self.prepared.release(&Deallocation::All)?;
-        }
         Ok(match response {
             Response::Rows { stream, tag } => Response::Rows { stream: self.workers.rows(stream), tag },
             done => done,

@@ -29,7 +29,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         return DISK_FULL;
     }
     match error {
-        Error::UnknownObject { .. } => "42704",
+        Error::UnknownObject { .. } | Error::RoleGone(_) => "42704",
         Error::DuplicateObject { .. } => "42710",
         Error::UnknownOption { .. } | Error::InvalidParameter { .. } => "22023",
         Error::MissingColumn { .. } | Error::UnknownColumn { .. } => "42703",
@@ -43,10 +43,13 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::SeveralRows => "21000",
         Error::WrongType { .. } => "42804",
         Error::NotReady(_) => "55000",
+        Error::InvalidDefinition(_) => "42P16",
         Error::NotSupported(_) => "0A000",
         Error::TransactionAborted => "25P02",
         Error::DuplicateCursor(_) => "42P03",
         Error::UnknownCursor(_) => "34000",
+        Error::DuplicateStatement(_) => "42P05",
+        Error::UnknownStatement(_) => "26000",
         Error::UnknownSavepoint(_) => "3B001",
         Error::NoTransaction(_) => "25P01",
         Error::InUse(_) => "55006",
@@ -145,9 +148,12 @@ fn udf_state(error: &rolloutdb_udfs::Error) -> &'static str {
         Error::VectorType { .. } | Error::JsonKind { .. } | Error::TextLength { .. } => "22023",
         Error::ArgumentType { .. } | Error::Dimensions { .. } | Error::Width { .. } => "42804",
         Error::VectorText { .. } | Error::JsonText { .. } | Error::UuidText { .. } | Error::ByteaText { .. } => "22P02",
-        Error::HalfRange { .. } | Error::NumericDigits { .. } => "22003",
+        Error::ArrayText { .. } | Error::ValueText { .. } => "22P02",
+        Error::ArrayDimensions { .. } => "0A000",
+        Error::TimeText { .. } => "22007",
+        Error::HalfRange { .. } | Error::NumericDigits { .. } | Error::ValueRange { .. } => "22003",
         Error::TextTooLong { .. } => "22001",
-        Error::NullElement { .. } => "22004",
+        Error::NullElement { .. } | Error::NullIdentifier => "22004",
         Error::NoOperator { .. } | Error::ArgumentCount { .. } => "42883",
         Error::ModelResult { .. } => "XX000",
     }

@@ -55,6 +55,8 @@ fn scalar_type(value_type: &ValueType) -> Type {
         ValueType::Catalog(CatalogType::Xid) => Type::XID,
         ValueType::Catalog(CatalogType::Name) => Type::NAME,
         ValueType::Catalog(CatalogType::Char) => Type::CHAR,
+        ValueType::Catalog(CatalogType::Int2Vector) => Type::INT2_VECTOR,
+        ValueType::Catalog(CatalogType::OidVector) => Type::OID_VECTOR,
         ValueType::Record(_) => Type::RECORD,
         ValueType::Array(item) => array_type(item),
     }
@@ -87,6 +89,8 @@ fn array_type(item: &ValueType) -> Type {
         ValueType::Catalog(CatalogType::Xid) => Type::XID_ARRAY,
         ValueType::Catalog(CatalogType::Name) => Type::NAME_ARRAY,
         ValueType::Catalog(CatalogType::Char) => Type::CHAR_ARRAY,
+        ValueType::Catalog(CatalogType::Int2Vector) => Type::INT2_VECTOR_ARRAY,
+        ValueType::Catalog(CatalogType::OidVector) => Type::OID_VECTOR_ARRAY,
         ValueType::Record(_) => Type::RECORD_ARRAY,
         // Arrays of more dimensions have the type of those of one.
         ValueType::Array(item) => array_type(item),
@@ -183,6 +187,12 @@ mod tests {
             assert_eq!(declared_type(oid), Some(expected), "{oid}");
         }
         assert_eq!(declared_type(600), None, "point");
+    }
+
+    #[test]
+    fn vectors_of_numbers_are_types_of_their_own() {
+        assert_eq!(wire_type(&ValueType::Catalog(CatalogType::Int2Vector)).oid(), 22);
+        assert_eq!(wire_type(&ValueType::Catalog(CatalogType::OidVector)).oid(), 30);
     }
 
     #[test]

@@ -108,6 +108,8 @@ async fn rows_are_found_by_key_and_by_condition_whatever_was_written_meanwhile()
     let limited = prepare("SELECT id FROM items WHERE kind = $1 ORDER BY id LIMIT 3").await?;
     let by_function = prepare("SELECT id FROM items WHERE upper(name) = $1 AND id < 100").await?;
     let every = prepare("SELECT id FROM items ORDER BY id").await?;
+    run(&session, "CREATE TABLE empty (id bigint PRIMARY KEY, status text)").await?;
+    let waiting = prepare("SELECT id FROM empty WHERE status = $1").await?;
     let long = |value: i64| ScalarValue::Int64(Some(value));
     // Often enough for the tables to be in memory, too.
     for round in 0..14_i64 {
@@ -122,6 +124,8 @@ async fn rows_are_found_by_key_and_by_condition_whatever_was_written_meanwhile()
         assert!(found(&session, &between, &[long(1), long(80_000)]).await?.len() > 79_000);
         assert_eq!(found(&session, &limited, &[long(3)]).await?, [3, 13, 23]);
         assert_eq!(found(&session, &by_function, &[ScalarValue::from("ITEM 42")]).await?, [42]);
+        let late: &[i64] = if round > 11 { &[1] } else { &[] };
+        assert_eq!(found(&session, &waiting, &[ScalarValue::from("new")]).await?, late, "round {round}");
         if round % 6 == 0 {
             assert!(found(&session, &every, &[]).await?.len() > 99_000);
         }
@@ -132,10 +136,34 @@ async fn rows_are_found_by_key_and_by_condition_whatever_was_written_meanwhile()
             7 => run(&session, "UPDATE items SET name = 'five' WHERE id = 5").await?,
             8 => run(&session, "INSERT INTO items VALUES (150000, 'late', 0)").await?,
             10 => run(&session, "OPTIMIZE items").await?,
-            11 => run(&session, "ALTER TABLE items ADD COLUMN note text").await?,
+            11 => run(&session, "INSERT INTO empty VALUES (1, 'new')").await?,
+            12 => run(&session, "TRUNCATE empty; INSERT INTO empty VALUES (1, 'new')").await?,
+            6 => run(&session, "ALTER TABLE items ADD COLUMN note text").await?,
             _ => {}
         }
     }
     assert!(found(&session, &by_key, &[ScalarValue::Int64(None)]).await?.is_empty(), "no key is NULL");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kept_plan_ends_when_a_name_stands_for_something_else() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let database = Database::open(data.path()).await?;
+    let (session, other) = (database.session(), database.session());
+    run(&session, "CREATE SCHEMA app; CREATE TABLE t (id bigint); INSERT INTO t VALUES (1), (7)").await?;
+    run(&session, "CREATE VIEW app.v AS SELECT id FROM public.t WHERE id < 10; SET search_path = app, public").await?;
+    let prepare = async |sql: &str| session.prepare(session.parse(sql)?.remove(0)).await;
+    let (of_view, of_table) = (prepare("SELECT id FROM v ORDER BY id").await?, prepare("SELECT id FROM t ORDER BY id").await?);
+    for _ in 0..3 {
+        assert_eq!(found(&session, &of_view, &[]).await?, [1, 7]);
+        assert_eq!(found(&session, &of_table, &[]).await?, [1, 7]);
+    }
+    run(&other, "CREATE OR REPLACE VIEW app.v AS SELECT id FROM public.t WHERE id < 5").await?;
+    assert_eq!(found(&session, &of_view, &[]).await?, [1]);
+    run(&other, "CREATE TABLE app.t (id bigint); INSERT INTO app.t VALUES (3)").await?;
+    assert_eq!(found(&session, &of_table, &[]).await?, [3], "app is before public");
+    run(&other, "DROP TABLE app.t").await?;
+    assert_eq!(found(&session, &of_table, &[]).await?, [1, 7]);
     Ok(())
 }

@@ -46,6 +46,7 @@ const WITHOUT_PATHS: &[&str] = &[
     "maintenance",
     "merge",
     "mod",
+    "prepare",
     "print",
     "role",
     "savepoint",

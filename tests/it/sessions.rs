@@ -102,6 +102,62 @@ async fn a_terminated_session_ends_whether_it_runs_or_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_another_role_runs_is_hidden() {
+    let server = TestServer::start().await;
+    let owner = server.connect().await;
+    owner.batch_execute("CREATE USER ann; CREATE USER bob; CREATE USER watcher IN ROLE pg_read_all_stats").await.expect("roles");
+    let connect_as = |user: &str| {
+        let mut config = server.config();
+        config.user(user);
+        async move { connect(&config).await.expect("a client").0 }
+    };
+    let (ann, bob, watcher) = (connect_as("ann").await, connect_as("bob").await, connect_as("watcher").await);
+    assert_eq!(value(&ann, "SELECT 'a secret'").await.as_deref(), Some("a secret"));
+    let shown = "SELECT query || ' ' || coalesce(state, 'NULL') FROM pg_stat_activity WHERE usename = 'ann'";
+    let qualified = "SELECT query || ' ' || coalesce(state, 'NULL') FROM rollout.pg_stat_activity WHERE usename = 'ann'";
+    for query in [shown, qualified] {
+        assert_eq!(value(&bob, query).await.as_deref(), Some("<insufficient privilege> NULL"), "{query}");
+        until(&watcher, query, "SELECT 'a secret' idle").await;
+        until(&owner, query, "SELECT 'a secret' idle").await;
+    }
+    owner.batch_execute("GRANT ann TO bob").await.expect("bob has the rights of ann");
+    until(&bob, shown, "SELECT 'a secret' idle").await;
+    server.stop().await;
+}
+
+/// A session is its role's through all changes of the name, and no other role's that has the name later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_ends_with_its_role_and_not_with_its_name() {
+    let server = TestServer::start().await;
+    let owner = server.connect().await;
+    owner.batch_execute("CREATE TABLE t (id bigint); CREATE USER ann; GRANT SELECT ON t TO ann").await.expect("a role");
+    let mut config = server.config();
+    config.user("ann");
+    let (ann, _ends) = connect(&config).await.expect("a client");
+    owner.batch_execute("ALTER ROLE ann RENAME TO bea; CREATE USER ann SUPERUSER").await.expect("another ann");
+    assert_eq!(value(&ann, "SELECT current_user || ' ' || session_user").await.as_deref(), Some("bea bea"));
+    assert_eq!(value(&ann, "SELECT count(*) FROM t").await.as_deref(), Some("0"));
+    assert_eq!(code_of(&ann, "DROP TABLE t").await, "42501");
+    let user = "SELECT count(*) FROM pg_stat_activity WHERE usename = 'bea'";
+    assert_eq!(value(&owner, user).await.as_deref(), Some("1"));
+    owner.batch_execute("REVOKE SELECT ON t FROM bea; DROP ROLE bea; CREATE USER bea SUPERUSER").await.expect("another bea");
+    for statement in ["SELECT 1", "DROP TABLE t", "RESET ROLE", "SET ROLE bea", "CREATE ROLE eve"] {
+        assert_eq!(code_of(&ann, statement).await, "42704", "{statement}");
+    }
+    assert_eq!(value(&owner, "SELECT count(*) FROM t").await.as_deref(), Some("0"));
+
+    // Of one that SET ROLE named, the user is left.
+    let (worker, _ends) = connect(&config).await.expect("a client");
+    owner.batch_execute("CREATE ROLE guest").await.expect("a role");
+    worker.batch_execute("SET ROLE guest").await.expect("ann is a superuser");
+    owner.batch_execute("DROP ROLE guest; CREATE ROLE guest SUPERUSER").await.expect("another guest");
+    assert_eq!(code_of(&worker, "SELECT 1").await, "42704");
+    worker.batch_execute("RESET ROLE").await.expect("ann is there");
+    assert_eq!(value(&worker, "SELECT current_user").await.as_deref(), Some("ann"));
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn timeouts_end_statements_and_silent_sessions() {
     let server = TestServer::start().await;
     let client = server.connect().await;
@@ -142,6 +198,17 @@ async fn what_a_client_asks_for_when_it_connects_takes_effect() {
     assert_eq!(value(&client, "SHOW hnsw.ef_search").await.as_deref(), Some("90"), "RESET goes back to what the client said");
     let query = "SELECT unit || ' ' || vartype || ' ' || context || ' ' || setting || ' ' || source FROM pg_settings WHERE name = 'statement_timeout'";
     assert_eq!(value(&client, query).await.as_deref(), Some("ms integer user 7000 client"));
+
+    let mut config = server.config();
+    config.options("-c search_path=app,public");
+    let (client, _ends) = connect(&config).await.expect("a client");
+    client
+        .batch_execute("CREATE SCHEMA app; CREATE TABLE placed (a bigint); SET search_path = public; RESET search_path")
+        .await
+        .expect("a table");
+    assert_eq!(value(&client, "SHOW search_path").await.as_deref(), Some("app,public"));
+    let schema = "SELECT schemaname FROM pg_tables WHERE tablename = 'placed'";
+    assert_eq!(value(&client, schema).await.as_deref(), Some("app"));
 
     let refused = |options: &'static str| {
         let mut config = server.config();

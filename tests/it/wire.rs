@@ -7,56 +7,56 @@ use crate::server::TestServer;
 
 const INT4: u32 = 23;
 const VECTOR: u32 = 16_380;
-const TEXT_FORM: i16 = 0;
+pub(crate) const TEXT_FORM: i16 = 0;
 const BINARY_FORM: i16 = 1;
 
 /// A connection that sends what it is told and shows what comes.
-struct Wire(TcpStream);
+pub(crate) struct Wire(TcpStream);
 
 /// A message of the server.
 #[derive(Debug)]
-struct Message {
-    kind: char,
-    body: Vec<u8>,
+pub(crate) struct Message {
+    pub(crate) kind: char,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Message {
     /// The field of an error that begins with a letter.
-    fn field(&self, letter: u8) -> Option<String> {
+    pub(crate) fn field(&self, letter: u8) -> Option<String> {
         let mut fields = self.body.split(|byte| *byte == 0);
         let found = fields.find(|field| field.first() == Some(&letter))?;
         Some(String::from_utf8_lossy(&found[1..]).into_owned())
     }
 
-    fn code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         self.field(b'C').unwrap_or_default()
     }
 
     /// The value of a row with one column, behind their number and its length.
-    fn value(&self) -> &[u8] {
+    pub(crate) fn value(&self) -> &[u8] {
         &self.body[6..]
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).trim_end_matches('\0').to_owned()
     }
 }
 
-fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn message(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = u32::try_from(body.len() + 4).expect("a short message").to_be_bytes();
     [&[kind][..], &length, body].concat()
 }
 
-fn words(values: &[i16]) -> Vec<u8> {
+pub(crate) fn words(values: &[i16]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_be_bytes()).collect()
 }
 
-fn parse(name: &str, sql: &str, types: &[u32]) -> Vec<u8> {
+pub(crate) fn parse(name: &str, sql: &str, types: &[u32]) -> Vec<u8> {
     let types_bytes: Vec<u8> = types.iter().flat_map(|oid| oid.to_be_bytes()).collect();
     message(b'P', &[name.as_bytes(), b"\0", sql.as_bytes(), b"\0", &words(&[types.len() as i16]), &types_bytes].concat())
 }
 
-fn bind(portal: &str, statement: &str, form: i16, values: &[&[u8]]) -> Vec<u8> {
+pub(crate) fn bind(portal: &str, statement: &str, form: i16, values: &[&[u8]]) -> Vec<u8> {
     let mut body = [portal.as_bytes(), b"\0", statement.as_bytes(), b"\0", &words(&[1, form, values.len() as i16])].concat();
     for value in values {
         body.extend((value.len() as u32).to_be_bytes());
@@ -66,24 +66,24 @@ fn bind(portal: &str, statement: &str, form: i16, values: &[&[u8]]) -> Vec<u8> {
     message(b'B', &body)
 }
 
-fn describe(kind: u8, name: &str) -> Vec<u8> {
+pub(crate) fn describe(kind: u8, name: &str) -> Vec<u8> {
     message(b'D', &[&[kind][..], name.as_bytes(), b"\0"].concat())
 }
 
-fn close(kind: u8, name: &str) -> Vec<u8> {
+pub(crate) fn close(kind: u8, name: &str) -> Vec<u8> {
     message(b'C', &[&[kind][..], name.as_bytes(), b"\0"].concat())
 }
 
-fn execute(portal: &str, max_rows: u32) -> Vec<u8> {
+pub(crate) fn execute(portal: &str, max_rows: u32) -> Vec<u8> {
     message(b'E', &[portal.as_bytes(), b"\0", &max_rows.to_be_bytes()].concat())
 }
 
-fn sync() -> Vec<u8> {
+pub(crate) fn sync() -> Vec<u8> {
     message(b'S', &[])
 }
 
 impl Wire {
-    async fn connect(server: &TestServer) -> Self {
+    pub(crate) async fn connect(server: &TestServer) -> Self {
         let socket = TcpStream::connect(("127.0.0.1", server.port)).await.expect("the server accepts a client");
         let mut wire = Self(socket);
         let body = [&196_608_u32.to_be_bytes()[..], b"user\0someone\0database\0rolloutdb\0\0"].concat();
@@ -97,7 +97,7 @@ impl Wire {
         wire
     }
 
-    async fn receive(&mut self) -> Message {
+    pub(crate) async fn receive(&mut self) -> Message {
         let kind = char::from(self.0.read_u8().await.expect("a message"));
         let length = self.0.read_u32().await.expect("its length") as usize;
         let mut body = vec![0; length - 4];
@@ -106,7 +106,7 @@ impl Wire {
     }
 
     /// Messages up to one of a kind.
-    async fn until(&mut self, kind: char) -> Vec<Message> {
+    pub(crate) async fn until(&mut self, kind: char) -> Vec<Message> {
         let mut messages = Vec::new();
         loop {
             messages.push(self.receive().await);
@@ -116,23 +116,23 @@ impl Wire {
         }
     }
 
-    async fn send(&mut self, messages: &[Vec<u8>]) {
+    pub(crate) async fn send(&mut self, messages: &[Vec<u8>]) {
         self.0.write_all(&messages.concat()).await.expect("they are sent");
     }
 
     /// Sends, and gives what comes up to `ReadyForQuery`.
-    async fn ask(&mut self, messages: &[Vec<u8>]) -> Vec<Message> {
+    pub(crate) async fn ask(&mut self, messages: &[Vec<u8>]) -> Vec<Message> {
         self.send(messages).await;
         self.until('Z').await
     }
 
-    async fn query(&mut self, sql: &str) -> Vec<Message> {
+    pub(crate) async fn query(&mut self, sql: &str) -> Vec<Message> {
         self.ask(&[message(b'Q', &[sql.as_bytes(), b"\0"].concat())]).await
     }
 }
 
 /// The kinds of messages, with the state behind `Z` and the code behind `E`.
-fn kinds(messages: &[Message]) -> String {
+pub(crate) fn kinds(messages: &[Message]) -> String {
     let shown = messages.iter().map(|message| match message.kind {
         'Z' => format!("Z{}", char::from(message.body[0])),
         'E' => format!("E{}", message.code()),
@@ -141,12 +141,12 @@ fn kinds(messages: &[Message]) -> String {
     shown.collect::<Vec<_>>().join(" ")
 }
 
-fn first(messages: &[Message], kind: char) -> &Message {
+pub(crate) fn first(messages: &[Message], kind: char) -> &Message {
     messages.iter().find(|message| message.kind == kind).unwrap_or_else(|| panic!("no {kind} in {}", kinds(messages)))
 }
 
 /// A statement of a pipeline: parsed, bound and executed.
-fn run(sql: &str) -> Vec<u8> {
+pub(crate) fn run(sql: &str) -> Vec<u8> {
     [parse("", sql, &[]), bind("", "", TEXT_FORM, &[]), execute("", 0)].concat()
 }
 

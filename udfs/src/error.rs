@@ -60,6 +60,26 @@ pub enum Error {
     #[error("invalid input syntax for type bytea: \"{text}\"; expected \\x and an even number of hexadecimal digits")]
     ByteaText { text: String },
 
+    /// Text that is not an array in PostgreSQL's form (22P02).
+    #[error("malformed array literal: \"{text}\"; expected items between braces, as in {{1,NULL,\"a b\"}}")]
+    ArrayText { text: String },
+
+    /// An array in an array where one dimension is all that is read (0A000).
+    #[error("an array of {found} dimensions is not read from a text yet: \"{text}\"; write ARRAY[ARRAY[..], ..]")]
+    ArrayDimensions { found: usize, text: String },
+
+    /// Text that is no value of a type (22P02).
+    #[error("invalid input syntax for type {type_name}: \"{text}\"")]
+    ValueText { type_name: &'static str, text: String },
+
+    /// Text that is no date, time or interval (22007).
+    #[error("invalid input syntax for type {type_name}: \"{text}\"")]
+    TimeText { type_name: &'static str, text: String },
+
+    /// A number that its type does not reach (22003).
+    #[error("value \"{text}\" is out of range for type {type_name}")]
+    ValueRange { type_name: &'static str, text: String },
+
     /// A text with more characters than its type has room for (22001).
     #[error("value too long for type {}: it has {found} characters; value::{text_type} cuts it", .text_type.long_name())]
     TextTooLong { text_type: TextType, found: usize },
@@ -78,6 +98,10 @@ pub enum Error {
     /// A vector with a NULL among its elements (22004).
     #[error("a vector must not contain NULL, found one at position {position} of {width}")]
     NullElement { position: usize, width: usize },
+
+    /// NULL where a name is written (22004).
+    #[error("null values cannot be formatted as an SQL identifier")]
+    NullIdentifier,
 
     /// A vector operator between types that are not vectors (42883).
     #[error("operator does not exist: {left} {operator} {right}; {hint}")]

@@ -9,17 +9,23 @@
 //! `docs/sql.md` and the checks of its arguments come from the same data. No files, no SQL text and no models in here.
 
 mod arguments;
+mod array_constants;
+mod array_in;
 mod bytea_in;
 pub mod chunk;
 mod error;
+mod format;
 mod function;
 pub mod hopworld;
+mod interval_in;
 pub mod json;
 pub mod metrics;
 pub mod model;
 mod named_arguments;
 mod numeric_in;
+mod pg_typeof;
 pub mod postgres;
+mod quoting;
 pub mod search;
 mod sql_type;
 #[cfg(test)]
@@ -33,6 +39,7 @@ use std::sync::Arc;
 
 use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
 
+pub use array_constants::ArrayConstantPlanner;
 pub use bytea_in::{format_bytea, parse_bytea};
 pub use error::Error;
 pub use named_arguments::complete_named_arguments;
@@ -44,14 +51,21 @@ use model::ModelRuntime;
 /// In the order of the manual.
 const FUNCTIONS: &[&[&function::Function]] = &[metrics::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS, json::FUNCTIONS, TYPES];
 
-/// Readers of values of a type.
+/// Readers and writers of values.
 const TYPES: &[&function::Function] = &[
     &uuid_in::FUNCTION,
     &bytea_in::FUNCTION,
+    &array_in::FUNCTION,
+    &interval_in::FUNCTION,
     &text_in::TEXT_IN,
     &text_in::TEXT_CAST,
     &numeric_in::FUNCTION,
     &postgres::text_out::FUNCTION,
+    &quoting::QUOTE_IDENT,
+    &quoting::QUOTE_LITERAL,
+    &quoting::QUOTE_NULLABLE,
+    &format::FUNCTION,
+    &pg_typeof::FUNCTION,
 ];
 
 /// The functions that need nothing but their arguments.

@@ -12,7 +12,7 @@ use datafusion::common::ScalarValue;
 use datafusion::logical_expr::Expr;
 use futures::TryStreamExt;
 use lance_table::format::Fragment;
-use tokio::sync::OwnedRwLockReadGuard;
+use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard};
 
 use super::Bits;
 use super::columns::{Column as ResidentColumn, Vectors};
@@ -130,7 +130,6 @@ impl Heat {
     }
 
     /// As before the first search.
-    #[cfg(test)]
     pub(crate) fn cool(&self) {
         self.0.store(0, Ordering::Relaxed);
     }
@@ -218,20 +217,51 @@ impl Table {
         }
     }
 
-    /// As [`Self::resident`], with the rows of each value of the column `key`, which is one of `columns`.
-    pub(crate) async fn resident_keys(&self, key: &str, columns: &[&str]) -> Result<Option<Resident>> {
-        let Some(resident) = self.resident(columns, 1).await? else { return Ok(None) };
-        if resident.has_keys(self, key) {
-            return Ok(Some(resident));
+    /// The resident rows of this version with `columns`, and the rows of each value of the column `key`, if they are there by now. What is missing is read
+    /// beside the statement, which Lance answers meanwhile: it waits for nobody, and nothing is dropped for it.
+    pub(crate) fn resident_by_now(&self, columns: &[&str], key: Option<&str>) -> Option<Resident> {
+        if !self.state.heat.add(1) {
+            return None;
+        }
+        let resident = Arc::clone(&self.state.resident).try_read_owned().ok()?;
+        if resident.version > Some(self.version()) {
+            return None;
+        }
+        if resident.has(self, columns) && key.is_none_or(|key| resident.has_keys(self, key)) {
+            return Some(resident);
+        }
+        if resident.version.is_none() && !self.schema_state.storage.budget().has_room(self.expected_bytes()) {
+            return None;
         }
         drop(resident);
-        let mut write = Arc::clone(&self.state.resident).write_owned().await;
-        if !write.has(self, columns) {
-            return Ok(None);
+        let write = Arc::clone(&self.state.resident).try_write_owned().ok()?;
+        let (table, key) = (self.clone(), key.map(str::to_owned));
+        let columns: Vec<String> = columns.iter().map(|column| (*column).to_owned()).collect();
+        tokio::spawn(async move {
+            let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
+            if table.load_beside(write, &columns, key.as_deref()).await.is_err() {
+                // As a column that is too large for one array; it is not tried again at once.
+                table.state.heat.cool();
+            }
+        });
+        None
+    }
+
+    async fn load_beside(&self, mut resident: OwnedRwLockWriteGuard<ResidentTable>, columns: &[&str], key: Option<&str>) -> Result<()> {
+        if !self.fits_into_memory() {
+            *resident = ResidentTable::default();
+            return Ok(());
         }
-        write.load_keys(self, key);
-        self.note_memory(&write);
-        Ok(Some(write.downgrade()))
+        resident.follow(self).await?;
+        if !resident.can_load(self, columns) {
+            return Ok(());
+        }
+        resident.load(self, columns).await?;
+        if let Some(key) = key {
+            resident.load_keys(self, key);
+        }
+        self.note_memory(&resident);
+        Ok(())
     }
 
     /// As [`ResidentTable::best_texts`], for a version that is not the one in memory: its rows are read for this call alone. `None`: there is no room.
@@ -532,6 +562,12 @@ impl ResidentTable {
             hits
         };
         Ok(found.iter().map(&mut of_query).collect())
+    }
+
+    /// What a row takes of these columns, on average.
+    pub(crate) fn row_bytes(&self, table: &Table, columns: &[&str]) -> usize {
+        let bytes: usize = columns.iter().filter_map(|name| self.column(table, name)).map(ResidentColumn::memory_bytes).sum();
+        bytes / self.num_rows.max(1)
     }
 
     /// Columns of rows, by number.

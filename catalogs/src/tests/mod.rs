@@ -10,6 +10,7 @@ mod partitions;
 mod pushdown;
 mod resident;
 mod retention;
+mod temporary;
 mod text_modes;
 mod text_search;
 mod torn;

@@ -1,21 +1,25 @@
-//! `CREATE TABLE t (...)` and `CREATE TABLE t AS SELECT ...`.
+//! `CREATE [TEMP] TABLE t (...)` and `CREATE [TEMP] TABLE t AS SELECT ...`.
 
 use std::fmt;
 
 use datafusion::sql::sqlparser::parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
+use super::eat_temporary;
 use crate::ast::{
     ColumnDef, ColumnOption, ColumnOptionDef, DataType, Expr, GeneratedAs, GeneratedExpressionMode, Ident, ObjectName, Query,
 };
 use crate::error::{Error, Result};
-use crate::name::{Columns, Name, Qualified, column, fold, if_not_exists};
+use crate::name::{Columns, Name, Qualified, column, fold, if_not_exists, temporary};
 use crate::parser::Parser;
 
-/// `CREATE TABLE [IF NOT EXISTS] t [(column, ..., constraint, ...)] [AS query]`; columns, a query, or both.
+/// `CREATE [[GLOBAL | LOCAL] {TEMP | TEMPORARY}] TABLE [IF NOT EXISTS] t [(column, ..., constraint, ...)] [ON COMMIT PRESERVE ROWS] [AS query]`; columns, a
+/// query, or both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateTable {
     pub name: ObjectName,
+    /// Of the session alone, whatever schema the name says.
+    pub temporary: bool,
     pub if_not_exists: bool,
     pub columns: Vec<ColumnDefinition>,
     /// Of the table's own. See [`CreateTable::all_constraints`].
@@ -75,10 +79,15 @@ const UNSUPPORTED_CONSTRAINTS: &[&str] = &["CHECK", "FOREIGN", "EXCLUDE", "LIKE"
 
 impl CreateTable {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
-        parser.expect("CREATE TABLE")?;
+        parser.expect("CREATE")?;
+        let temporary = eat_temporary(parser);
+        parser.expect("TABLE")?;
         let if_not_exists = parser.eat("IF NOT EXISTS");
         let name = parser.object_name("the table's name")?;
         let Items { columns, constraints } = parse_items(parser)?;
+        if temporary {
+            parse_on_commit(parser)?;
+        }
         if let Some(clause) = parser.peek_word(0).filter(|word| UNSUPPORTED_CLAUSES.contains(&word.as_str())) {
             return Err(Error::not_supported(format!("CREATE TABLE ... {clause}")));
         }
@@ -90,7 +99,7 @@ impl CreateTable {
         if columns.is_empty() && query.is_none() {
             return Err(parser.expected("the table's columns in parentheses, or AS and a query"));
         }
-        Ok(Self { name, if_not_exists, columns, constraints, query })
+        Ok(Self { name, temporary, if_not_exists, columns, constraints, query })
     }
 
     /// The primary key, at most one, and the UNIQUE constraints, wherever they were written.
@@ -103,6 +112,19 @@ impl CreateTable {
     fn has_primary_key(columns: &[ColumnDefinition], constraints: &[TableConstraint]) -> bool {
         columns.iter().any(|column| column.primary_key.is_some()) || constraints.iter().any(|constraint| constraint.is_primary)
     }
+}
+
+/// Reads `ON COMMIT PRESERVE ROWS`, which is how it is without it.
+fn parse_on_commit(parser: &mut Parser) -> Result<()> {
+    for action in ["DELETE ROWS", "DROP"] {
+        if parser.is_at(&format!("ON COMMIT {action}")) {
+            return Err(Error::not_supported_but(
+                format!("ON COMMIT {action}"),
+                "every statement commits by itself, so that the rows would be gone at once; leave it out, and write TRUNCATE or DROP TABLE where it shall end",
+            ));
+        }
+    }
+    if parser.eat("ON COMMIT") { parser.expect("PRESERVE ROWS") } else { Ok(()) }
 }
 
 #[derive(Default)]
@@ -247,8 +269,8 @@ fn serial(data_type: DataType) -> (DataType, Option<Identity>) {
 
 impl fmt::Display for CreateTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, if_not_exists: quietly, columns, constraints, query } = self;
-        write!(f, "CREATE TABLE {}{}", if_not_exists(*quietly), Qualified(name))?;
+        let Self { name, temporary: is_temporary, if_not_exists: quietly, columns, constraints, query } = self;
+        write!(f, "CREATE {}TABLE {}{}", temporary(*is_temporary), if_not_exists(*quietly), Qualified(name))?;
         let mut items: Vec<String> = columns.iter().map(ToString::to_string).collect();
         items.extend(constraints.iter().map(ToString::to_string));
         if !items.is_empty() {

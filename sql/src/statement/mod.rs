@@ -24,6 +24,7 @@ mod insert;
 mod job;
 mod maintenance;
 mod merge;
+mod prepare;
 mod role;
 mod savepoint;
 mod secret;
@@ -64,6 +65,7 @@ pub use insert::{ConflictAction, Insert, OnConflict, Overriding};
 pub use job::{JobAction, JobCommand};
 pub use maintenance::{Analyze, Optimize, Reindex, Vacuum};
 pub use merge::{Matching, Merge, MergeAction, MergeClause, MergeInsert};
+pub use prepare::{Deallocate, Execute, Prepare};
 pub use role::{
     AlterRole, AlterRoleAction, CreateRole, DropRole, GrantRole, MembershipOption, Password, RevokeRole, RoleName, RoleOption, SetRole,
 };
@@ -117,6 +119,9 @@ pub enum Statement {
     Declare(Declare),
     Fetch(Fetch),
     CloseCursor(CloseCursor),
+    Prepare(Prepare),
+    Execute(Execute),
+    Deallocate(Deallocate),
     Insert(Box<Insert>),
     Vacuum(Vacuum),
     Optimize(Optimize),
@@ -142,6 +147,8 @@ pub enum Statement {
     Savepoint(Savepoint),
     /// `DISCARD ALL`
     Discard,
+    /// `DISCARD TEMP`
+    DiscardTemp,
     CreateExtension(CreateExtension),
     CreateRole(CreateRole),
     AlterRole(AlterRole),
@@ -156,7 +163,7 @@ pub enum Statement {
     Truncate(Truncate),
     /// `SELECT`, `VALUES`, `TABLE`, `WITH ... SELECT`; it does not write.
     Query(Box<Query>),
-    /// What sqlparser reads and no variant above says: `PREPARE`, `LISTEN`, `CREATE FUNCTION`, ...
+    /// What sqlparser reads and no variant above says: `NOTIFY`, `LISTEN`, `CREATE FUNCTION`, ...
     Other(Box<ast::Statement>),
 }
 
@@ -273,6 +280,7 @@ impl Statement {
             "TRAIN" => Train::parse(parser).map(Self::Train),
             "COPY" => copy::parse(parser),
             "DECLARE" | "FETCH" | "MOVE" | "CLOSE" => cursor::parse(parser, &first),
+            "PREPARE" | "EXECUTE" | "DEALLOCATE" => prepare::parse(parser, &first),
             "INSERT" | "UPDATE" | "DELETE" | "MERGE" => Self::parse_change(parser, &first, None),
             "ALTER" if AlterOwner::comes_next(parser) => AlterOwner::parse(parser).map(Self::AlterOwner),
             "ALTER" if parser.is_at("ALTER DEFAULT PRIVILEGES") => Err(Error::not_supported_but(
@@ -333,6 +341,10 @@ impl Statement {
             Some("MODEL") => CreateModel::parse(parser).map(Self::CreateModel),
             Some("AGENT") => CreateAgent::parse(parser).map(Self::CreateAgent),
             Some("TABLE") => CreateTable::parse(parser).map(Self::CreateTable),
+            _ if is_temporary(parser, "CREATE", "TABLE") => CreateTable::parse(parser).map(Self::CreateTable),
+            _ if is_temporary(parser, "CREATE", "VIEW") || is_temporary(parser, "CREATE OR REPLACE", "VIEW") => {
+                CreateView::parse(parser).map(Self::CreateView)
+            }
             Some("INDEX") => CreateIndex::parse(parser).map(Self::CreateIndex),
             Some("SCHEMA") => CreateSchema::parse(parser).map(Self::CreateSchema),
             Some("SECRET") => CreateSecret::parse(parser).map(Self::CreateSecret),
@@ -365,6 +377,7 @@ impl Statement {
         Ok(match parser.statement()? {
             ast::Statement::Query(query) => Self::Query(query),
             ast::Statement::Discard { object_type: ast::DiscardObject::ALL } => Self::Discard,
+            ast::Statement::Discard { object_type: ast::DiscardObject::TEMP } => Self::DiscardTemp,
             other => Self::Other(Box::new(other)),
         })
     }
@@ -415,6 +428,10 @@ impl Statement {
             Self::Fetch(_) => "FETCH",
             Self::CloseCursor(CloseCursor { name: None }) => "CLOSE CURSOR ALL",
             Self::CloseCursor(_) => "CLOSE CURSOR",
+            Self::Prepare(_) => "PREPARE",
+            Self::Execute(_) => "EXECUTE",
+            Self::Deallocate(Deallocate { name: None }) => "DEALLOCATE ALL",
+            Self::Deallocate(_) => "DEALLOCATE",
             Self::Insert(_) => "INSERT",
             Self::Async(statement) => statement.tag(),
             Self::JobCommand(command) => command.action.words(),
@@ -426,6 +443,7 @@ impl Statement {
             Self::Rollback => "ROLLBACK",
             Self::Savepoint(savepoint) => savepoint.action.tag(),
             Self::Discard => "DISCARD ALL",
+            Self::DiscardTemp => "DISCARD TEMP",
             Self::CreateExtension(_) => "CREATE EXTENSION",
             Self::CreateRole(_) => "CREATE ROLE",
             Self::AlterRole(_) => "ALTER ROLE",
@@ -468,6 +486,9 @@ impl fmt::Display for Statement {
             Self::Declare(statement) => statement.fmt(f),
             Self::Fetch(statement) => statement.fmt(f),
             Self::CloseCursor(statement) => statement.fmt(f),
+            Self::Prepare(statement) => statement.fmt(f),
+            Self::Execute(statement) => statement.fmt(f),
+            Self::Deallocate(statement) => statement.fmt(f),
             Self::Insert(statement) => statement.fmt(f),
             Self::Async(statement) => write!(f, "{statement} ASYNC"),
             Self::JobCommand(command) => command.fmt(f),
@@ -497,6 +518,7 @@ impl fmt::Display for Statement {
             Self::Rollback => f.write_str("ROLLBACK"),
             Self::Savepoint(statement) => statement.fmt(f),
             Self::Discard => f.write_str("DISCARD ALL"),
+            Self::DiscardTemp => f.write_str("DISCARD TEMP"),
             Self::CreateExtension(statement) => statement.fmt(f),
             Self::CreateRole(statement) => statement.fmt(f),
             Self::AlterRole(statement) => statement.fmt(f),
@@ -515,7 +537,20 @@ impl fmt::Display for Statement {
     }
 }
 
-/// Refuses `CREATE OR REPLACE MODEL`, `CREATE TEMP TABLE`, `CREATE UNIQUE INDEX` and the like by name.
+/// `TEMP`, and what it may be called; whether it is `GLOBAL` or `LOCAL` says nothing, as in Postgres.
+const TEMPORARY: [&str; 6] = ["TEMP", "TEMPORARY", "LOCAL TEMP", "LOCAL TEMPORARY", "GLOBAL TEMP", "GLOBAL TEMPORARY"];
+
+/// Whether a statement comes next that makes a temporary `object`; `verb`: what it starts with.
+fn is_temporary(parser: &Parser, verb: &str, object: &str) -> bool {
+    TEMPORARY.iter().any(|words| parser.is_at(&format!("{verb} {words} {object}")))
+}
+
+/// Reads `[GLOBAL | LOCAL] {TEMP | TEMPORARY}`, if it comes next.
+fn eat_temporary(parser: &mut Parser) -> bool {
+    TEMPORARY.iter().any(|words| parser.eat(words))
+}
+
+/// Refuses `CREATE OR REPLACE MODEL`, `CREATE UNLOGGED TABLE`, `CREATE UNIQUE INDEX` and the like by name.
 fn refuse_create_variants(parser: &Parser) -> Result<()> {
     let words: Vec<String> = (1..=4).map_while(|n| parser.peek_word(n)).collect();
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
@@ -524,8 +559,7 @@ fn refuse_create_variants(parser: &Parser) -> Result<()> {
             format!("CREATE OR REPLACE {object}"),
             format!("write DROP {object} IF EXISTS first, or CREATE {object} IF NOT EXISTS"),
         )),
-        [kind @ ("TEMP" | "TEMPORARY" | "UNLOGGED" | "EXTERNAL"), "TABLE", ..]
-        | ["GLOBAL" | "LOCAL", kind @ ("TEMP" | "TEMPORARY"), "TABLE", ..] => Err(Error::not_supported(format!("CREATE {kind} TABLE"))),
+        [kind @ ("UNLOGGED" | "EXTERNAL"), "TABLE", ..] => Err(Error::not_supported(format!("CREATE {kind} TABLE"))),
         ["UNIQUE", "INDEX", ..] => {
             Err(Error::not_supported_but("CREATE UNIQUE INDEX", "write ALTER TABLE t ADD CONSTRAINT name UNIQUE (columns)"))
         }

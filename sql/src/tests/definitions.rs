@@ -220,12 +220,30 @@ fn create_table() {
         "CREATE TABLE t AS SELECT 1 WITH NO DATA",
         expect!["CREATE TABLE AS ... WITH NO DATA is not supported yet; add LIMIT 0 to the query"],
     );
-    check("CREATE TEMP TABLE t (a int)", expect!["CREATE TEMP TABLE is not supported yet"]);
-    check("CREATE LOCAL TEMPORARY TABLE t (a int)", expect!["CREATE TEMPORARY TABLE is not supported yet"]);
+    check("CREATE UNLOGGED TABLE t (a int)", expect!["CREATE UNLOGGED TABLE is not supported yet"]);
     check(
         "CREATE OR REPLACE TABLE t AS SELECT 1",
         expect!["CREATE OR REPLACE TABLE is not supported yet; write DROP TABLE IF EXISTS first, or CREATE TABLE IF NOT EXISTS"],
     );
+}
+
+#[test]
+fn temporary_tables_and_views() {
+    check("CREATE TEMP TABLE t (a int)", expect!["CREATE TABLE | CREATE TEMP TABLE t (a INT)"]);
+    check(
+        "CREATE LOCAL TEMPORARY TABLE IF NOT EXISTS t (a int) ON COMMIT PRESERVE ROWS",
+        expect!["CREATE TABLE | CREATE TEMP TABLE IF NOT EXISTS t (a INT)"],
+    );
+    check("CREATE GLOBAL TEMP TABLE t AS SELECT 1", expect!["CREATE TABLE AS | CREATE TEMP TABLE t AS SELECT 1"]);
+    check("CREATE TEMP TABLE t ON COMMIT PRESERVE ROWS AS SELECT 1", expect!["CREATE TABLE AS | CREATE TEMP TABLE t AS SELECT 1"]);
+    check("CREATE TEMPORARY VIEW v AS SELECT 1", expect!["CREATE VIEW | CREATE TEMP VIEW v AS SELECT 1"]);
+    check("CREATE OR REPLACE TEMP VIEW v (a) AS SELECT 1", expect!["CREATE VIEW | CREATE OR REPLACE TEMP VIEW v (a) AS SELECT 1"]);
+    for action in ["DELETE ROWS", "DROP"] {
+        let refused = crate::parse(&format!("CREATE TEMP TABLE t (a int) ON COMMIT {action}"));
+        let refused = refused.expect_err("rows that are gone at once").to_string();
+        assert!(refused.starts_with(&format!("ON COMMIT {action} is not supported yet; every statement commits by itself")), "{refused}");
+    }
+    check("CREATE TABLE t (a int) ON COMMIT PRESERVE ROWS", expect!["CREATE TABLE ... ON is not supported yet"]);
 }
 
 #[test]

@@ -262,10 +262,10 @@ fn definition() -> impl Strategy<Value = Statement> {
             if_not_exists,
             options
         })),
-        (object_name(), any::<bool>(), columns, primary_key, unique, proptest::option::of(query())).prop_map(
-            |(name, if_not_exists, columns, primary_key, unique, query)| {
+        (object_name(), any::<bool>(), any::<bool>(), columns, primary_key, unique, proptest::option::of(query())).prop_map(
+            |(name, temporary, if_not_exists, columns, primary_key, unique, query)| {
                 let constraints = primary_key.into_iter().chain(unique).collect();
-                Statement::CreateTable(CreateTable { name, if_not_exists, columns, constraints, query })
+                Statement::CreateTable(CreateTable { name, temporary, if_not_exists, columns, constraints, query })
             }
         ),
         (object_name(), any::<bool>(), proptest::collection::vec(alteration(), 1..4))
@@ -277,9 +277,9 @@ fn definition() -> impl Strategy<Value = Statement> {
             if_exists,
             cascade
         })),
-        (object_name(), any::<bool>(), any::<bool>(), proptest::collection::vec(ident(), 0..3), query()).prop_map(
-            |(name, or_replace, if_not_exists, columns, query)| {
-                Statement::CreateView(CreateView { name, or_replace, if_not_exists, columns, query })
+        (object_name(), any::<bool>(), any::<bool>(), any::<bool>(), proptest::collection::vec(ident(), 0..3), query()).prop_map(
+            |(name, temporary, or_replace, if_not_exists, columns, query)| {
+                Statement::CreateView(CreateView { name, temporary, or_replace, if_not_exists, columns, query })
             }
         ),
         (proptest::collection::vec(object_name(), 1..3), any::<bool>())

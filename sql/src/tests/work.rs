@@ -346,13 +346,14 @@ fn settings() {
         SET | SET x = 1.5"#]],
     );
     check(
-        "RESET ALL; RESET x.y; SET x TO DEFAULT; SET TIME ZONE LOCAL; DISCARD ALL",
+        "RESET ALL; RESET x.y; SET x TO DEFAULT; SET TIME ZONE LOCAL; DISCARD ALL; DISCARD TEMPORARY",
         expect![[r#"
         RESET | RESET ALL
         RESET | RESET x.y
         RESET | RESET x
         RESET | RESET timezone
-        DISCARD ALL | DISCARD ALL"#]],
+        DISCARD ALL | DISCARD ALL
+        DISCARD TEMP | DISCARD TEMP"#]],
     );
     check(
         "SET TRANSACTION READ ONLY; SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY; DISCARD PLANS",
@@ -528,6 +529,20 @@ fn other_statements() {
         PREPARE | PREPARE p AS SELECT $1
         EXECUTE | EXECUTE p(1)
         DEALLOCATE | DEALLOCATE p"#]],
+    );
+    check(
+        "PREPARE \"P\" (bigint, text[]) AS UPDATE t SET a = $1; EXECUTE \"P\" (1 + 1, 'x'); DEALLOCATE PREPARE ALL; DEALLOCATE prepare",
+        expect![[r#"
+            PREPARE | PREPARE "P"(BIGINT, TEXT[]) AS UPDATE t SET a = $1
+            EXECUTE | EXECUTE "P"(1 + 1, 'x')
+            DEALLOCATE ALL | DEALLOCATE ALL
+            DEALLOCATE | DEALLOCATE prepare"#]],
+    );
+    check(
+        "PREPARE p AS PREPARE q AS SELECT 1",
+        expect![[
+            r#"syntax error at or near "PREPARE" (line 1, column 14): expected SELECT, VALUES, INSERT, UPDATE, DELETE or MERGE [at character 14]"#
+        ]],
     );
 }
 

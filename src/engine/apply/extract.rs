@@ -170,7 +170,7 @@ pub(super) fn apply_call(input: LogicalPlan, call: &Expr, known: &mut Calls, col
     let Expr::ScalarFunction(ScalarFunction { func, args }) = call else {
         return plan_err!("a model call must be a function call");
     };
-    let args = args.iter().cloned().map(folded).collect::<Result<Vec<_>>>()?;
+    let args = args.iter().cloned().map(folded_constant).collect::<Result<Vec<_>>>()?;
     let call = Expr::ScalarFunction(ScalarFunction { func: Arc::clone(func), args: args.clone() });
     let function = match known.of_constants.iter().find(|(other, _)| *other == call) {
         Some((_, function)) => Arc::clone(function),
@@ -187,7 +187,7 @@ pub(super) fn apply_call(input: LogicalPlan, call: &Expr, known: &mut Calls, col
 }
 
 /// `'query: ' || 'text'` as one literal, so that a call of it is one of constants.
-fn folded(argument: Expr) -> Result<Expr> {
+pub fn folded_constant(argument: Expr) -> Result<Expr> {
     if matches!(argument, Expr::Literal(..)) || !argument.column_refs().is_empty() || argument.is_volatile() {
         return Ok(argument);
     }

@@ -31,6 +31,7 @@ use crate::engine::parameter_values::ParameterValues;
 use crate::engine::progress::Notices;
 use crate::engine::row_conditions::outer_references;
 use crate::engine::session::{CATALOG_NAME, DEFAULT_SCHEMA};
+use crate::engine::views::TablesOfViews;
 use crate::error::{Error, Result};
 
 /// A function of ours that stands in FROM.
@@ -60,6 +61,8 @@ pub struct TableFunctionPlanner {
     pub tables: HashMap<String, Arc<Table>>,
     /// Tables of this statement alone, by the names that its query has for them.
     pub named: HashMap<String, Arc<dyn TableProvider>>,
+    /// Tables that its views read, by the names that stand for them.
+    pub of_views: Arc<TablesOfViews>,
     pub notices: Notices,
     /// What the session's role may do, and which files it may reach.
     pub gate: Gate,
@@ -128,10 +131,16 @@ impl RelationPlanner for TableFunctionPlanner {
     fn plan_relation(&self, relation: TableFactor, context: &mut dyn RelationPlannerContext) -> DataFusionResult<RelationPlanning> {
         if let TableFactor::Table { name, alias, args: None, .. } = &relation
             && let Some(name) = bare_name(name)
-            && let Some(table) = self.named.get(&name)
         {
-            let plan = LogicalPlanBuilder::scan(name, provider_as_source(Arc::clone(table)), None)?.build()?;
-            return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))));
+            if let Some(table) = self.of_views.get(&name) {
+                let plan = LogicalPlanBuilder::scan(table.shown(), provider_as_source(Arc::clone(&table.provider)), None)?.build()?;
+                let alias = alias.clone().filter(|_| table.has_alias());
+                return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias))));
+            }
+            if let Some(table) = self.named.get(&name) {
+                let plan = LogicalPlanBuilder::scan(name, provider_as_source(Arc::clone(table)), None)?.build()?;
+                return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))));
+            }
         }
         let Some((function, arguments)) = called_function(&self.functions, &relation) else {
             return Ok(RelationPlanning::Original(Box::new(relation)));

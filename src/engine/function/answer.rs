@@ -75,7 +75,12 @@ impl TableFunction for AnswerFunction {
     fn bind(&self, arguments: &Arguments) -> Result<Bound> {
         let agent = arguments.text("agent").unwrap_or_default().to_owned();
         let mut options = self.agents.get(&agent)?.options;
-        arguments.gate()?.access().require_agent(&agent, &options)?;
+        let access = arguments.gate()?.access();
+        access.require_agent(&agent, &options)?;
+        // The agent's rights are for the version that it reads.
+        if arguments.has("corpus_version") && !arguments.has("corpus") {
+            access.require_named(Names::Table, &ScalarValue::from(options.corpus.as_str()))?;
+        }
         // The version that the agent is held to is one of its own corpus.
         if arguments.has("corpus") {
             options.corpus_version = None;

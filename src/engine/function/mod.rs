@@ -59,11 +59,20 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
         let alias = uuid.as_ref().clone().with_aliases(["gen_random_uuid"]);
         state.register_udf(Arc::new(alias)).expect("registering a function never fails in a session state");
     }
+    for name in ["avg", "sum"] {
+        if let Some(function) = state.aggregate_functions().get(name).cloned() {
+            let function = rolloutdb_udfs::vector::with_vectors(&function);
+            state.register_udaf(Arc::new(function)).expect("registering an aggregate never fails in a session state");
+        }
+    }
     for function in rolloutdb_udfs::aggregate_functions() {
         state.register_udaf(Arc::new(function)).expect("registering an aggregate never fails in a session state");
     }
-    let planners: [Arc<dyn ExprPlanner>; 2] =
-        [Arc::new(rolloutdb_udfs::vector::VectorOperatorPlanner), Arc::new(rolloutdb_udfs::json::JsonOperatorPlanner)];
+    let planners: [Arc<dyn ExprPlanner>; 3] = [
+        Arc::new(rolloutdb_udfs::vector::VectorOperatorPlanner),
+        Arc::new(rolloutdb_udfs::json::JsonOperatorPlanner),
+        Arc::new(rolloutdb_udfs::ArrayConstantPlanner),
+    ];
     for planner in planners {
         state.register_expr_planner(planner).expect("registering an expression planner never fails in a session state");
     }

@@ -29,23 +29,37 @@ pub fn split(path: &Path) -> Result<(PathBuf, PathBuf)> {
     Ok((if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder }, pattern))
 }
 
-/// The regular files of a resolved folder that match, in name order.
+/// The patterns of the folders on the way to what a pattern matches: of `a*/**/b*`, `a*` and `a*/**`.
+pub fn steps(pattern: &Path) -> Vec<PathBuf> {
+    let parts: Vec<_> = pattern.components().collect();
+    (1..parts.len()).map(|num_parts| parts[..num_parts].iter().collect()).collect()
+}
+
+/// The links of a resolved folder that match. What cannot be read behind one of them is no error here.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for what is no pattern.
+pub fn links(folder: &Path, pattern: &Path) -> Result<Vec<PathBuf>> {
+    Ok(found(folder, pattern)?.filter_map(std::result::Result::ok).filter(|path| path.is_symlink()).collect())
+}
+
+/// What matches in a resolved folder, in name order: files, folders and links.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] for what is no pattern, [`Error::Io`].
 pub fn matches(folder: &Path, pattern: &Path) -> Result<Vec<PathBuf>> {
-    // Of the folder, a bracket is a bracket.
-    let whole = Path::new(&glob::Pattern::escape(&folder.to_string_lossy())).join(pattern);
-    let found = glob::glob(&whole.to_string_lossy()).map_err(|error| invalid(pattern, &format!("a pattern: {}", error.msg)))?;
     let mut paths = Vec::new();
-    for path in found {
-        let path = path.map_err(|error| Error::Io { path: error.path().to_owned(), source: error.into() })?;
-        if path.is_file() {
-            paths.push(path);
-        }
+    for path in found(folder, pattern)? {
+        paths.push(path.map_err(|error| Error::Io { path: error.path().to_owned(), source: error.into() })?);
     }
     paths.sort();
     Ok(paths)
+}
+
+fn found(folder: &Path, pattern: &Path) -> Result<glob::Paths> {
+    // Of the folder, a bracket is a bracket.
+    let whole = Path::new(&glob::Pattern::escape(&folder.to_string_lossy())).join(pattern);
+    glob::glob(&whole.to_string_lossy()).map_err(|error| invalid(pattern, &format!("a pattern: {}", error.msg)))
 }
 
 fn invalid(path: &Path, expected: &str) -> Error {

@@ -84,8 +84,28 @@ async fn patterns_lead_nowhere_else() {
     }
     assert!(matches!(gate.read(&path("inside/*/../../outside/a.csv")), Err(Error::InvalidParameter { .. })));
     assert!(matches!(gate.read(&path("inside/*.parquet")), Err(Error::Io { .. })));
+    // A link within the folder is a file or a folder like others.
+    std::fs::create_dir(path("inside/more")).expect("a folder");
+    std::fs::write(path("inside/more/d.csv"), "a\n3\n").expect("a file");
+    symlink(path("inside/more"), path("inside/same")).expect("a link");
+    assert_eq!(gate.read(&path("inside/sam*/*.csv")).expect("a file"), [Path::new(&path("inside/more/d.csv"))]);
     symlink(path("outside/a.csv"), path("inside/c.csv")).expect("a link");
     assert!(is_denied(&gate.read(&path("inside/*.csv"))), "one of them leads outside");
+    // What is there is not told, by the code or by the message.
+    symlink(path("outside"), path("inside/link")).expect("a link");
+    symlink(path("outside/missing.csv"), path("inside/nothing.csv")).expect("a link");
+    for (there, not_there) in [("inside/l*k/a*", "inside/l*k/b*"), ("inside/**/a*", "inside/**/x*"), ("inside/c*.csv", "inside/noth*.csv")]
+    {
+        let messages: Vec<String> = [there, not_there]
+            .map(|pattern| {
+                let refused = gate.read(&path(pattern));
+                assert!(is_denied(&refused), "{pattern}: {refused:?}");
+                refused.expect_err("it is refused").to_string().replace(&path(pattern), "x")
+            })
+            .into();
+        assert_eq!(messages[0], messages[1]);
+        assert!(!messages[0].contains("outside"), "{}", messages[0]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,6 +7,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::error::DataFusionError;
 
 use super::{Job, Jobs};
+use crate::engine::privileges::Access;
 use crate::error::Result;
 
 impl Jobs {
@@ -19,7 +20,7 @@ impl Jobs {
         Arc::new(Schema::new(vec![
             count("job_id", false),
             text("kind", false),
-            text("statement", false),
+            text("statement", true),
             text("user_name", false),
             text("status", false),
             count("progress", false),
@@ -35,9 +36,14 @@ impl Jobs {
         ]))
     }
 
-    /// A row for each job, by number. `pid`: of the session that runs it.
-    pub fn rows(&self) -> Result<RecordBatch> {
-        let jobs = self.list();
+    /// A row for each job, by number. `pid`: of the session that runs it. Of others' jobs, `reader` does not see what they do, nor what came of it;
+    /// `None` sees that of no job.
+    pub fn rows(&self, reader: Option<&Access>) -> Result<RecordBatch> {
+        let mut jobs = self.list();
+        let is_shown: Vec<bool> = jobs.iter().map(|job| reader.is_some_and(|reader| reader.sees_statements_of(&job.role))).collect();
+        for (job, _) in jobs.iter_mut().zip(&is_shown).filter(|(_, is_shown)| !**is_shown) {
+            (job.error, job.result) = (None, None);
+        }
         let text = |read: &dyn Fn(&Job) -> Option<String>| -> ArrayRef { Arc::new(jobs.iter().map(read).collect::<StringArray>()) };
         let count = |read: &dyn Fn(&Job) -> Option<u64>| -> ArrayRef {
             Arc::new(jobs.iter().map(|job| read(job).and_then(|count| i64::try_from(count).ok())).collect::<Int64Array>())
@@ -49,7 +55,7 @@ impl Jobs {
         let columns: Vec<ArrayRef> = vec![
             Arc::new(Int64Array::from_iter_values(jobs.iter().map(|job| job.job_id))),
             text(&|job| Some(job.kind.clone())),
-            text(&|job| Some(job.statement.clone())),
+            Arc::new(jobs.iter().zip(&is_shown).map(|(job, is_shown)| is_shown.then_some(job.statement.as_str())).collect::<StringArray>()),
             text(&|job| Some(job.user.clone())),
             text(&|job| Some(job.status.name().to_owned())),
             count(&|job| Some(job.progress)),

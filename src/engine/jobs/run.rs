@@ -23,7 +23,7 @@ pub async fn run(jobs: &Jobs, database: &Database, job_id: i64, cancel: &Cancell
     let work = async {
         let job = jobs.begin(job_id, session.activity())?;
         // A job does what its role may do when it runs, not what this process may.
-        session.set_user(&job.role);
+        session.set_user_id(job.role_id(database.roles()));
         perform(&session, &job).await
     };
     let ended = tokio::select! {

@@ -10,7 +10,10 @@ async fn run(session: &crate::Session, sql: &str) -> Result<Vec<arrow::array::Re
 }
 
 fn new(statement: &str) -> NewJob {
-    let role = crate::engine::operating_system::user_name();
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let roles = Roles::for_tests(directory.path(), &crate::engine::operating_system::user_name());
+    // The superuser has the same number in every directory.
+    let role = RoleId::named(&roles, &roles.superuser());
     NewJob { kind: "TEST".to_owned(), statement: statement.to_owned(), user: "ann".to_owned(), role, settings: BTreeMap::new() }
 }
 
@@ -101,6 +104,7 @@ async fn a_job_that_was_running_when_the_process_died_reads_interrupted() -> Res
         statement: "SELECT 1".to_owned(),
         user: String::new(),
         role: String::new(),
+        role_oid: None,
         settings: BTreeMap::new(),
         status,
         progress: 0,
@@ -118,7 +122,54 @@ async fn a_job_that_was_running_when_the_process_died_reads_interrupted() -> Res
     files.write(&job(9, JobStatus::Done))?;
     let statuses = |jobs: &Jobs| jobs.list().iter().map(|job| job.status).collect::<Vec<_>>();
     let expected = [JobStatus::Interrupted, JobStatus::Interrupted, JobStatus::Done];
-    assert_eq!(statuses(&Jobs::open(&directory, 1)?), expected);
+    let roles = Roles::for_tests(data.path(), "owner");
+    let jobs = Jobs::open(&directory, 1, roles.clone())?;
+    assert_eq!(statuses(&jobs), expected);
+    // They are from before there were roles, and the superuser's whatever it is called.
+    assert!(jobs.list().iter().all(|job| job.role == "owner"));
+    roles.change(|state| state.rename("owner", "boss"))?;
+    assert!(jobs.list().iter().all(|job| job.role == "boss"));
     assert_eq!(JobFiles::open(&directory)?.1.values().map(|job| job.status).collect::<Vec<_>>(), expected, "on the disk too");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_without_a_role_is_resumed_as_the_superuser() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let directory = data.path().join("jobs");
+    std::fs::create_dir_all(&directory).expect("a folder");
+    let text = r#"{"job_id": 3, "kind": "CREATE TABLE", "statement": "CREATE TABLE t AS SELECT 1 AS a", "user": "", "settings": {},
+        "status": "interrupted", "progress": 0, "created_at_ms": 0}"#;
+    std::fs::write(directory.join("3.json"), text).expect("a temporary file is writable");
+    let database = Database::open(data.path()).await?;
+    let jobs = &database.shared.jobs;
+    jobs.resume(&database, 3)?;
+    let done = jobs.wait(3).await?;
+    assert_eq!((done.status, done.error), (JobStatus::Done, None));
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_no_job_of_another_role_of_the_name() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let database = Database::open(data.path()).await?;
+    let (owner, ann) = (database.session(), database.session());
+    run(&owner, "CREATE TABLE t (a bigint); CREATE ROLE ann; GRANT SELECT ON t TO ann").await?;
+    ann.set_user("ann");
+    let jobs = &database.shared.jobs;
+    let role = ann.session_user().role_id();
+    let queued = |statement: &str| NewJob { role: role.clone(), ..new(statement) };
+    let running = jobs.start(&database, new(ENDLESS))?;
+    let (reads, resumed) = (jobs.start(&database, queued("SELECT a FROM t"))?, jobs.start(&database, queued("DROP TABLE t"))?);
+    // A change of the name changes nothing else.
+    run(&owner, "ALTER ROLE ann RENAME TO bea; CREATE ROLE ann SUPERUSER").await?;
+    jobs.cancel(running).await?;
+    assert_eq!(jobs.wait(reads).await?.status, JobStatus::Done);
+    assert_eq!((jobs.wait(resumed).await?.sqlstate.as_deref(), jobs.get(resumed)?.role.as_str()), (Some("42501"), "bea"));
+    run(&owner, "REVOKE SELECT ON t FROM bea; DROP ROLE bea; CREATE ROLE bea SUPERUSER").await?;
+    jobs.resume(&database, resumed)?;
+    assert_eq!(jobs.wait(resumed).await?.sqlstate.as_deref(), Some("42704"));
+    let refused = run(&ann, "SELECT 1").await;
+    assert!(matches!(refused, Err(Error::RoleGone(_))), "{refused:?}");
     Ok(())
 }

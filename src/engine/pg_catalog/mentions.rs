@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr, ObjectName, Query, TableFactor, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{ArrayElemTypeDef, DataType as SqlType, Expr, ObjectName, Query, TableFactor, Visit, Visitor};
 
 use super::functions;
 use super::tables::{INFORMATION_SCHEMA, PG_CATALOG, is_table};
@@ -12,6 +12,60 @@ use crate::engine::output_names::folded;
 
 /// Calls that other queries have too: they alone make no query one about the catalog.
 const ELSEWHERE: &[&str] = &["now", "current_timestamp"];
+
+/// Functions that read neither tables nor what belongs to them: clients send them alone, and often.
+const WITHOUT_RELATIONS: &[&str] = &[
+    "version",
+    "current_database",
+    "current_catalog",
+    "current_schema",
+    "current_schemas",
+    "format_type",
+    "getdatabaseencoding",
+    "inet_client_addr",
+    "inet_client_port",
+    "inet_server_addr",
+    "inet_server_port",
+    "oidvectortypes",
+    "pg_advisory_unlock_all",
+    "pg_char_to_encoding",
+    "pg_conf_load_time",
+    "pg_current_xact_id",
+    "pg_encoding_to_char",
+    "pg_get_keywords",
+    "pg_get_userbyid",
+    "pg_is_in_recovery",
+    "pg_is_wal_replay_paused",
+    "pg_my_temp_schema",
+    "pg_postmaster_start_time",
+    "pg_size_pretty",
+    "pg_type_is_visible",
+    "pg_typeof",
+    "to_regtype",
+    "txid_current",
+];
+
+/// The same of tables.
+const TABLES_WITHOUT_RELATIONS: &[&str] = &[
+    "pg_am",
+    "pg_auth_members",
+    "pg_authid",
+    "pg_collation",
+    "pg_cursors",
+    "pg_database",
+    "pg_enum",
+    "pg_extension",
+    "pg_namespace",
+    "pg_opclass",
+    "pg_proc",
+    "pg_range",
+    "pg_roles",
+    "pg_settings",
+    "pg_tablespace",
+    "pg_timezone_names",
+    "pg_type",
+    "pg_user",
+];
 
 #[derive(Debug, Default)]
 pub struct Mentions {
@@ -25,6 +79,8 @@ pub struct Mentions {
     pub functions: BTreeSet<String>,
     /// Whether it casts to a type whose values are names of objects.
     casts_to_name: bool,
+    /// Whether these may be tables.
+    casts_to_relation: bool,
     /// Whether a function is called by its name in `pg_catalog`.
     pub has_qualified_call: bool,
 }
@@ -45,6 +101,15 @@ impl Mentions {
         let names_it = self.has_catalog_table() || !self.functions.is_empty() || self.casts_to_name;
         let only_it = self.relations.iter().all(|name| self.is_hidden(name) || catalog_table(name).is_some());
         names_it && only_it && !self.calls_other_relations
+    }
+
+    /// Whether an answer takes a look at the tables that there are.
+    pub fn reads_relations(&self) -> bool {
+        let is_without = |name: &Vec<String>| {
+            self.is_hidden(name) || matches!(catalog_table(name), Some((PG_CATALOG, table)) if TABLES_WITHOUT_RELATIONS.contains(&table))
+        };
+        let functions_read = self.functions.iter().any(|name| !WITHOUT_RELATIONS.contains(&name.as_str()));
+        functions_read || self.casts_to_relation || !self.relations.iter().all(is_without)
     }
 
     /// Whether WITH has a query of the name.
@@ -96,7 +161,11 @@ impl Visitor for Mentions {
                 self.note_function(parts.pop().unwrap_or_default());
                 self.has_qualified_call |= parts.last().is_some_and(|schema| schema == PG_CATALOG);
             }
-            Expr::Cast { data_type, .. } => self.casts_to_name |= names_object(data_type),
+            Expr::Cast { data_type, .. } => {
+                let (named, may_be_type) = named_objects(data_type);
+                self.casts_to_name |= named;
+                self.casts_to_relation |= named && !may_be_type;
+            }
             _ => {}
         }
         ControlFlow::Continue(())
@@ -111,12 +180,15 @@ impl Mentions {
     }
 }
 
-fn names_object(sql_type: &SqlType) -> bool {
-    match sql_type {
-        SqlType::Regclass => true,
-        SqlType::Custom(name, _) => parts_of(name).last().and_then(|name| Kind::named(name)).is_some_and(Kind::names_object),
-        _ => false,
-    }
+/// Whether values of a type are names of objects, and whether these are types.
+fn named_objects(sql_type: &SqlType) -> (bool, bool) {
+    let kind = match sql_type {
+        SqlType::Regclass => Some(Kind::RegClass),
+        SqlType::Custom(name, _) => parts_of(name).last().and_then(|name| Kind::named(name)),
+        SqlType::Array(ArrayElemTypeDef::SquareBracket(item, _) | ArrayElemTypeDef::AngleBracket(item)) => return named_objects(item),
+        _ => None,
+    };
+    (kind.is_some_and(Kind::names_object), kind == Some(Kind::RegType))
 }
 
 #[cfg(test)]
@@ -129,6 +201,31 @@ mod tests {
         match rolloutdb_sql::parse(text).expect("SQL").pop() {
             Some(Statement::Query(query)) => Mentions::of(&query).is_about_catalog_alone(),
             other => panic!("{other:?} is no query"),
+        }
+    }
+
+    #[test]
+    fn tables_are_read_for_queries_about_them() {
+        let reads = |text: &str| match rolloutdb_sql::parse(text).expect("SQL").pop() {
+            Some(Statement::Query(query)) => Mentions::of(&query).reads_relations(),
+            other => panic!("{other:?} is no query"),
+        };
+        for text in [
+            "SELECT version(), current_schema()",
+            "SELECT t.oid, format_type(t.oid, NULL) FROM pg_catalog.pg_type t WHERE t.oid = 'vector'::regtype",
+            "WITH pg_class AS (SELECT 1) SELECT * FROM pg_class, pg_settings",
+        ] {
+            assert!(!reads(text), "{text}");
+        }
+        for text in [
+            "SELECT 'wiki'::regclass",
+            "SELECT current_schema(), to_regclass('wiki')",
+            "SELECT * FROM pg_type, pg_class",
+            "SELECT * FROM information_schema.tables",
+            "SELECT * FROM pg_stat_activity",
+            "SELECT ARRAY['wiki']::regclass[]",
+        ] {
+            assert!(reads(text), "{text}");
         }
     }
 

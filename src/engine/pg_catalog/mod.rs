@@ -7,6 +7,7 @@
 //! and keep them over restarts, types and catalog tables have PostgreSQL's, functions have those that follow from their names.
 
 mod catalog_table;
+mod drafts;
 mod functions;
 mod held;
 mod mentions;
@@ -38,6 +39,7 @@ use types::{Kind, PgType, column_type};
 use value::Value;
 
 pub use planned::open;
+pub use tables::{INFORMATION_SCHEMA, PG_CATALOG, is_table};
 pub use types::{HALFVEC_ARRAY_OID, HALFVEC_OID, VECTOR_ARRAY_OID, VECTOR_OID};
 
 /// Whether a query is about the catalog and nothing else.
@@ -52,26 +54,36 @@ pub async fn describe(session: &Session, query: &Query) -> Result<Option<Descrip
 
 /// The same where a client has said of what types its parameters are.
 pub async fn describe_declared(session: &Session, query: &Query, types: &[Option<FieldRef>]) -> Result<Option<Description>> {
-    if !is_catalog_query(query) {
+    let mentions = Mentions::of(query);
+    if !mentions.is_about_catalog_alone() {
         return Ok(None);
     }
-    let snapshot = Snapshot::load(session).await?;
+    let snapshot = Snapshot::load(session, mentions.reads_relations()).await?;
     let known = types.iter().map(|field| known_type(field.as_deref()?)).collect();
     let Some(bound) = bound(query, &snapshot, known)? else { return Ok(None) };
     let fields: Vec<_> = bound.plan.columns.iter().map(|(name, pg_type)| pg_type.field(name)).collect();
-    let parameters = bound.parameters.iter().map(|pg_type| Some(Arc::new(pg_type.as_ref()?.field("")))).collect();
+    let parameters = bound.parameters.iter().map(|pg_type| Some(Arc::new(parameter_field(pg_type.as_ref()?)))).collect();
     Ok(Some(Description { columns: Arc::new(Schema::new(fields)), parameters }))
 }
 
 /// The rows of a query about the catalog; `None`: it is another query, or one for DataFusion.
 pub async fn execute(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Option<RecordBatch>> {
-    if !is_catalog_query(query) {
+    let mentions = Mentions::of(query);
+    if !mentions.is_about_catalog_alone() {
         return Ok(None);
     }
-    let snapshot = Snapshot::load(session).await?;
+    let snapshot = Snapshot::load(session, mentions.reads_relations()).await?;
     let values = parameters.iter().map(rows_of_batch::value_of).collect::<Result<Vec<_>>>()?;
     let known = parameters.iter().map(|value| known_type(&Field::new("", value.data_type(), true))).collect();
     run(query, &snapshot, known, &values)
+}
+
+/// What a client is told of a parameter: rows and vectors of numbers it sends as texts.
+fn parameter_field(pg_type: &PgType) -> Field {
+    match pg_type {
+        PgType::Record(_) | PgType::Records(_) | PgType::One(Kind::Int2Vector | Kind::OidVector) => PgType::One(Kind::Text).field(""),
+        known => known.field(""),
+    }
 }
 
 /// What a parameter is; `None` for a text, which is read as what it stands beside, like a literal in quotes.

@@ -47,7 +47,7 @@ pub async fn open(
     if !mentions.has_catalog_table() && mentions.functions.is_empty() {
         return Ok(());
     }
-    let snapshot = Arc::new(Snapshot::load(session).await?);
+    let snapshot = Arc::new(Snapshot::load(session, mentions.reads_relations()).await?);
     let mut opener = Opener { snapshot: &snapshot, named };
     if let ControlFlow::Break(error) = statement.visit(&mut opener) {
         return Err(*error);

@@ -63,6 +63,10 @@ fn in_out_names(kind: Kind) -> [String; 4] {
             | Kind::AnyArray
             | Kind::AnyElement
             | Kind::Void
+            | Kind::Trigger
+            | Kind::LanguageHandler
+            | Kind::Internal
+            | Kind::EventTrigger
             | Kind::Uuid
             | Kind::Jsonb
             | Kind::Vector

@@ -120,8 +120,25 @@ pub fn array_of(values: &[&Value], pg_type: &PgType, data_type: &DataType) -> Re
             let list = arrow::array::ListArray::try_new(Arc::clone(item), offsets, items, Some(nulls));
             Arc::new(list.map_err(DataFusionError::from)?)
         }
+        DataType::Struct(fields) => {
+            let types: &[(String, PgType)] = if let PgType::Record(types) = pg_type { types } else { &[] };
+            let columns = fields.iter().zip(types).enumerate().map(|(position, (field, (_, of)))| {
+                let cells: Vec<Value> = values.iter().map(|value| cell_of(value, position)).collect();
+                array_of(&cells.iter().collect::<Vec<_>>(), of, field.data_type())
+            });
+            let nulls = arrow::buffer::NullBuffer::from_iter(values.iter().map(|value| matches!(value, Value::Record(_))));
+            let records = arrow::array::StructArray::try_new(fields.clone(), columns.collect::<Result<_>>()?, Some(nulls));
+            Arc::new(records.map_err(DataFusionError::from)?)
+        }
         _ => Arc::new(values.iter().map(|value| value.to_text(pg_type)).collect::<StringArray>()),
     })
+}
+
+fn cell_of(record: &Value, position: usize) -> Value {
+    match record {
+        Value::Record(cells) => cells.get(position).cloned().unwrap_or(Value::Null),
+        _ => Value::Null,
+    }
 }
 
 #[cfg(test)]

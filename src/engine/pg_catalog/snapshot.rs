@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
-use datafusion::logical_expr::TableType;
 use datafusion::physical_plan::collect;
 use rolloutdb_catalogs::system::SYSTEM_SCHEMA;
-use rolloutdb_catalogs::{Catalog, Commented, Identity, IndexDefinition, ObjectKey, Table, View};
+use rolloutdb_catalogs::{Identity, IndexDefinition, ObjectKey, is_temporary_schema};
 
 use super::catalog_table::CatalogTable;
+use super::drafts::Draft;
 use super::rows_of_batch::rows_of;
 use super::system_tables::Numbers;
 use super::tables::HIDDEN;
@@ -19,8 +19,12 @@ use super::types::{PgType, column_type};
 use super::value::Row;
 use super::{procedures, tables};
 use crate::engine::cursors::CursorInfo;
+use crate::engine::interruption::Wanted;
+use crate::engine::named_statements::NamedStatementInfo;
 use crate::engine::privileges::Privileges;
+use crate::engine::search_path::SearchPath;
 use crate::engine::session::{CATALOG_NAME, Session, WeakSession};
+use crate::engine::temporary::TEMPORARY_ALIAS;
 use crate::engine::{Membership, Role, Roles, SessionUser};
 use crate::error::{Error, Result};
 
@@ -30,6 +34,8 @@ pub const OWNER_OID: u32 = 10;
 /// Numbers of the schemas that are made of queries.
 pub const PG_CATALOG_OID: u32 = 11;
 pub const INFORMATION_SCHEMA_OID: u32 = 13_000;
+/// How many rows a table has, where that is not known.
+pub const NOT_KNOWN: f64 = -1.0;
 /// The number of the database.
 pub const DATABASE_OID: u32 = 5;
 
@@ -81,7 +87,17 @@ pub struct Column {
     pub expression: Option<(u32, String)>,
     pub is_generated: bool,
     pub identity: Option<Identity>,
+    /// Of an identity column.
+    pub sequence: Option<Sequence>,
     pub comment: Option<String>,
+}
+
+/// What a client takes for the sequence of an identity column, whose numbers the table gives.
+#[derive(Debug)]
+pub struct Sequence {
+    pub oid: u32,
+    /// `table_column_seq`
+    pub name: String,
 }
 
 /// A primary key or a UNIQUE constraint. A client looks for an index of its name.
@@ -111,6 +127,7 @@ pub enum Class<'a> {
     Relation(&'a Relation),
     Index(&'a Relation, &'a Index),
     ConstraintIndex(&'a Relation, &'a Constraint),
+    Sequence(&'a Relation, &'a Sequence),
 }
 
 /// A role, with what the session may see of its password.
@@ -125,9 +142,14 @@ impl fmt::Debug for RoleEntry {
     }
 }
 
+/// By object and column, with the catalog table that lists the object.
+type Comments = HashMap<(u32, i64), Vec<(u32, String)>>;
+
 #[derive(Debug)]
 pub struct Snapshot {
     session: WeakSession,
+    /// The schema of the session's temporary tables, if it has made some.
+    temporary: Option<String>,
     pub schemas: Vec<SchemaEntry>,
     pub relations: Vec<Relation>,
     /// By name.
@@ -143,12 +165,19 @@ pub struct Snapshot {
     pub settings: Vec<Row>,
     /// Those of the session.
     pub cursors: Vec<CursorInfo>,
+    /// Those of the session.
+    pub prepared_statements: Vec<NamedStatementInfo>,
+    search_path: Vec<String>,
     pub procedures: Vec<procedures::Procedure>,
     pub now_micros: i64,
     /// Tables of others that go before those made here.
     system: BTreeMap<String, CatalogTable>,
     made: Mutex<HashMap<(&'static str, String), CatalogTable>>,
-    by_oid: HashMap<u32, Place>,
+    places: Places,
+    /// Texts, with the number of the catalog table that lists the object, by the object and its column; made when the first is asked for.
+    comments: OnceLock<Comments>,
+    /// Whether the statement that asks still runs.
+    pub wanted: Wanted,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -156,16 +185,21 @@ enum Place {
     Relation(usize),
     Index(usize, usize),
     Constraint(usize, usize),
+    /// Of the column at a position.
+    Sequence(usize, usize),
 }
 
 impl Snapshot {
-    pub async fn load(session: &Session) -> Result<Self> {
+    /// `with_relations`: whether tables are asked for; to read what they are takes a look at each of them.
+    pub async fn load(session: &Session, with_relations: bool) -> Result<Self> {
         let catalog = Arc::clone(&session.database().shared.catalog);
         let mut schemas = vec![
             SchemaEntry { oid: PG_CATALOG_OID, name: tables::PG_CATALOG.to_owned(), comment: Some("system catalog schema".to_owned()) },
             SchemaEntry { oid: INFORMATION_SCHEMA_OID, name: tables::INFORMATION_SCHEMA.to_owned(), comment: None },
         ];
-        let names = CatalogProvider::schema_names(&*catalog);
+        let temporary = session.temporary().made().map(str::to_owned);
+        let mut names = CatalogProvider::schema_names(&*catalog);
+        names.retain(|name| !is_temporary_schema(name) || temporary.as_ref() == Some(name));
         let keys: Vec<ObjectKey> = names.iter().map(|name| ObjectKey::schema(name)).collect();
         for (name, number) in names.into_iter().zip(catalog.object_numbers(&keys)?) {
             let oid = if name == "public" { PUBLIC_OID } else { number };
@@ -174,7 +208,8 @@ impl Snapshot {
         }
         let mut relations = tables::relations();
         let mut tables_of_others = Vec::new();
-        for schema in &schemas {
+        let mut drafts = Vec::new();
+        for schema in schemas.iter().filter(|_| with_relations) {
             let Ok(folder) = catalog.rollout_schema(&schema.name) else { continue };
             for name in folder.table_names() {
                 // A table that is damaged is in the list all the same, so that it can be dropped.
@@ -185,8 +220,13 @@ impl Snapshot {
                 {
                     tables_of_others.push((name.clone(), system_table(session, provider).await?));
                 }
-                relations.push(relation(&catalog, schema, &name, provider.as_ref()).await?);
+                drafts.push(Draft::read(schema, name, provider).await);
             }
+        }
+        let keys: Vec<ObjectKey> = drafts.iter().flat_map(Draft::keys).collect();
+        let mut numbers = catalog.object_numbers(&keys)?.into_iter();
+        for draft in drafts {
+            relations.push(draft.relation(&mut numbers));
         }
         let role_book = session.database().roles().clone();
         let roles = role_entries(&role_book, &session.role());
@@ -196,10 +236,12 @@ impl Snapshot {
         let keys: Vec<ObjectKey> = system.keys().map(|name| ObjectKey::relation(tables::PG_CATALOG, name)).collect();
         let oids = catalog.object_numbers(&keys)?;
         relations.extend(system.iter().zip(oids).map(|((name, table), oid)| tables::system_relation(name, oid, table)));
-        let by_oid = places(&relations);
+        let places = Places::of(&relations);
         let state = session.context().state();
         Ok(Self {
             session: session.downgrade(),
+            search_path: search_path(session, temporary.as_deref()),
+            temporary,
             schemas,
             memberships: role_book.members(),
             roles,
@@ -208,12 +250,15 @@ impl Snapshot {
             user: session.session_user(),
             settings: rows_of(&session.session_settings().rows()?)?,
             cursors: session.cursors().list(),
+            prepared_statements: session.named_statements().list(),
             procedures: procedures::all(&state, &session.database().table_functions()),
             now_micros: micros(SystemTime::now()),
             relations,
             system,
             made: Mutex::default(),
-            by_oid,
+            places,
+            comments: OnceLock::new(),
+            wanted: session.wanted(),
         })
     }
 
@@ -243,38 +288,67 @@ impl Snapshot {
     }
 
     pub fn class(&self, oid: u32) -> Option<Class<'_>> {
-        Some(match *self.by_oid.get(&oid)? {
+        Some(match *self.places.by_oid.get(&oid)? {
             Place::Relation(relation) => Class::Relation(&self.relations[relation]),
             Place::Index(relation, index) => Class::Index(&self.relations[relation], &self.relations[relation].indexes[index]),
             Place::Constraint(relation, constraint) => {
                 Class::ConstraintIndex(&self.relations[relation], &self.relations[relation].constraints[constraint])
             }
+            Place::Sequence(relation, column) => {
+                let relation = &self.relations[relation];
+                Class::Sequence(relation, relation.columns[column].sequence.as_ref()?)
+            }
         })
     }
 
-    /// Schemas whose tables are found without naming them.
-    pub fn search_path(&self) -> [&'static str; 2] {
-        [tables::PG_CATALOG, "public"]
+    /// Schemas whose tables are found without naming them: those of temporary tables and of the catalog go before all, unless the setting gives the catalog a
+    /// place.
+    pub fn search_path(&self) -> &[String] {
+        &self.search_path
     }
 
+    /// A table that has the name of a temporary one is not.
     pub fn is_visible(&self, class: Class<'_>) -> bool {
-        self.search_path().contains(&class.schema())
+        let position = self.search_path.iter().position(|schema| schema == class.schema());
+        // One of the same name in a schema before its own hides it.
+        let is_free =
+            |position: usize| self.search_path[..position].iter().all(|schema| self.class_named(Some(schema), class.name()).is_none());
+        position.is_some_and(is_free)
     }
 
-    /// A table, view or index by name; without a schema, one that is found without it.
+    /// The schema of the session's temporary tables.
+    pub fn temporary_schema(&self) -> Option<&SchemaEntry> {
+        self.schemas.iter().find(|schema| self.temporary.as_ref() == Some(&schema.name))
+    }
+
+    /// A table, view, index or sequence by name; without a schema, one that is found without it.
     pub fn class_named(&self, schema: Option<&str>, name: &str) -> Option<u32> {
-        let path = self.search_path();
-        let path = schema.map_or_else(|| path.to_vec(), |schema| vec![schema]);
-        path.iter().find_map(|schema| {
-            self.relations.iter().filter(|relation| relation.schema == *schema).find_map(|relation| {
-                if relation.name == name {
-                    return Some(relation.oid);
-                }
-                let index = relation.indexes.iter().find(|index| index.definition.name == name).map(|index| index.oid);
-                let of_constraint = || relation.constraints.iter().find(|constraint| constraint.name == name).map(|found| found.index_oid);
-                index.or_else(of_constraint)
-            })
-        })
+        let find = |schema: &str| self.places.by_name.get(schema)?.get(name).copied();
+        // `pg_temp` is the name of the session's own.
+        let schema = schema.map(|schema| self.temporary.as_deref().filter(|_| schema == TEMPORARY_ALIAS).unwrap_or(schema));
+        match schema {
+            Some(schema) => find(schema),
+            None => self.search_path.iter().find_map(|schema| find(schema)),
+        }
+    }
+
+    /// A primary key or a UNIQUE constraint by its own number, with its table.
+    pub fn constraint(&self, oid: u32) -> Option<(&Relation, &Constraint)> {
+        let (relation, constraint) = *self.places.constraints.get(&oid)?;
+        Some((&self.relations[relation], &self.relations[relation].constraints[constraint]))
+    }
+
+    /// The comment on an object, or on its column if that is not 0. `listed_in`: the catalog table that lists the object; 0: any.
+    pub fn comment(&self, oid: u32, column: i64, listed_in: u32) -> Option<&str> {
+        let comments = self.comments.get_or_init(|| {
+            let mut comments = Comments::new();
+            for (object, class, column, text) in tables::comments(self) {
+                comments.entry((object, column)).or_default().push((class, text.to_owned()));
+            }
+            comments
+        });
+        let mut of_object = comments.get(&(oid, column))?.iter();
+        of_object.find(|(class, _)| listed_in == 0 || *class == listed_in).map(|(_, text)| text.as_str())
     }
 
     pub fn schema(&self, oid: u32) -> Option<&SchemaEntry> {
@@ -306,7 +380,9 @@ impl Snapshot {
 impl<'a> Class<'a> {
     pub fn relation(self) -> &'a Relation {
         match self {
-            Self::Relation(relation) | Self::Index(relation, _) | Self::ConstraintIndex(relation, _) => relation,
+            Self::Relation(relation) | Self::Index(relation, _) | Self::ConstraintIndex(relation, _) | Self::Sequence(relation, _) => {
+                relation
+            }
         }
     }
 
@@ -319,6 +395,7 @@ impl<'a> Class<'a> {
             Self::Relation(relation) => &relation.name,
             Self::Index(_, index) => &index.definition.name,
             Self::ConstraintIndex(_, constraint) => &constraint.name,
+            Self::Sequence(_, sequence) => &sequence.name,
         }
     }
 }
@@ -335,15 +412,52 @@ impl Relation {
     }
 }
 
-fn places(relations: &[Relation]) -> HashMap<u32, Place> {
-    let mut places = HashMap::new();
-    for (number, relation) in relations.iter().enumerate() {
-        places.insert(relation.oid, Place::Relation(number));
-        let indexes = relation.indexes.iter().enumerate().map(|(position, index)| (index.oid, Place::Index(number, position)));
-        let constraints = relation.constraints.iter().enumerate();
-        places.extend(indexes.chain(constraints.map(|(position, found)| (found.index_oid, Place::Constraint(number, position)))));
+/// With the catalog, which is looked into though the setting does not name it, and the session's own schema before it.
+fn search_path(session: &Session, temporary: Option<&str>) -> Vec<String> {
+    let mut path = SearchPath::of(session).schemas().to_vec();
+    if !path.iter().any(|schema| schema == tables::PG_CATALOG) {
+        path.insert(0, tables::PG_CATALOG.to_owned());
     }
-    places
+    path.splice(0..0, temporary.map(str::to_owned));
+    path
+}
+
+/// Where the objects are that have numbers and names.
+#[derive(Debug, Default)]
+struct Places {
+    by_oid: HashMap<u32, Place>,
+    /// Numbers by schema and name.
+    by_name: HashMap<String, HashMap<String, u32>>,
+    /// Relation and position, by the constraint's own number.
+    constraints: HashMap<u32, (usize, usize)>,
+}
+
+impl Places {
+    fn of(relations: &[Relation]) -> Self {
+        let mut places = Self::default();
+        for (number, relation) in relations.iter().enumerate() {
+            places.add(relation, &relation.name, relation.oid, Place::Relation(number));
+            for (position, index) in relation.indexes.iter().enumerate() {
+                places.add(relation, &index.definition.name, index.oid, Place::Index(number, position));
+            }
+            for (position, constraint) in relation.constraints.iter().enumerate() {
+                places.add(relation, &constraint.name, constraint.index_oid, Place::Constraint(number, position));
+                places.constraints.insert(constraint.oid, (number, position));
+            }
+            for (position, column) in relation.columns.iter().enumerate() {
+                if let Some(sequence) = &column.sequence {
+                    places.add(relation, &sequence.name, sequence.oid, Place::Sequence(number, position));
+                }
+            }
+        }
+        places
+    }
+
+    /// Of several that have a name, the first has it.
+    fn add(&mut self, relation: &Relation, name: &str, oid: u32, place: Place) {
+        self.by_oid.insert(oid, place);
+        self.by_name.entry(relation.schema.clone()).or_default().entry(name.to_owned()).or_insert(oid);
+    }
 }
 
 /// Superusers see passwords as they are stored.
@@ -362,99 +476,6 @@ async fn system_table(session: &Session, provider: &Arc<dyn TableProvider>) -> R
     let columns = provider.schema().fields().iter().map(|field| (field.name().clone(), column_type(field).0)).collect();
     let rows = batches.iter().map(rows_of).collect::<Result<Vec<_>>>()?;
     Ok(CatalogTable { columns, rows: Arc::new(rows.into_iter().flatten().collect()) })
-}
-
-async fn relation(catalog: &Catalog, schema: &SchemaEntry, name: &str, provider: Option<&Arc<dyn TableProvider>>) -> Result<Relation> {
-    let oid = catalog.object_numbers(&[ObjectKey::relation(&schema.name, name)])?[0];
-    let empty = Relation {
-        oid,
-        schema: schema.name.clone(),
-        schema_oid: schema.oid,
-        name: name.to_owned(),
-        kind: RelationKind::Table,
-        columns: vec![],
-        constraints: vec![],
-        indexes: vec![],
-        num_rows: -1.0,
-        bytes: 0,
-        comment: None,
-    };
-    let Some(provider) = provider else { return Ok(empty) };
-    if let Some(table) = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<Table>() {
-        return stored_table(catalog, table, empty).await;
-    }
-    let view = View::of(provider.as_ref());
-    let column = |field: &arrow::datatypes::FieldRef| {
-        let (pg_type, modifier) = column_type(field);
-        let comment = view.and_then(|view| view.comment(Some(field.name())).map(str::to_owned));
-        Column {
-            name: field.name().clone(),
-            pg_type,
-            modifier,
-            not_null: false,
-            expression: None,
-            is_generated: false,
-            identity: None,
-            comment,
-        }
-    };
-    let kind = match view {
-        Some(view) => RelationKind::View(view.query().to_owned()),
-        None if provider.table_type() == TableType::Base => RelationKind::Table,
-        None => RelationKind::System,
-    };
-    let columns = provider.schema().fields().iter().map(column).collect();
-    let comment = view.and_then(|view| view.comment(None).map(str::to_owned));
-    Ok(Relation { kind, columns, comment, ..empty })
-}
-
-async fn stored_table(catalog: &Catalog, table: &Table, empty: Relation) -> Result<Relation> {
-    let definition = table.definition();
-    let (schema, name) = (&empty.schema, &empty.name);
-    let described = table.described_indexes().await?;
-    let constraint_names = definition.constraint_names(name);
-    let mut keys: Vec<ObjectKey> = described.iter().map(|(index, _)| ObjectKey::index(schema, name, &index.name)).collect();
-    keys.extend(constraint_names.iter().map(|constraint| ObjectKey::constraint(schema, name, constraint)));
-    keys.extend(constraint_names.iter().map(|constraint| ObjectKey::index(schema, name, constraint)));
-    let fields = definition.schema.fields();
-    keys.extend(fields.iter().map(|field| ObjectKey::default(schema, name, field.name())));
-    let mut numbers = catalog.object_numbers(&keys)?.into_iter();
-    let number_of = |column: &String| fields.iter().position(|field| field.name() == column).map_or(0, |position| position as i64 + 1);
-    let indexes = described.into_iter().zip(numbers.by_ref()).map(|((index, bytes), oid)| {
-        let comment = table.comment(Commented::Index(&index.name)).map(str::to_owned);
-        Index { oid, column: number_of(&index.column), definition: index, bytes, comment }
-    });
-    let indexes: Vec<Index> = indexes.collect();
-    let constraint_oids: Vec<u32> = numbers.by_ref().take(constraint_names.len()).collect();
-    let index_oids: Vec<u32> = numbers.by_ref().take(constraint_names.len()).collect();
-    let constraints = definition.unique_constraints().zip(constraint_names).zip(constraint_oids.into_iter().zip(index_oids));
-    let constraints = constraints.map(|(((columns, is_primary), name), (oid, index_oid))| Constraint {
-        oid,
-        index_oid,
-        name,
-        columns: columns.iter().map(number_of).collect(),
-        is_primary,
-    });
-    let constraints = constraints.collect();
-    let column = |(field, oid): (&arrow::datatypes::FieldRef, u32)| {
-        let (pg_type, modifier) = column_type(field);
-        let generated = definition.generated.get(field.name());
-        let expression = generated.or_else(|| definition.defaults.get(field.name()));
-        Column {
-            name: field.name().clone(),
-            pg_type,
-            modifier,
-            not_null: !field.is_nullable(),
-            expression: expression.map(|expression| (oid, expression.clone())),
-            is_generated: generated.is_some(),
-            identity: definition.identity.get(field.name()).copied(),
-            comment: table.comment(Commented::Column(field.name())).map(str::to_owned),
-        }
-    };
-    let columns = fields.iter().zip(numbers).map(column).collect();
-    let num_rows = table.row_count().await? as f64;
-    let comment = table.comment(Commented::Table).map(str::to_owned);
-    Ok(Relation { columns, constraints, indexes, num_rows, bytes: table.data_bytes(), comment, ..empty })
 }
 
 /// Microseconds since 1970.

@@ -168,6 +168,38 @@ async fn what_is_wrong_with_a_catalog_query_is_told_with_its_code() -> Result<()
     Ok(())
 }
 
+/// A cancel or a timeout ends a query that only computes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_query_ends_when_its_rows_are_not_wanted_any_more() -> Result<()> {
+    const LONG: &str =
+        "SELECT count(*) FROM pg_tablespace, generate_series(1, 100000) AS a(n), generate_series(1, 100000) AS b(n) WHERE a.n + b.n < 0";
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let session = database(data.path()).await?;
+    let running = tokio::spawn({
+        let session = session.clone();
+        async move { rows(&session, LONG).await }
+    });
+    while !running.is_finished() {
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        session.interrupt();
+    }
+    let error = running.await.expect("it does not panic").expect_err("nobody waits for its rows");
+    assert_eq!(error.sqlstate(), "57014", "{error}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tables_are_looked_at_only_for_queries_about_them() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let session = database(data.path()).await?;
+    let without = super::Snapshot::load(&session, false).await?;
+    assert_eq!((without.class_named(None, "wiki"), without.class_named(None, "pg_class")), (None, Some(1259)));
+    let with = super::Snapshot::load(&session, true).await?;
+    let number = with.class_named(Some("public"), "wiki").expect("it is there");
+    assert_eq!(with.class(number).map(|class| class.name().to_owned()).as_deref(), Some("wiki"));
+    Ok(())
+}
+
 /// What clients keep of a table is its number.
 #[tokio::test(flavor = "multi_thread")]
 async fn numbers_of_objects_outlive_a_restart_and_a_new_name() -> Result<()> {

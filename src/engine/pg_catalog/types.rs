@@ -76,6 +76,11 @@ pub enum Kind {
     Any,
     AnyArray,
     Void,
+    /// Nothing here gives it, nor the next three; clients tell functions by them.
+    Trigger,
+    LanguageHandler,
+    Internal,
+    EventTrigger,
     AnyElement,
     Uuid,
     Jsonb,
@@ -137,6 +142,11 @@ pub const TYPES: &[TypeInfo] = &[
     info(Kind::RegRole, 4096, 4097, "regrole", "regrole", 4, 'N'),
     info(Kind::Vector, VECTOR_OID, VECTOR_ARRAY_OID, "vector", "vector", -1, 'U'),
     info(Kind::Halfvec, HALFVEC_OID, HALFVEC_ARRAY_OID, "halfvec", "halfvec", -1, 'U'),
+    // Numbers of functions and of operator classes follow from the place in this list: later ones stand at its end.
+    info(Kind::Trigger, 2279, 0, "trigger", "trigger", 4, 'P'),
+    info(Kind::LanguageHandler, 2280, 0, "language_handler", "language_handler", 4, 'P'),
+    info(Kind::Internal, 2281, 0, "internal", "internal", 8, 'P'),
+    info(Kind::EventTrigger, 3838, 0, "event_trigger", "event_trigger", 4, 'P'),
 ];
 
 impl Kind {
@@ -176,6 +186,10 @@ impl Kind {
         matches!(self, Self::Text | Self::Name | Self::Char | Self::Varchar | Self::Bpchar | Self::NodeTree | Self::Unknown | Self::Cstring)
     }
 
+    pub fn is_time(self) -> bool {
+        matches!(self, Self::Date | Self::Time | Self::Timestamp | Self::Timestamptz | Self::Interval)
+    }
+
     /// Whether it is one of pgvector's, which are in the schema `public`.
     pub fn is_of_extension(self) -> bool {
         matches!(self, Self::Vector | Self::Halfvec)
@@ -188,6 +202,8 @@ pub enum PgType {
     One(Kind),
     Many(Kind),
     Record(Arc<[(String, PgType)]>),
+    /// An array of rows with these fields.
+    Records(Arc<[(String, PgType)]>),
 }
 
 pub const UNKNOWN: PgType = PgType::One(Kind::Unknown);
@@ -218,6 +234,7 @@ impl PgType {
             Self::Many(kind) => Self::One(*kind),
             Self::One(Kind::Int2Vector) => Self::One(Kind::Int2),
             Self::One(Kind::OidVector) => Self::One(Kind::Oid),
+            Self::Records(fields) => Self::Record(Arc::clone(fields)),
             _ => UNKNOWN,
         }
     }
@@ -227,6 +244,7 @@ impl PgType {
             Self::One(kind) => kind.info().oid,
             Self::Many(kind) => kind.info().array_oid,
             Self::Record(_) => Kind::Record.info().oid,
+            Self::Records(_) => Kind::Record.info().array_oid,
         }
     }
 
@@ -236,6 +254,7 @@ impl PgType {
             Self::One(kind) => kind.info().sql_name.to_owned(),
             Self::Many(kind) => format!("{}[]", kind.info().sql_name),
             Self::Record(_) => "record".to_owned(),
+            Self::Records(_) => "record[]".to_owned(),
         }
     }
 
@@ -247,7 +266,8 @@ impl PgType {
                 DataType::new_list(scalar(*kind), true),
                 own_name(*kind).filter(|_| kind.info().array_oid != 0).map(|name| format!("_{name}")),
             ),
-            Self::Record(_) => (DataType::Utf8, None),
+            Self::Record(fields) => (row_of(fields), None),
+            Self::Records(fields) => (DataType::new_list(row_of(fields), true), None),
         };
         let text_type = match self {
             Self::One(Kind::Json) => Some(TextType::Json),
@@ -262,6 +282,10 @@ impl PgType {
     }
 }
 
+fn row_of(fields: &[(String, PgType)]) -> DataType {
+    DataType::Struct(fields.iter().map(|(name, pg_type)| pg_type.field(name)).collect())
+}
+
 /// The Arrow type of a value. Names of objects go out as texts.
 fn scalar(kind: Kind) -> DataType {
     match kind {
@@ -269,6 +293,8 @@ fn scalar(kind: Kind) -> DataType {
         Kind::Int2 => DataType::Int16,
         Kind::Int4 | Kind::Oid | Kind::Xid | Kind::Cid => DataType::Int32,
         Kind::Int8 => DataType::Int64,
+        Kind::Int2Vector => DataType::new_list(DataType::Int16, true),
+        Kind::OidVector => DataType::new_list(DataType::Int32, true),
         Kind::Float4 => DataType::Float32,
         Kind::Float8 | Kind::Numeric => DataType::Float64,
         Kind::Timestamptz => DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())),
@@ -280,7 +306,7 @@ fn scalar(kind: Kind) -> DataType {
 /// The type's name where the Arrow type stands for another one.
 fn own_name(kind: Kind) -> Option<&'static str> {
     match kind {
-        Kind::Oid | Kind::Xid | Kind::Name | Kind::Char | Kind::Varchar => Some(kind.info().name),
+        Kind::Oid | Kind::Xid | Kind::Name | Kind::Char | Kind::Varchar | Kind::Int2Vector | Kind::OidVector => Some(kind.info().name),
         _ => None,
     }
 }
@@ -325,6 +351,8 @@ fn kind_of(value_type: &ValueType) -> (Kind, i32) {
         ValueType::Catalog(CatalogType::Xid) => Kind::Xid,
         ValueType::Catalog(CatalogType::Name) => Kind::Name,
         ValueType::Catalog(CatalogType::Char) => Kind::Char,
+        ValueType::Catalog(CatalogType::Int2Vector) => Kind::Int2Vector,
+        ValueType::Catalog(CatalogType::OidVector) => Kind::OidVector,
         ValueType::Record(_) | ValueType::Array(_) => Kind::Record,
     };
     (kind, NO_MODIFIER)

@@ -156,7 +156,7 @@ impl Value {
                 let unknown = super::types::UNKNOWN;
                 let items = values.iter().enumerate().map(|(position, value)| {
                     let of = types.get(position).map_or(&unknown, |(_, of)| of);
-                    value.to_text(of).unwrap_or_default()
+                    value.to_text(of).map(record_item).unwrap_or_default()
                 });
                 format!("({})", items.collect::<Vec<_>>().join(","))
             }
@@ -237,6 +237,12 @@ fn array_item(text: Option<String>) -> String {
     if is_plain { text } else { format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"")) }
 }
 
+/// NULL is nothing between the commas, an empty text two quotes.
+fn record_item(text: String) -> String {
+    let is_plain = !text.is_empty() && !text.contains(|c: char| c.is_ascii_whitespace() || matches!(c, '(' | ')' | ',' | '"' | '\\'));
+    if is_plain { text } else { format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\"\"")) }
+}
+
 /// `2024-02-29 12:34:56.5`: the days by Howard Hinnant's `civil_from_days`.
 fn timestamp_text(micros: i64, zone: &str) -> String {
     let (days, of_day) = (micros.div_euclid(86_400_000_000), micros.rem_euclid(86_400_000_000));
@@ -297,7 +303,7 @@ fn malformed(text: &str, of: &PgType) -> Error {
 /// A text as a value of a type; names of objects are not read here.
 pub fn parse(text: &str, of: &PgType) -> Result<Value> {
     let kind = match of {
-        PgType::Many(_) | PgType::One(Kind::Int2Vector | Kind::OidVector) => return parse_list(text, of),
+        PgType::Many(_) | PgType::Records(_) | PgType::One(Kind::Int2Vector | Kind::OidVector) => return parse_list(text, of),
         PgType::Record(_) => return Err(malformed(text, of)),
         PgType::One(kind) => *kind,
     };

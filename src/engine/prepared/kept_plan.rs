@@ -11,7 +11,7 @@ use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext
 use datafusion::logical_expr::{Expr, LogicalPlan, TableScan, Volatility};
 use datafusion::physical_plan::execution_plan::reset_plan_states;
 use datafusion::physical_plan::{ExecutionPlan, execute_stream};
-use datafusion::sql::sqlparser::ast::{Query, Statement as SqlStatement};
+use datafusion::sql::sqlparser::ast::Query;
 use rolloutdb_catalogs::{MatchingRows, NearestRows, Parameters, Table};
 
 use super::bound_parameter::bound_expression;
@@ -22,7 +22,8 @@ use crate::engine::parameter_values::ParameterValues;
 use crate::engine::planning::{plan_open_query, plan_query};
 use crate::engine::privileges::Fingerprint;
 use crate::engine::session::Session;
-use crate::engine::{versions, views};
+use crate::engine::temporary::resolved_query;
+use crate::engine::{search_path, versions, views};
 use crate::error::Result;
 
 /// A physical plan, and what it was made for.
@@ -38,6 +39,8 @@ pub struct KeptPlan {
     made: MadeVectors,
     tables: Vec<Arc<Table>>,
     settings: u64,
+    /// Of the catalog: whether names stand for what they stood for.
+    names: u64,
     /// Whose rights it was checked with.
     rights: Fingerprint,
     context: Arc<TaskContext>,
@@ -48,7 +51,12 @@ impl KeptPlan {
     pub async fn make(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Option<Self>> {
         // Before the plan is made: what is granted or taken meanwhile counts from the next run on.
         let (settings, rights) = (session.settings_epoch(), session.access().fingerprint());
-        if reads_views(session, query)? || versions::are_read(query) {
+        let catalog = &session.database().shared.catalog;
+        let names = catalog.names_epoch();
+        let mut resolved = resolved_query(session, query)?.into_owned();
+        search_path::qualify(session, &mut resolved)?;
+        let query = &resolved;
+        if views::are_read(catalog, query) || versions::are_read(query) {
             return Ok(None);
         }
         let mut planned = plan_query(session, query, &[]).await?;
@@ -72,11 +80,12 @@ impl KeptPlan {
         if is_of_one_statement(&plan)? {
             return Ok(None);
         }
-        Ok(Some(Self { plan, parameters, types, decided, made, tables, settings, rights, context: state.task_ctx() }))
+        Ok(Some(Self { plan, parameters, types, decided, made, tables, settings, names, rights, context: state.task_ctx() }))
     }
 
     pub async fn serves(&self, session: &Session, parameters: &[ScalarValue]) -> Result<bool> {
-        if !self.takes(parameters) || self.settings != session.settings_epoch() || self.rights != session.access().fingerprint() {
+        let is_of_now = self.settings == session.settings_epoch() && self.names == session.database().shared.catalog.names_epoch();
+        if !is_of_now || !self.takes(parameters) || self.rights != session.access().fingerprint() {
             return Ok(false);
         }
         for table in &self.tables {
@@ -111,13 +120,6 @@ fn repeatable(state: &SessionState) -> SessionState {
     let mut state = state.clone();
     state.config_mut().options_mut().optimizer.enable_dynamic_filter_pushdown = false;
     state
-}
-
-fn reads_views(session: &Session, query: &Query) -> Result<bool> {
-    let written = SqlStatement::Query(Box::new(query.clone()));
-    let mut expanded = written.clone();
-    views::expand(&session.database().shared.catalog, &mut expanded)?;
-    Ok(written != expanded)
 }
 
 /// The types of `$1 ...`, where they are known; `None` if a number is left out.

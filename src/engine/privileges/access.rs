@@ -6,7 +6,7 @@ use std::sync::Arc;
 use datafusion::common::ScalarValue;
 use rolloutdb_sql::Privilege;
 
-use super::{Object, PUBLIC, denied};
+use super::{Object, PUBLIC, READ_STATS, denied};
 use crate::agent::AgentOptions;
 use crate::engine::apply::arguments::Names;
 use crate::engine::apply::planner::split_table_name;
@@ -67,6 +67,11 @@ impl Access {
     /// Whether it has the rights of another role.
     pub fn is_member(&self, role: &str) -> bool {
         self.role.is_superuser || self.role.roles.contains(role)
+    }
+
+    /// Whether it sees what a role does: the statements of its sessions and jobs.
+    pub fn sees_statements_of(&self, role: &str) -> bool {
+        self.is_member(role) || self.is_member(READ_STATS)
     }
 
     pub fn owns(&self, object: &Object) -> bool {

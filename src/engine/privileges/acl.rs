@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use rolloutdb_catalogs::is_temporary_schema;
 use rolloutdb_catalogs::system::SYSTEM_SCHEMA;
 use rolloutdb_sql::Privilege;
 use serde::{Deserialize, Serialize};
@@ -49,33 +50,49 @@ impl Acl {
         self.grants.clone().unwrap_or_else(|| defaults(object, self.owner.as_deref()))
     }
 
-    pub fn set_owner(&mut self, role: &str) {
-        let old = self.owner.replace(role.to_owned());
+    /// `superuser`: whose it is if it is nobody's.
+    pub fn set_owner(&mut self, role: &str, superuser: &str) {
+        let old = self.owner.replace(role.to_owned()).unwrap_or_else(|| superuser.to_owned());
         for grant in self.grants.iter_mut().flatten() {
-            if old.as_ref().is_none_or(|old| grant.grantor == *old) {
+            // What was there from the start, before there was an owner, nobody has granted.
+            if grant.grantor == old || grant.grantor.is_empty() {
                 role.clone_into(&mut grant.grantor);
             }
         }
     }
 
-    pub(super) fn role_renamed(&mut self, role: &str, new_name: &str) {
-        let grants = self.grants.iter_mut().flatten();
-        let names = grants.flat_map(|grant| [&mut grant.grantee, &mut grant.grantor]).chain(self.owner.as_mut());
-        names.filter(|name| name.as_str() == role).for_each(|name| new_name.clone_into(name));
+    /// The roles that it names.
+    pub(super) fn roles(&self) -> impl Iterator<Item = &str> {
+        let granted = self.grants.iter().flatten().flat_map(|grant| [&grant.grantee, &grant.grantor]);
+        granted.chain(self.owner.as_ref()).map(String::as_str).filter(|name| *name != PUBLIC)
     }
 
+    /// `new_name`: of a role; `None`: it keeps its name.
+    pub(super) fn rename_roles(&mut self, new_name: impl Fn(&str) -> Option<String>) {
+        let grants = self.grants.iter_mut().flatten();
+        for name in grants.flat_map(|grant| [&mut grant.grantee, &mut grant.grantor]).chain(self.owner.as_mut()) {
+            if let Some(new_name) = new_name(name) {
+                *name = new_name;
+            }
+        }
+    }
+
+    /// `superuser`: whose the object is if it is nobody's.
+    ///
     /// # Errors
     /// [`Error::InvalidGrant`] for the right to grant on, back to one from whom the grantor has it: a REVOKE could not end such a circle.
     pub(super) fn grant(
         &mut self,
-        object: &Object,
+        (object, superuser): (&Object, &str),
         grantee: &str,
         grantor: &str,
         privileges: &[Privilege],
         with_option: bool,
     ) -> Result<()> {
         let mut grants = self.grants(object);
-        if with_option && privileges.iter().any(|privilege| has_from(&grants, grantor, grantee, *privilege)) {
+        // The owner grants by right, which no circle holds up.
+        let is_owner = grantee == self.owner.as_deref().unwrap_or(superuser);
+        if with_option && !is_owner && privileges.iter().any(|privilege| has_from(&grants, grantor, grantee, *privilege)) {
             return Err(Error::InvalidGrant(format!(
                 "{grantee} gave {grantor} the right to grant on {object}, and cannot get it back from there"
             )));
@@ -94,9 +111,15 @@ impl Acl {
 
     /// # Errors
     /// [`Error::StillNeeded`].
-    pub(super) fn revoke(&mut self, object: &Object, grantee: &str, grantor: Option<&str>, revoked: &Revoked) -> Result<()> {
+    pub(super) fn revoke(
+        &mut self,
+        (object, superuser): (&Object, &str),
+        grantee: &str,
+        grantor: Option<&str>,
+        revoked: &Revoked,
+    ) -> Result<()> {
         let mut grants = self.grants(object);
-        let from = Taken { object, owner: self.owner.as_deref(), grantor };
+        let from = Taken { object, owner: self.owner.as_deref().unwrap_or(superuser), grantor };
         from.take(&mut grants, grantee, revoked)?;
         self.grants = Some(grants);
         Ok(())
@@ -119,7 +142,7 @@ fn has_from(grants: &[Grant], role: &str, source: &str, privilege: Privilege) ->
 /// What privileges are taken from.
 struct Taken<'a> {
     object: &'a Object,
-    owner: Option<&'a str>,
+    owner: &'a str,
     /// Only what this role has granted is taken; `None`: whoever has.
     grantor: Option<&'a str>,
 }
@@ -137,7 +160,7 @@ impl Taken<'_> {
         for privilege in &revoked.privileges {
             let may_still_grant = grants.iter().any(|grant| grant.grantee == grantee && grant.rights.may_grant(*privilege));
             // The owner grants by right.
-            if may_still_grant || self.owner == Some(grantee) {
+            if may_still_grant || self.owner == grantee {
                 continue;
             }
             let has_it_from = |grant: &&Grant| grant.grantor == grantee && grant.rights.has(*privilege);
@@ -164,18 +187,20 @@ impl Taken<'_> {
     }
 }
 
-/// What everybody has from the start: the schema `public`, the system tables and the catalogs may be used, as in PostgreSQL 15.
+/// What everybody has from the start: the schema `public`, the system tables and the catalogs may be used, as in PostgreSQL 15. The schema of a session is
+/// reached by that session alone, whatever its role.
 fn defaults(object: &Object, owner: Option<&str>) -> Vec<Grant> {
     let is_catalog = |schema: &str| CATALOG_SCHEMAS.contains(&schema);
-    let privilege = match object {
-        Object::Schema { name } if name == DEFAULT_SCHEMA || name == SYSTEM_SCHEMA || is_catalog(name) => Privilege::Usage,
-        Object::Table { schema, .. } if is_catalog(schema) => Privilege::Select,
+    let privileges: &[Privilege] = match object {
+        Object::Schema { name } if is_temporary_schema(name) => &[Privilege::Usage, Privilege::Create],
+        Object::Schema { name } if name == DEFAULT_SCHEMA || name == SYSTEM_SCHEMA || is_catalog(name) => &[Privilege::Usage],
+        Object::Table { schema, .. } if is_catalog(schema) => &[Privilege::Select],
         // A table that a user has made there has an owner.
-        Object::Table { schema, .. } if schema == SYSTEM_SCHEMA && owner.is_none() => Privilege::Select,
+        Object::Table { schema, .. } if schema == SYSTEM_SCHEMA && owner.is_none() => &[Privilege::Select],
         _ => return Vec::new(),
     };
     let mut rights = Rights::default();
-    rights.add(privilege, false);
+    privileges.iter().for_each(|privilege| rights.add(*privilege, false));
     vec![Grant { grantee: PUBLIC.to_owned(), grantor: owner.unwrap_or_default().to_owned(), rights }]
 }
 

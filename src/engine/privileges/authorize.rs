@@ -2,7 +2,9 @@
 //!
 //! What a statement's queries read is asked about where they are planned ([`super::relations`]), and files where they are resolved (`gate.rs`).
 
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ObjectName};
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ObjectName, Query, SelectItem, Visit, Visitor};
 use rolloutdb_sql::{
     AlterOwner, CommentedObject, ConflictAction, CopySource, Delete, GenerateRollouts, Insert, JobCommand, Merge, MergeAction, OwnedKind,
     Privilege, Reindex, Statement, Train, Update,
@@ -25,6 +27,8 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         // Rights are asked for while it is planned.
         Statement::Query(_) => Ok(()),
         Statement::Declare(_) | Statement::Fetch(_) | Statement::CloseCursor(_) => Ok(()),
+        // What is prepared is asked about when it is described, and each time it runs.
+        Statement::Prepare(_) | Statement::Execute(_) | Statement::Deallocate(_) => Ok(()),
 
         Statement::Insert(insert) => rights.insert(insert),
         Statement::Update(update) => rights.update(update),
@@ -99,6 +103,7 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         | Statement::Rollback
         | Statement::Savepoint(_)
         | Statement::Discard
+        | Statement::DiscardTemp
         | Statement::CreateExtension(_) => Ok(()),
         Statement::Explain(_) | Statement::Async(_) => Err(Error::Internal("rights are asked for what a statement holds".to_owned())),
         // LISTEN and its like, which do nothing here; the rest is refused by name.
@@ -114,6 +119,39 @@ fn innermost(mut statement: &Statement) -> &Statement {
             Statement::Async(inner) => inner.as_ref(),
             other => return other,
         }
+    }
+}
+
+/// Whether an expression has a name in it that may be a column's, or a query.
+fn reads_rows(expression: &SqlExpr) -> bool {
+    Visit::visit(expression, &mut Rows).is_break()
+}
+
+fn returns_rows(item: &SelectItem) -> bool {
+    let is_wildcard = matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..));
+    is_wildcard || Visit::visit(item, &mut Rows).is_break()
+}
+
+/// Stops where rows are read.
+struct Rows;
+
+impl Visitor for Rows {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        ControlFlow::Break(())
+    }
+
+    fn pre_visit_expr(&mut self, expression: &SqlExpr) -> ControlFlow<()> {
+        let is_name = matches!(
+            expression,
+            SqlExpr::Identifier(_)
+                | SqlExpr::CompoundIdentifier(_)
+                | SqlExpr::Wildcard(_)
+                | SqlExpr::QualifiedWildcard(..)
+                | SqlExpr::MatchAgainst { .. }
+        );
+        if is_name { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 
@@ -195,13 +233,12 @@ impl Needs<'_> {
         self.table(&insert.target.table, &privileges)
     }
 
-    /// New values that are constants read nothing.
+    /// Expressions that name no column and hold no query read nothing.
     fn update(&self, update: &Update) -> Result<()> {
-        let is_constant = |value: &SqlExpr| matches!(value, SqlExpr::Value(_)) || rolloutdb_sql::is_default(value);
-        let reads = update.condition.is_some()
+        let reads = update.condition.iter().any(reads_rows)
             || !update.from.is_empty()
-            || !update.returning.is_empty()
-            || update.assignments.iter().any(|assignment| !is_constant(&assignment.value));
+            || update.returning.iter().any(returns_rows)
+            || update.assignments.iter().any(|assignment| !rolloutdb_sql::is_default(&assignment.value) && reads_rows(&assignment.value));
         let privileges: &[Privilege] = if reads { &[Privilege::Update, Privilege::Select] } else { &[Privilege::Update] };
         self.table(&update.target.table, privileges)
     }

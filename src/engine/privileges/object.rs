@@ -3,6 +3,7 @@
 use std::fmt;
 
 use datafusion::sql::sqlparser::ast::ObjectName;
+use rolloutdb_catalogs::is_temporary_schema;
 use rolloutdb_sql::{OwnedKind, Privilege};
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,11 @@ impl Object {
             OwnedKind::Model => Self::Model { name: last() },
             OwnedKind::Agent => Self::Agent { name: last() },
         })
+    }
+
+    /// Of one session alone: what is said about it is not stored.
+    pub fn is_temporary(&self) -> bool {
+        matches!(self, Self::Table { schema, .. } | Self::Schema { name: schema } if is_temporary_schema(schema))
     }
 
     pub const fn kind(&self) -> &'static str {

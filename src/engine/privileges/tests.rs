@@ -4,8 +4,18 @@ use rolloutdb_sql::Privilege::{Insert, Select};
 
 use super::*;
 
+/// The superuser is "owner", and the others are there.
+fn roles(directory: &tempfile::TempDir) -> Roles {
+    let roles = Roles::for_tests(directory.path(), "owner");
+    for name in ["alice", "bob", "carol", "dave"] {
+        // Who opens it once more finds them there.
+        let _ = roles.change(|state| state.create(name, true).map(|_| ()));
+    }
+    roles
+}
+
 fn open(directory: &tempfile::TempDir) -> Privileges {
-    Privileges::open(directory.path()).expect("privileges open")
+    Privileges::open(directory.path(), &roles(directory)).expect("privileges open")
 }
 
 fn films() -> Object {
@@ -88,16 +98,69 @@ fn rights_to_grant_make_no_circle() -> Result<()> {
 #[test]
 fn roles_take_their_grants_along_and_do_not_leave_them_behind() -> Result<()> {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let privileges = open(&directory);
+    let roles = roles(&directory);
+    let privileges = Privileges::open(directory.path(), &roles)?;
     privileges.own(films(), "alice")?;
     grant(&privileges, "bob", "alice", false)?;
     for (role, is_used) in [("alice", true), ("bob", true), ("carol", false)] {
-        assert_eq!(matches!(privileges.check_unused(role), Err(Error::StillNeeded(_))), is_used, "{role}");
+        let dropped = privileges.drop_unused(&[&role.to_owned()], || Ok(()));
+        assert_eq!(matches!(dropped, Err(Error::StillNeeded(_))), is_used, "{role}");
     }
-    privileges.role_renamed("bob", "robert")?;
+    privileges.rename_role("bob", "robert", || roles.change(|state| state.rename("bob", "robert")))?;
     privileges.set_owner(films(), "carol")?;
     assert_eq!(listed(&privileges), ["robert=r/carol"]);
     assert_eq!(privileges.acl(&films()).owner.as_deref(), Some("carol"));
+    let taken = privileges.rename_role("robert", "carol", || roles.change(|state| state.rename("robert", "carol")));
+    assert!(matches!(taken, Err(Error::DuplicateObject { .. })));
+    assert_eq!(listed(&privileges), ["robert=r/carol"]);
+    Ok(())
+}
+
+#[test]
+fn a_role_that_is_dropped_gets_nothing_more() -> Result<()> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let roles = roles(&directory);
+    let privileges = Privileges::open(directory.path(), &roles)?;
+    privileges.own(films(), "alice")?;
+    privileges.drop_unused(&[&"bob".to_owned()], || roles.change(|state| state.remove("bob")))?;
+    // As of a statement that found bob before he was dropped.
+    assert!(matches!(grant(&privileges, "bob", "alice", false), Err(Error::UnknownObject { .. })));
+    assert!(matches!(privileges.own(Object::schema("s"), "bob"), Err(Error::UnknownObject { .. })));
+    assert!(listed(&privileges).is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_crash_between_the_names_of_a_role_takes_nothing_from_it() -> Result<()> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let roles = roles(&directory);
+    let privileges = Privileges::open(directory.path(), &roles)?;
+    privileges.own(films(), "alice")?;
+    grant(&privileges, "bob", "alice", false)?;
+    // The roles have their new names, and another has one of the old ones, when the process ends.
+    roles.change(|state| state.rename("bob", "robert"))?;
+    roles.change(|state| state.rename("alice", "bob"))?;
+    let again = Privileges::open(directory.path(), &Roles::for_tests(directory.path(), "owner"))?;
+    assert_eq!(listed(&again), ["robert=r/bob"]);
+    assert_eq!(again.acl(&films()).owner.as_deref(), Some("bob"));
+    Ok(())
+}
+
+#[test]
+fn owners_grant_to_themselves_and_only_their_own_grants_change_hands() -> Result<()> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let privileges = open(&directory);
+    // From before there were owners: it is the superuser's.
+    grant(&privileges, "bob", "owner", true)?;
+    grant(&privileges, "carol", "bob", false)?;
+    grant(&privileges, "owner", "owner", true)?;
+    grant(&privileges, "owner", "bob", true)?;
+    privileges.set_owner(films(), "alice")?;
+    assert_eq!(listed(&privileges), ["bob=r*/alice", "carol=r/bob", "owner=r*/alice", "owner=r*/bob"]);
+    grant(&privileges, "alice", "alice", true)?;
+    revoke(&privileges, "alice", None, false, false)?;
+    revoke(&privileges, "bob", None, false, true)?;
+    assert_eq!(listed(&privileges), ["owner=r*/alice"]);
     Ok(())
 }
 
@@ -127,6 +190,6 @@ fn a_damaged_file_opens_no_doors() {
         r#"[{"object":{"kind":"table","schema":"public","name":"t"},"grants":[{"grantee":"","grantor":"a","rights":"x"}]}]"#,
     ] {
         std::fs::write(directory.path().join(FILE), text).expect("a temporary file is writable");
-        assert!(matches!(Privileges::open(directory.path()), Err(Error::Damaged { .. })), "{text}");
+        assert!(matches!(Privileges::open(directory.path(), &roles(&directory)), Err(Error::Damaged { .. })), "{text}");
     }
 }

@@ -6,7 +6,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use serde::{Deserialize, Serialize};
 
 use super::{Membership, Role, Verifier};
-use crate::engine::privileges::{READ_FILES, WRITE_FILES};
+use crate::engine::privileges::{READ_FILES, READ_STATS, WRITE_FILES};
 use crate::error::{Error, Result};
 
 /// The number of the first superuser, as in PostgreSQL.
@@ -14,8 +14,8 @@ const SUPERUSER_OID: u32 = 10;
 /// From here on objects are numbered that users make, as in PostgreSQL.
 const FIRST_OID: u32 = 16_384;
 
-/// Roles that are always there, with PostgreSQL's names and numbers: their members may read and write files of the server.
-const PREDEFINED: [(&str, u32); 2] = [(READ_FILES, 4569), (WRITE_FILES, 4570)];
+/// Roles that are always there, with PostgreSQL's names and numbers: their members may read and write files of the server, and see what others do.
+const PREDEFINED: [(&str, u32); 3] = [(READ_STATS, 3375), (READ_FILES, 4569), (WRITE_FILES, 4570)];
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct State {

@@ -19,7 +19,7 @@ fn a_fresh_directory_has_one_superuser_and_no_file() {
     let roles = open(directory.path());
     assert_eq!(
         roles.list().iter().map(|role| role.name.as_str()).collect::<Vec<_>>(),
-        ["owner", "pg_read_server_files", "pg_write_server_files"]
+        ["owner", "pg_read_all_stats", "pg_read_server_files", "pg_write_server_files"]
     );
     assert!(roles.get("owner").is_some_and(|role| role.is_superuser && role.can_login && !role.has_password()));
     assert!(!roles.has_passwords() && !directory.path().join("roles.json").exists());

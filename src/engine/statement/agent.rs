@@ -6,7 +6,7 @@ use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use rolloutdb_sql::{CreateAgent, DescribeAgent, DropAgent};
 
-use super::{arrow, done, rows};
+use super::{arrow, done, name, rows};
 use crate::agent::AgentOptions;
 use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
@@ -39,16 +39,20 @@ pub async fn create(session: &Session, create: &CreateAgent) -> Result<Response>
     }
     binding::check(&agent, &shared.catalog, &shared.models).await?;
     session.access().require_parts(&agent)?;
+    let object = Object::agent(&create.name);
+    let _name = name::to_make(session, &object).await;
     shared.agents.create(&create.name, agent)?;
-    session.own(Object::agent(&create.name))?;
+    session.own(object)?;
     Ok(done("CREATE AGENT"))
 }
 
-pub fn drop(session: &Session, drop: &DropAgent) -> Result<Response> {
+pub async fn drop(session: &Session, drop: &DropAgent) -> Result<Response> {
     let shared = &session.database().shared;
     let agents = &shared.agents;
+    let object = Object::agent(&drop.name);
+    let _name = name::to_drop(session, &object).await?;
     if agents.remove(&drop.name)? {
-        shared.privileges.forget(&Object::agent(&drop.name))?;
+        shared.privileges.forget(&object)?;
     } else {
         if !drop.if_exists {
             agents.get(&drop.name)?;

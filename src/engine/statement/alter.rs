@@ -12,7 +12,7 @@ use rolloutdb_sql::{AlterAction, AlterTable, ColumnDefinition};
 use super::change::assignment::{columns_of, expression};
 use super::change::{column_of, quoted, select_from_target, selected};
 use super::table::{check_expression, column_field, with_constraint, with_expressions};
-use super::{backfill, done, table_name};
+use super::{backfill, done, name as names, table_name};
 use crate::engine::pinned_models;
 use crate::engine::planning::plan_rewrite;
 use crate::engine::privileges::Object;
@@ -33,9 +33,10 @@ pub async fn execute(session: &Session, alter: &AlterTable) -> Result<Response> 
         let table = catalog.table(&schema, &name).await?;
         match action {
             AlterAction::RenameTo(new_name) => {
+                let (from, to) = (Object::table(&schema, &name), Object::table(&schema, &new_name.value));
+                let _names = names::to_rename(session, &from, &to).await?;
                 catalog.rename_table(&schema, &name, &new_name.value).await?;
-                let renamed = Object::table(&schema, &new_name.value);
-                session.database().shared.privileges.renamed(&Object::table(&schema, &name), renamed)?;
+                session.database().shared.privileges.renamed(&from, to)?;
                 name.clone_from(&new_name.value);
             }
             AlterAction::CreateTag { name, version, replace, if_not_exists } => {

@@ -4,14 +4,14 @@ use rolloutdb_catalogs::Error as CatalogError;
 use rolloutdb_sql::{AlterOwner, OwnedKind};
 
 use super::grant::unknown_table;
-use super::{done, table_name};
+use super::{done, name, table_name};
 use crate::engine::privileges::{Object, denied};
 use crate::engine::roles::unknown_role;
 use crate::engine::session::{Response, Session};
 use crate::error::Result;
 
 /// Who is no superuser gives away what it owns, to a role that it is a member of and that could make such an object, as in PostgreSQL.
-pub fn execute(session: &Session, alter: &AlterOwner) -> Result<Response> {
+pub async fn execute(session: &Session, alter: &AlterOwner) -> Result<Response> {
     let tag = format!("ALTER {}", alter.kind.keyword());
     let shared = &session.database().shared;
     let object = Object::owned(alter.kind, &alter.name)?;
@@ -19,6 +19,8 @@ pub fn execute(session: &Session, alter: &AlterOwner) -> Result<Response> {
         session.notices().notice(format!("{} \"{}\" does not exist, skipping", object.kind(), object.name()));
         return Ok(done(tag));
     }
+    check_exists(session, alter, &object)?;
+    let _name = name::to_change(session, &object).await?;
     check_exists(session, alter, &object)?;
     let access = session.access();
     access.require_owner(&object)?;

@@ -81,7 +81,7 @@ pub async fn append(
     let state = session.context().state();
     let plan = by_name(scan, &target_schema, origin.name, &state)?;
     let source = Planned { plan, state };
-    let planned = complete_rows(source, table, &targets)?;
+    let planned = complete_rows(session, source, table, &targets)?;
     let name = Some((table.schema_name().to_owned(), table.name().to_owned()));
     let work = Work::Copy { command: "COPY FROM", source: origin.kind, table: name, bytes_total: origin.bytes_total };
     let progress = Progress::of(session.notices(), work, format!("COPY {}", table.name()), "rows", None);

@@ -3,14 +3,15 @@
 use rolloutdb_catalogs::Error as CatalogError;
 use rolloutdb_sql::{Grant, GrantObjects, Grantee, Privilege, Revoke};
 
-use super::{done, table_name};
+use super::{done, name, table_name};
 use crate::engine::database::Shared;
+use crate::engine::name_locks::NameLock;
 use crate::engine::privileges::{Access, Object, PUBLIC, Revoked, denied};
 use crate::engine::roles::unknown_role;
 use crate::engine::session::{CATALOG_NAME, Response, Session};
 use crate::error::{Error, Result, nearest};
 
-pub fn grant(session: &Session, grant: &Grant) -> Result<Response> {
+pub async fn grant(session: &Session, grant: &Grant) -> Result<Response> {
     let access = session.access();
     let (objects, grantees) = (objects(session, &grant.objects)?, grantees(session, &grant.to)?);
     if grant.with_grant_option && grantees.iter().any(|grantee| grantee == PUBLIC) {
@@ -18,28 +19,27 @@ pub fn grant(session: &Session, grant: &Grant) -> Result<Response> {
     }
     let privileges = &session.database().shared.privileges;
     // All are asked about before the first is changed.
-    let mut granted = Vec::with_capacity(objects.len());
-    for object in objects {
-        let by = by_grantor(&access, &object, &wanted(&object, &grant.privileges)?)?;
-        granted.push((object, by));
+    for object in &objects {
+        by_grantor(&access, object, &wanted(object, &grant.privileges)?)?;
     }
-    for (object, by) in granted {
-        for (grantor, rights) in by {
+    for object in objects {
+        let _name = taken(session, &object).await?;
+        for (grantor, rights) in by_grantor(&access, &object, &wanted(&object, &grant.privileges)?)? {
             privileges.grant(std::slice::from_ref(&object), &grantees, &grantor, &rights, grant.with_grant_option)?;
         }
     }
     Ok(done("GRANT"))
 }
 
-pub fn revoke(session: &Session, revoke: &Revoke) -> Result<Response> {
+pub async fn revoke(session: &Session, revoke: &Revoke) -> Result<Response> {
     let access = session.access();
     let (objects, grantees) = (objects(session, &revoke.objects)?, grantees(session, &revoke.from)?);
-    let mut revoked = Vec::with_capacity(objects.len());
-    for object in objects {
-        let by = by_grantor(&access, &object, &wanted(&object, &revoke.privileges)?)?;
-        revoked.push((object, by));
+    for object in &objects {
+        by_grantor(&access, object, &wanted(object, &revoke.privileges)?)?;
     }
-    for (object, by) in revoked {
+    for object in objects {
+        let _name = taken(session, &object).await?;
+        let by = by_grantor(&access, &object, &wanted(&object, &revoke.privileges)?)?;
         // The owner takes what anybody has granted, others what they have granted themselves.
         let takes_all = access.owns(&object);
         for (grantor, privileges) in by {
@@ -49,6 +49,17 @@ pub fn revoke(session: &Session, revoke: &Revoke) -> Result<Response> {
         }
     }
     Ok(done("REVOKE"))
+}
+
+/// The name of an object, which may be gone by then: what is granted on nothing would hold for the next of its name.
+async fn taken(session: &Session, object: &Object) -> Result<NameLock> {
+    let shared = &session.database().shared;
+    let lock = name::to_make(session, object).await;
+    match object {
+        object if shared.knows(object) => Ok(lock),
+        Object::Table { schema, name } => Err(unknown_table(shared, schema, name)),
+        other => Err(Error::UnknownObject { kind: other.kind(), name: other.name().to_owned(), known: Vec::new() }),
+    }
 }
 
 /// The privileges by the role with whose right they are granted.

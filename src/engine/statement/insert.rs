@@ -23,6 +23,7 @@ use crate::engine::function::identity_numbers;
 use crate::engine::parameter_types::PARAMETERS_MAX;
 use crate::engine::pinned_models;
 use crate::engine::planning::{KeptRun, Planned, plan_source};
+use crate::engine::privileges::relations::check_models;
 use crate::engine::progress::Progress;
 use crate::engine::session::{Description, Response, Session};
 use crate::engine::typing::{assign, parameter_type_name};
@@ -129,7 +130,10 @@ pub async fn complete_source(session: &Session, insert: &Insert, table: &Table, 
     let rows = source.plan(session, parameters).await?;
     let found = rows.plan.schema().fields().len();
     check_count(found, source.purposes.len(), !insert.columns.is_empty())?;
-    assign_columns(rows, table, &source.purposes[..found])
+    let rows = assign_columns(rows, table, &source.purposes[..found])?;
+    // A default may call one.
+    check_models(&session.access(), &rows.plan)?;
+    Ok(rows)
 }
 
 /// What a column of the rows that are given is for.
@@ -318,9 +322,14 @@ fn is_left_to_table(table: &Table, target: usize) -> bool {
 }
 
 /// `source`'s columns are the table's `targets`; the rest take their number, their default or NULL, then the generated columns are computed.
-pub fn complete_rows(source: Planned, table: &Table, targets: &[usize]) -> Result<Planned> {
+///
+/// # Errors
+/// [`Error::InsufficientPrivilege`] (42501) for a model that the session's role may not run.
+pub fn complete_rows(session: &Session, source: Planned, table: &Table, targets: &[usize]) -> Result<Planned> {
     let purposes: Vec<Purpose> = targets.iter().map(|target| Purpose::Values(*target)).collect();
-    generate_columns(assign_columns(source, table, &purposes)?, table)
+    let rows = generate_columns(assign_columns(source, table, &purposes)?, table)?;
+    check_models(&session.access(), &rows.plan)?;
+    Ok(rows)
 }
 
 fn assign_columns(source: Planned, table: &Table, purposes: &[Purpose]) -> Result<Planned> {
@@ -358,10 +367,17 @@ pub fn number_where(condition: Expr, value: Expr, table: &Table, column: &Field,
     Ok(when(condition, number).otherwise(value)?)
 }
 
-/// A quoted constant in a one-row VALUES takes the column's type; the planner has made a column of it.
+/// A quoted constant in a one-row VALUES, or that a SELECT gives, takes the column's type; the planner has made a column of it.
 fn constant_of(plan: &LogicalPlan, value: Expr) -> Expr {
-    let (LogicalPlan::Values(values), Expr::Column(column)) = (plan, &value) else { return value };
+    let Expr::Column(column) = &value else { return value };
     let position = plan.schema().index_of_column(column).unwrap_or(usize::MAX);
+    if let LogicalPlan::Projection(projection) = plan {
+        return match projection.expr.get(position).cloned().map(Expr::unalias) {
+            Some(quoted @ Expr::Literal(ScalarValue::Utf8(Some(_)), _)) => quoted,
+            _ => value,
+        };
+    }
+    let LogicalPlan::Values(values) = plan else { return value };
     let all_literals = values.values.iter().all(|row| matches!(row.get(position), Some(Expr::Literal(..))));
     if !all_literals || values.values.len() != 1 {
         return value;

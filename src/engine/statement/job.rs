@@ -42,7 +42,7 @@ pub fn start(session: &Session, statement: &Statement, parameters: &[ScalarValue
         session.settings().in_force("").into_iter().filter(|(name, _)| is_kept_for_jobs(name)).collect();
     let (kind, statement) = (statement.tag().to_owned(), statement.to_string());
     let database = session.database();
-    let new = NewJob { kind, statement, user: session.activity().user(), role: session.role(), settings };
+    let new = NewJob { kind, statement, user: session.activity().user(), role: session.session_user().role_id(), settings };
     started(database.shared.jobs.start(database, new)?)
 }
 

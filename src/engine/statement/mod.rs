@@ -18,7 +18,9 @@ mod insert;
 mod job;
 mod maintenance;
 mod model;
+mod name;
 mod notifications;
+mod prepare;
 mod query;
 mod role;
 mod rollouts;
@@ -47,16 +49,30 @@ use rolloutdb_sql::Statement;
 
 use super::planning::plan_query;
 use super::privileges;
+use super::search_path;
 use super::session::{DEFAULT_SCHEMA, Description, Response, Session};
+use super::temporary;
 use crate::error::{Error, Result};
 
 pub use change::assignment::expression;
 pub use change::quoted;
+pub use prepare::{arguments, execute_in, explained, found};
 pub use query::describe_declared;
 pub use settings::{reset_value, set_at_startup, set_value, shown_value};
 
 /// Runs one statement.
 pub async fn execute(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
+    let own = Box::pin(temporary::resolved(session, statement)).await?;
+    let _names_change = match &own {
+        Some(own) => temporary::before_run(session, statement, own)?,
+        None => None,
+    };
+    let statement = own.as_deref().unwrap_or(statement);
+    let resolved = Box::pin(search_path::resolved(session, statement)).await?;
+    run(session, resolved.as_ref().unwrap_or(statement), parameters).await
+}
+
+async fn run(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
     privileges::authorize(session, statement).await?;
     match statement {
         Statement::Query(query) => query::execute(session, query, parameters).await,
@@ -67,15 +83,18 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Declare(declare) => cursor::declare(session, declare, parameters).await,
         Statement::Fetch(fetch) => cursor::fetch(session, fetch).await,
         Statement::CloseCursor(close) => cursor::close(session, close),
+        Statement::Prepare(prepare) => Box::pin(prepare::prepare(session, prepare)).await,
+        Statement::Execute(_) => Err(Error::Internal("EXECUTE is run as the statement that it names".to_owned())),
+        Statement::Deallocate(deallocate) => prepare::deallocate(session, deallocate),
         Statement::CreateTable(create) => table::create(session, create, parameters).await,
         Statement::DropTable(drop) => table::drop(session, drop).await,
         Statement::CreateIndex(create) => index::create(session, create).await,
         Statement::DropIndex(drop) => index::drop(session, drop).await,
         Statement::CreateModel(create) => model::create(session, create, parameters).await,
-        Statement::DropModel(drop) => model::drop(session, drop),
+        Statement::DropModel(drop) => model::drop(session, drop).await,
         Statement::DescribeModel(describe) => model::describe(session, describe),
         Statement::CreateAgent(create) => agent::create(session, create).await,
-        Statement::DropAgent(drop) => agent::drop(session, drop),
+        Statement::DropAgent(drop) => agent::drop(session, drop).await,
         Statement::DescribeAgent(describe) => agent::describe(session, describe),
         Statement::DescribeTable(describe) => table::describe(session, describe).await,
         Statement::GenerateRollouts(generate) => rollouts::execute(session, generate, parameters).await,
@@ -90,7 +109,11 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Reset(reset) => settings::reset(session, reset),
         Statement::Begin(_) | Statement::Commit | Statement::Rollback => transaction::execute(session, statement),
         Statement::Savepoint(savepoint) => savepoint::execute(session, savepoint),
-        Statement::Discard => settings::discard(session),
+        Statement::Discard => settings::discard(session).await,
+        Statement::DiscardTemp => {
+            temporary::drop_all(session).await?;
+            Ok(done("DISCARD TEMP"))
+        }
         Statement::CreateExtension(create) => settings::create_extension(session, create),
         Statement::CreateRole(create) => role::create(session, create),
         Statement::AlterRole(alter) => role::alter(session, alter),
@@ -104,15 +127,15 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
         Statement::Truncate(truncate) => change::truncate::execute(session, truncate).await,
         Statement::AlterTable(alter) => alter::execute(session, alter).await,
         Statement::Comment(comment) => comment::execute(session, comment).await,
-        Statement::AlterOwner(alter) => alter_owner::execute(session, alter),
-        Statement::Grant(grant) => grant::grant(session, grant),
-        Statement::Revoke(revoke) => grant::revoke(session, revoke),
+        Statement::AlterOwner(alter) => alter_owner::execute(session, alter).await,
+        Statement::Grant(grant) => grant::grant(session, grant).await,
+        Statement::Revoke(revoke) => grant::revoke(session, revoke).await,
         Statement::CreateSecret(create) => secret::create(session, create),
         Statement::DropSecret(drop) => secret::drop(session, drop),
-        Statement::CreateSchema(create) => schema::create(session, create),
+        Statement::CreateSchema(create) => schema::create(session, create).await,
         Statement::DropSchema(drop) => schema::drop(session, drop).await,
         Statement::CreateView(create) => view::create(session, create).await,
-        Statement::DropView(drop) => view::drop(session, drop),
+        Statement::DropView(drop) => view::drop(session, drop).await,
         Statement::Vacuum(vacuum) => maintenance::vacuum(session, vacuum).await,
         Statement::Optimize(optimize) => maintenance::optimize(session, optimize).await,
         Statement::Analyze(analyze) => maintenance::analyze(session, analyze).await,
@@ -126,6 +149,10 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
 
 /// Output columns and parameter types of a statement, without running it.
 pub async fn describe(session: &Session, statement: &Statement) -> Result<Description> {
+    let own = Box::pin(temporary::resolved(session, statement)).await?;
+    let statement = own.as_deref().unwrap_or(statement);
+    let resolved = Box::pin(search_path::resolved(session, statement)).await?;
+    let statement = resolved.as_ref().unwrap_or(statement);
     privileges::authorize(session, statement).await?;
     match statement {
         Statement::Query(query) => query::describe(session, query).await,
@@ -147,6 +174,7 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
         Statement::Show(show) => Ok(rows_description(settings::show_schema(show))),
         Statement::Declare(declare) => cursor::describe_declare(session, declare).await,
         Statement::Fetch(fetch) => cursor::describe_fetch(session, fetch),
+        Statement::Execute(execute) => prepare::describe(session, execute),
         _ => Ok(rows_description(Arc::new(Schema::empty()))),
     }
 }
@@ -178,6 +206,7 @@ pub fn writes(statement: &Statement) -> bool {
             | Statement::Optimize(_)
             | Statement::Reindex(_)
             | Statement::CopyFrom(_)
+            | Statement::DiscardTemp
             | Statement::CreateTable(_)
             | Statement::DropTable(_)
             | Statement::CreateIndex(_)
@@ -205,6 +234,7 @@ pub fn commits_in_parts(statement: &Statement) -> bool {
             | Statement::DropTable(_)
             | Statement::DropView(_)
             | Statement::DropSchema(_)
+            | Statement::DiscardTemp
             | Statement::Truncate(_)
             | Statement::AlterTable(_)
             | Statement::Grant(_)

@@ -10,7 +10,7 @@ use futures::TryStreamExt;
 use rolloutdb_sql::{CreateModel, DescribeModel, DropModel};
 use tokio::sync::oneshot;
 
-use super::{arrow, done, rows};
+use super::{arrow, done, name, rows};
 use crate::engine::options;
 use crate::engine::planning::plan_query;
 use crate::engine::privileges::Object;
@@ -48,13 +48,18 @@ pub async fn create(session: &Session, create: &CreateModel, parameters: &[Scala
     // Copying weights and training a tokenizer take seconds of file and processor time. The receiver goes with the statement: if that is dropped, what
     // still runs makes no model.
     let (sender, _statement) = oneshot::channel::<()>();
+    let object = Object::model(&create.name);
+    let lock = name::to_make(session, &object).await;
+    let maker = session.clone();
     let work = move || {
+        // Here, since a statement that is cancelled now ends before this does.
+        let _name = lock;
         let open = |path: &Path| gate.open(path);
         let files = directory.as_deref().map(|directory| ModelFiles { directory, open: &open });
-        registry.create_unless(request, files, &|| sender.is_closed())
+        registry.create_unless(request, files, &|| sender.is_closed())?;
+        maker.own(object)
     };
     tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.to_string()))??;
-    session.own(Object::model(&create.name))?;
     Ok(done("CREATE MODEL"))
 }
 
@@ -107,15 +112,17 @@ async fn texts(session: &Session, create: &CreateModel, parameters: &[ScalarValu
     Ok(texts)
 }
 
-pub fn drop(session: &Session, drop: &DropModel) -> Result<Response> {
+pub async fn drop(session: &Session, drop: &DropModel) -> Result<Response> {
     let shared = &session.database().shared;
+    let object = Object::model(&drop.name);
+    let _name = name::to_drop(session, &object).await?;
     match shared.registry.drop_model(&drop.name) {
         Err(Error::UnknownObject { .. }) if drop.if_exists => {
             session.notices().notice(format!("model \"{}\" does not exist, skipping", drop.name));
         }
         dropped => {
             dropped?;
-            shared.privileges.forget(&Object::model(&drop.name))?;
+            shared.privileges.forget(&object)?;
         }
     }
     Ok(done("DROP MODEL"))

@@ -12,6 +12,7 @@ use crate::engine::parameter_types;
 use crate::engine::pg_catalog;
 use crate::engine::planning::{Planned, plan_query};
 use crate::engine::session::{Description, Response, Session};
+use crate::engine::temporary;
 use crate::error::{Error, Result};
 
 pub async fn execute(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Response> {
@@ -36,6 +37,8 @@ pub async fn describe(session: &Session, query: &Query) -> Result<Description> {
 
 /// The same where a client has said of what types its parameters are.
 pub async fn describe_declared(session: &Session, query: &Query, types: &[Option<FieldRef>]) -> Result<Description> {
+    let resolved = temporary::resolved_query(session, query)?;
+    let query: &Query = &resolved;
     if let Some(description) = Box::pin(pg_catalog::describe_declared(session, query, types)).await? {
         return Ok(description);
     }

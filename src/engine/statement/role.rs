@@ -12,6 +12,7 @@ use rolloutdb_sql::{
 use super::done;
 use crate::engine::roles::{Membership, State, Verifier, unknown_role};
 use crate::engine::session::{Response, Session};
+use crate::engine::session_user::{RoleId, dropped_name};
 use crate::error::{Error, Result};
 
 /// Words that stand for something else where a role is named.
@@ -64,12 +65,14 @@ pub fn alter(session: &Session, alter: &AlterRole) -> Result<Response> {
                     "role \"{name}\" cannot be renamed by a session of its own; connect as another role"
                 )));
             }
-            session.database().roles().change(|state| {
+            let rename = |state: &mut State| {
                 state.existing(&name)?;
                 actor.require_administration(state, &name, "rename")?;
                 state.rename(&name, new_name)
-            })?;
-            session.database().shared.privileges.role_renamed(&name, new_name)?;
+            };
+            let database = session.database();
+            database.shared.privileges.rename_role(&name, new_name, || database.roles().change(rename))?;
+            database.shared.activity.user_renamed(&name, new_name);
         }
     }
     tell_about_passwords(session, had_passwords);
@@ -86,15 +89,19 @@ pub fn drop(session: &Session, drop: &DropRole) -> Result<Response> {
     if let Some(name) = present.iter().find(|name| ***name == session.user() || ***name == actor.role) {
         return Err(Error::InUse(format!("role \"{name}\" is the one that this session runs as, and cannot be dropped by it")));
     }
-    for name in &present {
-        session.database().shared.privileges.check_unused(name)?;
-    }
-    session.database().roles().change(|state| {
-        present.iter().try_for_each(|name| {
+    let remove = |state: &mut State| -> Result<Vec<u32>> {
+        let remove_one = |name: &&String| {
             actor.require_administration(state, name, "drop")?;
-            state.remove(name)
-        })
-    })?;
+            let oid = state.existing(name)?.oid;
+            state.remove(name).map(|()| oid)
+        };
+        present.iter().map(remove_one).collect()
+    };
+    let database = session.database();
+    let dropped = database.shared.privileges.drop_unused(&present, || database.roles().change(remove))?;
+    for (name, oid) in present.iter().zip(dropped) {
+        database.shared.activity.user_renamed(name, &dropped_name(oid));
+    }
     for name in absent {
         session.notices().notice(format!("role \"{name}\" does not exist, skipping"));
     }
@@ -165,16 +172,14 @@ pub fn set(session: &Session, set: &SetRole) -> Result<Response> {
         return Ok(done("RESET"));
     };
     let roles = session.database().roles();
-    if roles.get(role).is_none() {
-        return Err(unknown_role(role));
-    }
+    let Some(found) = roles.get(role) else { return Err(unknown_role(role)) };
     if !roles.may_become(&session.user(), role) {
         return Err(Error::InsufficientPrivilege(format!(
             "permission denied to set role \"{role}\"; {} is no member of it",
             session.user()
         )));
     }
-    session.set_role(Some(role.clone()));
+    session.set_role(Some(RoleId::from(&found)));
     Ok(done("SET"))
 }
 

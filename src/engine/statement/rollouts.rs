@@ -15,7 +15,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{SessionContext, col};
 use futures::{StreamExt, TryStreamExt};
 use rolloutdb_catalogs::{Table, system};
-use rolloutdb_sql::GenerateRollouts;
+use rolloutdb_sql::{GenerateRollouts, Privilege};
 use serde_json::{Value as Json, json};
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
@@ -331,9 +331,15 @@ async fn node_table(session: &Session, schema: &str, name: &str) -> Result<Arc<T
     let catalog = &session.database().shared.catalog;
     let nodes = system::node_definition();
     if !catalog.tables(schema)?.contains(&name.to_owned()) {
-        let table = catalog.create_table(schema, name, nodes, true).await?;
-        session.database().shared.privileges.own_if_new(Object::table(schema, name), &session.role())?;
-        return Ok(table);
+        let object = Object::table(schema, name);
+        let _name = super::name::to_make(session, &object).await;
+        if !session.database().shared.knows(&object) {
+            let table = catalog.create_table(schema, name, nodes, false).await?;
+            session.own(object)?;
+            return Ok(table);
+        }
+        // Another session was faster: it is as if the table had been there.
+        session.access().require_table(schema, name, &[Privilege::Insert, Privilege::Select])?;
     }
     let table = catalog.table(schema, name).await?;
     let names = |schema: &Schema| schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();

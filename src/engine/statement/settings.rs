@@ -12,16 +12,23 @@ use datafusion::prelude::SessionConfig;
 use rolloutdb_sql::{CreateExtension, OptionValue, Reset, Set, Show};
 
 use super::{arrow, done, rows};
+use crate::engine::search_path::{self, SEARCH_PATH, listed};
 use crate::engine::session::{Response, Session, default_config};
 use crate::engine::setting_definitions::{CLIENT_MIN_MESSAGES, DEFINITIONS, EF_SEARCH, PROBES, definition, milliseconds, unknown_setting};
+use crate::engine::temporary;
 use crate::engine::timeouts::Timeouts;
 use crate::error::{Error, Result};
 
 /// DataFusion's settings, by their first word.
 const DATAFUSION: &str = "datafusion.";
 
+/// Those that would change what names in a statement stand for. Rights and views are found by the names, so nobody changes these.
+const FIXED: [&str; 2] = ["datafusion.catalog.", "datafusion.sql_parser."];
+
 pub fn set(session: &Session, set: &Set) -> Result<Response> {
-    let value = set.values.iter().map(text).collect::<Vec<_>>().join(", ");
+    let is_path = set.variable == SEARCH_PATH;
+    let item = |value: &OptionValue| if is_path { listed(&text(value)) } else { text(value) };
+    let value = set.values.iter().map(item).collect::<Vec<_>>().join(", ");
     set_value(session, &set.variable, &value, set.local)?;
     Ok(done("SET"))
 }
@@ -48,12 +55,22 @@ pub fn set_at_startup(session: &Session, name: &str, value: &str) -> Result<()> 
 
 /// The value in the form in which it is kept, if there is such a setting and it can have this value.
 fn accepted(session: &Session, name: &str, value: &str) -> Result<String> {
+    if FIXED.iter().any(|start| name.starts_with(start)) {
+        return Err(Error::InsufficientPrivilege(format!("parameter \"{name}\" cannot be changed: it would change what names stand for")));
+    }
     if name.starts_with(DATAFUSION) {
         let mut config = default_config(session.database());
         let set = config.options_mut().set(name, value);
         return set.map(|()| value.to_owned()).map_err(|error| unknown_or_invalid(name, value, &error));
     }
-    definition(name)?.accept(value)
+    let value = definition(name)?.accept(value)?;
+    match name == SEARCH_PATH && search_path::names(&value).is_none() {
+        true => {
+            let expected = "names of schemas with commas between them".to_owned();
+            Err(Error::InvalidParameter { name: name.to_owned(), found: value, expected })
+        }
+        false => Ok(value),
+    }
 }
 
 /// Makes what a setting is now, after SET, RESET or the end of a transaction, the way in which statements run.
@@ -146,10 +163,12 @@ fn reset_all(session: &Session) -> Result<()> {
     were_set.iter().try_for_each(|name| put_in_force(session, name))
 }
 
-pub fn discard(session: &Session) -> Result<Response> {
+pub async fn discard(session: &Session) -> Result<Response> {
+    temporary::drop_all(session).await?;
     reset_all(session)?;
     session.set_role(None);
     session.cursors().close_all();
+    session.named_statements().release_all();
     Ok(done("DISCARD ALL"))
 }
 

@@ -9,11 +9,11 @@ use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{LogicalPlan, TableType};
-use datafusion::sql::sqlparser::ast::Expr as SqlExpr;
+use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr as SqlExpr};
 use rolloutdb_catalogs::{Error as CatalogError, TableDefinition};
 use rolloutdb_sql::{ColumnDefinition, CreateTable, DescribeTable, DropTable, Identity, Statement, TableConstraint};
 
-use super::{arrow, done, rows, table_name};
+use super::{arrow, done, name, rows, table_name};
 use crate::engine::output_names;
 use crate::engine::pinned_models;
 use crate::engine::planning::plan_query;
@@ -34,6 +34,8 @@ pub async fn create(session: &Session, create: &CreateTable, parameters: &[Scala
         return create_as(session, create, &schema, &table, parameters).await;
     }
     let definition = definition(session, create, &table).await?;
+    let object = Object::table(&schema, &table);
+    let _name = name::to_make(session, &object).await;
     match catalog.create_table(&schema, &table, definition, false).await {
         // Another session was faster: the table is its.
         Err(CatalogError::DuplicateTable { .. }) if create.if_not_exists => {
@@ -41,7 +43,7 @@ pub async fn create(session: &Session, create: &CreateTable, parameters: &[Scala
         }
         created => {
             created?;
-            session.own(Object::table(&schema, &table))?;
+            session.own(object)?;
         }
     }
     Ok(done("CREATE TABLE"))
@@ -117,8 +119,11 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     }
     let progress = Progress::new(session.notices(), format!("CREATE TABLE {table}"), "rows", None);
     let stream = progress.watch(stream);
+    let object = Object::table(schema, table);
+    // Until its rows are there, as in PostgreSQL: another table of the name waits for this one.
+    let _name = name::to_make(session, &object).await;
     let created = session.database().shared.catalog.create_table_from(schema, table, definition, stream).await?;
-    session.own(Object::table(schema, table))?;
+    session.own(object)?;
     Ok(done(format!("SELECT {}", created.row_count().await?)))
 }
 
@@ -220,29 +225,46 @@ async fn plan_text(session: &Session, sql: &str) -> Result<crate::engine::planni
 
 /// The field of a new column: its SQL type as the planner reads it in a cast.
 pub async fn column_field(session: &Session, column: &ColumnDefinition) -> Result<Field> {
-    let (name, sql_type) = (&column.name, &column.data_type);
+    let name = &column.name;
+    let typed = type_field(session, &column.data_type, &format!("column {name}")).await?;
+    Ok(typed.with_name(&name.value).with_nullable(!column.not_null))
+}
+
+/// A field of a SQL type, for a column or a parameter: `of` names it in errors.
+pub async fn type_field(session: &Session, sql_type: &SqlType, of: &str) -> Result<Field> {
     let planned = plan_text(session, &format!("SELECT CAST(NULL AS {sql_type})")).await.map_err(|error| match error {
         // An error of ours says what is wrong with the type itself.
         Error::DataFusion(inner) if !matches!(inner.find_root(), DataFusionError::External(_)) => {
-            Error::NotSupported(format!("type {sql_type} of column {name} is not supported: {}", inner.strip_backtrace()))
+            Error::NotSupported(format!("type {sql_type} of {of} is not supported: {}", inner.strip_backtrace()))
         }
         other => other,
     })?;
-    let typed = planned.plan.schema().field(0).as_ref().clone();
-    Ok(typed.with_name(&name.value).with_nullable(!column.not_null))
+    Ok(planned.plan.schema().field(0).as_ref().clone())
 }
 
 pub async fn drop(session: &Session, drop: &DropTable) -> Result<Response> {
     let catalog = &session.database().shared.catalog;
     for name in &drop.names {
         let (schema, table) = table_name(name)?;
-        let exists = catalog.tables(&schema).is_ok_and(|tables| tables.contains(&table));
-        if !exists && drop.if_exists {
-            session.notices().notice(format!("table \"{table}\" does not exist, skipping"));
-            continue;
+        let object = Object::table(&schema, &table);
+        let skip = || session.notices().notice(format!("table \"{table}\" does not exist, skipping"));
+        if !session.database().shared.knows(&object) {
+            if drop.if_exists {
+                skip();
+                continue;
+            }
+            // One that is being made is not there: its end is not waited for.
+            catalog.table(&schema, &table).await?;
         }
-        catalog.drop_table(&schema, &table).await?;
-        session.database().shared.privileges.forget(&Object::table(&schema, &table))?;
+        let _name = name::to_drop(session, &object).await?;
+        match catalog.drop_table(&schema, &table).await {
+            // Another session was faster.
+            Err(CatalogError::UnknownTable { .. }) if drop.if_exists => skip(),
+            dropped => {
+                dropped?;
+                session.database().shared.privileges.forget(&object)?;
+            }
+        }
     }
     Ok(done("DROP TABLE"))
 }

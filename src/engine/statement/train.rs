@@ -9,11 +9,11 @@ use arrow::datatypes::{DataType, Field, Float64Type, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
-use rolloutdb_sql::{Train, TrainMethod};
+use rolloutdb_sql::{Privilege, Train, TrainMethod};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::{arrow, rows};
+use super::{arrow, name, rows};
 use crate::engine::options;
 use crate::engine::planning::{plan_query, require_columns};
 use crate::engine::privileges::Object;
@@ -78,7 +78,6 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
     let shared = &session.database().shared;
     let _job = shared.model_jobs.claim("TRAIN")?;
     let base = shared.registry.get(&train.base)?;
-    let is_new = !shared.knows(&Object::model(&train.model));
     let task = task(train)?;
     if train.validate.is_some() {
         return Err(Error::NotSupported("VALIDATE USING is not supported yet; evaluate the new model with a SELECT".to_owned()));
@@ -89,9 +88,6 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
     let run = Run { session, train, base: &base, options_json: options_json(train) };
     let (decoder, last) = run.training(task, examples).await?;
     let info = run.publish(decoder, num_examples, &last, started.elapsed().as_secs_f64()).await?;
-    if is_new {
-        shared.privileges.own_if_new(Object::model(&train.model), &session.role())?;
-    }
     if let Err(error) = run.store_metrics(&info, last.all).await {
         // The model is there; an error would say that it is not.
         session.notices().warning(format!("model {} is trained, but its metrics could not be stored: {error}", info.reference()));
@@ -290,7 +286,8 @@ impl Run<'_> {
         outcome
     }
 
-    /// Writes the weights beside the base's tokenizer and publishes them as a new version.
+    /// Writes the weights beside the base's tokenizer and publishes them as a new version. Whose the model is, is asked once more: much happens while
+    /// a training runs.
     async fn publish(&self, decoder: Decoder, num_examples: usize, outcome: &Outcome, seconds: f64) -> Result<ModelInfo> {
         let lineage = json!({
             "statement": self.train.to_string(),
@@ -305,11 +302,21 @@ impl Run<'_> {
         });
         let registry = Arc::clone(&self.session.database().shared.registry);
         let (name, base) = (self.train.model.clone(), self.base.clone());
+        let model = Object::model(&name);
+        let lock = name::to_make(self.session, &model).await;
+        let session = self.session.clone();
         let written = tokio::task::spawn_blocking(move || {
+            // Here, since a statement that is cancelled now ends before this does.
+            let _name = lock;
+            let is_new = may_publish(&session, &model)?;
             let staged = registry.stage()?;
             decoder.save(staged.path())?;
             Tokenizer::copy_files(&base.directory, staged.path())?;
-            registry.publish(&name, staged, &base, lineage)
+            let info = registry.publish(&name, staged, &base, lineage)?;
+            if is_new {
+                session.own(model)?;
+            }
+            Ok::<_, Error>(info)
         });
         written.await.map_err(|error| Error::Internal(error.to_string()))?
     }
@@ -326,6 +333,24 @@ impl Run<'_> {
         table.append(Box::pin(stream)).await?;
         Ok(())
     }
+}
+
+/// Whether there is no such model yet.
+///
+/// # Errors
+/// [`Error::InsufficientPrivilege`] (42501) if it is another's by now, or if it is gone and the role may make none.
+fn may_publish(session: &Session, model: &Object) -> Result<bool> {
+    let access = session.access();
+    if !session.database().shared.knows(model) {
+        access.require(&Object::Database, Privilege::Create)?;
+        return Ok(true);
+    }
+    if access.owns(model) {
+        return Ok(false);
+    }
+    Err(Error::InsufficientPrivilege(format!(
+        "{model} was made by another role while this training ran, and only its owner adds versions; run TRAIN once more with a new name"
+    )))
 }
 
 fn train_decoder(decoder: &mut Decoder, task: Task, observe: &dyn Fn(Event) -> Result<()>) -> Result<()> {
@@ -366,3 +391,6 @@ fn metrics_batch(schema: &SchemaRef, info: &ModelInfo, method: TrainMethod, step
     );
     batch.map_err(arrow)
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use datafusion::sql::sqlparser::ast::Ident;
 use rolloutdb_catalogs::{Error as CatalogError, View};
 use rolloutdb_sql::{CreateView, DropView};
 
-use super::{done, quoted, table_name};
+use super::{done, name as names, quoted, table_name};
 use crate::engine::output_names;
 use crate::engine::planning::plan_query;
 use crate::engine::privileges::Object;
@@ -27,7 +27,7 @@ pub async fn create(session: &Session, create: &CreateView) -> Result<Response> 
     // Within another query the columns would have DataFusion's names.
     if create.columns.is_empty() && !output_names::of(&create.query).differ() {
         output_names::check_unique(&columns)?;
-        return store(session, create, &schema, &name, View::new(&create.query.to_string(), &columns));
+        return store(session, create, &schema, &name, View::new(&create.query.to_string(), &columns)).await;
     }
     if create.columns.len() > columns.fields().len() {
         return Err(Error::ColumnCount(format!(
@@ -49,13 +49,15 @@ pub async fn create(session: &Session, create: &CreateView) -> Result<Response> 
         return Err(Error::Internal(format!("not a query: {text}")));
     };
     let columns = plan_query(session, &renamed, &[]).await?.plan.schema().as_arrow().clone();
-    store(session, create, &schema, &name, View::new(&text, &columns))
+    store(session, create, &schema, &name, View::new(&text, &columns)).await
 }
 
 /// A view that is replaced keeps its owner and what was granted on it.
-fn store(session: &Session, create: &CreateView, schema: &str, name: &str, view: View) -> Result<Response> {
+async fn store(session: &Session, create: &CreateView, schema: &str, name: &str, view: View) -> Result<Response> {
     let shared = &session.database().shared;
     let object = Object::table(schema, name);
+    // One that is replaced is the role's own.
+    let _name = if create.or_replace { names::to_change(session, &object).await? } else { names::to_make(session, &object).await };
     let is_replaced = create.or_replace && shared.knows(&object);
     shared.catalog.create_view(schema, name, view, is_replaced)?;
     if !is_replaced {
@@ -64,17 +66,19 @@ fn store(session: &Session, create: &CreateView, schema: &str, name: &str, view:
     Ok(done("CREATE VIEW"))
 }
 
-pub fn drop(session: &Session, drop: &DropView) -> Result<Response> {
+pub async fn drop(session: &Session, drop: &DropView) -> Result<Response> {
     let shared = &session.database().shared;
     for name in &drop.names {
         let (schema, view) = table_name(name)?;
+        let object = Object::table(&schema, &view);
+        let _name = if shared.knows(&object) { Some(names::to_drop(session, &object).await?) } else { None };
         match shared.catalog.drop_view(&schema, &view) {
             Err(CatalogError::UnknownTable { .. }) if drop.if_exists => {
                 session.notices().notice(format!("view \"{view}\" does not exist, skipping"));
             }
             dropped => {
                 dropped?;
-                shared.privileges.forget(&Object::table(&schema, &view))?;
+                shared.privileges.forget(&object)?;
             }
         }
     }

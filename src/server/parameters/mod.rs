@@ -4,7 +4,6 @@
 //! sends is believed before as many bytes are there.
 
 mod align;
-mod array_text;
 mod binary;
 mod list;
 mod probe;

@@ -6,9 +6,9 @@ use datafusion::arrow::array::{FixedSizeListArray, Float16Array, Float32Array};
 use datafusion::arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type};
 use datafusion::common::ScalarValue;
 use rolloutdb_udfs::TextType;
-use rolloutdb_udfs::postgres::{CatalogType, ValueType, parse_date, parse_interval, parse_time, parse_timestamp};
+use rolloutdb_udfs::postgres::{CatalogType, ValueType, parse_array, parse_bool, parse_date, parse_interval, parse_time, parse_timestamp};
 
-use super::{Unreadable, array_text, list};
+use super::{Unreadable, list};
 
 /// The largest precision of a decimal, in digits (Arrow's `Decimal128`).
 const DECIMAL_DIGITS_MAX: usize = 38;
@@ -19,7 +19,7 @@ type Half = <Float16Type as ArrowPrimitiveType>::Native;
 pub(super) fn read(text: &str, value_type: &ValueType) -> Result<ScalarValue, Unreadable> {
     let trimmed = text.trim();
     match value_type {
-        ValueType::Bool => boolean(trimmed).map(|value| ScalarValue::Boolean(Some(value))).ok_or(Unreadable::Syntax),
+        ValueType::Bool => parse_bool(trimmed).map(|value| ScalarValue::Boolean(Some(value))).ok_or(Unreadable::Syntax),
         ValueType::Int2 => Ok(ScalarValue::Int16(Some(integer(trimmed)?))),
         ValueType::Int4 => Ok(ScalarValue::Int32(Some(integer(trimmed)?))),
         ValueType::Int8 => Ok(ScalarValue::Int64(Some(integer(trimmed)?))),
@@ -66,15 +66,6 @@ fn read_or_cast(text: &str, value_type: &ValueType, read: Option<ScalarValue>) -
 
 fn checked(text: &str, text_type: TextType) -> Result<ScalarValue, Unreadable> {
     text_type.parse(text).map(|text| ScalarValue::Utf8(Some(text))).map_err(|_| Unreadable::Syntax)
-}
-
-/// What PostgreSQL takes for a boolean.
-fn boolean(text: &str) -> Option<bool> {
-    match text.to_ascii_lowercase().as_str() {
-        "t" | "tr" | "tru" | "true" | "y" | "ye" | "yes" | "on" | "1" => Some(true),
-        "f" | "fa" | "fal" | "fals" | "false" | "n" | "no" | "of" | "off" | "0" => Some(false),
-        _ => None,
-    }
 }
 
 fn integer<T: std::str::FromStr>(text: &str) -> Result<T, Unreadable> {
@@ -174,7 +165,7 @@ fn vector(text: &str, width: i32, item: &DataType) -> Result<ScalarValue, Unread
 fn array(text: &str, item: &ValueType) -> Result<ScalarValue, Unreadable> {
     // The text says how many dimensions there are, whatever was expected.
     let (item, _) = item.innermost();
-    let items = array_text::read(text)?;
+    let items = parse_array(text).ok_or(Unreadable::Syntax)?;
     let values = items.texts.iter().map(|text| text.as_ref().map(|text| read(text, item)).transpose());
     list::list(values.collect::<Result<Vec<_>, _>>()?, &items.lengths, item)
 }

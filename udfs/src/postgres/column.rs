@@ -90,7 +90,8 @@ impl Column {
     pub fn new(value_type: &ValueType, array: &ArrayRef) -> Result<Self, ArrowError> {
         let array = &unpacked(array)?;
         let values = match value_type {
-            ValueType::Array(item) => {
+            ValueType::Array(_) | ValueType::Catalog(CatalogType::Int2Vector | CatalogType::OidVector) => {
+                let item = value_type.items();
                 let lists = strict_cast(array, &DataType::List(Arc::new(Field::new_list_field(item_type(array, item), true))))?;
                 let lists = lists.as_list::<i32>();
                 let items = Items { column: Self::new(item, lists.values())?, offsets: lists.offsets().clone() };
@@ -116,6 +117,19 @@ impl Column {
             _ => array.logical_nulls(),
         };
         Ok(Self { value_type: value_type.clone(), values, nulls })
+    }
+
+    /// One of this column's decimals as a whole number and the digits of it that are behind the point. Of a numeric without declared digits zeros at the
+    /// end are those of its type, which the value was not written with.
+    #[must_use]
+    pub fn decimal(&self, values: &Decimal128Array, row: usize) -> (i128, i8) {
+        let (mut value, mut scale) = (values.value(row), values.scale());
+        if self.value_type == ValueType::Numeric(None) {
+            while scale > 0 && value % 10 == 0 {
+                (value, scale) = (value / 10, scale - 1);
+            }
+        }
+        (value, scale)
     }
 
     #[must_use]
@@ -150,7 +164,11 @@ fn scalar_values(value_type: &ValueType, array: &ArrayRef) -> Values {
         ValueType::Text | ValueType::Varchar(_) | ValueType::Json | ValueType::Catalog(CatalogType::Name | CatalogType::Char) => {
             Values::Text(array.as_string::<i32>().clone())
         }
-        ValueType::Vector(_) | ValueType::Halfvec(_) | ValueType::Array(_) | ValueType::Record(_) => {
+        ValueType::Vector(_)
+        | ValueType::Halfvec(_)
+        | ValueType::Array(_)
+        | ValueType::Record(_)
+        | ValueType::Catalog(CatalogType::Int2Vector | CatalogType::OidVector) => {
             unreachable!("{value_type:?} is no scalar")
         }
     }

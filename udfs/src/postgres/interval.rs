@@ -75,11 +75,16 @@ impl Parts {
                 self.add_clock(word)?;
                 continue;
             }
+            if let Some(months) = years_and_months(word) {
+                self.months = self.months.checked_add(months?)?;
+                continue;
+            }
             let number_end = word.find(|character: char| character.is_ascii_alphabetic()).unwrap_or(word.len());
             let (number, unit) = word.split_at(number_end);
             let number = Number::parse(number)?;
-            // A number without a unit counts seconds.
-            let unit = if unit.is_empty() { words.next_if(|word| !starts_number(word)).unwrap_or("second") } else { unit };
+            // A number without a unit counts days before a time of day, else seconds.
+            let alone = if words.peek().is_some_and(|word| word.contains(':')) { "day" } else { "second" };
+            let unit = if unit.is_empty() { words.next_if(|word| !starts_number(word)).unwrap_or(alone) } else { unit };
             self.add(number, unit)?;
         }
         if is_ago {
@@ -186,6 +191,21 @@ impl Parts {
     }
 }
 
+/// The months of `1-2`, a year and two months in the SQL standard's form. `None`: another form; inner `None`: it has too many of them.
+fn years_and_months(word: &str) -> Option<Option<i64>> {
+    let (sign, digits) = match word.strip_prefix('-') {
+        Some(digits) => (-1, digits),
+        None => (1, word.strip_prefix('+').unwrap_or(word)),
+    };
+    let (years, months) = digits.split_once('-')?;
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(years) || !is_number(months) {
+        return None;
+    }
+    let total = || natural(years)?.checked_mul(12)?.checked_add(natural(months).filter(|months| *months < 12)?);
+    Some(total().map(|total| sign * total))
+}
+
 /// A decimal number; both parts have its sign.
 #[derive(Clone, Copy)]
 struct Number {
@@ -225,6 +245,8 @@ fn starts_number(word: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn written(months: i32, days: i32, nanos: i64) -> String {
@@ -255,6 +277,15 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn what_is_written_reads_back(months in any::<i32>(), days in any::<i32>(), micros in -9_000_000_000_000_000_i64..9_000_000_000_000_000) {
+            let interval = IntervalMonthDayNano::new(months, days, micros * 1_000);
+            let text = written(months, days, micros * 1_000);
+            prop_assert_eq!(parse_interval(&text), Some(interval), "{}", text);
+        }
+    }
+
     #[test]
     fn what_clients_send_is_read() {
         for (text, months, days, nanos) in [
@@ -271,10 +302,29 @@ mod tests {
             ("2h 30m", 0, 0, 9_000 * NANOS_PER_SECOND),
             ("@ 1 hour ago", 0, 0, -3_600 * NANOS_PER_SECOND),
             ("7", 0, 0, 7 * NANOS_PER_SECOND),
+            ("1-2", 14, 0, 0),
+            ("-1-2 3 04:05", -14, 3, 14_700 * NANOS_PER_SECOND),
+            ("04:05", 0, 0, 14_700 * NANOS_PER_SECOND),
+            ("1 day ago", 0, -1, 0),
+            ("1 year 2 mons -3 days +04:05:06.789", 14, -3, 14_706 * NANOS_PER_SECOND + 789_000_000),
+            ("-00:00:01.5", 0, 0, -1_500_000_000),
         ] {
             assert_eq!(parse_interval(text), Some(IntervalMonthDayNano::new(months, days, nanos)), "{text}");
         }
-        for text in ["", "P", "PT", "1 fortnight", "one day", "1:2:3:4", "1:60", "99999999999 years", "300000000 hours 1", "--1 day"] {
+        for text in [
+            "",
+            "P",
+            "PT",
+            "1 fortnight",
+            "one day",
+            "1:2:3:4",
+            "1:60",
+            "1-12",
+            "1-2-3",
+            "99999999999 years",
+            "300000000 hours 1",
+            "--1 day",
+        ] {
             assert_eq!(parse_interval(text), None, "{text}");
         }
     }

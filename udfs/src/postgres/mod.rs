@@ -3,6 +3,8 @@
 //! The wire, casts to text and files write the same text because all of them write it here. Of the binary forms, the one of numbers with many digits is
 //! here, the others are where they are written: on the wire, and in files.
 
+mod array_text;
+mod boolean;
 mod column;
 mod datetime;
 mod decimal;
@@ -14,6 +16,8 @@ mod text;
 pub(crate) mod text_out;
 mod value_type;
 
+pub use array_text::{ArrayItems, parse_array};
+pub use boolean::parse_bool;
 pub use column::{Column, Items, Values, Vectors};
 pub use datetime::{parse_date, parse_time, parse_timestamp};
 pub use interval::parse_interval;

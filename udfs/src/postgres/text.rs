@@ -15,7 +15,10 @@ impl Column {
             Values::Int8(values) | Values::Oid(values) => decimal::write_integer(values.value(row), out),
             Values::Float4(values) => float::write_f32(values.value(row), out),
             Values::Float8(values) => float::write_f64(values.value(row), out),
-            Values::Numeric(values) => decimal::write_decimal(values.value(row), values.scale(), out),
+            Values::Numeric(values) => {
+                let (value, scale) = self.decimal(values, row);
+                decimal::write_decimal(value, scale, out);
+            }
             Values::WideNumeric(values) => decimal::write_scaled_text(&values.value(row).to_string(), values.scale(), out),
             Values::Text(values) | Values::Jsonb(values) | Values::Uuid(values) => out.extend_from_slice(values.value(row).as_bytes()),
             Values::Padded(values, length) => write_padded(values.value(row), *length, out),
@@ -26,6 +29,7 @@ impl Column {
             Values::Timestamptz(values) => datetime::write_timestamp(values.value(row), true, out),
             Values::Interval(values) => interval::write_interval(values.value(row), out),
             Values::Vector(vectors) | Values::Halfvec(vectors) => write_vector(vectors.get(row), out),
+            Values::Array(items) if self.value_type.counts_from_zero() => write_numbers(items, row, out),
             Values::Array(items) => write_array(items, row, out),
             Values::Record(columns) => write_record(columns, row, out),
         }
@@ -77,6 +81,17 @@ pub(crate) fn write_vector(numbers: &[f32], out: &mut Vec<u8>) {
     out.push(b']');
 }
 
+/// `1 2`, as `int2vector` and `oidvector` are written.
+fn write_numbers(items: &Items, row: usize, out: &mut Vec<u8>) {
+    let range = items.range(row);
+    for place in range.clone() {
+        if place > range.start {
+            out.push(b' ');
+        }
+        items.column.write_text(place, out);
+    }
+}
+
 /// `{1,NULL,"a b"}`. An array of arrays that have no items is empty, as in PostgreSQL.
 fn write_array(items: &Items, row: usize, out: &mut Vec<u8>) {
     if !items.has_any(row) {
@@ -125,5 +140,27 @@ impl Items {
             Values::Array(inner) => range.any(|place| self.column.is_null(place) || inner.has_any(place)),
             _ => !range.is_empty(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, ListArray};
+    use arrow::datatypes::Int16Type;
+
+    use crate::postgres::{CatalogType, Column, ValueType};
+
+    #[test]
+    fn vectors_of_numbers_have_blanks_between_them() {
+        let lists = ListArray::from_iter_primitive::<Int16Type, _, _>([Some(vec![Some(2), Some(1)]), Some(vec![])]);
+        let column = Column::new(&ValueType::Catalog(CatalogType::Int2Vector), &(Arc::new(lists) as ArrayRef)).expect("numbers");
+        let text = |row| {
+            let mut out = Vec::new();
+            column.write_text(row, &mut out);
+            String::from_utf8(out).expect("text")
+        };
+        assert_eq!((text(0).as_str(), text(1).as_str()), ("2 1", ""));
     }
 }

@@ -1,9 +1,11 @@
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, StringBuilder};
+use arrow::array::{ArrayRef, StringArray, StringBuilder};
 use arrow::datatypes::{DataType, Field};
+use datafusion::error::Result;
 
 use super::{Column, ValueType};
+use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
 
 pub(crate) static FUNCTION: Function = Function {
@@ -17,31 +19,37 @@ pub(crate) static FUNCTION: Function = Function {
         example: ("SELECT text_out(ARRAY[0.5, NULL])", "{0.5,NULL}"),
     },
     returns: Returns::Always(DataType::Utf8),
-    kernel: |arguments| {
-        let column = arguments.column(0)?;
-        let field = arguments.field(0);
-        let array = column.array();
-        let value_type = ValueType::of(&Field::new("", array.data_type().clone(), true).with_metadata(field.metadata().clone()));
-        let values = Column::new(&value_type, array)?;
-        let mut texts = StringBuilder::new();
-        let mut buffer = Vec::new();
-        for row in 0..arguments.num_rows() {
-            let row = if column.is_constant() { 0 } else { row };
-            if values.is_null(row) {
-                texts.append_null();
-                continue;
-            }
-            buffer.clear();
-            match value_type {
-                // A cast gives the words, where the value alone is shown as a letter.
-                ValueType::Bool => values.write_word(row, &mut buffer),
-                _ => values.write_text(row, &mut buffer),
-            }
-            texts.append_value(std::str::from_utf8(&buffer).expect("values and what stands between them are text"));
-        }
-        Ok(Arc::new(texts.finish()) as ArrayRef)
-    },
+    kernel: |arguments| Ok(Arc::new(texts(arguments, 0, true)?) as ArrayRef),
 };
+
+/// The type of an argument.
+pub(crate) fn type_of(arguments: &Arguments, index: usize) -> Result<ValueType> {
+    let (column, field) = (arguments.column(index)?, arguments.field(index));
+    Ok(ValueType::of(&Field::new("", column.array().data_type().clone(), true).with_metadata(field.metadata().clone())))
+}
+
+/// The values of an argument as texts, one per row. `has_words`: booleans as a cast writes them, `true`; else as they are shown, `t`.
+pub(crate) fn texts(arguments: &Arguments, index: usize, has_words: bool) -> Result<StringArray> {
+    let column = arguments.column(index)?;
+    let value_type = type_of(arguments, index)?;
+    let values = Column::new(&value_type, column.array())?;
+    let mut texts = StringBuilder::new();
+    let mut buffer = Vec::new();
+    for row in 0..arguments.num_rows() {
+        let row = if column.is_constant() { 0 } else { row };
+        if values.is_null(row) {
+            texts.append_null();
+            continue;
+        }
+        buffer.clear();
+        match value_type {
+            ValueType::Bool if has_words => values.write_word(row, &mut buffer),
+            _ => values.write_text(row, &mut buffer),
+        }
+        texts.append_value(std::str::from_utf8(&buffer).expect("values and what stands between them are text"));
+    }
+    Ok(texts.finish())
+}
 
 /// Whether Arrow's cast to text writes values of the type otherwise than PostgreSQL, which is what `text_out` is for. Vectors have `vector_out`.
 #[must_use]

@@ -55,6 +55,10 @@ pub enum CatalogType {
     Name,
     /// One byte that stands for a kind, `"char"`.
     Char,
+    /// `int2vector`: numbers with blanks between them, which count from 0.
+    Int2Vector,
+    /// `oidvector`, the same of numbers of objects.
+    OidVector,
 }
 
 /// Key of the metadata of a field whose type is one that Arrow does not tell: `oid`, `name`, `_name` for an array of them.
@@ -91,6 +95,8 @@ impl ValueType {
             "name" if is_text => Some(Self::Catalog(CatalogType::Name)),
             "char" if is_text => Some(Self::Catalog(CatalogType::Char)),
             "varchar" if is_text => Some(Self::Varchar(None)),
+            "int2vector" if matches!(data_type, DataType::List(_)) => Some(Self::Catalog(CatalogType::Int2Vector)),
+            "oidvector" if matches!(data_type, DataType::List(_)) => Some(Self::Catalog(CatalogType::OidVector)),
             _ => None,
         }
     }
@@ -154,6 +160,7 @@ impl ValueType {
             Self::Numeric(None) => numeric_type(),
             Self::Numeric(Some((precision, scale))) if *precision <= 38 => DataType::Decimal128(*precision, *scale),
             Self::Numeric(Some((precision, scale))) => DataType::Decimal256(*precision, *scale),
+            Self::Catalog(CatalogType::Int2Vector | CatalogType::OidVector) => DataType::new_list(self.items().data_type(), true),
             Self::Text | Self::Varchar(_) | Self::Char(_) | Self::Json | Self::Jsonb | Self::Uuid | Self::Catalog(_) => DataType::Utf8,
             Self::Bytea => DataType::Binary,
             Self::Date => DataType::Date32,
@@ -169,6 +176,22 @@ impl ValueType {
                 DataType::Struct(fields.iter().enumerate().map(field).collect())
             }
         }
+    }
+
+    /// The type of the items of an array or of a vector of numbers; of other types themselves.
+    pub(super) fn items(&self) -> &Self {
+        match self {
+            Self::Array(item) => item,
+            Self::Catalog(CatalogType::Int2Vector) => &Self::Int2,
+            Self::Catalog(CatalogType::OidVector) => &Self::Catalog(CatalogType::Oid),
+            other => other,
+        }
+    }
+
+    /// Whether it is one of the vectors of numbers that catalogs have, which are arrays whose items count from 0.
+    #[must_use]
+    pub fn counts_from_zero(&self) -> bool {
+        matches!(self, Self::Catalog(CatalogType::Int2Vector | CatalogType::OidVector))
     }
 
     /// The type at the bottom of an array of any dimensions, and how many it has; of other types themselves and 0.
@@ -229,5 +252,7 @@ mod tests {
         let names = of(DataType::new_list(DataType::Utf8, true), "_name");
         assert_eq!(names, ValueType::Array(Box::new(ValueType::Catalog(CatalogType::Name))));
         assert_eq!(of(DataType::Float64, "oid"), ValueType::Float8);
+        assert_eq!(of(DataType::new_list(DataType::Int16, true), "int2vector"), ValueType::Catalog(CatalogType::Int2Vector));
+        assert_eq!(of(DataType::Utf8, "int2vector"), ValueType::Text);
     }
 }

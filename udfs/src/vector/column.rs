@@ -44,7 +44,9 @@ impl Vectors {
         Ok(vectors)
     }
 
-    fn from_array(array: &ArrayRef) -> Result<Self> {
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn from_array(array: &ArrayRef) -> Result<Self> {
         match array.data_type() {
             DataType::Null => Ok(Self::all_null(array.len())),
             text if is_text(text) => Self::from_text(array),

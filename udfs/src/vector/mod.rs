@@ -3,6 +3,7 @@
 //! A vector is a `FixedSizeList<Float32, n>`, a halfvec one of `Float16`. The functions also take lists of any numbers and text such as `[1,2,3]`,
 //! and compute in single precision like pgvector; distances come back as double precision.
 
+mod aggregates;
 mod array_to_vector;
 mod column;
 mod cosine_distance;
@@ -21,6 +22,7 @@ mod vector_norm;
 mod vector_out;
 mod vector_type;
 
+pub use aggregates::with_vectors;
 pub use halfvec_in::to_half;
 pub use operator::VectorOperatorPlanner;
 pub use text::parse_vector;

@@ -1,6 +1,5 @@
 //! Values in PostgreSQL's text and binary forms, a column at a time: what COPY's formats text, csv and binary hold.
 
-mod array_text;
 pub mod binary_in;
 pub mod binary_out;
 mod plain;

@@ -9,8 +9,8 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::datatypes::{DataType, Field, FieldRef};
 use rolloutdb_udfs::TextType;
+use rolloutdb_udfs::postgres::{parse_array, parse_bool};
 
-use super::array_text;
 use crate::engine::files::rows::Problem;
 use crate::engine::files::{checked, csv, json};
 use crate::engine::typing::sql_type_name;
@@ -23,7 +23,7 @@ use crate::error::Fault;
 pub fn read_field(values: &[Option<&str>], field: &Field) -> Result<ArrayRef, Problem> {
     let column = match (TextType::of(field), field.data_type()) {
         (None, DataType::Utf8) => Ok(Arc::new(values.iter().copied().collect::<StringArray>()) as ArrayRef),
-        (None, DataType::Boolean) => scalars::<_, BooleanArray>(values, field, boolean),
+        (None, DataType::Boolean) => scalars::<_, BooleanArray>(values, field, parse_bool),
         (None, DataType::Int16) => scalars::<_, Int16Array>(values, field, |text| text.trim().parse().ok()),
         (None, DataType::Int32) => scalars::<_, Int32Array>(values, field, |text| text.trim().parse().ok()),
         (None, DataType::Int64) => scalars::<_, Int64Array>(values, field, |text| text.trim().parse().ok()),
@@ -59,26 +59,12 @@ where
     Ok(Arc::new(A::from_iter(scalars)))
 }
 
-/// What PostgreSQL takes for a boolean: these words and their beginnings.
-fn boolean(text: &str) -> Option<bool> {
-    let text = text.trim().to_ascii_lowercase();
-    let begins = |word: &str| !text.is_empty() && word.starts_with(&text);
-    match text.as_str() {
-        "o" => None,
-        "on" | "1" => Some(true),
-        "0" => Some(false),
-        _ if begins("true") || begins("yes") => Some(true),
-        _ if begins("false") || begins("no") || begins("off") => Some(false),
-        _ => None,
-    }
-}
-
 fn arrays(values: &[Option<&str>], field: &Field, item: &FieldRef) -> Result<ArrayRef, Problem> {
     let mut texts = Vec::new();
     let (mut owners, mut lengths) = (Vec::new(), Vec::with_capacity(values.len()));
     for (row, value) in values.iter().enumerate() {
         let items = match value {
-            Some(text) => array_text::items(text).map_err(|reason| Problem::new(row, reason))?,
+            Some(text) => items_of(text).map_err(|reason| Problem::new(row, reason))?,
             None => Vec::new(),
         };
         lengths.push(items.len());
@@ -89,6 +75,18 @@ fn arrays(values: &[Option<&str>], field: &Field, item: &FieldRef) -> Result<Arr
     let items = read_field(&items, &item_field(field, item)).map_err(|problem| Problem { row: owners[problem.row], ..problem })?;
     let nulls = NullBuffer::from_iter(values.iter().map(Option::is_some));
     list(item, lengths, items, nulls)
+}
+
+/// The items of an array of one dimension.
+///
+/// # Errors
+/// Why the text is not one.
+fn items_of(text: &str) -> Result<Vec<Option<String>>, String> {
+    let items = parse_array(text).ok_or_else(|| format!("expected an array, as in {{1,2}}, found '{}'", json::shortened(text)))?;
+    if items.lengths.len() > 1 {
+        return Err("expected an array of one dimension".to_owned());
+    }
+    Ok(items.texts)
 }
 
 /// The field of an array's items, with the rule of their text.

@@ -1,10 +1,11 @@
 //! Casts, of which those between names and numbers of objects look into the catalog.
 
 use rolloutdb_catalogs::Error as CatalogError;
+use rolloutdb_udfs::postgres::parse_timestamp;
 
 use super::texts::quoted;
 use crate::engine::pg_catalog::query::Context;
-use crate::engine::pg_catalog::snapshot::Snapshot;
+use crate::engine::pg_catalog::snapshot::{PG_CATALOG_OID, Snapshot};
 use crate::engine::pg_catalog::types::{Kind, PgType, format_type, type_named};
 use crate::engine::pg_catalog::value::{Value, parse, parse_list};
 use crate::error::{Error, Result, Unresolved};
@@ -16,7 +17,9 @@ pub fn cast(value: Value, from: &PgType, to: &PgType, context: &Context<'_>) -> 
         return Ok(Value::Null);
     }
     let kind = match to {
-        PgType::One(Kind::Int2Vector | Kind::OidVector) | PgType::Many(_) => return cast_list(value, from, to, context),
+        PgType::One(Kind::Int2Vector | Kind::OidVector) | PgType::Many(_) | PgType::Records(_) => {
+            return cast_list(value, from, to, context);
+        }
         PgType::Record(_) => return Ok(value),
         PgType::One(kind) => *kind,
     };
@@ -38,7 +41,11 @@ pub fn cast(value: Value, from: &PgType, to: &PgType, context: &Context<'_>) -> 
         return parse(&text, &PgType::One(kind));
     }
     Ok(match (&value, kind) {
-        (Value::Text(text), Kind::Timestamp | Kind::Timestamptz | Kind::Date | Kind::Time | Kind::Interval) => {
+        (Value::Text(text), Kind::Timestamp | Kind::Timestamptz) => {
+            let micros = parse_timestamp(text, kind == Kind::Timestamptz);
+            Value::Int(micros.ok_or_else(|| Error::BadText { of: to.sql_name(), text: text.to_string() })?)
+        }
+        (Value::Text(text), Kind::Date | Kind::Time | Kind::Interval) => {
             return Err(Error::NotSupported(format!("the text '{text}' as {} in a query about the catalog", to.sql_name())));
         }
         (Value::Text(text), _) => parse(text, to)?,
@@ -52,6 +59,17 @@ pub fn cast(value: Value, from: &PgType, to: &PgType, context: &Context<'_>) -> 
 
 /// A value as it goes out: the names of objects instead of their numbers.
 pub fn shown(value: Value, of: &PgType, context: &Context<'_>) -> Result<Value> {
+    match (&value, of) {
+        (Value::Record(values), PgType::Record(fields)) => {
+            let values = values.iter().zip(fields.iter()).map(|(value, (_, of))| shown(value.clone(), of, context));
+            return Ok(Value::Record(values.collect::<Result<_>>()?));
+        }
+        (Value::List(items), PgType::Records(_)) => {
+            let items = items.iter().map(|item| shown(item.clone(), &of.item(), context));
+            return Ok(Value::List(items.collect::<Result<_>>()?));
+        }
+        _ => {}
+    }
     let kind = of.kind().or_else(|| of.item().kind());
     match (kind.is_some_and(Kind::names_object), of) {
         (true, PgType::Many(_)) => cast(value, of, &PgType::Many(Kind::Text), context),
@@ -91,7 +109,9 @@ pub fn name_parts(text: &str) -> Vec<String> {
             '"' => in_quotes = !in_quotes,
             '.' if !in_quotes => parts.push(String::new()),
             other if in_quotes => part.push(other),
-            other => part.extend(other.to_lowercase()),
+            // ADBC writes `"s" . "t"`.
+            blank if blank.is_whitespace() => {}
+            other => part.push(other.to_ascii_lowercase()),
         }
     }
     parts
@@ -120,7 +140,11 @@ pub fn number_of_object(kind: Kind, text: &str, snapshot: &Snapshot) -> Result<u
         }
         _ => {
             let name = parts.last().map(|name| name.split('(').next().unwrap_or_default().trim().to_owned()).unwrap_or_default();
-            let found = snapshot.procedures.iter().find(|procedure| procedure.name == name);
+            let schema = parts.len().checked_sub(2).map(|before| parts[before].as_str());
+            let is_there = |oid: u32| schema.is_none_or(|wanted| snapshot.schema(oid).is_some_and(|schema| schema.name == wanted));
+            let named = snapshot.procedures.iter().filter(|procedure| procedure.name == name && is_there(procedure.schema_oid));
+            // Those of the catalog go before all others of their name.
+            let found = named.min_by_key(|procedure| procedure.schema_oid != PG_CATALOG_OID);
             let message = || format!("function \"{text}\" does not exist");
             found.map(|procedure| procedure.oid).ok_or_else(|| Error::Unresolved { kind: Unresolved::Function, message: message() })
         }
@@ -173,6 +197,7 @@ mod tests {
     #[test]
     fn names_are_folded_unless_they_are_quoted() {
         assert_eq!(name_parts("Public.Wiki"), ["public", "wiki"]);
+        assert_eq!(name_parts(" \"a b\" . \"Wiki\" "), ["a b", "Wiki"]);
         assert_eq!(name_parts("s.\"My \"\"Table\"\".x\""), ["s", "My \"Table\".x"]);
     }
 }

@@ -2,6 +2,7 @@
 
 use rolloutdb_catalogs::Metric;
 
+use super::cast::known_class;
 use super::texts::{RESERVED, quoted};
 use super::{Call, Function, Returns};
 use crate::engine::pg_catalog::procedures::Procedure;
@@ -9,7 +10,7 @@ use crate::engine::pg_catalog::snapshot::{Class, Constraint, Index, Relation, Re
 use crate::engine::pg_catalog::tables::operator_class_name;
 use crate::engine::pg_catalog::types::{Kind, PgType, type_of_oid};
 use crate::engine::pg_catalog::value::Value;
-use crate::error::Result;
+use crate::error::{Error, Result, Unresolved};
 
 const TEXT: Returns = Returns::One(Kind::Text);
 
@@ -32,8 +33,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("pg_get_partition_constraintdef", &[Kind::Oid], TEXT, |_| Ok(Value::Null)),
     Function::new("pg_get_statisticsobjdef", &[Kind::Oid], TEXT, |_| Ok(Value::Null)),
     Function::new("pg_get_statisticsobjdef_columns", &[Kind::Oid], TEXT, |_| Ok(Value::Null)),
-    // A column that the table numbers has no sequence of its own.
-    Function::new("pg_get_serial_sequence", &[Kind::Text, Kind::Text], TEXT, |_| Ok(Value::Null)),
+    Function::new("pg_get_serial_sequence", &[Kind::Text, Kind::Text], TEXT, sequence_name),
     Function::new(
         "pg_get_keywords",
         &[],
@@ -94,7 +94,7 @@ fn index_text(call: &Call<'_>, column: i64) -> Result<Value> {
         Some(Class::ConstraintIndex(relation, constraint)) if column == 0 => Some(unique_index_definition(relation, constraint)),
         Some(Class::Index(relation, index)) if column == 1 => name_of(relation, index.column),
         Some(Class::ConstraintIndex(relation, constraint)) => {
-            let number = usize::try_from(column - 1).ok().and_then(|position| constraint.columns.get(position));
+            let number = usize::try_from(column.saturating_sub(1)).ok().and_then(|position| constraint.columns.get(position));
             number.and_then(|number| name_of(relation, *number))
         }
         _ => None,
@@ -103,13 +103,23 @@ fn index_text(call: &Call<'_>, column: i64) -> Result<Value> {
 }
 
 fn constraint_text(call: &Call<'_>) -> Result<Value> {
-    let oid = call.oid(0);
-    let found = call.context.snapshot.relations.iter().find_map(|relation| {
-        let constraint = relation.constraints.iter().find(|constraint| Some(constraint.oid) == oid)?;
+    let found = call.oid(0).and_then(|oid| call.context.snapshot.constraint(oid)).map(|(relation, constraint)| {
         let kind = if constraint.is_primary { "PRIMARY KEY" } else { "UNIQUE" };
-        Some(format!("{kind} ({})", column_list(relation, constraint)))
+        format!("{kind} ({})", column_list(relation, constraint))
     });
     Ok(Value::optional_text(found))
+}
+
+/// The sequence of an identity column, with its schema; NULL for another column.
+fn sequence_name(call: &Call<'_>) -> Result<Value> {
+    let class = call.context.snapshot.class(known_class(call.text(0), call.context.snapshot)?);
+    let Some(Class::Relation(relation)) = class else { return Ok(Value::Null) };
+    let Some(column) = relation.columns.iter().find(|column| column.name == call.text(1)) else {
+        let message = format!("column \"{}\" of relation \"{}\" does not exist", call.text(1), relation.name);
+        return Err(Error::Unresolved { kind: Unresolved::Column, message });
+    };
+    let name = column.sequence.as_ref().map(|sequence| format!("{}.{}", quoted(&relation.schema), quoted(&sequence.name)));
+    Ok(Value::optional_text(name))
 }
 
 fn view_text(call: &Call<'_>) -> Result<Value> {

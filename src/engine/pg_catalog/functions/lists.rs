@@ -107,11 +107,15 @@ fn series(call: &Call<'_>) -> Result<Value> {
     if step == 0 {
         return Err(invalid(step, "a step other than 0"));
     }
-    let count = if (step > 0) == (from <= to) || from == to { (to.abs_diff(from) / step.unsigned_abs()) as i64 + 1 } else { 0 };
-    if !(0..=SERIES_MAX).contains(&count) {
+    // From one end of the numbers to the other there are more than a signed number counts.
+    let steps = to.abs_diff(from) / step.unsigned_abs();
+    let count =
+        if (step > 0) == (from <= to) || from == to { i64::try_from(steps).map_or(i64::MAX, |steps| steps.saturating_add(1)) } else { 0 };
+    if count > SERIES_MAX {
         return Err(invalid(count, "at most 1000000 rows in a query about the catalog"));
     }
-    Ok(Value::list((0..count).map(|number| Value::Int(from + number * step))))
+    // Each number lies between the ends, however far the product of two goes round.
+    Ok(Value::list((0..count).map(|number| Value::Int(from.wrapping_add(number.wrapping_mul(step))))))
 }
 
 fn side_by_side(call: &Call<'_>) -> Result<Value> {

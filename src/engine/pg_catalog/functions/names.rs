@@ -1,5 +1,7 @@
 //! Names and numbers of objects, whether they are visible, and comments on them.
 
+use rolloutdb_catalogs::IndexKind;
+
 use super::cast::{class_number, name_parts, number_of_object};
 use super::{Call, Function, Returns};
 use crate::engine::pg_catalog::tables;
@@ -38,6 +40,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("pg_ts_dict_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
     Function::new("pg_ts_parser_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
     Function::new("pg_ts_template_is_visible", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(true))),
+    Function::new("pg_indexam_has_property", &[Kind::Oid, Kind::Text], BOOL, |call| Ok(method_property(call))),
     Function::new("pg_get_userbyid", &[Kind::Oid], Returns::One(Kind::Name), |call| {
         let oid = call.oid(0).unwrap_or(0);
         let name = call.context.snapshot.role(oid).map_or_else(|| format!("unknown (OID={oid})"), str::to_owned);
@@ -64,6 +67,18 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .with_null(),
     Function::new("pg_describe_object", &[Kind::Oid, Kind::Oid, Kind::Int4], TEXT, |_| Ok(Value::Null)),
 ];
+
+/// What clients may count on of an access method: constraints over several columns have indexes of the method `btree`. NULL where there is no such
+/// method or property.
+fn method_property(call: &Call<'_>) -> Value {
+    let is_it = |method: &IndexKind| call.oid(0) == Some(tables::access_method(*method));
+    let Some(method) = IndexKind::ALL.into_iter().find(is_it) else { return Value::Null };
+    match call.text(1) {
+        "can_order" | "can_unique" | "can_multi_col" => Value::Bool(method == IndexKind::BTree),
+        "can_exclude" | "can_include" => Value::Bool(false),
+        _ => Value::Null,
+    }
+}
 
 /// PostgreSQL's number of the encoding.
 const UTF8: i64 = 6;
@@ -92,9 +107,5 @@ fn described(call: &Call<'_>) -> Result<Value> {
 /// The comment on an object that a catalog table lists; 0: any of them.
 fn comment(call: &Call<'_>, listed_in: u32, column: i64) -> Value {
     let Some(oid) = call.oid(0) else { return Value::Null };
-    let comments = tables::comments(call.context.snapshot);
-    let is_it = |(object, class, number, _): &&(u32, u32, i64, &str)| {
-        *object == oid && *number == column && (listed_in == 0 || *class == listed_in)
-    };
-    Value::optional_text(comments.iter().find(is_it).map(|(_, _, _, text)| *text))
+    Value::optional_text(call.context.snapshot.comment(oid, column, listed_in))
 }

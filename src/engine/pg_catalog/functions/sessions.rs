@@ -1,5 +1,7 @@
 //! The server, its databases and settings.
 
+use rolloutdb_catalogs::is_temporary_schema;
+
 use super::{Function, Returns};
 use crate::engine::pg_catalog::snapshot::database_name;
 use crate::engine::pg_catalog::tables;
@@ -14,11 +16,15 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("version", &[], TEXT, |_| Ok(Value::text(tables::version()))),
     Function::new("current_database", &[], NAME, |_| Ok(Value::text(database_name()))),
     Function::new("current_catalog", &[], NAME, |_| Ok(Value::text(database_name()))),
-    Function::new("current_schema", &[], NAME, |_| Ok(Value::text("public"))),
+    Function::new("current_schema", &[], NAME, |call| {
+        let mut path = call.context.snapshot.search_path().iter();
+        Ok(Value::optional_text(path.find(|schema| *schema != tables::PG_CATALOG && !is_temporary_schema(schema))))
+    }),
     Function::new("current_schemas", &[Kind::Bool], Returns::Many(Kind::Name), |call| {
         let path = call.context.snapshot.search_path();
         let with_implicit = call.value(0).is_true();
-        Ok(Value::list(path.into_iter().filter(|schema| with_implicit || *schema != tables::PG_CATALOG).map(Value::text)))
+        let is_implicit = |schema: &str| schema == tables::PG_CATALOG || is_temporary_schema(schema);
+        Ok(Value::list(path.iter().filter(|schema| with_implicit || !is_implicit(schema)).map(Value::text)))
     }),
     Function::new("pg_is_in_recovery", &[], BOOL, |_| Ok(Value::Bool(false))),
     Function::new("pg_is_wal_replay_paused", &[], BOOL, |_| Ok(Value::Bool(false))),
@@ -33,7 +39,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     // Every statement commits by itself, and has no number.
     Function::new("txid_current", &[], Returns::One(Kind::Int8), |_| Ok(Value::Int(0))),
     Function::new("pg_current_xact_id", &[], Returns::One(Kind::Int8), |_| Ok(Value::Int(0))),
-    Function::new("pg_my_temp_schema", &[], Returns::One(Kind::Oid), |_| Ok(Value::Int(0))),
+    Function::new("pg_my_temp_schema", &[], Returns::One(Kind::Oid), |call| {
+        Ok(Value::Int(call.context.snapshot.temporary_schema().map_or(0, |schema| i64::from(schema.oid))))
+    }),
+    // Those of others are not shown.
     Function::new("pg_is_other_temp_schema", &[Kind::Oid], BOOL, |_| Ok(Value::Bool(false))),
     Function::new("pg_relation_is_publishable", &[Kind::RegClass], BOOL, |_| Ok(Value::Bool(false))),
     Function::new("pg_relation_is_updatable", &[Kind::RegClass, Kind::Bool], Returns::One(Kind::Int4), |call| {

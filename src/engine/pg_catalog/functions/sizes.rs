@@ -44,6 +44,8 @@ fn size(call: &Call<'_>, part: Part) -> Value {
             (Class::Relation(relation), Part::Indexes) => relation.total_bytes() - relation.bytes,
             (Class::Relation(relation), Part::All) => relation.total_bytes(),
             (Class::Index(..) | Class::ConstraintIndex(..), Part::Indexes) => 0,
+            // Its next number is in the table.
+            (Class::Sequence(..), _) => 0,
             (Class::Index(_, index), _) => index.bytes,
             // A constraint is checked by what is kept in memory.
             (Class::ConstraintIndex(..), _) => 0,

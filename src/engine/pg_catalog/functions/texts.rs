@@ -18,6 +18,16 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .with_null(),
     Function::new("lower", &[Kind::Text], TEXT, |call| Ok(Value::text(call.text(0).to_lowercase()))),
     Function::new("upper", &[Kind::Text], TEXT, |call| Ok(Value::text(call.text(0).to_uppercase()))),
+    Function::new("chr", &[Kind::Int4], TEXT, |call| {
+        let found = call.int(0).unwrap_or(0);
+        let character = u32::try_from(found).ok().filter(|number| *number != 0).and_then(char::from_u32);
+        let refused = || Error::InvalidParameter {
+            name: "chr".to_owned(),
+            found: found.to_string(),
+            expected: "the number of a character, from 1 to 1114111 without the surrogates".to_owned(),
+        };
+        character.map(Value::from).ok_or_else(refused)
+    }),
     Function::new("length", &[Kind::Text], INT4, |call| Ok(Value::Int(call.text(0).chars().count() as i64))),
     Function::new("char_length", &[Kind::Text], INT4, |call| Ok(Value::Int(call.text(0).chars().count() as i64))),
     Function::new("btrim", &[Kind::Text, Kind::Text], TEXT, |call| {
@@ -39,7 +49,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("right", &[Kind::Text, Kind::Int4], TEXT, |call| {
         let (text, count) = (call.text(0), call.int(1).unwrap_or(0));
         let length = text.chars().count() as i64;
-        let skipped = if count < 0 { -count } else { length - count };
+        let skipped = if count < 0 { count.saturating_neg() } else { length - count };
         Ok(Value::text(text.chars().skip(usize::try_from(skipped).unwrap_or(0)).collect::<String>()))
     }),
     // substring(text from pattern) too: it gives what the pattern, or its first group, matched.
@@ -49,7 +59,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         Ok(Value::text(call.text(0).replace(call.text(1), call.text(2))))
     }),
     Function::new("split_part", &[Kind::Text, Kind::Text, Kind::Int4], TEXT, |call| {
-        let number = call.int(2).and_then(|number| usize::try_from(number - 1).ok());
+        let number = call.int(2).and_then(|number| usize::try_from(number.checked_sub(1)?).ok());
         Ok(Value::text(number.and_then(|number| call.text(0).split(call.text(1)).nth(number)).unwrap_or_default()))
     }),
     Function::new("concat", &[Kind::Text], TEXT, |call| Ok(Value::text(call.values.iter().filter_map(Value::as_str).collect::<String>())))

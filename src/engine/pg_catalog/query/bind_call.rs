@@ -66,6 +66,7 @@ impl Binder<'_> {
                 return Ok((Expression::Coalesce(values), pg_type));
             }
             "nullif" => return self.null_if(arguments),
+            "row" => return self.row(arguments),
             "unnest" => {
                 let (list, item) = self.unnest_call(arguments)?;
                 return Ok((place.ok_or(BindError::NotHere)?.extra(Extra::Unnest(list))?, item));

@@ -4,10 +4,11 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, Expr, Query, Subscript, UnaryOperator, Value as Literal, ValueWithSpan,
+    AccessExpr, BinaryOperator, CaseWhen, Expr, Query, Subscript, TrimWhereField, UnaryOperator, Value as Literal, ValueWithSpan,
 };
 
 use super::bind::{Binder, With, only_type, wider};
+use super::bind_rows::row_items;
 use super::scope::Scope;
 use super::sql_names::{operator_of, pg_type, yields_bool};
 use super::{Binary, BindError, BindResult, Context, Env, Expression, Extra};
@@ -18,8 +19,8 @@ use crate::error::{Error, Unresolved};
 
 pub(super) type Typed = (Expression, PgType);
 
-const BOOL: PgType = PgType::One(Kind::Bool);
-const TEXT: PgType = PgType::One(Kind::Text);
+pub(super) const BOOL: PgType = PgType::One(Kind::Bool);
+pub(super) const TEXT: PgType = PgType::One(Kind::Text);
 const INT4: PgType = PgType::One(Kind::Int4);
 
 /// Where an expression stands.
@@ -109,8 +110,13 @@ impl Binder<'_> {
             Expr::CompoundFieldAccess { root, access_chain } => self.accessed(root, access_chain, place),
             Expr::Substring { expr, substring_from, substring_for, .. } => {
                 let mut arguments = vec![self.expression(expr, place)?];
-                for bound in [substring_from, substring_for].into_iter().flatten() {
-                    arguments.push(self.expression(bound, place)?);
+                arguments.push(match substring_from {
+                    Some(from) => self.expression(from, place)?,
+                    // `substring(text for 3)` begins at the first character.
+                    None => (Expression::Constant(Value::Int(1)), INT4),
+                });
+                if let Some(length) = substring_for {
+                    arguments.push(self.expression(length, place)?);
                 }
                 self.named_call("substring", arguments)
             }
@@ -118,9 +124,20 @@ impl Binder<'_> {
                 let arguments = vec![self.expression(r#in, place)?, self.expression(expr, place)?];
                 self.named_call("strpos", arguments)
             }
-            Expr::Trim { trim_where: None, trim_what: None, expr, trim_characters: None } => {
-                let operand = self.expression(expr, place)?;
-                self.named_call("btrim", vec![operand])
+            Expr::Trim { trim_where, trim_what, expr, trim_characters } => {
+                let function = match trim_where {
+                    None | Some(TrimWhereField::Both) => "btrim",
+                    Some(TrimWhereField::Leading) => "ltrim",
+                    Some(TrimWhereField::Trailing) => "rtrim",
+                };
+                // `trim(what FROM text)`, `trim(text, what)`
+                let characters = trim_what.as_deref().into_iter().chain(trim_characters.iter().flatten());
+                let arguments = std::iter::once(expr.as_ref()).chain(characters).map(|argument| self.expression(argument, place));
+                self.named_call(function, arguments.collect::<BindResult<_>>()?)
+            }
+            Expr::Tuple(items) => {
+                let items = items.iter().map(|item| self.expression(item, place)).collect::<BindResult<_>>()?;
+                self.row(items)
             }
             _ => Err(BindError::NotHere),
         }
@@ -165,9 +182,14 @@ impl Binder<'_> {
             known.get_or_insert_with(|| to.clone());
         }
         let is_constant = matches!(operand, Expression::Constant(_));
+        let is_text = matches!(operand, Expression::Constant(Value::Text(_)));
         let cast = Expression::Cast { operand: Box::new(operand), from: from.clone(), to: to.clone() };
         if !is_constant {
             return Ok(cast);
+        }
+        // These are texts here, and would neither compute nor compare.
+        if is_text && matches!(to, PgType::One(Kind::Date | Kind::Time | Kind::Interval)) {
+            return Err(BindError::NotHere);
         }
         let env = Env { row: &[], base: 0, left: None, outer: None };
         Ok(Expression::Constant(cast.value(&env, &Context::new(self.snapshot, &[]))?))
@@ -187,7 +209,11 @@ impl Binder<'_> {
         }
     }
 
-    fn compared(&self, operator: Binary, left: &Expr, right: &Expr, place: &Place<'_>) -> BindResult<Expression> {
+    pub(super) fn compared(&self, operator: Binary, left: &Expr, right: &Expr, place: &Place<'_>) -> BindResult<Expression> {
+        if let (Some(lefts), Some(rights), Binary::Equal | Binary::NotEqual) = (row_items(left), row_items(right), operator) {
+            let equal = self.rows_equal(lefts, rights, place)?;
+            return Ok(not_if(operator == Binary::NotEqual, equal));
+        }
         let (left, right, _) = self.alike(self.expression(left, place)?, self.expression(right, place)?)?;
         Ok(Expression::Binary { operator, left: Box::new(left), right: Box::new(right) })
     }
@@ -209,6 +235,9 @@ impl Binder<'_> {
     }
 
     fn quantified_query(&self, left: &Expr, operator: Binary, query: &Query, all: bool, place: &Place<'_>) -> BindResult<Typed> {
+        if let Some(items) = row_items(left) {
+            return self.quantified_rows(items, operator, query, all, place);
+        }
         let (left, from) = self.expression(left, place)?;
         let plan = self.query(query, Some(place.scope), place.with)?;
         let left = match only_type(&plan) {
@@ -282,7 +311,14 @@ impl Binder<'_> {
         if matches!(operator, Binary::Regex { .. } | Binary::Like { .. }) {
             return self.like(operator, left, right, place);
         }
+        if row_items(left).is_some() && row_items(right).is_some() && matches!(operator, Binary::Equal | Binary::NotEqual) {
+            return Ok((self.compared(operator, left, right, place)?, BOOL));
+        }
         let (left, right, pg_type) = self.alike(self.expression(left, place)?, self.expression(right, place)?)?;
+        // The time between two instants is an interval, which DataFusion computes.
+        if !yields_bool(operator) && pg_type.kind().is_some_and(Kind::is_time) {
+            return Err(BindError::NotHere);
+        }
         let pg_type = if yields_bool(operator) { BOOL } else { pg_type };
         Ok((Expression::Binary { operator, left: Box::new(left), right: Box::new(right) }, pg_type))
     }
@@ -400,12 +436,13 @@ pub(super) fn array_of(item: &PgType) -> BindResult<PgType> {
     match item {
         PgType::One(Kind::Unknown) => Ok(PgType::Many(Kind::Text)),
         PgType::One(kind) => Ok(PgType::Many(*kind)),
-        _ => Err(BindError::NotHere),
+        PgType::Record(fields) => Ok(PgType::Records(Arc::clone(fields))),
+        PgType::Many(_) | PgType::Records(_) => Err(BindError::NotHere),
     }
 }
 
 /// What a literal becomes beside a value of this type. Beside a name of one character it is not cut to one.
-fn comparable(of: &PgType) -> PgType {
+pub(super) fn comparable(of: &PgType) -> PgType {
     match of {
         PgType::One(kind) if kind.is_text() => TEXT,
         PgType::Many(kind) if kind.is_text() => PgType::Many(Kind::Text),

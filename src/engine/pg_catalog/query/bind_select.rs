@@ -22,11 +22,7 @@ const NO_NAME: &str = "?column?";
 
 impl Binder<'_> {
     pub(super) fn select(&self, select: &AstSelect, order: &[OrderByExpr], parent: Option<&Scope<'_>>, with: &With) -> BindResult<Plan> {
-        let is_distinct = match &select.distinct {
-            None | Some(Distinct::All) => false,
-            Some(Distinct::Distinct) => true,
-            Some(Distinct::On(_)) => return Err(BindError::NotHere),
-        };
+        let is_distinct = matches!(select.distinct, Some(Distinct::Distinct));
         if select.qualify.is_some() || select.top.is_some() || !select.lateral_views.is_empty() || !select.named_window.is_empty() {
             return Err(BindError::NotHere);
         }
@@ -50,7 +46,7 @@ impl Binder<'_> {
                 trees.push(tree);
             })?;
         }
-        let group = self.group_keys(&select.group_by, &place, &columns, &trees)?;
+        let group = self.group_keys(&select.group_by, &place, &columns, &trees, &outputs)?;
         let having = select.having.as_ref().map(|having| self.condition(having, &place)).transpose()?;
         let mut sort = Vec::with_capacity(order.len());
         for key in order {
@@ -58,13 +54,37 @@ impl Binder<'_> {
             let position = self.sort_position(&key.expr, &place, &columns, &trees, &mut outputs)?;
             sort.push(SortKey { position, descending, nulls_first });
         }
+        let distinct_on = match &select.distinct {
+            Some(Distinct::On(keys)) => {
+                let key = |key: &Expr| self.sort_position(key, &place, &columns, &trees, &mut outputs);
+                Some(keys.iter().map(key).collect::<BindResult<Vec<_>>>()?)
+            }
+            _ => None,
+        };
         if is_distinct && outputs.len() > columns.len() {
             return Err(BindError::NotHere);
         }
         let extras: Vec<Extra> = extras.into_inner();
         let has_aggregates = extras.iter().any(|extra| matches!(extra, Extra::Aggregate(_)));
+        // Rows are grouped by what is computed of them, but for the items of lists, which make the rows.
+        let computed: Vec<usize> =
+            group.iter().flat_map(Expression::columns).filter_map(|column| column.checked_sub(scope.width())).collect();
+        if !computed.iter().all(|number| matches!(extras.get(*number), Some(Extra::Unnest(_)))) {
+            return Err(BindError::NotHere);
+        }
         let group = if group.is_empty() && !has_aggregates { None } else { Some(group) };
-        let bound = Select { from, conditions, group, having, width: scope.width(), extras, outputs, distinct: is_distinct };
+        let bound = Select {
+            from,
+            conditions,
+            group,
+            having,
+            width: scope.width(),
+            extras,
+            outputs,
+            distinct: is_distinct,
+            distinct_on,
+            groups_items: !computed.is_empty(),
+        };
         let is_correlated = scope.reads_outer.get();
         Ok(Plan { columns, body: Body::Select(Box::new(bound)), order: sort, limit: None, offset: None, is_correlated })
     }
@@ -106,24 +126,31 @@ impl Binder<'_> {
         place: &Place<'_>,
         columns: &[(String, PgType)],
         trees: &[Option<Expr>],
+        outputs: &[Expression],
     ) -> BindResult<Vec<Expression>> {
         let GroupByExpr::Expressions(keys, modifiers) = group_by else { return Err(BindError::NotHere) };
         if !modifiers.is_empty() {
             return Err(BindError::NotHere);
         }
         let plain = Place::plain(place.scope, place.with);
+        let output = |position: usize| -> BindResult<Expression> {
+            let tree = trees[position].as_ref().ok_or(BindError::NotHere)?;
+            match self.expression(tree, &plain) {
+                // A list, of which the SELECT makes rows.
+                Err(BindError::NotHere) => Ok(outputs[position].clone()),
+                bound => Ok(bound?.0),
+            }
+        };
         let key = |key: &Expr| -> BindResult<Expression> {
             if let Some(position) = ordinal(key, columns.len())? {
-                let tree = trees[position].as_ref().ok_or(BindError::NotHere)?;
-                return Ok(self.expression(tree, &plain)?.0);
+                return output(position);
             }
             match (self.expression(key, &plain), key) {
                 // A column goes before an output of the name, as in PostgreSQL.
                 (Err(BindError::Wrong(Error::Unresolved { .. })), Expr::Identifier(name)) => {
                     let name = folded(name);
                     let position = columns.iter().position(|(known, _)| *known == name);
-                    let tree = position.and_then(|position| trees[position].as_ref()).ok_or_else(|| unknown_column(&name))?;
-                    Ok(self.expression(tree, &plain)?.0)
+                    output(position.ok_or_else(|| unknown_column(&name))?)
                 }
                 (bound, _) => Ok(bound?.0),
             }
@@ -222,6 +249,7 @@ impl Binder<'_> {
                 Ok(add_function("unnest", list, item, *with_ordinality, alias.as_ref(), scope))
             }
             TableFactor::Derived { lateral, subquery, alias, sample: None } => {
+                let num_reads = scope.read_within.borrow().len();
                 let plan = if *lateral {
                     self.query(subquery, Some(scope), with)?
                 } else {
@@ -235,8 +263,9 @@ impl Binder<'_> {
                 };
                 let name = alias.as_ref().map(|alias| folded(&alias.name)).unwrap_or_default();
                 let columns = plan.columns.clone();
+                let reads = scope.read_within.borrow()[num_reads..].to_vec();
                 Ok(add(
-                    SourceKind::Query { plan: Arc::new(plan), is_lateral: *lateral, num_outward: 0 },
+                    SourceKind::Query { plan: Arc::new(plan), is_lateral: *lateral, reads, num_outward: 0 },
                     name,
                     columns,
                     alias.as_ref(),
@@ -260,7 +289,7 @@ impl Binder<'_> {
                         scope.note_outer(usize::MAX);
                     }
                     let num_outward = scope.level().saturating_sub(*level);
-                    let kind = SourceKind::Query { plan: Arc::clone(plan), is_lateral: false, num_outward };
+                    let kind = SourceKind::Query { plan: Arc::clone(plan), is_lateral: false, reads: vec![], num_outward };
                     add(kind, shown, plan.columns.clone(), alias, scope)
                 }
                 WithQuery::Working(number, columns) => {

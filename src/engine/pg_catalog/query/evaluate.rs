@@ -30,6 +30,10 @@ impl Expression {
             Self::QuantifiedQuery { operator, left, query, all } => {
                 let left = left.value(env, context)?;
                 let rows = rows(query, Some(env), context)?;
+                if matches!(left, Value::Record(_)) && query.columns.len() > 1 {
+                    let records: Vec<Value> = rows.iter().map(|row| Value::Record(row.as_slice().into())).collect();
+                    return quantified(*operator, &left, records.iter(), *all);
+                }
                 quantified(*operator, &left, rows.iter().filter_map(|row| row.first()), *all)
             }
             Self::Exists(query) => Ok(Value::Bool(!rows(query, Some(env), context)?.is_empty())),
@@ -68,10 +72,11 @@ impl Expression {
                 Value::Record(values) => values.get(*position).cloned().unwrap_or(Value::Null),
                 _ => Value::Null,
             }),
+            Self::Row(items) => Ok(Value::Record(values(items, env, context)?.into())),
             Self::Array(items) => Ok(Value::list(values(items, env, context)?)),
             Self::Item { list, index, first } => {
                 let (list, index) = (list.value(env, context)?, index.value(env, context)?.as_int());
-                let position = index.and_then(|index| usize::try_from(index - first).ok());
+                let position = index.and_then(|index| usize::try_from(index.checked_sub(*first)?).ok());
                 Ok(list.as_list().zip(position).and_then(|(items, position)| items.get(position).cloned()).unwrap_or(Value::Null))
             }
             Self::Slice { list, from, to, first } => {
@@ -81,7 +86,7 @@ impl Expression {
                     Some(bound) => Ok::<_, Error>(bound.value(env, context)?.as_int().unwrap_or(otherwise)),
                     None => Ok(otherwise),
                 };
-                let (from, to) = (bound(from, *first)? - first, bound(to, i64::MAX - 1)?.saturating_sub(*first));
+                let (from, to) = (bound(from, *first)?.saturating_sub(*first), bound(to, i64::MAX - 1)?.saturating_sub(*first));
                 let kept = items.iter().enumerate().filter(|(position, _)| (from..=to).contains(&(*position as i64)));
                 Ok(Value::list(kept.map(|(_, item)| item.clone())))
             }
@@ -90,11 +95,6 @@ impl Expression {
 
     pub(super) fn is_true(&self, env: &Env<'_>, context: &Context<'_>) -> Result<bool> {
         Ok(self.value(env, context)?.is_true())
-    }
-
-    /// Whether it reads no row.
-    pub(super) fn is_constant(&self) -> bool {
-        !matches!(self, Self::Column { .. }) && !self.is_subquery() && self.children().into_iter().all(Self::is_constant)
     }
 
     /// Subqueries may read any column of the row.
@@ -117,7 +117,9 @@ impl Expression {
     fn children(&self) -> Vec<&Self> {
         match self {
             Self::Constant(_) | Self::Parameter(_) | Self::Column { .. } | Self::Exists(_) | Self::Scalar(_) | Self::ArrayOf(_) => vec![],
-            Self::And(operands) | Self::Or(operands) | Self::Coalesce(operands) | Self::Array(operands) => operands.iter().collect(),
+            Self::And(operands) | Self::Or(operands) | Self::Coalesce(operands) | Self::Array(operands) | Self::Row(operands) => {
+                operands.iter().collect()
+            }
             Self::Call { arguments, .. } => arguments.iter().collect(),
             Self::Not(operand) | Self::IsNull(operand) | Self::Is(operand, _) | Self::Field(operand, _) => vec![operand.as_ref()],
             Self::Cast { operand, .. } | Self::QuantifiedQuery { left: operand, .. } => vec![operand.as_ref()],

@@ -38,11 +38,14 @@ pub(super) fn grouped(
 }
 
 fn group_row(select: &Select, group: &[&Row], outer: Option<&Env<'_>>, context: &Context<'_>) -> Result<Row> {
-    let mut row = group.first().map_or_else(|| vec![Value::Null; select.width], |first| (*first).clone());
-    for extra in &select.extras {
+    let first = group.first();
+    let mut row = first.map_or_else(|| vec![Value::Null; select.width], |first| first[..select.width].to_vec());
+    for (number, extra) in select.extras.iter().enumerate() {
         row.push(match extra {
             Extra::Aggregate(aggregate) => aggregated(aggregate, group, outer, context)?,
-            Extra::Window(_) | Extra::Unnest(_) => Value::Null,
+            Extra::Window(_) => Value::Null,
+            // Items by which the rows are grouped are there already.
+            Extra::Unnest(_) => first.and_then(|first| first.get(select.width + number)).cloned().unwrap_or(Value::Null),
         });
     }
     Ok(row)

@@ -30,7 +30,7 @@ pub(super) fn source_rows(
             return join_rows(&Sides { kind: *kind, first, second, on }, &own, left, outer, context);
         }
         SourceKind::Working(number) => context.working.borrow().get(number).map(|rows| rows.to_vec()).unwrap_or_default(),
-        SourceKind::Query { plan, is_lateral, num_outward } => {
+        SourceKind::Query { plan, is_lateral, num_outward, .. } => {
             // It is one level further in than the rows before it, which it sees if it is lateral.
             let outward = (0..*num_outward).fold(outer, |outer, _| outer.and_then(|env| env.outer));
             let nothing = Env { row: &[], base: 0, left: None, outer: outward };
@@ -174,11 +174,15 @@ fn join_rows(
         JoinKind::Right => above.clone(),
         JoinKind::Full => Vec::new(),
     };
-    let left_rows = source_rows(first, &for_first, before, outer, context)?;
-    let mut found = Vec::new();
     let base = first.offset;
+    let mut found = Vec::new();
+    let mut keep = |row: Row| -> Result<()> {
+        context.hold(&row)?;
+        found.push(row);
+        Ok(())
+    };
     if second.is_lateral() {
-        for row in &left_rows {
+        for row in &source_rows(first, &for_first, before, outer, context)? {
             let env = Env { row, base, left: before, outer };
             let right_rows = source_rows(second, &for_second, Some(&env), outer, context)?;
             let mut has_match = false;
@@ -186,15 +190,20 @@ fn join_rows(
                 let joined = joined(row, right);
                 if holds(&on, &Env { row: &joined, base, left: before, outer }, context)? {
                     has_match = true;
-                    found.push(joined);
+                    keep(joined)?;
                 }
             }
             if !has_match && matches!(kind, JoinKind::Left | JoinKind::Full) {
-                found.push(joined(row, &vec![Value::Null; second.width]));
+                keep(joined(row, &vec![Value::Null; second.width]))?;
             }
         }
     } else {
         let right_rows = source_rows(second, &for_second, before, outer, context)?;
+        // Clients join with tables that are empty here: what stands before them need not be made.
+        if right_rows.is_empty() && *kind == JoinKind::Inner {
+            return Ok(Vec::new());
+        }
+        let left_rows = source_rows(first, &for_first, before, outer, context)?;
         let matches = Matches::new(&on, first, second, &right_rows, before, outer, context)?;
         let mut is_matched = vec![false; right_rows.len()];
         for row in &left_rows {
@@ -204,16 +213,17 @@ fn join_rows(
                 let joined = joined(row, &right_rows[position]);
                 if holds(&on, &Env { row: &joined, base, left: before, outer }, context)? {
                     (has_match, is_matched[position]) = (true, true);
-                    found.push(joined);
+                    keep(joined)?;
                 }
             }
             if !has_match && matches!(kind, JoinKind::Left | JoinKind::Full) {
-                found.push(joined(row, &vec![Value::Null; second.width]));
+                keep(joined(row, &vec![Value::Null; second.width]))?;
             }
         }
         if matches!(kind, JoinKind::Right | JoinKind::Full) {
-            let unmatched = right_rows.iter().zip(is_matched).filter(|(_, is_matched)| !is_matched);
-            found.extend(unmatched.map(|(right, _)| joined(&vec![Value::Null; first.width], right)));
+            for (right, _) in right_rows.iter().zip(is_matched).filter(|(_, is_matched)| !is_matched) {
+                keep(joined(&vec![Value::Null; first.width], right))?;
+            }
         }
     }
     filtered(found, base, &above, before, outer, context)

@@ -7,6 +7,7 @@
 mod bind;
 mod bind_call;
 mod bind_expression;
+mod bind_rows;
 mod bind_select;
 mod evaluate;
 mod group;
@@ -112,6 +113,7 @@ pub enum Expression {
         to: PgType,
     },
     Field(Box<Expression>, usize),
+    Row(Vec<Expression>),
     Array(Vec<Expression>),
     /// `list[index]`; `first`: the number of the first item.
     Item {
@@ -218,6 +220,8 @@ struct Select {
     /// Joined by AND.
     conditions: Vec<Expression>,
     group: Option<Vec<Expression>>,
+    /// Whether rows are made of lists before they are grouped, as it is by their items.
+    groups_items: bool,
     having: Option<Expression>,
     /// Width of a row of `from`; the values of `extras` follow.
     width: usize,
@@ -225,6 +229,8 @@ struct Select {
     /// Outputs, then what ORDER BY needs beyond them.
     outputs: Vec<Expression>,
     distinct: bool,
+    /// `DISTINCT ON`: of the rows that have the same values at these places of the outputs, the first in their order.
+    distinct_on: Option<Vec<usize>>,
 }
 
 /// What a SELECT computes over its rows before its outputs.
@@ -286,7 +292,9 @@ enum SourceKind {
     Rows(Arc<Vec<Row>>),
     Query {
         plan: Arc<Plan>,
+        /// Whether it may read rows of what stands before it in FROM, and which of their columns it does read.
         is_lateral: bool,
+        reads: Vec<usize>,
         /// How many queries further out it was bound than it stands, as a query of WITH may be.
         num_outward: usize,
     },
@@ -315,19 +323,34 @@ enum JoinKind {
 }
 
 impl Source {
-    /// Whether it reads rows of what stands before it in FROM.
+    /// Whether it reads rows of what stands before it in FROM. What stands side by side in a join may be lateral to each other and not to that.
     fn is_lateral(&self) -> bool {
+        self.reads_before(self.offset)
+    }
+
+    fn reads_before(&self, offset: usize) -> bool {
+        let is_before = |column: &usize| *column < offset;
         match &self.kind {
             SourceKind::Rows(_) | SourceKind::Working(_) => false,
-            SourceKind::Query { is_lateral, .. } => *is_lateral,
-            SourceKind::Function { list, .. } => !list.is_constant(),
-            SourceKind::Join { left, right, .. } => left.is_lateral() || right.is_lateral(),
+            SourceKind::Query { reads, .. } => reads.iter().any(is_before),
+            // A subquery among the arguments may read any column.
+            SourceKind::Function { list, .. } => list.has_subquery() || list.columns().iter().any(is_before),
+            SourceKind::Join { left, right, conditions, .. } => {
+                let condition_reads = conditions.iter().any(|condition| condition.columns().iter().any(is_before));
+                left.reads_before(offset) || right.reads_before(offset) || condition_reads
+            }
         }
     }
 }
 
 /// Rows and operations that one query may take: what a client asks of the catalog takes a thousandth of it.
 const STEPS_MAX: u64 = 100_000_000;
+
+/// Values of joined rows that one query may hold at a time, of 24 bytes each; texts are shared.
+const CELLS_MAX: usize = 10_000_000;
+
+/// Steps between two looks whether the statement is over.
+const STEPS_PER_LOOK: u64 = 1 << 12;
 
 /// Places of rows by the text of a value.
 type RowsByValue = HashMap<String, Vec<usize>>;
@@ -343,6 +366,8 @@ pub struct Context<'a> {
     /// Rows of the last steps of recursive queries.
     working: RefCell<HashMap<usize, Arc<Vec<Row>>>>,
     steps: Cell<u64>,
+    /// Values of rows that are held.
+    cells: Cell<usize>,
 }
 
 impl<'a> Context<'a> {
@@ -354,12 +379,29 @@ impl<'a> Context<'a> {
             indexes: RefCell::default(),
             working: RefCell::default(),
             steps: Cell::new(0),
+            cells: Cell::new(0),
+        }
+    }
+
+    /// Counts a row that was made and is kept until the SELECT has its outputs.
+    ///
+    /// # Errors
+    /// 53200.
+    fn hold(&self, row: &[Value]) -> Result<()> {
+        let cells = self.cells.get() + row.len();
+        self.cells.set(cells);
+        match cells > CELLS_MAX {
+            true => Err(Error::OutOfMemory(format!("a query about the catalog holds more than {CELLS_MAX} values; join fewer rows"))),
+            false => Ok(()),
         }
     }
 
     fn step(&self) -> Result<()> {
         let steps = self.steps.get() + 1;
         self.steps.set(steps);
+        if steps.is_multiple_of(STEPS_PER_LOOK) && self.snapshot.wanted.is_over() {
+            return Err(Error::Cancelled("statement"));
+        }
         match steps > STEPS_MAX {
             true => Err(Error::OutOfMemory(format!("a query about the catalog took more than {STEPS_MAX} steps; join fewer rows"))),
             false => Ok(()),

@@ -19,6 +19,10 @@ pub(super) fn binary(operator: Binary, left: &Value, right: &Value) -> Result<Va
         let other = if left.is_null() { right } else { left };
         return Ok(if operator == Binary::ConcatenateLists { other.clone() } else { Value::Null });
     }
+    if let (Value::Record(lefts), Value::Record(rights), Binary::Equal | Binary::NotEqual) = (left, right, operator) {
+        let equal = rows_equal(lefts, rights)?;
+        return Ok(if let (Value::Bool(equal), Binary::NotEqual) = (&equal, operator) { Value::Bool(!equal) } else { equal });
+    }
     let compared = |holds: fn(Ordering) -> bool| left.compare(right).map_or(Value::Null, |order| Value::Bool(holds(order)));
     match operator {
         Binary::Equal => Ok(compared(Ordering::is_eq)),
@@ -41,6 +45,19 @@ pub(super) fn binary(operator: Binary, left: &Value, right: &Value) -> Result<Va
             Ok(Value::Bool(matches(text, &like_pattern(pattern), ignore_case)? != negated))
         }
     }
+}
+
+/// Rows are equal when all of their values are; NULL when no value differs and one is NULL.
+fn rows_equal(lefts: &[Value], rights: &[Value]) -> Result<Value> {
+    let mut equal = Value::Bool(lefts.len() == rights.len());
+    for (left, right) in lefts.iter().zip(rights) {
+        match binary(Binary::Equal, left, right)? {
+            Value::Bool(true) => {}
+            Value::Null => equal = Value::Null,
+            different => return Ok(different),
+        }
+    }
+    Ok(equal)
 }
 
 fn arithmetic(operator: Binary, left: &Value, right: &Value) -> Result<Value> {

@@ -43,6 +43,17 @@ fn fresh_rows(plan: &Plan, outer: Option<&Env<'_>>, context: &Context<'_>) -> Re
         Body::Recursive { first, step, all, working } => recursive(first, step, *all, *working, outer, context)?,
     };
     sort(&mut rows, &plan.order);
+    if let Body::Select(select) = &plan.body
+        && let Some(positions) = &select.distinct_on
+    {
+        let mut seen = HashSet::new();
+        rows.retain(|row| {
+            seen.insert(positions.iter().fold(String::new(), |mut key, position| {
+                row[*position].write_key(&mut key);
+                key
+            }))
+        });
+    }
     let env = Env { row: &[], base: 0, left: None, outer };
     let number = |expression: &Option<Expression>| match expression {
         Some(expression) => Ok::<_, Error>(expression.value(&env, context)?.as_int().and_then(|number| usize::try_from(number).ok())),
@@ -93,6 +104,14 @@ pub(super) fn ordered(left: &Value, right: &Value, descending: bool, nulls_first
 }
 
 fn select_rows(select: &Select, outer: Option<&Env<'_>>, context: &Context<'_>) -> Result<Vec<Row>> {
+    let held = context.cells.get();
+    let outputs = output_rows(select, outer, context);
+    // The rows that the outputs were made of are gone.
+    context.cells.set(held);
+    outputs
+}
+
+fn output_rows(select: &Select, outer: Option<&Env<'_>>, context: &Context<'_>) -> Result<Vec<Row>> {
     let mut rows = match &select.from {
         Some(source) => filtered_source(select, source, outer, context)?,
         None => {
@@ -102,6 +121,10 @@ fn select_rows(select: &Select, outer: Option<&Env<'_>>, context: &Context<'_>) 
             if holds { vec![Row::new()] } else { Vec::new() }
         }
     };
+    if select.groups_items {
+        rows.iter_mut().for_each(|row| row.resize(select.width + select.extras.len(), Value::Null));
+        rows = unnested(select, rows, outer, context)?;
+    }
     rows = match &select.group {
         Some(keys) => grouped(select, keys, &rows, outer, context)?,
         None => {
@@ -113,7 +136,9 @@ fn select_rows(select: &Select, outer: Option<&Env<'_>>, context: &Context<'_>) 
         rows = kept(rows, outer, |env| having.is_true(env, context))?;
     }
     with_windows(select, &mut rows, outer, context)?;
-    rows = unnested(select, rows, outer, context)?;
+    if !select.groups_items {
+        rows = unnested(select, rows, outer, context)?;
+    }
     let mut outputs = Vec::with_capacity(rows.len());
     for row in &rows {
         context.step()?;
@@ -174,6 +199,7 @@ fn unnested(select: &Select, rows: Vec<Row>, outer: Option<&Env<'_>>, context: &
         let longest = items.iter().filter_map(|(_, list)| list.as_list()).map(<[Value]>::len).max().unwrap_or(0);
         for number in 0..longest {
             context.step()?;
+            context.hold(&row)?;
             let mut filled = row.clone();
             for (position, list) in &items {
                 filled[*position] = list.as_list().and_then(|list| list.get(number)).cloned().unwrap_or(Value::Null);

@@ -15,6 +15,8 @@ pub(super) struct Scope<'a> {
     pub parent: Option<&'a Scope<'a>>,
     /// Whether something in it reads a row of a query round it.
     pub reads_outer: Cell<bool>,
+    /// Columns of it that queries within it read.
+    pub read_within: RefCell<Vec<usize>>,
 }
 
 #[derive(Clone)]
@@ -74,6 +76,9 @@ impl<'a> Scope<'a> {
         while let Some(at) = scope {
             if let Some((index, pg_type)) = at.own(relation, column)? {
                 self.note_outer(depth);
+                if depth > 0 {
+                    at.read_within.borrow_mut().push(index);
+                }
                 return Ok((Expression::Column { depth, index }, pg_type));
             }
             if let Some(found) = at.system_column(relation, column) {

@@ -1,5 +1,7 @@
 //! `pg_class` and what belongs to a table as a whole: `pg_index`, `pg_description`.
 
+use rolloutdb_catalogs::is_temporary_schema;
+
 use super::Spec;
 use crate::engine::pg_catalog::snapshot::{Index, Relation, RelationKind, Snapshot};
 use crate::engine::pg_catalog::tables::type_rows::{access_method, operator_class};
@@ -40,6 +42,7 @@ struct ClassRow<'a> {
     oid: u32,
     name: &'a str,
     schema_oid: u32,
+    is_temporary: bool,
     owner: u32,
     method: u32,
     bytes: u64,
@@ -69,7 +72,7 @@ fn class_row(class: &ClassRow<'_>) -> Row {
         0_u32,
         class.has_index,
         false,
-        'p',
+        if class.is_temporary { 't' } else { 'p' },
         class.kind,
         class.num_columns as i64,
         0_i64,
@@ -95,10 +98,12 @@ fn classes(snapshot: &Snapshot) -> Vec<Row> {
     for relation in &snapshot.relations {
         let kind = if relation.kind == RelationKind::Table { 'r' } else { 'v' };
         let held = snapshot.held(&relation.object());
+        let is_temporary = is_temporary_schema(&relation.schema);
         rows.push(class_row(&ClassRow {
             oid: relation.oid,
             name: &relation.name,
             schema_oid: relation.schema_oid,
+            is_temporary,
             owner: held.owner_oid,
             method: if kind == 'r' { TABLE_METHOD } else { 0 },
             bytes: relation.bytes,
@@ -114,6 +119,7 @@ fn classes(snapshot: &Snapshot) -> Vec<Row> {
                 oid,
                 name,
                 schema_oid: relation.schema_oid,
+                is_temporary,
                 owner: held.owner_oid,
                 method,
                 bytes,

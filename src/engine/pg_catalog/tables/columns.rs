@@ -19,13 +19,19 @@ pub const SPECS: &[Spec] = &[
         rows: attributes,
     },
     Spec { name: "pg_attrdef", oid: 2604, columns: "oid:oid adrelid:oid adnum:int2 adbin:pg_node_tree", rows: defaults },
+    Spec {
+        name: "pg_sequence",
+        oid: 2224,
+        columns: "seqrelid:oid seqtypid:oid seqstart:int8 seqincrement:int8 seqmax:int8 seqmin:int8 seqcache:int8 seqcycle:bool",
+        rows: sequences,
+    },
 ];
 
 /// `attlen`, `attalign` and whether the values are passed in a register.
 fn layout(pg_type: &PgType) -> (i64, char, bool) {
     let length = match pg_type {
         PgType::One(kind) => i64::from(kind.info().length),
-        PgType::Many(_) | PgType::Record(_) => -1,
+        PgType::Many(_) | PgType::Record(_) | PgType::Records(_) => -1,
     };
     let align = match length {
         1 => 'c',
@@ -152,4 +158,19 @@ fn defaults(snapshot: &Snapshot) -> Vec<Row> {
         }
     }
     rows
+}
+
+/// Tables number identity columns from 1 on, by ones, up to what the type holds.
+fn sequences(snapshot: &Snapshot) -> Vec<Row> {
+    let columns = snapshot.relations.iter().flat_map(|relation| &relation.columns);
+    let row_of = |column: &Column| {
+        let sequence = column.sequence.as_ref()?;
+        let largest = match column.pg_type {
+            PgType::One(Kind::Int2) => i64::from(i16::MAX),
+            PgType::One(Kind::Int4) => i64::from(i32::MAX),
+            _ => i64::MAX,
+        };
+        Some(row![sequence.oid, column.pg_type.oid(), 1_i64, 1_i64, largest, 1_i64, 1_i64, false])
+    };
+    columns.filter_map(row_of).collect()
 }

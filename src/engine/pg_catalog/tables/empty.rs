@@ -48,8 +48,9 @@ pub const SPECS: &[Spec] = &[
     empty(
         "pg_subscription",
         6100,
-        "oid:oid subdbid:oid subname:name subowner:oid subenabled:bool subconninfo:text subslotname:name subsynccommit:text \
-         subpublications:text[]",
+        "oid:oid subdbid:oid subskiplsn:text subname:name subowner:oid subenabled:bool subbinary:bool substream:char subtwophasestate:char \
+         subdisableonerr:bool subpasswordrequired:bool subrunasowner:bool subconninfo:text subslotname:name subsynccommit:text \
+         subpublications:text[] suborigin:text",
     ),
     empty(
         "pg_statistic_ext",
@@ -67,11 +68,6 @@ pub const SPECS: &[Spec] = &[
         "pg_range",
         3541,
         "rngtypid:oid rngsubtype:oid rngmultitypid:oid rngcollation:oid rngsubopc:oid rngcanonical:regproc rngsubdiff:regproc",
-    ),
-    empty(
-        "pg_sequence",
-        2224,
-        "seqrelid:oid seqtypid:oid seqstart:int8 seqincrement:int8 seqmax:int8 seqmin:int8 seqcache:int8 seqcycle:bool",
     ),
     empty("pg_depend", 2608, "classid:oid objid:oid objsubid:int4 refclassid:oid refobjid:oid refobjsubid:int4 deptype:char"),
     empty("pg_shdepend", 1214, "dbid:oid classid:oid objid:oid objsubid:int4 refclassid:oid refobjid:oid deptype:char"),

@@ -6,7 +6,7 @@ use crate::engine::pg_catalog::snapshot::{Column, Relation, RelationKind, Snapsh
 use crate::engine::pg_catalog::types::{Kind, PgType, precision_and_scale};
 use crate::engine::pg_catalog::value::{Row, Value, row};
 use crate::engine::privileges::{Grant, PUBLIC, role_name};
-use rolloutdb_catalogs::Identity;
+use rolloutdb_catalogs::{Identity, is_temporary_schema};
 use rolloutdb_sql::Privilege;
 
 pub const SPECS: &[Spec] = &[
@@ -161,7 +161,11 @@ fn tables(snapshot: &Snapshot) -> Vec<Row> {
             database_name(),
             relation.schema.as_str(),
             relation.name.as_str(),
-            if is_table { "BASE TABLE" } else { "VIEW" },
+            match is_table {
+                true if is_temporary_schema(&relation.schema) => "LOCAL TEMPORARY",
+                true => "BASE TABLE",
+                false => "VIEW",
+            },
             Value::Null,
             Value::Null,
             Value::Null,
@@ -178,7 +182,7 @@ fn tables(snapshot: &Snapshot) -> Vec<Row> {
 /// The words of the standard for a type: arrays and types of extensions are named by `udt_name`.
 fn standard_name(pg_type: &PgType) -> &'static str {
     match pg_type {
-        PgType::Many(_) => "ARRAY",
+        PgType::Many(_) | PgType::Records(_) => "ARRAY",
         PgType::One(kind) if kind.is_of_extension() => "USER-DEFINED",
         PgType::One(Kind::Int2Vector | Kind::OidVector) => "ARRAY",
         PgType::One(kind) => kind.info().sql_name,
@@ -195,6 +199,7 @@ fn udt(pg_type: &PgType) -> (&'static str, String) {
             (schema, format!("{prefix}{}", kind.info().name))
         }
         PgType::Record(_) => ("pg_catalog", "record".to_owned()),
+        PgType::Records(_) => ("pg_catalog", "_record".to_owned()),
     }
 }
 

@@ -39,7 +39,7 @@ const OWNER: u32 = OWNER_OID;
 pub use classes::comments;
 pub use objects::version;
 pub use role_rows::HIDDEN;
-pub use type_rows::operator_class_name;
+pub use type_rows::{access_method, operator_class_name};
 
 fn specs(schema: &str) -> Vec<&'static Spec> {
     let groups: &[&'static [Spec]] = match schema {
@@ -122,7 +122,17 @@ pub fn system_relation(name: &str, oid: u32, table: &CatalogTable) -> Relation {
 }
 
 fn column((name, pg_type): (String, PgType)) -> Column {
-    Column { name, pg_type, modifier: NO_MODIFIER, not_null: false, expression: None, is_generated: false, identity: None, comment: None }
+    Column {
+        name,
+        pg_type,
+        modifier: NO_MODIFIER,
+        not_null: false,
+        expression: None,
+        is_generated: false,
+        identity: None,
+        sequence: None,
+        comment: None,
+    }
 }
 
 /// Views of the catalog have no fixed numbers in PostgreSQL; here they have those from this one on, and `information_schema` those from 13001 on.

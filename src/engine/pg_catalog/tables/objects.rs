@@ -3,7 +3,9 @@
 use super::{OWNER, Spec};
 use crate::SERVER_VERSION;
 use crate::engine::cursors::CursorInfo;
+use crate::engine::named_statements::NamedStatementInfo;
 use crate::engine::pg_catalog::snapshot::{DATABASE_OID, PUBLIC_OID, SchemaEntry, Snapshot, database_name, micros};
+use crate::engine::pg_catalog::types::{format_type, type_named};
 use crate::engine::pg_catalog::value::{Row, Value, row};
 use crate::engine::privileges::Object;
 
@@ -49,12 +51,24 @@ pub const SPECS: &[Spec] = &[
         columns: "name:text statement:text is_holdable:bool is_binary:bool is_scrollable:bool creation_time:timestamptz",
         rows: cursors,
     },
+    Spec {
+        name: "pg_prepared_statements",
+        oid: 12_209,
+        columns: "name:text statement:text prepare_time:timestamptz parameter_types:text[] from_sql:bool",
+        rows: prepared_statements,
+    },
     Spec { name: "pg_shdescription", oid: 2396, columns: "objoid:oid classoid:oid description:text", rows: |_| vec![] },
     Spec {
         name: "pg_timezone_names",
         oid: 12_005,
         columns: "name:text abbrev:text utc_offset:interval is_dst:bool",
         rows: |_| vec![row!["UTC", "UTC", "00:00:00", false]],
+    },
+    Spec {
+        name: "pg_timezone_abbrevs",
+        oid: 12_007,
+        columns: "abbrev:text utc_offset:interval is_dst:bool",
+        rows: |_| vec![row!["UTC", "00:00:00", false]],
     },
 ];
 
@@ -95,6 +109,17 @@ fn cursors(snapshot: &Snapshot) -> Vec<Row> {
         row![cursor.name.as_str(), cursor.statement.as_str(), cursor.is_held, cursor.is_binary, false, micros(cursor.created)]
     };
     snapshot.cursors.iter().map(row_of).collect()
+}
+
+/// Those of the session that asks.
+fn prepared_statements(snapshot: &Snapshot) -> Vec<Row> {
+    // As PostgreSQL writes the types in the catalog: without a length or a width.
+    let type_name = |name: &String| type_named(name).and_then(|found| format_type(found.oid(), None)).unwrap_or_else(|| name.clone());
+    let row_of = |statement: &NamedStatementInfo| {
+        let types = Value::list(statement.parameter_types.iter().map(|name| Value::text(type_name(name))));
+        row![statement.name.as_str(), statement.text.as_str(), micros(statement.created), types, statement.is_from_sql]
+    };
+    snapshot.prepared_statements.iter().map(row_of).collect()
 }
 
 fn extensions(_: &Snapshot) -> Vec<Row> {

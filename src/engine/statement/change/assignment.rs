@@ -18,7 +18,7 @@ use super::super::insert::{cast_parameter, placeholder};
 use super::{column_of, row_query, selected};
 use crate::engine::casts;
 use crate::engine::planning::Planned;
-use crate::engine::typing::{assign, constant_type_name, sql_type_of};
+use crate::engine::typing::{assign, constant_type_name, parameter_type_name};
 use crate::error::{Error, Result};
 
 /// The assigned columns, and the generated ones that depend on them.
@@ -149,7 +149,7 @@ pub fn new_value(definition: &TableDefinition, field: &Field, value: &SqlExpr) -
         return Ok(typed);
     }
     if let Some(text) = as_read(field, value) {
-        return expression(&format!("CAST({text} AS {})", sql_type_of(field)));
+        return expression(&format!("CAST({text} AS {})", parameter_type_name(field)));
     }
     match scalar_type(field.data_type()).filter(|_| reads_constant(field.data_type(), value)) {
         Some(scalar_type) => Ok(cast_to(value.clone(), scalar_type)),
@@ -161,7 +161,7 @@ pub fn new_value(definition: &TableDefinition, field: &Field, value: &SqlExpr) -
 fn default_value(definition: &TableDefinition, field: &Field) -> Result<SqlExpr> {
     let default = expression(definition.defaults.get(field.name()).map_or("NULL", String::as_str))?;
     match (as_read(field, &default), scalar_type(field.data_type())) {
-        (Some(text), _) => expression(&format!("CAST({text} AS {})", sql_type_of(field))),
+        (Some(text), _) => expression(&format!("CAST({text} AS {})", parameter_type_name(field))),
         (None, Some(scalar_type)) => Ok(cast_to(default, scalar_type)),
         (None, None) => Ok(default),
     }
@@ -206,7 +206,7 @@ fn cast_to(value: SqlExpr, data_type: SqlType) -> SqlExpr {
 }
 
 /// The text of a value that its column's type reads, so that all rows of a VALUES have that type: whatever goes into json or a uuid, quoted
-/// constants for vectors and bytes, and the digits of a number, of which a double would keep sixteen.
+/// constants for arrays, vectors and bytes, and the digits of a number, of which a double would keep sixteen.
 fn as_read(field: &Field, value: &SqlExpr) -> Option<String> {
     let (is_quoted, is_number) = match value {
         SqlExpr::Value(constant) => (matches!(constant.value, Value::SingleQuotedString(_)), matches!(constant.value, Value::Number(..))),
@@ -217,7 +217,7 @@ fn as_read(field: &Field, value: &SqlExpr) -> Option<String> {
     };
     match field.data_type() {
         _ if TextType::of(field).is_some_and(|text_type| text_type.length().is_none()) => Some(value.to_string()),
-        DataType::FixedSizeList(..) | DataType::Binary => is_quoted.then(|| value.to_string()),
+        DataType::List(_) | DataType::FixedSizeList(..) | DataType::Binary => is_quoted.then(|| value.to_string()),
         DataType::Decimal128(..) if is_number => Some(format!("'{}'", value.to_string().replace(' ', ""))),
         DataType::Decimal128(..) => is_quoted.then(|| value.to_string()),
         _ => None,
@@ -329,7 +329,7 @@ fn arms(state: &SessionState, case: Case, schema: &DFSchema, column: &Field) -> 
 }
 
 /// The literal that the query selects as this column: a quoted constant takes the column's type, as in PostgreSQL, and a text column does not.
-fn constant_of(plan: &LogicalPlan, position: usize) -> Option<Expr> {
+pub fn constant_of(plan: &LogicalPlan, position: usize) -> Option<Expr> {
     let LogicalPlan::Projection(projection) = plan else { return None };
     match projection.expr.get(position)?.clone().unalias() {
         literal @ Expr::Literal(..) => Some(literal),

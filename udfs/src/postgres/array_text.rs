@@ -1,40 +1,39 @@
 //! Arrays in text form: `{1,NULL,"a b"}`, `{{1,2},{3,4}}`, `[0:1]={1,2}`.
 
-use super::Unreadable;
-use crate::server::binary::DIMENSIONS_MAX;
+/// Dimensions of an array, as in PostgreSQL.
+const DIMENSIONS_MAX: usize = 6;
 
 /// The items of an array in their order, and the length of each dimension from the outside to the inside; none for an empty array.
-#[derive(Debug, PartialEq)]
-pub(super) struct Items {
-    pub(super) texts: Vec<Option<String>>,
-    pub(super) lengths: Vec<usize>,
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArrayItems {
+    pub texts: Vec<Option<String>>,
+    pub lengths: Vec<usize>,
 }
 
-/// Reads an array. An unquoted NULL is none; lower bounds are read and mean nothing, for lists are counted from 1.
-///
-/// # Errors
-/// [`Unreadable::Syntax`] for another text, and for arrays of different lengths beside each other.
-pub(super) fn read(text: &str) -> Result<Items, Unreadable> {
+/// Reads an array. An unquoted NULL is none; lower bounds are read and mean nothing, for lists are counted from 1. `None` for another text, and for
+/// arrays of different lengths beside each other.
+#[must_use]
+pub fn parse_array(text: &str) -> Option<ArrayItems> {
     let mut reader = Reader { rest: without_bounds(text.trim_matches(is_blank))?, texts: Vec::new(), lengths: Vec::new() };
     reader.array(0)?;
     if !reader.rest.is_empty() {
-        return Err(Unreadable::Syntax);
+        return None;
     }
     let Reader { texts, lengths, .. } = reader;
     let lengths = lengths.into_iter().map(|length| length.unwrap_or(0)).collect::<Vec<_>>();
-    Ok(if texts.is_empty() { Items { texts, lengths: Vec::new() } } else { Items { texts, lengths } })
+    Some(if texts.is_empty() { ArrayItems { texts, lengths: Vec::new() } } else { ArrayItems { texts, lengths } })
 }
 
 /// The array behind `[1:3][-2:-1]=`, if there are bounds.
-fn without_bounds(text: &str) -> Result<&str, Unreadable> {
+fn without_bounds(text: &str) -> Option<&str> {
     if !text.starts_with('[') {
-        return Ok(text);
+        return Some(text);
     }
-    let (bounds, array) = text.split_once('=').ok_or(Unreadable::Syntax)?;
+    let (bounds, array) = text.split_once('=')?;
     let is_number = |text: &str| text.parse::<i32>().is_ok();
     let is_bound = |bound: &str| bound.split_once(':').map_or(is_number(bound), |(lower, upper)| is_number(lower) && is_number(upper));
-    let inner = bounds.trim_end_matches(is_blank).strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or(Unreadable::Syntax)?;
-    if inner.split("][").all(is_bound) { Ok(array.trim_start_matches(is_blank)) } else { Err(Unreadable::Syntax) }
+    let inner = bounds.trim_end_matches(is_blank).strip_prefix('[').and_then(|rest| rest.strip_suffix(']'))?;
+    if inner.split("][").all(is_bound) { Some(array.trim_start_matches(is_blank)) } else { None }
 }
 
 /// Blanks are those of ASCII: others belong to items.
@@ -51,13 +50,13 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// An array and those in it, `depth` of them round it.
-    fn array(&mut self, depth: usize) -> Result<(), Unreadable> {
+    fn array(&mut self, depth: usize) -> Option<()> {
         self.expect('{')?;
         let is_first = self.lengths.len() == depth;
         if is_first {
             // An item beside an array, or deeper than those before it.
             if depth == DIMENSIONS_MAX || !self.texts.is_empty() {
-                return Err(Unreadable::Syntax);
+                return None;
             }
             self.lengths.push(None);
         }
@@ -72,7 +71,7 @@ impl Reader<'_> {
                     let item = self.item()?;
                     self.texts.push(item);
                 } else {
-                    return Err(Unreadable::Syntax);
+                    return None;
                 }
                 length += 1;
                 self.skip_blanks();
@@ -84,36 +83,36 @@ impl Reader<'_> {
         }
         match self.lengths[depth] {
             None => self.lengths[depth] = Some(length),
-            Some(expected) if expected != length => return Err(Unreadable::Syntax),
+            Some(expected) if expected != length => return None,
             Some(_) => {}
         }
-        Ok(())
+        Some(())
     }
 
-    fn item(&mut self) -> Result<Option<String>, Unreadable> {
+    fn item(&mut self) -> Option<Option<String>> {
         if self.take('"') { self.quoted().map(Some) } else { self.bare() }
     }
 
     /// Up to the closing quote.
-    fn quoted(&mut self) -> Result<String, Unreadable> {
+    fn quoted(&mut self) -> Option<String> {
         let mut item = String::new();
         loop {
-            let end = self.rest.find(['"', '\\']).ok_or(Unreadable::Syntax)?;
+            let end = self.rest.find(['"', '\\'])?;
             item.push_str(&self.rest[..end]);
             let is_end = self.rest[end..].starts_with('"');
             self.rest = &self.rest[end + 1..];
             if is_end {
-                return Ok(item);
+                return Some(item);
             }
             item.push(self.character()?);
         }
     }
 
-    fn bare(&mut self) -> Result<Option<String>, Unreadable> {
+    fn bare(&mut self) -> Option<Option<String>> {
         let mut item = String::new();
         let mut has_escapes = false;
         loop {
-            let end = self.rest.find([',', '}', '{', '"', '\\']).ok_or(Unreadable::Syntax)?;
+            let end = self.rest.find([',', '}', '{', '"', '\\'])?;
             item.push_str(&self.rest[..end]);
             self.rest = &self.rest[end..];
             match self.rest.as_bytes()[0] {
@@ -123,20 +122,20 @@ impl Reader<'_> {
                     item.push(self.character()?);
                     has_escapes = true;
                 }
-                _ => return Err(Unreadable::Syntax),
+                _ => return None,
             }
         }
         let trimmed = item.trim_end_matches(is_blank);
         if trimmed.is_empty() {
-            return Err(Unreadable::Syntax);
+            return None;
         }
-        Ok((has_escapes || !trimmed.eq_ignore_ascii_case("null")).then(|| trimmed.to_owned()))
+        Some((has_escapes || !trimmed.eq_ignore_ascii_case("null")).then(|| trimmed.to_owned()))
     }
 
-    fn character(&mut self) -> Result<char, Unreadable> {
-        let character = self.rest.chars().next().ok_or(Unreadable::Syntax)?;
+    fn character(&mut self) -> Option<char> {
+        let character = self.rest.chars().next()?;
         self.rest = &self.rest[character.len_utf8()..];
-        Ok(character)
+        Some(character)
     }
 
     fn take(&mut self, character: char) -> bool {
@@ -149,8 +148,8 @@ impl Reader<'_> {
         }
     }
 
-    fn expect(&mut self, character: char) -> Result<(), Unreadable> {
-        if self.take(character) { Ok(()) } else { Err(Unreadable::Syntax) }
+    fn expect(&mut self, character: char) -> Option<()> {
+        if self.take(character) { Some(()) } else { None }
     }
 
     fn skip_blanks(&mut self) {
@@ -162,40 +161,40 @@ impl Reader<'_> {
 mod tests {
     use super::*;
 
-    fn items(texts: &[Option<&str>], lengths: &[usize]) -> Result<Items, Unreadable> {
-        Ok(Items { texts: texts.iter().map(|text| text.map(str::to_owned)).collect(), lengths: lengths.to_vec() })
+    fn items(texts: &[Option<&str>], lengths: &[usize]) -> Option<ArrayItems> {
+        Some(ArrayItems { texts: texts.iter().map(|text| text.map(str::to_owned)).collect(), lengths: lengths.to_vec() })
     }
 
     #[test]
     fn items_follow_postgres_quoting() {
-        assert_eq!(read("{}"), items(&[], &[]));
-        assert_eq!(read("{ }"), items(&[], &[]));
-        assert_eq!(read("{1, 2 ,NULL}"), items(&[Some("1"), Some("2"), None], &[3]));
-        assert_eq!(read(r#"{"a,b","c\"d","NULL",""}"#), items(&[Some("a,b"), Some("c\"d"), Some("NULL"), Some("")], &[4]));
-        assert_eq!(read(r"{a\,b,\NULL}"), items(&[Some("a,b"), Some("NULL")], &[2]));
+        assert_eq!(parse_array("{}"), items(&[], &[]));
+        assert_eq!(parse_array("{ }"), items(&[], &[]));
+        assert_eq!(parse_array("{1, 2 ,NULL}"), items(&[Some("1"), Some("2"), None], &[3]));
+        assert_eq!(parse_array(r#"{"a,b","c\"d","NULL",""}"#), items(&[Some("a,b"), Some("c\"d"), Some("NULL"), Some("")], &[4]));
+        assert_eq!(parse_array(r"{a\,b,\NULL}"), items(&[Some("a,b"), Some("NULL")], &[2]));
         for damaged in ["", "{", "{1,}", "{,1}", "{\"a}", "{a\"b}", "{\"a\"b}", "{1}}", "{1}2", "{a\\", "{a\\}"] {
-            assert_eq!(read(damaged), Err(Unreadable::Syntax), "{damaged}");
+            assert_eq!(parse_array(damaged), None, "{damaged}");
         }
     }
 
     #[test]
     fn arrays_of_arrays_have_equal_lengths() {
-        assert_eq!(read("{{1,2},{3,NULL}}"), items(&[Some("1"), Some("2"), Some("3"), None], &[2, 2]));
-        assert_eq!(read("{{{1}},{{2}}}"), items(&[Some("1"), Some("2")], &[2, 1, 1]));
-        assert_eq!(read("{{},{}}"), items(&[], &[]));
+        assert_eq!(parse_array("{{1,2},{3,NULL}}"), items(&[Some("1"), Some("2"), Some("3"), None], &[2, 2]));
+        assert_eq!(parse_array("{{{1}},{{2}}}"), items(&[Some("1"), Some("2")], &[2, 1, 1]));
+        assert_eq!(parse_array("{{},{}}"), items(&[], &[]));
         for damaged in ["{{1},{2,3}}", "{1,{2}}", "{{1},2}", "{{1},{}}", "{{},{1}}", "{{1},{{2}}}", "{{{{{{{1}}}}}}}"] {
-            assert_eq!(read(damaged), Err(Unreadable::Syntax), "{damaged}");
+            assert_eq!(parse_array(damaged), None, "{damaged}");
         }
         let deep = "{".repeat(100_000);
-        assert_eq!(read(&deep), Err(Unreadable::Syntax));
+        assert_eq!(parse_array(&deep), None);
     }
 
     #[test]
-    fn bounds_are_read() {
-        assert_eq!(read("[0:1]={1,2}"), items(&[Some("1"), Some("2")], &[2]));
-        assert_eq!(read("[-1:0][5:5] = {{1},{2}}"), items(&[Some("1"), Some("2")], &[2, 1]));
+    fn bounds_are_parse_array() {
+        assert_eq!(parse_array("[0:1]={1,2}"), items(&[Some("1"), Some("2")], &[2]));
+        assert_eq!(parse_array("[-1:0][5:5] = {{1},{2}}"), items(&[Some("1"), Some("2")], &[2, 1]));
         for damaged in ["[1:2]", "[x]={1}", "[]={1}", "[1:2={1}"] {
-            assert_eq!(read(damaged), Err(Unreadable::Syntax), "{damaged}");
+            assert_eq!(parse_array(damaged), None, "{damaged}");
         }
     }
 }
