@@ -1,0 +1,101 @@
+"""How long a client waits for the end of a statement that it cancels, by kind of statement.
+
+Each statement would run for a long time; it is cancelled at a random moment of its first second, as libpq's PQcancel does, over and over. The time is that
+from before the cancel request, which opens a connection of its own, to the error 57014; the work itself ends with it: the next statement of the same
+connection is answered right away, which is measured too. Not one of `benches/run`: it has no peer. Prints a table.
+"""
+
+import argparse
+import os
+import random
+import statistics
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import psycopg
+
+from server import Server
+
+SETUP = [
+    "CREATE TABLE numbers AS SELECT value AS id, (value * 7919) % 1000003 AS n, 'row ' || value AS name FROM generate_series(1, {rows}) t(value)",
+    "CREATE TABLE kept (id bigint PRIMARY KEY, n bigint)",
+    "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate')",
+    "CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 3)",
+    "CREATE INDEX wiki_text ON wiki USING bm25 (contents)",
+    "CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => 3, count => 5000)",
+    "CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = 'short', max_tokens = 48)",
+    # Vectors of 128 numbers that differ by row.
+    """CREATE TABLE points AS SELECT value AS id, ('[' || array_to_string(array(SELECT ((value * 7919 + i * 104729) % 10007) / 10007.0
+       FROM generate_series(1, 128) g(i)), ',') || ']')::vector(128) AS v FROM generate_series(1, {points}) t(value)""",
+]
+
+# Kind, statement, and what is run before each attempt.
+STATEMENTS = [
+    ("scan and filter", "SELECT count(*) FROM numbers a, generate_series(1, 100000) b(i) WHERE a.n % 7 = b.i % 5", None),
+    ("sort", "SELECT a.name FROM numbers a, generate_series(1, 1000) b(i) ORDER BY a.n * b.i % 1000003", None),
+    ("aggregate", "SELECT a.n * b.i % 1000003, count(*) FROM numbers a, generate_series(1, 10000) b(i) GROUP BY 1", None),
+    ("rows to the client", "SELECT a.id, a.name, b.i FROM numbers a, generate_series(1, 10000) b(i)", None),
+    ("INSERT .. SELECT", "INSERT INTO kept SELECT value, value FROM generate_series(1, 1000000000) t(value)", None),
+    ("COPY TO a file", "COPY (SELECT a.id, a.name FROM numbers a, generate_series(1, 10000) b(i)) TO '{folder}/out.csv'", None),
+    ("CREATE INDEX hnsw", "CREATE INDEX points_v ON points USING hnsw (v vector_l2_ops)", "DROP INDEX IF EXISTS points_v"),
+    ("answer()", "SELECT a.answer FROM questions q CROSS JOIN LATERAL answer(q.question, agent => 'qa') a", None),
+    ("GENERATE ROLLOUTS", "GENERATE ROLLOUTS INTO run{n} USING AGENT qa FROM (SELECT * FROM questions) WITH (simulations = 32, seed = 5)", None),
+    (
+        "TRAIN SFT",
+        "TRAIN SFT MODEL learnt FROM policy USING (SELECT question AS prompt, golden_answers[1] AS completion FROM questions) "
+        "WITH (epochs = 1000, gradient_accumulation = 64)",
+        None,
+    ),
+]
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    options.add_argument("--attempts", type=int, default=50, help="cancels of each kind")
+    options.add_argument("--rows", type=int, default=1_000_000)
+    options.add_argument("--points", type=int, default=100_000)
+    options.add_argument("--only", default="", help="only the kinds whose names contain this text")
+    options = options.parse_args()
+    with Server() as server, tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
+        with server.connect() as connection:
+            for statement in SETUP:
+                connection.execute(statement.format(rows=options.rows, points=options.points))
+        print("| statement | cancels | p50 ms | p99 ms | most ms | next statement, most ms |\n|---|---|---|---|---|---|", flush=True)
+        for kind, statement, before in STATEMENTS:
+            if options.only in kind:
+                print(row(kind, [attempt(server, statement, before, Path(folder), n) for n in range(options.attempts)]), flush=True)
+
+
+def attempt(server, statement, before, folder, n):
+    """Milliseconds from the cancel to the error, and of the statement after it."""
+    with server.connect() as connection:
+        if before:
+            connection.execute(before)
+        asked = []
+
+        def cancel():
+            asked.append(time.perf_counter())
+            connection.cancel()
+
+        timer = threading.Timer(0.05 + random.random(), cancel)
+        timer.start()
+        try:
+            connection.execute(statement.format(folder=folder, n=n))
+        except psycopg.errors.QueryCanceled:
+            ended = time.perf_counter()
+        else:
+            raise SystemExit(f"it ended by itself, take more rows: {statement}")
+        connection.execute("SELECT 1")
+        return (ended - asked[0]) * 1e3, (time.perf_counter() - ended) * 1e3
+
+
+def row(kind, times):
+    waits, after = sorted(wait for wait, _ in times), max(after for _, after in times)
+    p99 = statistics.quantiles(waits, n=100)[98] if len(waits) > 1 else waits[0]
+    return f"| {kind} | {len(waits)} | {statistics.median(waits):.1f} | {p99:.1f} | {waits[-1]:.1f} | {after:.1f} |"
+
+
+if __name__ == "__main__":
+    main()
