@@ -14,6 +14,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import psycopg
 
 from server import Server
@@ -26,9 +27,7 @@ SETUP = [
     "CREATE INDEX wiki_text ON wiki USING bm25 (contents)",
     "CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => 3, count => 5000)",
     "CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = 'short', max_tokens = 48)",
-    # Vectors of 128 numbers that differ by row.
-    """CREATE TABLE points AS SELECT value AS id, ('[' || array_to_string(array(SELECT ((value * 7919 + i * 104729) % 10007) / 10007.0
-       FROM generate_series(1, 128) g(i)), ',') || ']')::vector(128) AS v FROM generate_series(1, {points}) t(value)""",
+    "CREATE TABLE points (id bigint PRIMARY KEY, v vector(128))",
 ]
 
 # Kind, statement, and what is run before each attempt.
@@ -61,7 +60,11 @@ def main():
     with Server() as server, tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder:
         with server.connect() as connection:
             for statement in SETUP:
-                connection.execute(statement.format(rows=options.rows, points=options.points))
+                connection.execute(statement.format(rows=options.rows))
+            vectors = np.random.default_rng(1).random((options.points, 128))
+            with connection.cursor().copy("COPY points FROM STDIN") as copy:
+                for number, vector in enumerate(vectors):
+                    copy.write(f"{number}\t[{','.join(map('{:.4f}'.format, vector))}]\n")
         print("| statement | cancels | p50 ms | p99 ms | most ms | next statement, most ms |\n|---|---|---|---|---|---|", flush=True)
         for kind, statement, before in STATEMENTS:
             if options.only in kind:

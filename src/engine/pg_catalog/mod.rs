@@ -1,7 +1,7 @@
 //! PostgreSQL's system catalog and `information_schema` over what there is here, so that psql's `\d`, drivers and BI tools find their way.
 //!
-//! A query that reads catalog tables alone is run by [`query`], which takes all that clients write; one that reads other tables too goes to DataFusion,
-//! which reads the same rows as tables in memory and calls the same functions. Either way the query sees one [`Snapshot`](snapshot::Snapshot).
+//! A query that reads catalog tables alone is run by `query`, which takes all that clients write; one that reads other tables too goes to DataFusion,
+//! which reads the same rows as tables in memory and calls the same functions. Either way the query sees one `Snapshot`.
 //!
 //! Numbers of objects (`oid`) come from one place for each kind: tables, views, indexes, constraints and schemas have theirs from the data directory's register
 //! and keep them over restarts, types and catalog tables have PostgreSQL's, functions have those that follow from their names.
