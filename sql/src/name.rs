@@ -80,7 +80,7 @@ pub(crate) fn is_reserved(word: &str) -> bool {
 
 /// Lower case, unless the name was quoted; then quoted only if it has to be, so that `wiki`, `WIKI` and `"wiki"` are equal.
 pub(crate) fn fold(ident: Ident) -> Ident {
-    let value = if ident.quote_style.is_some() { ident.value } else { ident.value.to_lowercase() };
+    let value = if ident.quote_style.is_some() { ident.value } else { ident.value.to_ascii_lowercase() };
     let quote_style = if is_plain(&value) { None } else { Some('"') };
     Ident { value, quote_style, span: ident.span }
 }

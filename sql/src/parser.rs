@@ -154,7 +154,7 @@ impl<'a> Parser<'a> {
     pub fn name(&mut self, what: &str) -> Result<String> {
         let name = match self.peek_token() {
             Token::Word(word) if word.quote_style.is_some() => word.value.clone(),
-            Token::Word(word) if !is_reserved(&word.value) => word.value.to_lowercase(),
+            Token::Word(word) if !is_reserved(&word.value) => word.value.to_ascii_lowercase(),
             Token::SingleQuotedString(text) => text.clone(),
             _ => return Err(self.expected(what)),
         };

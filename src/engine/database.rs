@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
 use rolloutdb_catalogs::{Catalog, Table};
@@ -61,6 +61,7 @@ pub struct Database {
 
 /// What all sessions of a database share.
 pub(super) struct Shared {
+    pub opened: SystemTime,
     pub catalog: Arc<Catalog>,
     pub registry: Arc<Registry>,
     pub models: Arc<Runtime>,
@@ -133,6 +134,7 @@ impl Database {
         let jobs = Jobs::open(&directory.join("jobs"), options.max_concurrent_jobs.unwrap_or(MAX_CONCURRENT), roles.clone())?;
         let version_retention = options.version_retention.unwrap_or(VERSION_RETENTION);
         let shared = Shared {
+            opened: SystemTime::now(),
             catalog,
             registry,
             models,

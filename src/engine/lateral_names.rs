@@ -54,7 +54,7 @@ fn alias_of(item: &SelectItem) -> Option<String> {
 }
 
 fn folded(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
+    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_ascii_lowercase() }
 }
 
 /// Puts the relation before the columns of USING, outside of queries within.

@@ -70,6 +70,7 @@ mod single_row;
 mod statement;
 mod statement_catalog;
 mod system;
+mod table_arguments;
 mod temporary;
 mod three_valued_in;
 mod timeouts;

@@ -37,7 +37,7 @@ const FILE: &str = "privileges.json";
 pub const READ_FILES: &str = "pg_read_server_files";
 /// Members may write files of the server: COPY TO.
 pub const WRITE_FILES: &str = "pg_write_server_files";
-/// Members see what others' sessions, jobs and models were made of.
+/// Members see the statements of others' sessions and jobs.
 pub const READ_STATS: &str = "pg_read_all_stats";
 
 /// The privileges of a data directory. Cheap to clone; clones are the same privileges.

@@ -137,7 +137,7 @@ fn embedding_model(expression: &str) -> Option<String> {
 /// The column in a generated column's `embed('model', column)`.
 fn embedded_column(expression: &str) -> Option<String> {
     match embedding_arguments(expression)?.into_iter().nth(1)? {
-        Expr::Identifier(name) if name.quote_style.is_none() => Some(name.value.to_lowercase()),
+        Expr::Identifier(name) if name.quote_style.is_none() => Some(name.value.to_ascii_lowercase()),
         Expr::Identifier(name) => Some(name.value),
         _ => None,
     }

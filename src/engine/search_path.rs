@@ -8,18 +8,17 @@ mod list;
 use std::ops::ControlFlow;
 
 use datafusion::sql::TableReference;
-use datafusion::sql::sqlparser::ast::{
-    Expr as SqlExpr, FunctionArg, FunctionArgExpr, Ident, ObjectName, Query, TableAlias, TableFactor, VisitMut, VisitorMut,
-};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ObjectName, Query, TableAlias, TableFactor, VisitMut, VisitorMut};
 use rolloutdb_catalogs::Error as CatalogError;
 use rolloutdb_sql::{CommentedObject, CopySource, GrantObjects, OwnedKind, Privilege, Reindex, Statement};
 
-use super::apply::planner::{called_function, table_arguments};
-use super::macros;
+use super::apply::planner::table_name;
 use super::pg_catalog::{INFORMATION_SCHEMA, PG_CATALOG, is_table};
 use super::privileges::Object;
 use super::session::{DEFAULT_SCHEMA, Session};
 use super::statement::quoted;
+use super::table_arguments;
+use super::with_names::{WithNames, folded};
 use crate::error::{Error, Result};
 
 pub use list::{listed, names};
@@ -213,7 +212,7 @@ struct Names<'a> {
 
 impl Names<'_> {
     fn qualify(&self, query: &mut impl VisitMut) -> Result<()> {
-        match query.visit(&mut Qualifier { names: self, with: Vec::new() }) {
+        match query.visit(&mut Qualifier { names: self, with: WithNames::default() }) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(error) => Err(*error),
         }
@@ -293,31 +292,25 @@ fn bare(name: &ObjectName) -> Option<String> {
     part.as_ident().map(folded)
 }
 
-fn folded(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
-}
-
 fn within(schema: &str, name: &str) -> ObjectName {
     ObjectName::from(vec![quoted(schema), quoted(name)])
 }
 
 struct Qualifier<'a> {
     names: &'a Names<'a>,
-    /// Names after WITH, which hide tables, of each query round the one that is visited.
-    with: Vec<Vec<String>>,
+    with: WithNames,
 }
 
 impl VisitorMut for Qualifier<'_> {
     type Break = Box<Error>;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
-        let names = query.with.iter().flat_map(|with| &with.cte_tables).map(|table| folded(&table.alias.name));
-        self.with.push(names.collect());
+        self.with.enter(query);
         ControlFlow::Continue(())
     }
 
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<Self::Break> {
-        self.with.pop();
+    fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
+        self.with.leave(query);
         ControlFlow::Continue(())
     }
 
@@ -331,13 +324,11 @@ impl VisitorMut for Qualifier<'_> {
 
 impl Qualifier<'_> {
     fn relation(&self, relation: &mut TableFactor) -> Result<()> {
-        let functions = &self.names.session.database().shared.functions;
-        let searched = called_function(functions, relation).map(|(function, arguments)| table_arguments(function.as_ref(), arguments));
-        if let Some(tables) = searched.or_else(|| macros::table_of(relation).map(|table| vec![table])) {
-            return tables.iter().try_for_each(|table| self.argument(relation, table));
+        for argument in table_arguments::of(&self.names.session.database().shared.functions, relation) {
+            self.argument(argument)?;
         }
         let TableFactor::Table { name, alias, args: None, .. } = relation else { return Ok(()) };
-        let Some(table) = bare(name).filter(|table| !self.with.iter().flatten().any(|hidden| hidden == table)) else { return Ok(()) };
+        let Some(table) = bare(name).filter(|_| !self.with.hides(name)) else { return Ok(()) };
         if let Some(schema) = self.names.schema_of(&table)? {
             *name = within(schema, &table);
             // Columns are named by the table's name alone.
@@ -346,24 +337,11 @@ impl Qualifier<'_> {
         Ok(())
     }
 
-    /// `table`: a table that a search function is told, as it is written among the arguments.
-    fn argument(&self, relation: &mut TableFactor, table: &str) -> Result<()> {
-        let TableReference::Bare { table: bare } = TableReference::parse_str(table) else { return Ok(()) };
-        let Some(schema) = self.names.schema_of(&bare)? else { return Ok(()) };
-        let arguments = match relation {
-            TableFactor::Table { args: Some(arguments), .. } => &mut arguments.args,
-            TableFactor::Function { args, .. } => args,
-            _ => return Ok(()),
-        };
-        let is_it = |argument: &SqlExpr| super::apply::planner::table_name(argument).is_some_and(|written| written == table);
-        for argument in arguments {
-            let (FunctionArg::Named { arg, .. } | FunctionArg::ExprNamed { arg, .. } | FunctionArg::Unnamed(arg)) = argument;
-            if let FunctionArgExpr::Expr(expression) = arg
-                && is_it(expression)
-            {
-                *expression = SqlExpr::CompoundIdentifier(vec![quoted(schema), quoted(&bare)]);
-                break;
-            }
+    fn argument(&self, argument: &mut SqlExpr) -> Result<()> {
+        let Some(written) = table_name(argument) else { return Ok(()) };
+        let TableReference::Bare { table } = TableReference::parse_str(&written) else { return Ok(()) };
+        if let Some(schema) = self.names.schema_of(&table)? {
+            *argument = SqlExpr::CompoundIdentifier(vec![quoted(schema), quoted(&table)]);
         }
         Ok(())
     }

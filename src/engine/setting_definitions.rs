@@ -108,7 +108,7 @@ pub static DEFINITIONS: &[Definition] = &[
         "How long a client may wait outside of transactions before its connection is ended; 0 is for ever.",
     ),
     setting("integer_datetimes", "on", Fixed, PRESET, "Dates and times are whole numbers."),
-    setting("intervalstyle", "postgres", Text, FORMATS, "The form of intervals in text."),
+    setting("intervalstyle", "postgres", Only(&["postgres"]), FORMATS, "The form of intervals in text."),
     setting("is_superuser", "on", Fixed, PRESET, "Whether the session's user may do everything."),
     setting("ivfflat.iterative_scan", "off", Choice(&["off", "relaxed_order"]), SEARCH, NOT_NEEDED),
     setting("ivfflat.max_probes", "32768", Whole(1..=32_768), SEARCH, NOT_NEEDED),

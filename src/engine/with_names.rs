@@ -1,6 +1,6 @@
 //! Which names of WITH hide tables, at each place of a statement: what reads or changes a text says where it is, and asks.
 
-use datafusion::sql::sqlparser::ast::{Ident, ObjectName, Query};
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName, Query, With};
 
 /// Of each query round the one that is visited, outermost first.
 #[derive(Debug, Default)]
@@ -16,6 +16,12 @@ struct Scope {
 }
 
 impl Scope {
+    fn of(with: Option<&With>) -> Self {
+        let tables = with.into_iter().flat_map(|with| &with.cte_tables);
+        let names = tables.map(|table| (folded(&table.alias.name), address(&table.query))).collect();
+        Self { names, visible: 0, is_recursive: with.is_some_and(|with| with.recursive) }
+    }
+
     fn position(&self, query: &Query) -> Option<usize> {
         self.names.iter().position(|(_, place)| *place == address(query))
     }
@@ -38,10 +44,16 @@ impl WithNames {
         {
             outer.visible = position + 1;
         }
-        let tables = query.with.iter().flat_map(|with| &with.cte_tables);
-        let names = tables.map(|table| (folded(&table.alias.name), address(&table.query))).collect();
-        let is_recursive = query.with.as_ref().is_some_and(|with| with.recursive);
-        self.0.push(Scope { names, visible: 0, is_recursive });
+        self.0.push(Scope::of(query.with.as_ref()));
+    }
+
+    /// Before a WITH that no query has is visited: that of a statement which writes. [`Self::leave_with`] ends it.
+    pub fn enter_with(&mut self, with: Option<&With>) {
+        self.0.push(Scope::of(with));
+    }
+
+    pub fn leave_with(&mut self) {
+        self.0.pop();
     }
 
     /// After that: the next name's query sees this one's name, and after the last, the body sees them all.

@@ -145,11 +145,6 @@ impl Tokenizer {
         self.eos_token_id
     }
 
-    /// The id of a token, special or not.
-    pub fn token_id(&self, token: &str) -> Option<u32> {
-        self.inner.token_to_id(token)
-    }
-
     /// The number after the largest id, special tokens included; a file may leave numbers out.
     pub fn ids_end(&self) -> usize {
         self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)

@@ -1,5 +1,6 @@
 //! The Postgres wire as a driver sees it: `tokio-postgres` speaks both protocols, in binary form.
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use futures::{StreamExt, TryStreamExt, pin_mut};
@@ -531,6 +532,7 @@ async fn catalog_columns_have_postgres_types_in_binary_form() {
 #[tokio::test]
 async fn psql_describes_what_there_is() {
     if std::process::Command::new("psql").arg("--version").output().is_err() {
+        let _ = writeln!(std::io::stderr(), "skipped: psql is not there; make test-clients installs it");
         return;
     }
     let server = TestServer::start().await;

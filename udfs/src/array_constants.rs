@@ -69,6 +69,8 @@ fn item_name(item: &Field) -> Option<String> {
         DataType::Decimal128(precision, scale) => format!("numeric({precision},{scale})"),
         DataType::Binary => "bytea".to_owned(),
         DataType::Date32 => "date".to_owned(),
+        DataType::Time64(_) => "time".to_owned(),
+        DataType::Interval(_) => "interval".to_owned(),
         DataType::Timestamp(_, None) => "timestamp".to_owned(),
         DataType::Timestamp(_, Some(_)) => "timestamptz".to_owned(),
         _ => return None,

@@ -25,7 +25,7 @@ mod named_arguments;
 mod numeric_in;
 mod pg_typeof;
 pub mod postgres;
-mod quoting;
+pub mod quoting;
 pub mod search;
 mod sql_type;
 #[cfg(test)]

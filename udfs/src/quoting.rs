@@ -59,13 +59,15 @@ fn quoted(arguments: &Arguments, null: Option<&str>) -> Result<ArrayRef> {
 }
 
 /// A text in single quotes; with backslashes in the form that reads them as such under every setting.
-pub(crate) fn literal(text: &str) -> String {
+#[must_use]
+pub fn literal(text: &str) -> String {
     let doubled = text.replace('\'', "''");
     if text.contains('\\') { format!("E'{}'", doubled.replace('\\', "\\\\")) } else { format!("'{doubled}'") }
 }
 
 /// A name, in double quotes unless it reads back without them.
-pub(crate) fn identifier(name: &str) -> String {
+#[must_use]
+pub fn identifier(name: &str) -> String {
     let is_start = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
     let is_plain = name.bytes().next().is_some_and(is_start) && name.bytes().all(|byte| is_start(byte) || byte.is_ascii_digit());
     if is_plain && KEYWORDS.binary_search(&name).is_err() { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
@@ -241,10 +243,14 @@ mod tests {
             ("select", "\"select\""),
             ("name", "name"),
             ("a\"b", "\"a\"\"b\""),
+            ("wiki", "wiki"),
+            ("Wiki", "\"Wiki\""),
+            ("1a", "\"1a\""),
         ] {
             assert_eq!(identifier(name), expected);
         }
         assert_eq!(literal("O'Reilly"), "'O''Reilly'");
+        assert_eq!((literal("it's"), literal("a\\b")), ("'it''s'".to_owned(), "E'a\\\\b'".to_owned()));
         assert_eq!(literal("a\\b'"), "E'a\\\\b'''");
         assert!(KEYWORDS.is_sorted(), "they are searched by halves");
     }

@@ -105,7 +105,7 @@ pub fn table_arguments(function: &dyn TableFunction, arguments: &[FunctionArg]) 
 
 fn bare_name(name: &ObjectName) -> Option<String> {
     match name.0.as_slice() {
-        [part] => part.as_ident().map(|ident| ident.value.to_lowercase()),
+        [part] => part.as_ident().map(|ident| ident.value.to_ascii_lowercase()),
         _ => None,
     }
 }
@@ -114,7 +114,7 @@ pub fn table_name(argument: &SqlExpr) -> Option<String> {
     // A quoted name keeps its quotes: the reader of the whole name folds what has none.
     let normal = |ident: &Ident| match ident.quote_style {
         Some(_) => format!("\"{}\"", ident.value.replace('"', "\"\"")),
-        None => ident.value.to_lowercase(),
+        None => ident.value.to_ascii_lowercase(),
     };
     match argument {
         SqlExpr::Identifier(ident) => Some(normal(ident)),
@@ -362,7 +362,7 @@ pub fn split_table_name(name: &str) -> (String, String) {
 
 /// Schema and name of a table as a query writes it, folded; `None` for the name of another database's.
 pub fn table_reference(name: &ObjectName) -> Option<(String, String)> {
-    let folded = |ident: &Ident| if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() };
+    let folded = |ident: &Ident| if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_ascii_lowercase() };
     let parts: Vec<String> = name.0.iter().filter_map(|part| part.as_ident()).map(folded).collect();
     match parts.as_slice() {
         [table] => Some((DEFAULT_SCHEMA.to_owned(), table.clone())),

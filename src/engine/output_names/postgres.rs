@@ -29,7 +29,7 @@ pub fn name_of(expression: &Expr) -> Option<String> {
 
 /// A name as it is looked up.
 pub fn folded(name: &Ident) -> String {
-    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() }
+    if name.quote_style.is_some() { name.value.clone() } else { name.value.to_ascii_lowercase() }
 }
 
 /// How sure a name is: a cast keeps a strong one, that of a column or a call, and gives its type's otherwise.

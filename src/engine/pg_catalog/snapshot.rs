@@ -170,6 +170,8 @@ pub struct Snapshot {
     search_path: Vec<String>,
     pub procedures: Vec<procedures::Procedure>,
     pub now_micros: i64,
+    /// When the database was opened.
+    pub opened_micros: i64,
     /// Tables of others that go before those made here.
     system: BTreeMap<String, CatalogTable>,
     made: Mutex<HashMap<(&'static str, String), CatalogTable>>,
@@ -253,6 +255,7 @@ impl Snapshot {
             prepared_statements: session.named_statements().list(),
             procedures: procedures::all(&state, &session.database().table_functions()),
             now_micros: micros(SystemTime::now()),
+            opened_micros: micros(session.database().shared.opened),
             relations,
             system,
             made: Mutex::default(),

@@ -4,6 +4,8 @@ use std::cmp::Ordering;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use rolloutdb_udfs::postgres::{parse_array, parse_bool};
+
 use super::types::{Kind, PgType};
 use crate::error::{Error, Result};
 
@@ -266,34 +268,9 @@ pub fn parse_list(text: &str, of: &PgType) -> Result<Value> {
     if matches!(of, PgType::One(Kind::Int2Vector | Kind::OidVector)) {
         return Ok(Value::List(text.split_whitespace().map(|item| parse(item, &of.item())).collect::<Result<_>>()?));
     }
-    let inner = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).ok_or_else(|| malformed(text, of))?;
-    let mut items = Vec::new();
-    let (mut item, mut in_quotes, mut was_quoted, mut chars) = (String::new(), false, false, inner.chars());
-    let mut ends = |item: &mut String, was_quoted: &mut bool| -> Result<()> {
-        let text = std::mem::take(item);
-        let is_null = !std::mem::take(was_quoted) && text.eq_ignore_ascii_case("null");
-        items.push(if is_null { Value::Null } else { parse(&text, &of.item())? });
-        Ok(())
-    };
-    while let Some(next) = chars.next() {
-        match next {
-            '\\' => item.extend(chars.next()),
-            '"' => {
-                in_quotes = !in_quotes;
-                was_quoted = true;
-            }
-            ',' if !in_quotes => ends(&mut item, &mut was_quoted)?,
-            blank if blank.is_whitespace() && !in_quotes => {}
-            other => item.push(other),
-        }
-    }
-    if in_quotes {
-        return Err(malformed(text, of));
-    }
-    if !inner.trim().is_empty() {
-        ends(&mut item, &mut was_quoted)?;
-    }
-    Ok(Value::List(items.into()))
+    let items = parse_array(text).filter(|items| items.lengths.len() <= 1).ok_or_else(|| malformed(text, of))?;
+    let item = |item: &Option<String>| item.as_ref().map_or(Ok(Value::Null), |text| parse(text, &of.item()));
+    Ok(Value::List(items.texts.iter().map(item).collect::<Result<_>>()?))
 }
 
 fn malformed(text: &str, of: &PgType) -> Error {
@@ -309,11 +286,7 @@ pub fn parse(text: &str, of: &PgType) -> Result<Value> {
     };
     let trimmed = text.trim();
     match kind {
-        Kind::Bool => match trimmed.to_ascii_lowercase().as_str() {
-            "t" | "true" | "yes" | "on" | "1" | "y" => Ok(Value::Bool(true)),
-            "f" | "false" | "no" | "off" | "0" | "n" => Ok(Value::Bool(false)),
-            _ => Err(malformed(text, of)),
-        },
+        Kind::Bool => parse_bool(text).map(Value::Bool).ok_or_else(|| malformed(text, of)),
         kind if kind.is_integer() => trimmed.parse().map(Value::Int).map_err(|_| malformed(text, of)),
         Kind::Float4 | Kind::Float8 | Kind::Numeric => trimmed.parse().map(Value::Float).map_err(|_| malformed(text, of)),
         // One byte, as PostgreSQL cuts it.

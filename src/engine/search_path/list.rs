@@ -11,7 +11,7 @@ pub fn names(text: &str) -> Option<Vec<String>> {
             quoted_name(quoted)?
         } else {
             let end = rest.find(|c: char| matches!(c, ',' | '"') || c.is_whitespace()).unwrap_or(rest.len());
-            (rest[..end].to_lowercase(), &rest[end..])
+            (rest[..end].to_ascii_lowercase(), &rest[end..])
         };
         if name.is_empty() && !rest.starts_with('"') {
             return None;

@@ -9,17 +9,16 @@ use std::sync::Arc;
 
 use datafusion::sql::TableReference;
 use datafusion::sql::sqlparser::ast::{
-    Expr as SqlExpr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, TableAlias, TableFactor, Visit, VisitMut,
-    Visitor, VisitorMut, With,
+    Expr as SqlExpr, Ident, ObjectName, ObjectNamePart, Query, TableAlias, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
 };
 use rolloutdb_catalogs::{Catalog, Error as CatalogError, is_temporary_schema};
 use rolloutdb_sql::{CommentedObject, Insert, Reindex, Statement};
 
 use super::{TEMPORARY_ALIAS, is_of_another};
-use crate::engine::apply::arguments::{ParameterKind, assign};
-use crate::engine::apply::planner::{TableFunction, called_function, table_name};
-use crate::engine::macros;
+use crate::engine::apply::planner::{TableFunction, table_name};
 use crate::engine::session::{CATALOG_NAME, Session};
+use crate::engine::table_arguments;
+use crate::engine::with_names::{WithNames, folded};
 use crate::error::{Error, Result};
 
 /// The statement with the names of temporary tables in full; `None`: it names none.
@@ -86,35 +85,9 @@ struct Names<'a> {
     is_made: bool,
     /// What does not exist is told by the statement.
     missing_ok: bool,
-    /// Of each query round what is visited, outermost first.
-    scopes: Vec<Scope>,
+    with: WithNames,
     /// The first name that was found to be a temporary table's.
     found: Option<String>,
-}
-
-/// The names after WITH of one query, which hide tables: from its body all, from the query of one of them those before it.
-struct Scope {
-    /// With the place in memory of its query, by which that is known when it is visited.
-    names: Vec<(String, usize)>,
-    visible: usize,
-}
-
-impl Scope {
-    fn of(with: Option<&With>) -> Self {
-        let tables = with.into_iter().flat_map(|with| &with.cte_tables);
-        let names: Vec<_> = tables.map(|table| (folded(&table.alias.name), address(&table.query))).collect();
-        // Each may read itself.
-        let visible = if with.is_some_and(|with| with.recursive) { names.len() } else { 0 };
-        Self { names, visible }
-    }
-}
-
-fn address(query: &Query) -> usize {
-    std::ptr::from_ref(query).addr()
-}
-
-fn folded(ident: &Ident) -> String {
-    if ident.quote_style.is_some() { ident.value.clone() } else { ident.value.to_lowercase() }
 }
 
 /// The parts of a name as a catalog has them.
@@ -138,7 +111,7 @@ impl<'a> Names<'a> {
             own: temporary.name(),
             is_made: temporary.made().is_some(),
             missing_ok: false,
-            scopes: Vec::new(),
+            with: WithNames::default(),
             found: None,
         }
     }
@@ -234,19 +207,13 @@ impl<'a> Names<'a> {
         Ok(self.is_made)
     }
 
-    fn is_hidden(&self, name: &str) -> bool {
-        self.scopes.iter().any(|scope| scope.names[..scope.visible].iter().any(|(known, _)| known == name))
-    }
-
     fn relation(&mut self, relation: &mut TableFactor) -> Result<()> {
-        let places: Vec<usize> = table_arguments(self.functions, relation).iter().map(|(place, _)| *place).collect();
-        if !places.is_empty() {
-            return self.arguments(relation, &places);
+        for argument in table_arguments::of(self.functions, relation) {
+            self.argument(argument)?;
         }
         let TableFactor::Table { name, alias, args: None, .. } = relation else { return Ok(()) };
         let Some(own_name) = name.0.last().and_then(|part| part.as_ident()).cloned() else { return Ok(()) };
-        let is_hidden = name.0.len() == 1 && self.is_hidden(&folded(&own_name));
-        if is_hidden || !self.is_own(&parts_of(name))? {
+        if self.with.hides(name) || !self.is_own(&parts_of(name))? {
             return Ok(());
         }
         self.qualify(name);
@@ -255,27 +222,14 @@ impl<'a> Names<'a> {
         Ok(())
     }
 
-    /// The arguments that name tables, by their places in memory.
-    fn arguments(&mut self, relation: &mut TableFactor, places: &[usize]) -> Result<()> {
-        let arguments = match relation {
-            TableFactor::Table { args: Some(arguments), .. } => &mut arguments.args,
-            TableFactor::Function { args, .. } => args,
-            _ => return Ok(()),
-        };
-        for argument in arguments {
-            let (FunctionArg::Named { arg, .. } | FunctionArg::ExprNamed { arg, .. } | FunctionArg::Unnamed(arg)) = argument;
-            let FunctionArgExpr::Expr(expression) = arg else { continue };
-            if !places.contains(&place(expression)) {
-                continue;
-            }
-            let parts = table_name(expression).map(|name| parts_of_argument(&name)).unwrap_or_default();
-            if self.is_own(&parts)?
-                && let Some(table) = parts.last()
-            {
-                let quoted = |name: &str| Ident::with_quote('"', name);
-                *expression = SqlExpr::CompoundIdentifier(vec![quoted(self.own), quoted(table)]);
-                self.found.get_or_insert_with(|| table.clone());
-            }
+    fn argument(&mut self, argument: &mut SqlExpr) -> Result<()> {
+        let parts = table_name(argument).map(|name| parts_of_argument(&name)).unwrap_or_default();
+        if self.is_own(&parts)?
+            && let Some(table) = parts.last()
+        {
+            let quoted = |name: &str| Ident::with_quote('"', name);
+            *argument = SqlExpr::CompoundIdentifier(vec![quoted(self.own), quoted(table)]);
+            self.found.get_or_insert_with(|| table.clone());
         }
         Ok(())
     }
@@ -285,39 +239,16 @@ fn of_another_session() -> Error {
     Error::NotSupported("temporary tables of other sessions cannot be used; only the session that made one sees it".to_owned())
 }
 
-fn place(expression: &SqlExpr) -> usize {
-    std::ptr::from_ref(expression).addr()
-}
-
-/// The arguments by which a call in FROM names tables: their places in memory, and the names.
-fn table_arguments(functions: &HashMap<&'static str, Arc<dyn TableFunction>>, relation: &TableFactor) -> Vec<(usize, String)> {
-    let named = |expression: &SqlExpr| table_name(expression).map(|name| (place(expression), name));
-    match called_function(functions, relation) {
-        Some((function, arguments)) => {
-            let assigned = assign(function.name(), function.parameters(), arguments).unwrap_or_default();
-            let tables = assigned.into_iter().filter(|(parameter, _)| parameter.kind == ParameterKind::Table);
-            tables.filter_map(|(_, expression)| named(expression)).collect()
-        }
-        None => macros::table_argument(relation).and_then(named).into_iter().collect(),
-    }
-}
-
 impl VisitorMut for Names<'_> {
     type Break = Box<Error>;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
-        self.scopes.push(Scope::of(query.with.as_ref()));
+        self.with.enter(query);
         ControlFlow::Continue(())
     }
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<Self::Break> {
-        self.scopes.pop();
-        // After the query of a name, the next one sees that name; after the last, the body sees them all.
-        if let Some(outer) = self.scopes.last_mut()
-            && let Some(position) = outer.names.iter().position(|(_, place)| *place == address(query))
-        {
-            outer.visible = outer.visible.max(position + 1);
-        }
+        self.with.leave(query);
         ControlFlow::Continue(())
     }
 
@@ -349,7 +280,7 @@ impl Visitor for Scan<'_> {
     fn pre_visit_table_factor(&mut self, relation: &TableFactor) -> ControlFlow<()> {
         let concerns = match relation {
             TableFactor::Table { name, args: None, .. } => self.0.concerns(&parts_of(name)),
-            _ => table_arguments(self.0.functions, relation).iter().any(|(_, name)| self.0.concerns(&parts_of_argument(name))),
+            _ => table_arguments::names(self.0.functions, relation).iter().any(|name| self.0.concerns(&parts_of_argument(name))),
         };
         if concerns { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }

@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_are_parse_array() {
+    fn bounds_are_read() {
         assert_eq!(parse_array("[0:1]={1,2}"), items(&[Some("1"), Some("2")], &[2]));
         assert_eq!(parse_array("[-1:0][5:5] = {{1},{2}}"), items(&[Some("1"), Some("2")], &[2, 1]));
         for damaged in ["[1:2]", "[x]={1}", "[]={1}", "[1:2={1}"] {

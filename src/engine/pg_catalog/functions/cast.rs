@@ -2,8 +2,8 @@
 
 use rolloutdb_catalogs::Error as CatalogError;
 use rolloutdb_udfs::postgres::parse_timestamp;
+use rolloutdb_udfs::quoting::identifier;
 
-use super::texts::quoted;
 use crate::engine::pg_catalog::query::Context;
 use crate::engine::pg_catalog::snapshot::{PG_CATALOG_OID, Snapshot};
 use crate::engine::pg_catalog::types::{Kind, PgType, format_type, type_named};
@@ -179,12 +179,12 @@ pub fn object_name(kind: Kind, oid: u32, snapshot: &Snapshot) -> String {
     let name = match kind {
         _ if oid == 0 => Some("-".to_owned()),
         Kind::RegClass => snapshot.class(oid).map(|class| match snapshot.is_visible(class) {
-            true => quoted(class.name()),
-            false => format!("{}.{}", quoted(class.schema()), quoted(class.name())),
+            true => identifier(class.name()),
+            false => format!("{}.{}", identifier(class.schema()), identifier(class.name())),
         }),
         Kind::RegType => format_type(oid, None),
-        Kind::RegNamespace => snapshot.schema(oid).map(|schema| quoted(&schema.name)),
-        Kind::RegRole => snapshot.role(oid).map(quoted),
+        Kind::RegNamespace => snapshot.schema(oid).map(|schema| identifier(&schema.name)),
+        Kind::RegRole => snapshot.role(oid).map(identifier),
         _ => snapshot.procedures.iter().find(|procedure| procedure.oid == oid).map(|procedure| procedure.name.clone()),
     };
     name.unwrap_or_else(|| oid.to_string())

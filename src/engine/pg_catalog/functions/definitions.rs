@@ -1,9 +1,10 @@
 //! Definitions of objects as SQL: what `pg_get_indexdef` and its like give.
 
 use rolloutdb_catalogs::Metric;
+use rolloutdb_udfs::quoting::identifier;
 
 use super::cast::known_class;
-use super::texts::{RESERVED, quoted};
+use super::texts::RESERVED;
 use super::{Call, Function, Returns};
 use crate::engine::pg_catalog::procedures::Procedure;
 use crate::engine::pg_catalog::snapshot::{Class, Constraint, Index, Relation, RelationKind};
@@ -54,11 +55,11 @@ pub fn index_definition(relation: &Relation, index: &Index) -> String {
     let options = if options.is_empty() { String::new() } else { format!(" WITH ({})", options.join(", ")) };
     format!(
         "CREATE INDEX {} ON {}.{} USING {} ({}{class}){options}",
-        quoted(&definition.name),
-        quoted(&relation.schema),
-        quoted(&relation.name),
+        identifier(&definition.name),
+        identifier(&relation.schema),
+        identifier(&relation.name),
         definition.kind.name(),
-        quoted(&definition.column),
+        identifier(&definition.column),
     )
 }
 
@@ -72,14 +73,14 @@ fn index_class(relation: &Relation, index: &Index) -> Option<String> {
 
 /// What a client takes for the index of a constraint.
 pub fn unique_index_definition(relation: &Relation, constraint: &Constraint) -> String {
-    let (name, schema, table) = (quoted(&constraint.name), quoted(&relation.schema), quoted(&relation.name));
+    let (name, schema, table) = (identifier(&constraint.name), identifier(&relation.schema), identifier(&relation.name));
     format!("CREATE UNIQUE INDEX {name} ON {schema}.{table} USING btree ({})", column_list(relation, constraint))
 }
 
 fn column_list(relation: &Relation, constraint: &Constraint) -> String {
     let position = |number: &i64| usize::try_from(number - 1).ok();
     let columns = constraint.columns.iter().filter_map(|number| relation.columns.get(position(number)?));
-    columns.map(|column| quoted(&column.name)).collect::<Vec<_>>().join(", ")
+    columns.map(|column| identifier(&column.name)).collect::<Vec<_>>().join(", ")
 }
 
 /// The whole index, or the name of one of its columns, from 1.
@@ -87,7 +88,7 @@ fn index_text(call: &Call<'_>, column: i64) -> Result<Value> {
     let class = call.oid(0).and_then(|oid| call.context.snapshot.class(oid));
     let name_of = |relation: &Relation, number: i64| {
         let position = usize::try_from(number - 1).ok();
-        position.and_then(|position| relation.columns.get(position)).map(|column| quoted(&column.name))
+        position.and_then(|position| relation.columns.get(position)).map(|column| identifier(&column.name))
     };
     let text = match class {
         Some(Class::Index(relation, index)) if column == 0 => Some(index_definition(relation, index)),
@@ -118,7 +119,7 @@ fn sequence_name(call: &Call<'_>) -> Result<Value> {
         let message = format!("column \"{}\" of relation \"{}\" does not exist", call.text(1), relation.name);
         return Err(Error::Unresolved { kind: Unresolved::Column, message });
     };
-    let name = column.sequence.as_ref().map(|sequence| format!("{}.{}", quoted(&relation.schema), quoted(&sequence.name)));
+    let name = column.sequence.as_ref().map(|sequence| format!("{}.{}", identifier(&relation.schema), identifier(&sequence.name)));
     Ok(Value::optional_text(name))
 }
 
@@ -144,7 +145,7 @@ fn of_procedure(call: &Call<'_>, text: fn(&Procedure) -> String) -> Value {
 fn arguments_text(procedure: &Procedure) -> String {
     let texts = procedure.arguments.iter().zip(argument_types(procedure)).map(|((name, _), pg_type)| match name.as_str() {
         "" => pg_type.sql_name(),
-        name => format!("{} {}", quoted(name), pg_type.sql_name()),
+        name => format!("{} {}", identifier(name), pg_type.sql_name()),
     });
     texts.collect::<Vec<_>>().join(", ")
 }
@@ -157,7 +158,7 @@ fn result_text(procedure: &Procedure) -> String {
 /// Functions are part of the program: their definition says what they take and give.
 fn function_text(call: &Call<'_>) -> Result<Value> {
     Ok(of_procedure(call, |procedure| {
-        let (name, arguments, result) = (quoted(&procedure.name), arguments_text(procedure), result_text(procedure));
+        let (name, arguments, result) = (identifier(&procedure.name), arguments_text(procedure), result_text(procedure));
         format!("CREATE OR REPLACE FUNCTION {name}({arguments})\n RETURNS {result}\n LANGUAGE internal\nAS '{}'\n", procedure.name)
     }))
 }

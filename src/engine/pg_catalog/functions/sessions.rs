@@ -28,8 +28,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     }),
     Function::new("pg_is_in_recovery", &[], BOOL, |_| Ok(Value::Bool(false))),
     Function::new("pg_is_wal_replay_paused", &[], BOOL, |_| Ok(Value::Bool(false))),
-    Function::new("pg_postmaster_start_time", &[], Returns::One(Kind::Timestamptz), |_| Ok(Value::Int(started_micros()))),
-    Function::new("pg_conf_load_time", &[], Returns::One(Kind::Timestamptz), |_| Ok(Value::Int(started_micros()))),
+    Function::new("pg_postmaster_start_time", &[], Returns::One(Kind::Timestamptz), |call| {
+        Ok(Value::Int(call.context.snapshot.opened_micros))
+    }),
+    Function::new("pg_conf_load_time", &[], Returns::One(Kind::Timestamptz), |call| Ok(Value::Int(call.context.snapshot.opened_micros))),
     Function::new("now", &[], Returns::One(Kind::Timestamptz), |call| Ok(Value::Int(call.context.snapshot.now_micros))),
     Function::new("current_timestamp", &[], Returns::One(Kind::Timestamptz), |call| Ok(Value::Int(call.context.snapshot.now_micros))),
     Function::new("inet_server_addr", &[], TEXT, |_| Ok(Value::Null)),
@@ -75,11 +77,3 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("pg_tablespace_location", &[Kind::Oid], TEXT, |_| Ok(Value::text(""))),
     Function::new("pg_notification_queue_usage", &[], Returns::One(Kind::Float8), |_| Ok(Value::Float(0.0))),
 ];
-
-/// When this was first asked: the first client connects soon after the start.
-fn started_micros() -> i64 {
-    static STARTED: std::sync::LazyLock<i64> = std::sync::LazyLock::new(|| {
-        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
-    });
-    *STARTED
-}

@@ -1,5 +1,7 @@
 //! Texts: quoting, and what clients compute of names.
 
+use rolloutdb_udfs::quoting::{identifier, literal};
+
 use super::{Function, Returns};
 use crate::engine::pg_catalog::query::compiled;
 use crate::engine::pg_catalog::types::{Kind, PgType};
@@ -10,7 +12,7 @@ const TEXT: Returns = Returns::One(Kind::Text);
 const INT4: Returns = Returns::One(Kind::Int4);
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new("quote_ident", &[Kind::Text], TEXT, |call| Ok(Value::text(quoted(call.text(0))))),
+    Function::new("quote_ident", &[Kind::Text], TEXT, |call| Ok(Value::text(identifier(call.text(0))))),
     Function::new("quote_literal", &[Kind::Text], TEXT, |call| Ok(Value::text(literal(call.text(0))))),
     Function::new("quote_nullable", &[Kind::Text], TEXT, |call| {
         Ok(Value::text(call.value(0).as_str().map_or_else(|| "NULL".to_owned(), literal)))
@@ -150,7 +152,7 @@ fn format(call: &super::Call<'_>) -> Result<Value> {
         let argument = shown(position)?;
         match kind {
             Some('s') => text.push_str(&argument.unwrap_or_default()),
-            Some('I') => text.push_str(&quoted(&argument.unwrap_or_default())),
+            Some('I') => text.push_str(&identifier(&argument.unwrap_or_default())),
             Some('L') => text.push_str(&argument.map_or_else(|| "NULL".to_owned(), |argument| literal(&argument))),
             other => {
                 let found = other.map(String::from).unwrap_or_default();
@@ -202,7 +204,7 @@ fn substring(call: &super::Call<'_>) -> Result<Value> {
     Ok(Value::text(kept.map(|(_, c)| c).collect::<String>()))
 }
 
-/// Words that PostgreSQL never takes for a name without quotes.
+/// Words that PostgreSQL never takes for a name without quotes: `R` of `pg_get_keywords`.
 pub(super) const RESERVED: &[&str] = &[
     "all",
     "analyse",
@@ -284,19 +286,6 @@ pub(super) const RESERVED: &[&str] = &[
     "with",
 ];
 
-/// A name as SQL takes it: in quotes where it has to be.
-pub fn quoted(name: &str) -> String {
-    let mut chars = name.chars();
-    let starts = chars.next().is_some_and(|first| first.is_ascii_lowercase() || first == '_');
-    let is_plain = starts && chars.all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '$');
-    if is_plain && !RESERVED.contains(&name) { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
-}
-
-fn literal(text: &str) -> String {
-    let doubled = text.replace('\'', "''");
-    if text.contains('\\') { format!("E'{}'", doubled.replace('\\', "\\\\")) } else { format!("'{doubled}'") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -304,14 +293,5 @@ mod tests {
     #[test]
     fn another_escape_becomes_the_usual_one() {
         assert_eq!((like_escape("pg/_%", "/"), like_escape("a\\%", "#")), ("pg\\_%".to_owned(), "a\\\\%".to_owned()));
-    }
-
-    #[test]
-    fn names_and_texts_are_quoted_as_in_postgres() {
-        for (name, expected) in [("wiki", "wiki"), ("Wiki", "\"Wiki\""), ("a\"b", "\"a\"\"b\""), ("select", "\"select\""), ("1a", "\"1a\"")]
-        {
-            assert_eq!(quoted(name), expected);
-        }
-        assert_eq!((literal("it's"), literal("a\\b")), ("'it''s'".to_owned(), "E'a\\\\b'".to_owned()));
     }
 }

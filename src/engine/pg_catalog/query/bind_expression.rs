@@ -150,7 +150,8 @@ impl Binder<'_> {
             Literal::Number(digits, _) => match (digits.parse::<i64>(), digits.parse::<f64>()) {
                 (Ok(value), _) if i32::try_from(value).is_ok() => (Value::Int(value), INT4),
                 (Ok(value), _) => (Value::Int(value), PgType::One(Kind::Int8)),
-                (Err(_), Ok(value)) => (Value::Float(value), PgType::One(Kind::Numeric)),
+                // More digits than a double holds are for the planner.
+                (Err(_), Ok(value)) if digits.len() <= 15 => (Value::Float(value), PgType::One(Kind::Numeric)),
                 _ => return Err(BindError::NotHere),
             },
             Literal::SingleQuotedString(text) | Literal::EscapedStringLiteral(text) | Literal::UnicodeStringLiteral(text) => {

@@ -264,7 +264,11 @@ fn column_row(relation: &Relation, position: usize, column: &Column) -> Row {
         identity,
         of_identity("1"),
         of_identity("1"),
-        of_identity("9223372036854775807"),
+        of_identity(match kind {
+            Some(Kind::Int2) => "32767",
+            Some(Kind::Int4) => "2147483647",
+            _ => "9223372036854775807",
+        }),
         of_identity("1"),
         of_identity("NO").unwrap_or("NO"),
         if column.is_generated { "ALWAYS" } else { "NEVER" },

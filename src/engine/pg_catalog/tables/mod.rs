@@ -1,6 +1,6 @@
 //! The tables of `pg_catalog` and `information_schema`: their columns, and the functions that make their rows of a [`Snapshot`].
 //!
-//! Columns are those of PostgreSQL 16, in its order, so that `SELECT *` and clients that read by position find theirs.
+//! Columns are those of PostgreSQL 16, in its order, so that clients that read by position find theirs; of a few tables that nobody reads so, some columns.
 //!
 //! A table that another part of the engine keeps (`pg_stat_activity`, `pg_stat_progress_copy`) is a virtual table of the schema `rollout` whose name begins with `pg_`:
 //! it is shown in `pg_catalog` too, and goes before one of its name here.

@@ -254,7 +254,7 @@ pub fn columns_of(expression: &SqlExpr) -> Vec<String> {
         type Break = ();
         fn pre_visit_expr(&mut self, expression: &SqlExpr) -> std::ops::ControlFlow<()> {
             if let SqlExpr::Identifier(name) = expression {
-                self.0.push(if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() });
+                self.0.push(if name.quote_style.is_some() { name.value.clone() } else { name.value.to_ascii_lowercase() });
             }
             std::ops::ControlFlow::Continue(())
         }

@@ -184,7 +184,7 @@ fn in_scope(mut expression: SqlExpr, alias: &Ident, table: &Table) -> SqlExpr {
             if let SqlExpr::Identifier(name) = expression
                 && !self.have_from.contains(&true)
             {
-                let folded = if name.quote_style.is_some() { name.value.clone() } else { name.value.to_lowercase() };
+                let folded = if name.quote_style.is_some() { name.value.clone() } else { name.value.to_ascii_lowercase() };
                 if self.table.definition().schema.field_with_name(&folded).is_ok() {
                     *expression = column_of(self.alias, &folded);
                 }

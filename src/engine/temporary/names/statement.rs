@@ -7,7 +7,7 @@ use rolloutdb_sql::{
 };
 
 use super::super::{TEMPORARY_ALIAS, is_of_another};
-use super::{Names, Scope, of_another_session, parts_of};
+use super::{Names, of_another_session, parts_of};
 use crate::error::{Error, Result};
 
 impl Names<'_> {
@@ -133,10 +133,10 @@ impl Names<'_> {
 
     /// What comes after WITH does not see the tables that its names hide.
     fn after_with(&mut self, with: &mut Option<With>, rest: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        self.scopes.push(Scope::of(with.as_ref()));
+        self.with.enter_with(with.as_ref());
         self.visit(with)?;
         rest(self)?;
-        self.scopes.pop();
+        self.with.leave_with();
         Ok(())
     }
 
