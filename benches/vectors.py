@@ -152,7 +152,10 @@ class Contest:
             set_ef(ef)
             recalls[ef] = self.vectors.recall(search, bucket_end, NUM_TUNING_QUERIES)
             if recalls[ef] >= RECALL + TUNING_MARGIN:
-                return measure.check(f"recall of {name} at ef {ef}", self.vectors.recall(search, bucket_end), RECALL)
+                # The queries of the tuning are a sample: where all of them disagree with it, the next ef is tried.
+                recalls[ef] = self.vectors.recall(search, bucket_end)
+                if recalls[ef] >= RECALL:
+                    return measure.check(f"recall of {name} at ef {ef}", recalls[ef], RECALL)
         raise CheckFailed(f"recall of {name} stays below {RECALL + TUNING_MARGIN}: {recalls}")
 
     def set_ef(self, ef):
@@ -221,6 +224,9 @@ class Contest:
 
 def make_faiss_hnsw(vectors):
     index = faiss.IndexHNSWFlat(DIMENSION, 32)
+    if len(vectors.rows) > 100_000:
+        # With its default of 40, no efSearch up to 800 finds 95 % of the neighbours among 300,000.
+        index.hnsw.efConstruction = 200
     index.add(vectors.rows)
     return index
 

@@ -9,8 +9,10 @@ mod kept_plan;
 mod made_vectors;
 
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{FieldRef, SchemaRef};
@@ -28,6 +30,9 @@ use super::statement;
 use crate::error::Result;
 use kept_plan::KeptPlan;
 
+/// A run up to this long may hold up what else its thread does.
+pub const BRIEF: Duration = Duration::from_millis(10);
+
 /// A statement with the plan that its runs share. Made by [`Session::prepare`].
 #[derive(Debug)]
 pub struct PreparedStatement {
@@ -36,6 +41,8 @@ pub struct PreparedStatement {
     shown: Arc<str>,
     description: Description,
     plan: Arc<Mutex<Kept>>,
+    /// Whether the last run of the kept plan took no longer than [`BRIEF`].
+    brief: Arc<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
@@ -55,7 +62,7 @@ enum Kept {
 impl PreparedStatement {
     pub(super) fn new(statement: Statement, description: Description) -> Self {
         let shown = Arc::from(statement.tag());
-        Self { statement, shown, description, plan: Arc::default() }
+        Self { statement, shown, description, plan: Arc::default(), brief: Arc::default() }
     }
 
     /// The text that it was made from, for `pg_stat_activity`; without one its kind is shown.
@@ -79,6 +86,17 @@ impl PreparedStatement {
         &self.description
     }
 
+    /// Whether a run with these parameters takes a few milliseconds, as the last one did: handing it to another thread and back would take longer.
+    ///
+    /// Only for a kept plan whose work does not hang on the values: a search, or a table's rows in their order.
+    #[must_use]
+    pub fn is_brief(&self, parameters: &[ScalarValue]) -> bool {
+        let fits = |plan: &KeptPlan| plan.is_bounded && plan.takes(parameters) && plan.is_for(parameters);
+        self.brief.load(Ordering::Relaxed)
+            && !parameters.iter().any(ScalarValue::is_null)
+            && matches!(&*lock(&self.plan), Kept::Ready(plan) if fits(plan))
+    }
+
     /// The rows of the kept plan; `None` if there is none for these parameters.
     pub(super) async fn run(&self, session: &Session, parameters: &[ScalarValue]) -> Result<Option<SendableRecordBatchStream>> {
         let Statement::Query(query) = &self.statement else { return Ok(None) };
@@ -94,10 +112,14 @@ impl PreparedStatement {
         if matches!(&loan.kept, Kept::Ready(plan) if !plan.takes(parameters)) {
             return Ok(None);
         }
+        let started = Instant::now();
         loan.fit(session, query, parameters).await?;
         let Kept::Ready(plan) = &loan.kept else { return Ok(None) };
         let rows = if plan.is_for(parameters) { plan.run(parameters).await? } else { None };
-        Ok(rows.map(|rows| Box::pin(Run { rows, _loan: loan }) as SendableRecordBatchStream))
+        // Until it has come to its end.
+        self.brief.store(false, Ordering::Relaxed);
+        let brief = Arc::clone(&self.brief);
+        Ok(rows.map(|rows| Box::pin(Run { rows, started, brief, _loan: loan }) as SendableRecordBatchStream))
     }
 
     /// What is kept, out of the statement: until it is given back, no other run has it. `None`: this run plans for itself.
@@ -164,6 +186,8 @@ impl Drop for Loan {
 /// The rows of one run, which has the plan until it ends.
 struct Run {
     rows: SendableRecordBatchStream,
+    started: Instant,
+    brief: Arc<AtomicBool>,
     _loan: Loan,
 }
 
@@ -171,7 +195,11 @@ impl Stream for Run {
     type Item = DataFusionResult<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.rows.as_mut().poll_next(context)
+        let polled = self.rows.as_mut().poll_next(context);
+        if matches!(polled, Poll::Ready(None)) {
+            self.brief.store(self.started.elapsed() <= BRIEF, Ordering::Relaxed);
+        }
+        polled
     }
 }
 
@@ -216,11 +244,17 @@ mod tests {
         let retrieval = prepare("SELECT id FROM t ORDER BY v <=> '[1,1]' LIMIT 1").await?;
         run(&session, &retrieval, &[]).await?;
         assert_eq!(kept(&retrieval), None, "a statement that runs once is planned once");
+        assert!(!retrieval.is_brief(&[]), "no plan was kept");
         run(&session, &retrieval, &[]).await?;
         let first = kept(&retrieval);
         assert!(first.is_some());
-        run(&session, &retrieval, &[]).await?;
+        // The first run may have been slow: it makes the plan.
+        for _ in 0..50 {
+            run(&session, &retrieval, &[]).await?;
+        }
         assert_eq!(kept(&retrieval), first);
+        assert!(retrieval.is_brief(&[]), "a search among two rows");
+        assert!(!retrieval.is_brief(&[ScalarValue::from(1_i64)]), "a run that the plan does not serve");
         sql("INSERT INTO t VALUES (3, 'three', '[1,1]')").await?;
         run(&session, &retrieval, &[]).await?;
         assert!(kept(&retrieval).is_some_and(|second| Some(second) != first), "the table has another version");

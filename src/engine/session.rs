@@ -20,6 +20,7 @@ use super::activity::SessionActivity;
 use super::apply::extract::ExtractModelCalls;
 use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
+use super::checked_integers::CheckedIntegers;
 use super::copy_streams::{CopyIn, CopyOut};
 use super::correlated::DistinctSubqueryColumns;
 use super::cursors::Cursors;
@@ -180,6 +181,7 @@ impl Session {
             Arc::new(DistinctSubqueryColumns),
         ];
         analyzer_rules.extend(Analyzer::new().rules);
+        analyzer_rules.push(Arc::new(CheckedIntegers));
         analyzer_rules.push(Arc::new(ExtractModelCalls));
         let mut state = SessionStateBuilder::new()
             .with_config(default_config(&database))

@@ -202,6 +202,11 @@ pub struct EncoderConfig {
 }
 
 impl EncoderConfig {
+    /// The longest text, in tokens with the special ones.
+    pub fn max_tokens(&self) -> usize {
+        self.max_position_embeddings - self.position_offset
+    }
+
     /// Reads `directory/config.json`. Errors as [`DecoderConfig::load`].
     pub fn load(directory: &Path) -> Result<Self> {
         let path = directory.join(CONFIG_FILE);

@@ -3,27 +3,20 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use serde_json::Value;
 
 use super::config::read_json;
-use super::encoder::Encoder;
+use super::device::Device;
+use super::encoder::{Batch, Encoder, Pooling};
 use super::owner::Owner;
 use super::registry::ModelInfo;
-use super::shared_forward::{FORWARD_TOKENS, SharedForward, Waiting, ask};
+use super::shared_forward::{SharedForward, Waiting, ask};
 use super::tokenizer::{TOKENIZER_CONFIG_FILE, Tokenizer};
 use crate::error::{Error, Result};
 
-/// Below this norm a vector is left as it is, as sentence-transformers does.
-const NORM_MIN: f32 = 1e-12;
-
-/// How hidden states become one vector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Pooling {
-    /// The mean over all tokens.
-    Mean,
-    /// The first token.
-    Cls,
-}
+/// Texts that a thread tokenizes at a time.
+const TEXTS_PER_TASK: usize = 64;
 
 /// What the files beside an encoder say about its use. Without them: mean, normalised, no prompts.
 #[derive(Debug, Clone, PartialEq)]
@@ -88,8 +81,8 @@ impl LoadedEmbedder {
     ///
     /// # Errors
     /// As [`Encoder::load`], [`Tokenizer::load`] and [`EmbedderSettings::load`].
-    pub fn load(directory: &Path) -> Result<Self> {
-        let (encoder, settings) = (Encoder::load(directory)?, EmbedderSettings::load(directory)?);
+    pub fn load(directory: &Path, device: Device) -> Result<Self> {
+        let (encoder, settings) = (Encoder::load(directory, device)?.0, EmbedderSettings::load(directory)?);
         let max_tokens = settings.max_tokens.unwrap_or(usize::MAX).min(encoder.max_tokens());
         let tokenizer = Tokenizer::load_truncating(directory, max_tokens)?;
         Ok(Self { encoder, tokenizer, settings, waiting: Waiting::default() })
@@ -103,34 +96,21 @@ impl LoadedEmbedder {
     /// Vectors `[texts, dim]` of tokenized texts.
     ///
     /// # Errors
-    /// As [`Encoder::hidden`].
+    /// As [`Encoder::vectors`].
     pub fn embed_tokens(&self, texts: &[Vec<u32>]) -> Result<Vec<f32>> {
         let lengths: Vec<usize> = texts.iter().map(Vec::len).collect();
-        let hidden = self.encoder.hidden(&texts.concat(), &lengths)?;
-        let mut vectors = Vec::with_capacity(texts.len() * self.dim());
-        let mut rows = hidden.chunks_exact(self.dim());
-        for length in lengths {
-            let rows: Vec<&[f32]> = rows.by_ref().take(length).collect();
-            vectors.extend(self.pool(&rows));
-        }
-        Ok(vectors)
+        let tokens = texts.concat();
+        let batch = Batch { tokens: &tokens, segments: &vec![0; tokens.len()], lengths: &lengths };
+        self.encoder.vectors(batch, self.settings.pooling, self.settings.normalise)
     }
 
     /// Token ids of texts, with the prompt of the kind before each.
     fn encode(&self, texts: &[String], prompt: &str) -> Result<Vec<Vec<u32>>> {
-        texts.iter().map(|text| self.tokenizer.encode_with_special_tokens(&format!("{prompt}{text}"))).collect()
-    }
-
-    fn pool(&self, rows: &[&[f32]]) -> Vec<f32> {
-        let mut vector = match self.settings.pooling {
-            Pooling::Cls => rows.first().map_or_else(|| vec![0.0; self.dim()], |row| row.to_vec()),
-            Pooling::Mean => mean(rows, self.dim()),
-        };
-        if self.settings.normalise {
-            let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt().max(NORM_MIN);
-            vector.iter_mut().for_each(|x| *x /= norm);
-        }
-        vector
+        texts
+            .par_iter()
+            .with_min_len(TEXTS_PER_TASK)
+            .map(|text| self.tokenizer.encode_with_special_tokens(&format!("{prompt}{text}")))
+            .collect()
     }
 }
 
@@ -140,6 +120,10 @@ impl SharedForward for LoadedEmbedder {
 
     fn waiting(&self) -> &Waiting<Vec<u32>, Vec<f32>> {
         &self.waiting
+    }
+
+    fn forward_tokens(&self) -> usize {
+        self.encoder.forward_tokens()
     }
 
     fn forward(&self, texts: &[Vec<u32>]) -> Result<Vec<Vec<f32>>> {
@@ -186,7 +170,7 @@ impl Embedder {
         let encoded = tokio::task::spawn_blocking(encode).await.map_err(|error| Error::Internal(error.to_string()))??;
         let dim = self.dim();
         let mut vectors = vec![0.0; encoded.len() * dim];
-        for batch in batches(encoded.iter().map(Vec::len)) {
+        for batch in batches(encoded.iter().map(Vec::len), self.model.forward_tokens()) {
             let tokens: Vec<Vec<u32>> = batch.iter().map(|index| encoded[*index].clone()).collect();
             let num_tokens = tokens.iter().map(Vec::len).sum();
             let rows = ask(&self.model, &self.owner, tokens, num_tokens).await?;
@@ -198,15 +182,15 @@ impl Embedder {
     }
 }
 
-/// Indices of texts of similar lengths, at most [`FORWARD_TOKENS`] tokens together (one text may be longer). `lengths`: tokens of each text.
-pub(super) fn batches(lengths: impl Iterator<Item = usize>) -> Vec<Vec<usize>> {
+/// Indices of texts of similar lengths, at most `forward_tokens` together (one text may be longer). `lengths`: tokens of each text.
+pub(super) fn batches(lengths: impl Iterator<Item = usize>, forward_tokens: usize) -> Vec<Vec<usize>> {
     let mut order: Vec<(usize, usize)> = lengths.enumerate().map(|(index, length)| (length, index)).collect();
     order.sort_unstable();
     let mut batches: Vec<Vec<usize>> = Vec::new();
     let mut tokens = usize::MAX;
     for (length, index) in order {
         tokens = tokens.saturating_add(length);
-        match batches.last_mut().filter(|_| tokens <= FORWARD_TOKENS) {
+        match batches.last_mut().filter(|_| tokens <= forward_tokens) {
             Some(batch) => batch.push(index),
             None => {
                 tokens = length;
@@ -215,14 +199,6 @@ pub(super) fn batches(lengths: impl Iterator<Item = usize>) -> Vec<Vec<usize>> {
         }
     }
     batches
-}
-
-fn mean(rows: &[&[f32]], dim: usize) -> Vec<f32> {
-    let mut sum = vec![0.0; dim];
-    rows.iter().for_each(|row| sum.iter_mut().zip(*row).for_each(|(sum, x)| *sum += x));
-    let scale = 1.0 / rows.len().max(1) as f32;
-    sum.iter_mut().for_each(|x| *x *= scale);
-    sum
 }
 
 fn read_optional(path: &Path) -> Result<Option<Value>> {

@@ -14,6 +14,9 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 use super::checkpoint::{self, Checkpoint};
+use super::config::EncoderConfig;
+use super::device::Device;
+use super::encoder::Encoder;
 use super::source::{self, OpenFile, Source};
 use crate::error::{Error, Result};
 use crate::value::Value;
@@ -54,6 +57,9 @@ pub struct ModelInfo {
     /// Weights; a tied head counts once.
     pub parameter_count: u64,
     pub created_at_ms: i64,
+    /// Where it computes.
+    #[serde(default = "Device::of_old_versions")]
+    pub device: Device,
     /// How it was made, as the one who made it tells.
     pub lineage: Json,
 }
@@ -66,6 +72,7 @@ pub struct CreateModel {
     pub source: String,
     /// Checked against the files; read from them when absent.
     pub task: Option<Task>,
+    pub device: Device,
     /// Sizes and seed of a random model; other sources take none.
     pub options: Vec<(String, Value)>,
     /// What a random model's tokenizer is trained on.
@@ -82,6 +89,13 @@ pub struct ModelFiles<'a> {
 /// A directory to fill with a new version's files; removed if it is dropped without [`Registry::publish`].
 #[derive(Debug)]
 pub struct StagedModel(TempDir);
+
+/// What a new version records beside what its files say.
+struct Origin {
+    source: String,
+    device: Device,
+    lineage: Json,
+}
 
 /// The models of a data directory.
 #[derive(Debug)]
@@ -188,10 +202,21 @@ impl Registry {
             ));
         }
         let lineage = source::lineage(&create.source, &create.options);
+        if checkpoint.task == Task::Generate && matches!(create.device, Device::Cuda(_)) {
+            let device = create.device;
+            return Err(Error::NotSupported(format!(
+                "device = '{device}': a model that generates runs on the CPU; leave the option out, or say 'cpu'"
+            )));
+        }
+        match checkpoint.task {
+            Task::Generate => create.device.check()?,
+            Task::Embed | Task::Rerank => Encoder::check(&EncoderConfig::load(staged.path())?, create.device)?,
+        }
         if is_cancelled() {
             return Err(Error::Cancelled("CREATE MODEL"));
         }
-        self.publish_checkpoint(&create.name, staged, checkpoint, create.source, lineage, true)
+        let origin = Origin { source: create.source, device: create.device, lineage };
+        self.publish_checkpoint(&create.name, staged, checkpoint, origin, true)
     }
 
     /// The newest version of `name`, or exactly `name@version`.
@@ -290,7 +315,8 @@ impl Registry {
     pub fn publish(&self, name: &str, staged: StagedModel, base: &ModelInfo, lineage: Json) -> Result<ModelInfo> {
         check_name(name)?;
         let checkpoint = checkpoint::inspect(staged.path())?;
-        self.publish_checkpoint(name, staged, checkpoint, format!("train://{}", base.reference()), lineage, false)
+        let origin = Origin { source: format!("train://{}", base.reference()), device: base.device, lineage };
+        self.publish_checkpoint(name, staged, checkpoint, origin, false)
     }
 
     fn publish_checkpoint(
@@ -298,8 +324,7 @@ impl Registry {
         name: &str,
         staged: StagedModel,
         checkpoint: Checkpoint,
-        source: String,
-        lineage: Json,
+        origin: Origin,
         must_be_new: bool,
     ) -> Result<ModelInfo> {
         let _taken = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
@@ -314,10 +339,11 @@ impl Registry {
             task: checkpoint.task,
             architecture: checkpoint.architecture,
             directory: home.join(version.to_string()),
-            source,
+            source: origin.source,
             parameter_count: checkpoint.parameter_count,
             created_at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64),
-            lineage,
+            device: origin.device,
+            lineage: origin.lineage,
         };
         write_info(&info, staged.path())?;
         sync_tree(staged.path())?;

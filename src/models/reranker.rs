@@ -6,8 +6,9 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::config::{CONFIG_FILE, EncoderConfig, read_json};
+use super::device::Device;
 use super::embedder::{batches, max_tokens};
-use super::encoder::{Encoder, tensor_prefix};
+use super::encoder::{Batch, Encoder, Pooling, tensor_prefix};
 use super::owner::Owner;
 use super::panels::PackedMatrix;
 use super::registry::ModelInfo;
@@ -95,8 +96,8 @@ impl LoadedReranker {
     ///
     /// # Errors
     /// As [`Encoder::load`], [`Tokenizer::load`] and [`head_shapes`]; [`Error::NotSupported`] for an activation that we do not compute.
-    pub fn load(directory: &Path) -> Result<Self> {
-        let (encoder, mut source) = Encoder::load_with_rest(directory)?;
+    pub fn load(directory: &Path, device: Device) -> Result<Self> {
+        let (encoder, mut source) = Encoder::load(directory, device)?;
         let config = encoder.config();
         let found = read_shapes(directory)?;
         let shapes = head_shapes(config, &found)?;
@@ -128,22 +129,17 @@ impl LoadedReranker {
         Ok((tokens, segments))
     }
 
-    /// One score per encoded pair, each the same whatever the others are.
+    /// One score per encoded pair; on the CPU each is the same whatever the others are.
     ///
     /// # Errors
-    /// As [`Encoder::hidden`].
+    /// As [`Encoder::vectors`].
     pub fn score_encoded(&self, pairs: &[&(Vec<u32>, Vec<u32>)]) -> Result<Vec<f32>> {
         let lengths: Vec<usize> = pairs.iter().map(|(tokens, _)| tokens.len()).collect();
         let tokens: Vec<u32> = pairs.iter().flat_map(|(tokens, _)| tokens.iter().copied()).collect();
         let segments: Vec<u32> = pairs.iter().flat_map(|(_, segments)| segments.iter().copied()).collect();
-        let hidden = self.encoder.hidden_in_segments(&tokens, &segments, &lengths)?;
+        let batch = Batch { tokens: &tokens, segments: &segments, lengths: &lengths };
+        let first = self.encoder.vectors(batch, Pooling::Cls, false)?;
         let width = self.encoder.config().hidden_size;
-        let mut first = Vec::with_capacity(pairs.len() * width);
-        let mut start = 0;
-        for length in lengths {
-            first.extend_from_slice(&hidden[start * width..][..width]);
-            start += length;
-        }
         let pooled = self.dense.multiply(&first);
         Ok(pooled.chunks_exact(width).map(|row| self.activation.of(self.logit(row))).collect())
     }
@@ -183,6 +179,10 @@ impl SharedForward for LoadedReranker {
         &self.waiting
     }
 
+    fn forward_tokens(&self) -> usize {
+        self.encoder.forward_tokens()
+    }
+
     fn forward(&self, pairs: &[EncodedPair]) -> Result<Vec<f32>> {
         self.score_encoded(&pairs.iter().collect::<Vec<_>>())
     }
@@ -207,7 +207,7 @@ impl Reranker {
         let encode = move || pairs.iter().map(|(query, passage)| model.encode(query, passage)).collect::<Result<Vec<_>>>();
         let encoded = tokio::task::spawn_blocking(encode).await.map_err(|error| Error::Internal(error.to_string()))??;
         let mut scores = vec![0.0; encoded.len()];
-        for batch in batches(encoded.iter().map(|(tokens, _)| tokens.len())) {
+        for batch in batches(encoded.iter().map(|(tokens, _)| tokens.len()), self.model.forward_tokens()) {
             let pairs: Vec<_> = batch.iter().map(|index| encoded[*index].clone()).collect();
             let num_tokens = pairs.iter().map(|(tokens, _)| tokens.len()).sum();
             for (index, score) in batch.into_iter().zip(ask(&self.model, &self.owner, pairs, num_tokens).await?) {

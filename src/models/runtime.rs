@@ -84,7 +84,7 @@ impl Runtime {
     pub async fn embedder(&self, reference: &str) -> Result<Embedder> {
         let info = Arc::new(self.find(reference, Task::Embed)?);
         let owner = Owner::get()?;
-        let load = |info: Arc<ModelInfo>| LoadedEmbedder::load(&info.directory);
+        let load = |info: Arc<ModelInfo>| LoadedEmbedder::load(&info.directory, info.device);
         let model = self.embedders.get(&info, &owner, load).await?;
         Ok(Embedder::new(info, model, owner))
     }
@@ -101,7 +101,7 @@ impl Runtime {
     pub async fn reranker(&self, reference: &str) -> Result<Reranker> {
         let info = Arc::new(self.find(reference, Task::Rerank)?);
         let owner = Owner::get()?;
-        let load = |info: Arc<ModelInfo>| LoadedReranker::load(&info.directory);
+        let load = |info: Arc<ModelInfo>| LoadedReranker::load(&info.directory, info.device);
         let model = self.rerankers.get(&info, &owner, load).await?;
         Ok(Reranker::new(info, model, owner))
     }

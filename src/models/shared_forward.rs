@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::owner::Owner;
 use crate::error::{Error, Result};
 
-/// Tokens of one forward. Small, so that a long column of texts lets decode steps of other callers in between.
+/// Tokens of one forward on the CPU. Small, so that a long column of texts lets decode steps of other callers in between.
 pub(super) const FORWARD_TOKENS: usize = 1024;
 
 /// A model whose forward takes inputs of several callers.
@@ -21,7 +21,12 @@ pub(super) trait SharedForward: Send + Sync + 'static {
 
     fn waiting(&self) -> &Waiting<Self::Input, Self::Output>;
 
-    /// One output for each input, the same whatever the others are.
+    /// Tokens of one forward.
+    fn forward_tokens(&self) -> usize {
+        FORWARD_TOKENS
+    }
+
+    /// One output for each input. On the CPU it is the same whatever the others are.
     fn forward(&self, inputs: &[Self::Input]) -> Result<Vec<Self::Output>>;
 }
 
@@ -48,13 +53,13 @@ impl<T, R> Waiting<T, R> {
     }
 
     /// The requests that fit into one forward, at least one if there are any. Those whose callers have gone are dropped.
-    fn take(&self) -> Vec<Request<T, R>> {
+    fn take(&self, forward_tokens: usize) -> Vec<Request<T, R>> {
         let mut waiting = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         waiting.retain(|request| !request.reply.is_closed());
         let mut num_tokens = 0_usize;
         let fits = |request: &&Request<T, R>| {
             num_tokens = num_tokens.saturating_add(request.num_tokens);
-            num_tokens <= FORWARD_TOKENS
+            num_tokens <= forward_tokens
         };
         let num_taken = waiting.iter().take_while(fits).count().max(1).min(waiting.len());
         waiting.drain(..num_taken).collect()
@@ -80,7 +85,7 @@ pub(super) async fn ask<M: SharedForward>(
 
 /// One forward over what waits. There are as many of these jobs as requests, so that none waits for ever; most find nothing left.
 fn run_waiting<M: SharedForward>(model: &M) {
-    let taken = model.waiting().take();
+    let taken = model.waiting().take(model.forward_tokens());
     let mut inputs = Vec::new();
     let mut replies = Vec::with_capacity(taken.len());
     for request in taken {

@@ -81,7 +81,12 @@ impl Source {
             && let Some((name, _)) = options.first()
         {
             let of = "CREATE MODEL from a directory or a built-in model".to_owned();
-            return Err(Error::UnknownOption { kind: "option", name: name.clone(), of, known: vec!["task".to_owned()] });
+            return Err(Error::UnknownOption {
+                kind: "option",
+                name: name.clone(),
+                of,
+                known: vec!["task".to_owned(), "device".to_owned()],
+            });
         }
         match self {
             Self::Directory(directory) => copy(directory, target, open),

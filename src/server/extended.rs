@@ -343,9 +343,13 @@ impl Connection {
         described: Option<&SchemaRef>,
     ) -> PgWireResult<Started> {
         let parameters = bound_parameters(portal)?;
+        let brief = prepared.is_brief(&parameters);
         let (session, owned) = (self.session.clone(), Arc::clone(prepared));
         let run = async move { session.execute_prepared(&owned, parameters).await };
-        let response = self.execute(running, run).await?;
+        let response = match brief {
+            true => self.execute_here(running, run).await?,
+            false => self.execute(running, run).await?,
+        };
         Ok(match response {
             Response::Done { tag } => Started::Done(tag),
             Response::CopyIn(copy) => Started::CopyIn(copy),

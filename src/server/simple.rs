@@ -1,6 +1,7 @@
 //! The simple query protocol: one text, any number of statements, each with its own response.
 
 use std::fmt::Debug;
+use std::time::Instant;
 
 use async_trait::async_trait;
 use futures::Sink;
@@ -21,7 +22,7 @@ use super::copy::Then;
 use super::response::{parse_error, wire_error};
 use super::rows::{WireRows, completion_tag};
 use super::running::{Outbox, Running, Sent};
-use crate::engine::{CopyIn, Response, Session, shown_texts};
+use crate::engine::{BRIEF, CopyIn, Response, Session, shown_texts};
 use crate::error::Result;
 
 #[async_trait]
@@ -117,6 +118,20 @@ impl Connection {
         Ok(match response {
             Response::Rows { stream, tag } => Response::Rows { stream: self.workers.rows(stream), tag },
             done => done,
+        })
+    }
+
+    /// As [`Self::execute`], on this thread, for a statement that is expected to be brief. If it is not, other threads compute its rows.
+    pub(super) async fn execute_here<O: Outbox>(
+        &self,
+        running: &mut Running<'_, O>,
+        run: impl Future<Output = Result<Response>> + Send,
+    ) -> PgWireResult<Response> {
+        let started = Instant::now();
+        let response = running.wait(run).await?.map_err(wire_error)?;
+        Ok(match response {
+            Response::Rows { stream, tag } if started.elapsed() > BRIEF => Response::Rows { stream: self.workers.rows(stream), tag },
+            brief => brief,
         })
     }
 }

@@ -105,7 +105,11 @@ fn datafusion_message(error: &DataFusionError) -> String {
 
 fn innermost_message(root: &DataFusionError) -> String {
     let text = match root {
-        DataFusionError::ArrowError(error, _) => error.to_string(),
+        DataFusionError::ArrowError(error, _) => match error.as_ref() {
+            // In PostgreSQL's words, which name the type.
+            ArrowError::ArithmeticOverflow(text) if text.ends_with("out of range") => text.clone(),
+            other => other.to_string(),
+        },
         DataFusionError::SQL(error, _) => error.to_string(),
         DataFusionError::SchemaError(error, _) => error.to_string(),
         other => other.message().into_owned(),

@@ -38,6 +38,8 @@ pub struct KeptPlan {
     decided: Vec<(usize, ScalarValue)>,
     made: MadeVectors,
     tables: Vec<Arc<Table>>,
+    /// Whether its work hangs on the tables alone, and not on the values of parameters: it sorts nothing but what a search has found.
+    pub is_bounded: bool,
     settings: u64,
     /// Of the catalog: whether names stand for what they stood for.
     names: u64,
@@ -74,13 +76,14 @@ impl KeptPlan {
         // A shape that needs the values to be planned is an error here and none with them.
         let Ok(optimized) = state.optimize(&open) else { return Ok(None) };
         let Some(tables) = tables_of(&optimized)? else { return Ok(None) };
+        let is_bounded = !sorts_a_table(&optimized)?;
         let parameters = Parameters::default();
         let bound = bind(optimized, &parameters)?;
         let Ok(plan) = state.query_planner().create_physical_plan(&bound, &state).await else { return Ok(None) };
         if is_of_one_statement(&plan)? {
             return Ok(None);
         }
-        Ok(Some(Self { plan, parameters, types, decided, made, tables, settings, names, rights, context: state.task_ctx() }))
+        Ok(Some(Self { plan, parameters, types, decided, made, tables, is_bounded, settings, names, rights, context: state.task_ctx() }))
     }
 
     pub async fn serves(&self, session: &Session, parameters: &[ScalarValue]) -> Result<bool> {
@@ -200,6 +203,20 @@ fn tables_of(plan: &LogicalPlan) -> Result<Option<Vec<Arc<Table>>>> {
         Ok(if is_fit { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
     })?;
     Ok((is_fit && !tables.is_empty()).then_some(tables))
+}
+
+/// Whether it sorts rows of a plain scan, whose number hangs on a condition.
+fn sorts_a_table(plan: &LogicalPlan) -> Result<bool> {
+    let (mut sorts, mut scans) = (false, false);
+    plan.apply_with_subqueries(|node| {
+        match node {
+            LogicalPlan::Sort(_) => sorts = true,
+            LogicalPlan::TableScan(scan) => scans |= nearest_rows(scan).is_none(),
+            _ => {}
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })?;
+    Ok(sorts && scans)
 }
 
 fn nearest_rows(scan: &TableScan) -> Option<NearestRows> {

@@ -26,15 +26,21 @@ pub async fn create(session: &Session, create: &CreateModel, parameters: &[Scala
         session.notices().notice(format!("model \"{}\" already exists, skipping", create.name));
         return Ok(done("CREATE MODEL"));
     }
-    let (mut values, mut task) = (Vec::new(), None);
+    let (mut values, mut task, mut device) = (Vec::new(), None, models::Device::Auto);
     for (name, value) in create.options.iter() {
         match (name, options::value(name, value)?) {
             ("task", Value::Text(text)) => task = Some(task_named(&text)?),
+            ("device", Value::Text(text)) => device = text.parse()?,
+            ("task" | "device", other) => {
+                let expected = "a text, as in task = 'embed', device = 'cpu'".to_owned();
+                return Err(Error::InvalidParameter { name: name.to_owned(), found: other.to_string(), expected });
+            }
             (_, value) => values.push((name.to_owned(), value)),
         }
     }
     let texts = texts(session, create, parameters).await?;
-    let request = models::CreateModel { name: create.name.clone(), source: create.source.clone(), task, options: values, texts };
+    let (name, source) = (create.name.clone(), create.source.clone());
+    let request = models::CreateModel { name, source, task, device, options: values, texts };
     let registry = Arc::clone(&shared.registry);
     let gate = session.gate();
     let directory = match files_of(&create.source) {
@@ -143,6 +149,7 @@ pub fn describe(session: &Session, describe: &DescribeModel) -> Result<Response>
         ("architecture".to_owned(), info.architecture.clone()),
         ("parameter_count".to_owned(), info.parameter_count.to_string()),
         ("source".to_owned(), info.source.clone()),
+        ("device".to_owned(), info.device.description()),
         ("directory".to_owned(), info.directory.display().to_string()),
     ];
     if let serde_json::Value::Object(lineage) = &info.lineage {

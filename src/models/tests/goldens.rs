@@ -12,10 +12,11 @@ use serde::de::DeserializeOwned;
 
 use crate::models::decoder::Decoder;
 use crate::models::embedder::LoadedEmbedder;
-use crate::models::encoder::Encoder;
+use crate::models::encoder::{Batch, CpuEncoder, Source};
 use crate::models::packed::{PackedDecoder, Segment};
 use crate::models::reranker::LoadedReranker;
 use crate::models::tokenizer::Tokenizer;
+use crate::models::{Device as ModelDevice, EncoderConfig};
 
 const DECODERS: [&str; 2] = ["qwen2_tied", "qwen2_untied"];
 const TOLERANCE: f32 = 1e-4;
@@ -181,7 +182,7 @@ fn a_saved_decoder_loads_with_the_same_numbers() {
 fn pooled_vectors_equal_transformers() {
     let (goldens, tensor) = (goldens::<EmbedderGoldens>("bert"), golden_tensors("bert"));
     let expected = tensor("mean").to_vec2::<f32>().unwrap();
-    let model = LoadedEmbedder::load(&fixture("bert")).unwrap();
+    let model = LoadedEmbedder::load(&fixture("bert"), ModelDevice::Cpu).unwrap();
     let tokenizer = Tokenizer::load_truncating(&fixture("bert"), 80).unwrap();
     let tokens: Vec<Vec<u32>> = goldens.sentences.iter().map(|text| tokenizer.encode_with_special_tokens(text).unwrap()).collect();
     assert_eq!(tokens.iter().map(Vec::len).collect::<Vec<_>>(), goldens.lengths);
@@ -203,7 +204,10 @@ fn roberta_positions_equal_transformers() {
     }
     let tokens = goldens::<Goldens>("roberta").tokens;
     let expected = golden_tensors("roberta")("hidden");
-    let hidden = Encoder::load(&fixture("roberta")).unwrap().hidden(&tokens, &[tokens.len()]).unwrap();
+    let directory = fixture("roberta");
+    let encoder = CpuEncoder::new(EncoderConfig::load(&directory).unwrap(), &mut Source::load(&directory).unwrap()).unwrap();
+    let batch = Batch { tokens: &tokens, segments: &vec![0; tokens.len()], lengths: &[tokens.len()] };
+    let hidden = encoder.hidden(batch).unwrap();
     assert_close(&Tensor::from_vec(hidden, expected.shape(), &Device::Cpu).unwrap(), &expected, "a hidden state");
 }
 
@@ -217,7 +221,7 @@ fn minilm_equals_sentence_transformers() {
     };
     let goldens = goldens::<EmbedderGoldens>("minilm");
     let directory = PathBuf::from(directory);
-    let model = LoadedEmbedder::load(&directory).unwrap();
+    let model = LoadedEmbedder::load(&directory, ModelDevice::Cpu).unwrap();
     let tokenizer = Tokenizer::load_truncating(&directory, 256).unwrap();
     let tokens: Vec<Vec<u32>> = goldens.sentences.iter().map(|text| tokenizer.encode_with_special_tokens(text).unwrap()).collect();
     let vectors = model.embed_tokens(&tokens).unwrap();
@@ -237,7 +241,7 @@ fn reranked_pairs_equal_transformers() {
     }
     for name in ["bert_reranker", "roberta_reranker"] {
         let goldens = goldens::<Goldens>(name);
-        let model = LoadedReranker::load(&fixture(name)).unwrap();
+        let model = LoadedReranker::load(&fixture(name), ModelDevice::Cpu).unwrap();
         let encoded: Vec<_> = goldens.pairs.iter().map(|(query, passage)| model.encode(query, passage).unwrap()).collect();
         assert_eq!(encoded.iter().map(|(tokens, _)| tokens.len()).collect::<Vec<_>>(), goldens.lengths, "{name}");
         let together = model.score_encoded(&encoded.iter().collect::<Vec<_>>()).unwrap();

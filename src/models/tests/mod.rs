@@ -2,6 +2,8 @@
 
 mod generation;
 mod goldens;
+#[cfg(feature = "cuda")]
+mod gpu;
 mod hostile;
 mod kernel;
 mod ops;

@@ -7,6 +7,7 @@ use tempfile::TempDir;
 
 use super::tiny_config;
 use crate::error::Error;
+use crate::models::Device;
 use crate::models::decoder::Decoder;
 use crate::models::registry::{CreateModel, Registry, Task};
 use crate::models::tokenizer::Tokenizer;
@@ -27,13 +28,15 @@ fn random(name: &str) -> CreateModel {
         name: name.to_owned(),
         source: "random://qwen2".to_owned(),
         task: None,
+        device: Device::Auto,
         options: sizes.into_iter().map(|(name, size)| (name.to_owned(), Value::Int(size))).collect(),
         texts: vec![TEXT.repeat(5)],
     }
 }
 
 fn from_directory(directory: &Path) -> CreateModel {
-    CreateModel { name: "copied".to_owned(), source: directory.display().to_string(), task: None, options: Vec::new(), texts: Vec::new() }
+    let source = directory.display().to_string();
+    CreateModel { name: "copied".to_owned(), source, task: None, device: Device::Auto, options: Vec::new(), texts: Vec::new() }
 }
 
 fn bert() -> PathBuf {

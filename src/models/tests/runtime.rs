@@ -19,7 +19,16 @@ fn runtime() -> (TempDir, Arc<Runtime>) {
     let bert = crate::fixtures::fixture("models/bert").display().to_string();
     for (name, source) in [("bert", bert.as_str()), ("policy", "random://qwen2")] {
         let texts = vec!["Question: who directed film 3?\nThought:".repeat(9)];
-        registry.create(CreateModel { name: name.into(), source: source.into(), task: None, options: Vec::new(), texts }).unwrap();
+        registry
+            .create(CreateModel {
+                name: name.into(),
+                source: source.into(),
+                task: None,
+                device: crate::models::Device::Auto,
+                options: Vec::new(),
+                texts,
+            })
+            .unwrap();
     }
     (home, Runtime::new(Arc::new(registry)))
 }

@@ -114,7 +114,7 @@ fn generation() {
 fn embedding() {
     use crate::models::embedder::LoadedEmbedder;
     let directory = std::env::var_os("ROLLOUTDB_MINILM").expect("the directory of all-MiniLM-L6-v2");
-    let model = LoadedEmbedder::load(std::path::Path::new(&directory)).unwrap();
+    let model = LoadedEmbedder::load(std::path::Path::new(&directory), crate::models::Device::Auto).unwrap();
     for length in [16, 64, 128] {
         let texts: Vec<Vec<u32>> = (0..1024 / length).map(|i| (0..length).map(|j| 1000 + (i * 31 + j * 7) % 20_000).collect()).collect();
         let start = Cpu::now();

@@ -1,0 +1,153 @@
+//! Where a model computes: the option `device` of `CREATE MODEL`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+#[cfg(feature = "cuda")]
+pub use rolloutdb_kernels::cuda::Gpu;
+
+/// What the option says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub enum Device {
+    /// The first GPU for what runs on one, if there is one and this build knows GPUs; the CPU otherwise.
+    #[default]
+    Auto,
+    Cpu,
+    /// The GPU of this number, from 0.
+    Cuda(usize),
+}
+
+impl Device {
+    /// Of a version that was made before there was a choice: a GPU would give its vectors other digits than those that are stored.
+    pub(super) fn of_old_versions() -> Self {
+        Self::Cpu
+    }
+}
+
+impl FromStr for Device {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text.split_once(':') {
+            None if text == "auto" => Some(Self::Auto),
+            None if text == "cpu" => Some(Self::Cpu),
+            None if text == "cuda" => Some(Self::Cuda(0)),
+            Some(("cuda", number)) => number.parse().ok().map(Self::Cuda),
+            _ => None,
+        }
+        .ok_or_else(|| Error::InvalidParameter {
+            name: "device".to_owned(),
+            found: format!("'{text}'"),
+            expected: "'auto', 'cpu', 'cuda' or 'cuda:N'".to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => f.write_str("auto"),
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(number) => write!(f, "cuda:{number}"),
+        }
+    }
+}
+
+impl From<Device> for String {
+    fn from(device: Device) -> Self {
+        device.to_string()
+    }
+}
+
+impl TryFrom<String> for Device {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<Self> {
+        text.parse()
+    }
+}
+
+#[cfg(feature = "cuda")]
+impl Device {
+    /// The GPU, opened once per process; `None` for the CPU.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] if a GPU is named that cannot be used.
+    pub fn gpu(self) -> Result<Option<std::sync::Arc<Gpu>>> {
+        use std::collections::BTreeMap;
+        use std::sync::{Arc, Mutex, PoisonError};
+        static GPUS: Mutex<BTreeMap<usize, Arc<Gpu>>> = Mutex::new(BTreeMap::new());
+        let number = match self {
+            Self::Cpu => return Ok(None),
+            Self::Auto => 0,
+            Self::Cuda(number) => number,
+        };
+        let mut gpus = GPUS.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(gpu) = gpus.get(&number) {
+            return Ok(Some(Arc::clone(gpu)));
+        }
+        match Gpu::open(number) {
+            Ok(gpu) => Ok(Some(Arc::clone(gpus.entry(number).or_insert(Arc::new(gpu))))),
+            Err(_) if self == Self::Auto => Ok(None),
+            Err(error) => Err(Error::NotSupported(format!("GPU {number} cannot be used: {error}"))),
+        }
+    }
+
+    /// Fails if this process has not got the device.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`].
+    pub fn check(self) -> Result<()> {
+        self.gpu().map(drop)
+    }
+
+    /// The option, and what it means here.
+    pub fn description(self) -> String {
+        match self.gpu() {
+            Ok(Some(gpu)) => format!("{self} ({})", gpu.name()),
+            _ => self.to_string(),
+        }
+    }
+}
+
+#[cfg(not(feature = "cuda"))]
+impl Device {
+    /// Fails if this process has not got the device.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`].
+    pub fn check(self) -> Result<()> {
+        match self {
+            Self::Auto | Self::Cpu => Ok(()),
+            Self::Cuda(_) => {
+                Err(Error::NotSupported(format!("device = '{self}': this program was built without CUDA; `make cuda` builds one with it")))
+            }
+        }
+    }
+
+    /// The option, and what it means here.
+    pub fn description(self) -> String {
+        self.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_are_read_as_they_are_written() {
+        for text in ["auto", "cpu", "cuda:0", "cuda:7"] {
+            assert_eq!(text.parse::<Device>().expect("a device").to_string(), text);
+        }
+        assert_eq!("cuda".parse::<Device>().expect("a device"), Device::Cuda(0));
+        for text in ["", "gpu", "cuda:", "cuda:-1", "CUDA", "cpu:0"] {
+            assert!(text.parse::<Device>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The BERT-family encoder: padding-free batches of texts to one vector each, on the CPU or on a GPU.
+
+mod cpu;
+#[cfg(feature = "cuda")]
+mod gpu;
+mod weights;
+
+use std::path::Path;
+
+pub use cpu::CpuEncoder;
+#[cfg(feature = "cuda")]
+pub use gpu::GpuEncoder;
+pub use weights::{Source, tensor_prefix};
+
+use super::config::EncoderConfig;
+use super::device::Device;
+use super::shared_forward::FORWARD_TOKENS;
+use crate::error::{Error, Result};
+
+/// How hidden states become one vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pooling {
+    /// The mean over all tokens.
+    Mean,
+    /// The first token.
+    Cls,
+}
+
+/// Texts laid end to end, as tokens.
+#[derive(Debug, Clone, Copy)]
+pub struct Batch<'a> {
+    /// Ids, `N` of them.
+    pub tokens: &'a [u32],
+    /// The segment of each token, 0 for those of a single text.
+    pub segments: &'a [u32],
+    /// Tokens of each text, summing to `N`.
+    pub lengths: &'a [usize],
+}
+
+/// An encoder in memory.
+#[derive(Debug)]
+pub enum Encoder {
+    Cpu(CpuEncoder),
+    #[cfg(feature = "cuda")]
+    Gpu(GpuEncoder),
+}
+
+impl Encoder {
+    /// Loads `config.json` and the safetensors of a directory, and gives the tensors that are not the encoder's.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`], [`Error::NotSupported`] (not of the BERT family; a device that is not there).
+    pub fn load(directory: &Path, device: Device) -> Result<(Self, Source)> {
+        device.check()?;
+        let (config, mut source) = (EncoderConfig::load(directory)?, Source::load(directory)?);
+        #[cfg(feature = "cuda")]
+        match (device.gpu()?, GpuEncoder::check(&config)) {
+            (Some(gpu), Ok(())) => return Ok((Self::Gpu(GpuEncoder::new(gpu, config, &mut source)?), source)),
+            (Some(_), Err(error)) if device != Device::Auto => return Err(error),
+            _ => {}
+        }
+        Ok((Self::Cpu(CpuEncoder::new(config, &mut source)?), source))
+    }
+
+    /// Fails if this device cannot compute a model of this shape, or is not there.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`].
+    pub fn check(config: &EncoderConfig, device: Device) -> Result<()> {
+        device.check()?;
+        #[cfg(feature = "cuda")]
+        if let Device::Cuda(_) = device {
+            return GpuEncoder::check(config);
+        }
+        // A CPU computes them all.
+        let _ = config;
+        Ok(())
+    }
+
+    /// The shape of the model.
+    pub fn config(&self) -> &EncoderConfig {
+        match self {
+            Self::Cpu(encoder) => encoder.config(),
+            #[cfg(feature = "cuda")]
+            Self::Gpu(encoder) => encoder.config(),
+        }
+    }
+
+    /// The longest text, in tokens with the special ones.
+    pub fn max_tokens(&self) -> usize {
+        self.config().max_tokens()
+    }
+
+    /// Tokens of one forward.
+    pub fn forward_tokens(&self) -> usize {
+        match self {
+            Self::Cpu(_) => FORWARD_TOKENS,
+            #[cfg(feature = "cuda")]
+            Self::Gpu(_) => gpu::FORWARD_TOKENS,
+        }
+    }
+
+    /// One vector `[hidden]` per text, of length 1 if `normalise`.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if an id, a segment or a length is out of range, which the tokenizer and the truncation prevent;
+    /// [`Error::Tensor`] from a GPU.
+    pub fn vectors(&self, batch: Batch<'_>, pooling: Pooling, normalise: bool) -> Result<Vec<f32>> {
+        match self {
+            Self::Cpu(encoder) => encoder.vectors(batch, pooling, normalise),
+            #[cfg(feature = "cuda")]
+            Self::Gpu(encoder) => encoder.vectors(batch, pooling, normalise),
+        }
+    }
+}
+
+impl Batch<'_> {
+    /// Fails unless the model can read it.
+    fn check(&self, config: &EncoderConfig) -> Result<()> {
+        let Self { tokens, segments, lengths } = self;
+        let fits = lengths.iter().all(|length| *length <= config.max_tokens()) && lengths.iter().sum::<usize>() == tokens.len();
+        let has_segments = segments.len() == tokens.len() && segments.iter().all(|id| (*id as usize) < config.type_vocab_size.max(1));
+        if !fits || !has_segments || tokens.iter().any(|id| *id as usize >= config.vocab_size) {
+            return Err(Error::Internal("the encoder got token ids, segments or lengths out of range".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// For each token the row of its segment and position in the table of positions.
+    fn places<'a>(&'a self, config: &'a EncoderConfig) -> impl Iterator<Item = usize> + 'a {
+        let positions = self.lengths.iter().flat_map(|length| 0..*length);
+        positions.zip(self.segments).map(|(position, segment)| *segment as usize * config.max_tokens() + position)
+    }
+}
