@@ -2,8 +2,9 @@
 
 .PHONY: cuda demo test test-clients check models retrieval references bench setup
 
+# Our crate with some optimisation, which the tests do without for the sake of short builds: without it the rollouts alone take ten minutes.
 demo: setup
-	cargo run --bin rolloutdb -- demo
+	cargo run --config 'profile.dev.package.rolloutdb.opt-level=1' --bin rolloutdb -- demo
 
 test: setup
 	cargo test --workspace
