@@ -1,5 +1,7 @@
 //! The binary: `rolloutdb serve`, `rolloutdb sql`, `rolloutdb demo`.
 
+#![recursion_limit = "256"]
+
 mod cli;
 
 use std::process::ExitCode;
