@@ -2,7 +2,7 @@
 
 .PHONY: cuda demo test test-clients check models retrieval references bench setup
 
-# Our crate with some optimisation, which the tests do without for the sake of short builds: without it the rollouts alone take ten minutes.
+# Our crate with some optimisation, which the tests do without for the sake of short builds: it doubles the speed of the search.
 demo: setup
 	cargo run --config 'profile.dev.package.rolloutdb.opt-level=1' --bin rolloutdb -- demo
 
