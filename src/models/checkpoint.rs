@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::config::{CONFIG_FILE, DecoderConfig, EncoderConfig, first_architecture, read_json};
+use super::config::{CONFIG_FILE, DecoderArchitecture, DecoderConfig, EncoderConfig, first_architecture, read_json};
 use super::embedder::EmbedderSettings;
 use super::encoder::tensor_prefix;
 use super::registry::Task;
@@ -31,10 +31,10 @@ pub fn inspect(directory: &Path) -> Result<Checkpoint> {
     let path = directory.join(CONFIG_FILE);
     let config = read_json(&path)?;
     match config.get("model_type").and_then(Value::as_str) {
-        Some("qwen2") => inspect_decoder(directory, &config),
+        Some(decoder) if DecoderArchitecture::is_model_type(decoder) => inspect_decoder(directory, &config),
         Some("bert" | "roberta" | "xlm-roberta") => inspect_encoder(directory, &config),
         Some(other) => {
-            let known = "qwen2 (task generate), bert, roberta and xlm-roberta (task embed, or rerank for a sequence classifier)";
+            let known = "qwen2, qwen3 and llama (task generate), bert, roberta and xlm-roberta (task embed, or rerank for a sequence classifier)";
             Err(Error::NotSupported(format!("models of type \"{other}\" are not supported; supported: {known}")))
         }
         None => Err(Error::Damaged { path, reason: "the field \"model_type\" is missing".to_owned() }),
@@ -46,7 +46,7 @@ fn inspect_decoder(directory: &Path, value: &Value) -> Result<Checkpoint> {
     let expected = config.tensor_shapes();
     check_shapes(directory, &read_shapes(directory)?, &expected)?;
     check_tokenizer(directory, config.vocab_size)?;
-    let architecture = first_architecture(value).unwrap_or("Qwen2ForCausalLM").to_owned();
+    let architecture = first_architecture(value).unwrap_or(config.architecture.class()).to_owned();
     Ok(Checkpoint { task: Task::Generate, architecture, parameter_count: count(&expected) })
 }
 

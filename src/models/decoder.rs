@@ -1,4 +1,4 @@
-//! The Qwen2 decoder: differentiable forward over padding-free batches, random initialisation, load and save.
+//! The decoder: differentiable forward over padding-free batches, random initialisation, load and save.
 //!
 //! This is the form that training changes and that scores sequences. Generation runs on a packed copy of the weights
 //! (`packed.rs`), which decodes with a key-value cache.
@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use candle_core::{Device, Tensor, Var};
 
-use super::config::DecoderConfig;
+use super::config::{DecoderArchitecture, DecoderConfig};
 use super::ops::{self, AttentionShape, Rope, RopeTable};
 use super::random::CounterRng;
 use super::weights::{self, Weights};
@@ -20,7 +20,7 @@ const INITIAL_STD: f64 = 0.02;
 const EMBEDDING: &str = "model.embed_tokens.weight";
 const HEAD: &str = "lm_head.weight";
 
-/// A Qwen2 model: embedding, pre-norm blocks of grouped-query attention and SwiGLU, final norm, output head.
+/// A decoder: embedding, pre-norm blocks of grouped-query attention and SwiGLU, final norm, output head.
 #[derive(Debug)]
 pub struct Decoder {
     config: DecoderConfig,
@@ -39,14 +39,23 @@ pub struct Decoder {
 #[derive(Debug)]
 struct Layer {
     input_norm: Tensor,
-    query: (Tensor, Tensor),
-    key: (Tensor, Tensor),
-    value: (Tensor, Tensor),
+    query: Projection,
+    key: Projection,
+    value: Projection,
     output: Tensor,
     post_attention_norm: Tensor,
     gate: Tensor,
     up: Tensor,
     down: Tensor,
+}
+
+/// A projection of the hidden states to heads.
+#[derive(Debug)]
+struct Projection {
+    weight: Tensor,
+    bias: Option<Tensor>,
+    /// Weight `[head_dim]` of the RMSNorm of every head.
+    norm: Option<Tensor>,
 }
 
 /// What all layers of one forward share.
@@ -61,7 +70,8 @@ impl Decoder {
     /// records what a backward pass needs.
     ///
     /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`] (broken files, missing tensors, wrong shapes), [`Error::NotSupported`] (not Qwen2).
+    /// [`Error::Io`], [`Error::Damaged`] (broken files, missing tensors, wrong shapes), [`Error::NotSupported`] (another
+    /// architecture).
     pub fn load(directory: &Path, device: &Device, trainable: bool) -> Result<Self> {
         let config = DecoderConfig::load(directory)?;
         let mut weights = Weights::load(directory, device)?;
@@ -111,10 +121,10 @@ impl Decoder {
         let embedding = get(EMBEDDING)?;
         let head = if config.tie_word_embeddings { embedding.clone() } else { get(HEAD)? };
         let layers = (0..config.num_hidden_layers)
-            .map(|index| Layer::new(|name| get(&format!("model.layers.{index}.{name}"))))
+            .map(|index| Layer::new(config.architecture, |name| get(&format!("model.layers.{index}.{name}"))))
             .collect::<Result<_>>()?;
         let device = embedding.device().clone();
-        let rope = Rope::new(config.rope_theta, config.head_dim);
+        let rope = Rope::new(config.rope.frequencies(config.head_dim));
         Ok(Self { embedding, layers, norm: get("model.norm.weight")?, head, rope, config, tensors, parameters, device })
     }
 
@@ -190,13 +200,18 @@ impl Decoder {
 }
 
 impl Layer {
-    fn new(get: impl Fn(&str) -> Result<Tensor>) -> Result<Self> {
-        let with_bias = |name: &str| Ok::<_, Error>((get(&format!("{name}.weight"))?, get(&format!("{name}.bias"))?));
+    fn new(architecture: DecoderArchitecture, get: impl Fn(&str) -> Result<Tensor>) -> Result<Self> {
+        let project = |name: &str, has_norm: bool| {
+            let bias = architecture.has_attention_bias().then(|| get(&format!("self_attn.{name}_proj.bias"))).transpose()?;
+            let norm = has_norm.then(|| get(&format!("self_attn.{name}_norm.weight"))).transpose()?;
+            Ok::<_, Error>(Projection { weight: get(&format!("self_attn.{name}_proj.weight"))?, bias, norm })
+        };
+        let has_norm = architecture.has_query_key_norm();
         Ok(Self {
             input_norm: get("input_layernorm.weight")?,
-            query: with_bias("self_attn.q_proj")?,
-            key: with_bias("self_attn.k_proj")?,
-            value: with_bias("self_attn.v_proj")?,
+            query: project("q", has_norm)?,
+            key: project("k", has_norm)?,
+            value: project("v", false)?,
             output: get("self_attn.o_proj.weight")?,
             post_attention_norm: get("post_attention_layernorm.weight")?,
             gate: get("mlp.gate_proj.weight")?,
@@ -208,18 +223,28 @@ impl Layer {
     /// `[N, H]` to `[N, H]`.
     fn forward(&self, x: &Tensor, batch: &Batch, eps: f64) -> candle_core::Result<Tensor> {
         let normed = ops::rms_norm(x, &self.input_norm, eps)?;
-        let x = (x + self.attention(&normed, batch)?)?;
+        let x = (x + self.attention(&normed, batch, eps)?)?;
         let normed = ops::rms_norm(&x, &self.post_attention_norm, eps)?;
         let gated = ops::silu_mul(&ops::linear(&normed, &self.gate, None)?, &ops::linear(&normed, &self.up, None)?)?;
         &x + ops::linear(&gated, &self.down, None)?
     }
 
-    fn attention(&self, x: &Tensor, batch: &Batch) -> candle_core::Result<Tensor> {
-        let project = |(weight, bias): &(Tensor, Tensor)| ops::linear(x, weight, Some(bias));
-        let query = ops::rope(&project(&self.query)?, &batch.positions, &batch.rope)?;
-        let key = ops::rope(&project(&self.key)?, &batch.positions, &batch.rope)?;
-        let mixed = ops::causal_attention(&query, &key, &project(&self.value)?, &batch.attention)?;
+    fn attention(&self, x: &Tensor, batch: &Batch, eps: f64) -> candle_core::Result<Tensor> {
+        let query = ops::rope(&self.query.heads(x, eps)?, &batch.positions, &batch.rope)?;
+        let key = ops::rope(&self.key.heads(x, eps)?, &batch.positions, &batch.rope)?;
+        let mixed = ops::causal_attention(&query, &key, &self.value.heads(x, eps)?, &batch.attention)?;
         ops::linear(&mixed, &self.output, None)
+    }
+}
+
+impl Projection {
+    /// `[N, H]` to `[N, heads * head_dim]`.
+    fn heads(&self, x: &Tensor, eps: f64) -> candle_core::Result<Tensor> {
+        let heads = ops::linear(x, &self.weight, self.bias.as_ref())?;
+        let Some(norm) = &self.norm else { return Ok(heads) };
+        let (rows, width) = heads.dims2()?;
+        let head_dim = norm.dim(0)?;
+        ops::rms_norm(&heads.reshape((rows * (width / head_dim), head_dim))?, norm, eps)?.reshape((rows, width))
     }
 }
 

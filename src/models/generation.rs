@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 
 use super::config::DecoderConfig;
+use super::sampling::Sampler;
 
 /// One prompt to continue.
 #[derive(Debug, Clone, PartialEq)]
@@ -11,10 +12,7 @@ pub struct GenerateRequest {
     pub prompt: Vec<u32>,
     /// At least 1.
     pub max_new_tokens: usize,
-    /// 0 takes the most probable token each time; larger is more random.
-    pub temperature: f32,
-    /// In (0, 1]; 1 keeps the whole vocabulary.
-    pub top_p: f32,
+    pub sampler: Sampler,
     /// Names the stream of random numbers. The same request gives the same completion, whatever else runs.
     pub seed: u64,
     /// Texts that end a completion; an empty one is ignored.
@@ -73,12 +71,6 @@ impl GenerateRequest {
         if self.max_new_tokens == 0 {
             return refuse("max_tokens", "0".to_owned(), "at least 1".to_owned());
         }
-        if !self.temperature.is_finite() || self.temperature < 0.0 {
-            return refuse("temperature", self.temperature.to_string(), "0 or more".to_owned());
-        }
-        if !(self.top_p > 0.0 && self.top_p <= 1.0) {
-            return refuse("top_p", self.top_p.to_string(), "more than 0 and at most 1".to_owned());
-        }
-        Ok(())
+        self.sampler.check()
     }
 }

@@ -1,14 +1,21 @@
-//! Keys and values of one sequence, laid out for the panel products of attention.
+//! Keys and values of sequences, in blocks that sequences with the same beginning share.
+
+use std::sync::Arc;
 
 use super::kernel::{HALF_PANEL, PANEL};
 
+/// Tokens of one block: those whose keys are one panel of the products of attention.
+pub const BLOCK: usize = PANEL;
+
 /// Keys and values of the tokens of one sequence, for every layer.
 ///
-/// A row depends only on its token and those before it, so a prefix of a cache is the cache of the prefix.
+/// A row depends only on its token and those before it, so a prefix of a cache is the cache of the prefix. Whole blocks never change and are shared.
 #[derive(Debug, Clone)]
 pub struct KvCache {
-    layers: Vec<LayerCache>,
     shape: KvShape,
+    whole: Vec<Arc<KvBlock>>,
+    /// Blocks after the whole ones, that tokens are still written to.
+    open: Vec<KvBlock>,
     len: usize,
 }
 
@@ -20,37 +27,76 @@ pub struct KvShape {
     pub head_dim: usize,
 }
 
-/// One layer: keys as panels `[len / PANEL][num_heads][head_dim][PANEL]`, values as rows `[len][num_heads][value_width]`.
-///
-/// A key panel holds [`PANEL`] positions, so that scores of a query are sums over whole vectors of positions. Values are padded
-/// to `value_width`, a multiple of half a panel.
-#[derive(Debug, Clone, Default)]
-pub(super) struct LayerCache {
-    pub(super) keys: Vec<f32>,
-    pub(super) values: Vec<f32>,
-}
+/// Keys and values of at most [`BLOCK`] tokens: for each layer keys as a panel `[num_heads][head_dim][BLOCK]`, so that scores of a query are sums over
+/// whole vectors of positions, then values as rows `[BLOCK][num_heads][value_width]`, padded to a multiple of half a panel.
+#[derive(Debug, Clone)]
+pub struct KvBlock(Box<[f32]>);
 
 impl KvShape {
-    /// Columns of one head's values in the cache.
-    pub(super) fn value_width(&self) -> usize {
+    /// Columns of one head's values in a block.
+    fn value_width(&self) -> usize {
         self.head_dim.next_multiple_of(HALF_PANEL)
     }
 
-    /// Floats of one panel of keys.
+    /// Floats of one head's keys in a block.
     pub(super) fn key_panel(&self) -> usize {
-        self.num_heads * self.head_dim * PANEL
+        self.head_dim * PANEL
     }
 
     /// Floats of one position's values.
     pub(super) fn value_row(&self) -> usize {
         self.num_heads * self.value_width()
     }
+
+    /// First column of a head in a position's values.
+    pub(super) fn value_column(&self, head: usize) -> usize {
+        head * self.value_width()
+    }
+
+    fn layer_keys(&self) -> usize {
+        self.num_heads * self.key_panel()
+    }
+
+    fn layer_floats(&self) -> usize {
+        self.layer_keys() + BLOCK * self.value_row()
+    }
+
+    /// Memory of one block.
+    pub fn block_bytes(&self) -> usize {
+        self.num_layers * self.layer_floats() * size_of::<f32>()
+    }
+}
+
+impl KvBlock {
+    fn new(shape: KvShape) -> Self {
+        Self(vec![0.0; shape.num_layers * shape.layer_floats()].into())
+    }
+
+    /// Keys `[num_heads][head_dim][BLOCK]` and values `[BLOCK][num_heads][value_width]` of one layer.
+    pub(super) fn layer(&self, shape: KvShape, layer: usize) -> (&[f32], &[f32]) {
+        self.0[layer * shape.layer_floats()..][..shape.layer_floats()].split_at(shape.layer_keys())
+    }
+
+    fn set(&mut self, shape: KvShape, layer: usize, offset: usize, key: &[f32], value: &[f32]) {
+        let (keys, values) = self.0[layer * shape.layer_floats()..][..shape.layer_floats()].split_at_mut(shape.layer_keys());
+        key.iter().enumerate().for_each(|(column, key)| keys[column * PANEL + offset] = *key);
+        let row = &mut values[offset * shape.value_row()..][..shape.value_row()];
+        for (row, head) in row.chunks_exact_mut(shape.value_width()).zip(value.chunks_exact(shape.head_dim)) {
+            row[..shape.head_dim].copy_from_slice(head);
+        }
+    }
 }
 
 impl KvCache {
     /// An empty cache.
     pub fn new(shape: KvShape) -> Self {
-        Self { layers: vec![LayerCache::default(); shape.num_layers], shape, len: 0 }
+        Self { shape, whole: Vec::new(), open: Vec::new(), len: 0 }
+    }
+
+    /// The cache of a sequence that begins with whole blocks and, if `rest` is there, with the first tokens of another block.
+    pub(super) fn of_blocks(shape: KvShape, whole: Vec<Arc<KvBlock>>, rest: Option<(&KvBlock, usize)>) -> Self {
+        let len = whole.len() * BLOCK + rest.map_or(0, |(_, count)| count);
+        Self { shape, whole, open: rest.map(|(block, _)| block.clone()).into_iter().collect(), len }
     }
 
     /// Number of tokens whose keys and values are held.
@@ -63,48 +109,39 @@ impl KvCache {
         self.len == 0
     }
 
-    /// A copy of the first `len` tokens.
+    /// The cache of the first `len` tokens: shares their whole blocks, and copies at most one.
     pub fn prefix(&self, len: usize) -> Self {
-        let (keys, values) = (len.div_ceil(PANEL) * self.shape.key_panel(), len * self.shape.value_row());
-        let cut = |layer: &LayerCache| LayerCache { keys: layer.keys[..keys].to_vec(), values: layer.values[..values].to_vec() };
-        Self { layers: self.layers.iter().map(cut).collect(), shape: self.shape, len }
+        let (whole, rest) = (len / BLOCK, len % BLOCK);
+        let block = self.blocks().nth(whole).filter(|_| rest > 0);
+        Self::of_blocks(self.shape, self.whole[..whole].to_vec(), block.map(|block| (block, rest)))
     }
 
-    /// Drops all but the first `len` tokens.
-    pub fn truncate(&mut self, len: usize) {
-        for layer in &mut self.layers {
-            layer.keys.truncate(len.div_ceil(PANEL) * self.shape.key_panel());
-            layer.values.truncate(len * self.shape.value_row());
+    /// The block of this number for others to share: one that tokens are written to is copied.
+    pub(super) fn share(&self, index: usize) -> Arc<KvBlock> {
+        match self.whole.get(index) {
+            Some(block) => Arc::clone(block),
+            None => Arc::new(self.open[index - self.whole.len()].clone()),
         }
-        self.len = self.len.min(len);
     }
 
-    /// Memory of the keys and values, in bytes.
-    pub fn size_bytes(&self) -> usize {
-        self.layers.iter().map(|layer| (layer.keys.capacity() + layer.values.capacity()) * size_of::<f32>()).sum()
+    /// All blocks, in the order of their tokens.
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &KvBlock> {
+        self.whole.iter().map(|block| &**block).chain(&self.open)
     }
 
-    pub(super) fn layer(&self, index: usize) -> &LayerCache {
-        &self.layers[index]
-    }
-
-    /// Appends the key and value `[num_heads * head_dim]` of the token at `position` to one layer.
+    /// Appends the key and value `[num_heads * head_dim]` of the token at `position`, not before [`Self::len`], to one layer.
     pub(super) fn push(&mut self, layer: usize, position: usize, key: &[f32], value: &[f32]) {
-        let (shape, layer) = (self.shape, &mut self.layers[layer]);
-        let (panel, lane) = (position / PANEL, position % PANEL);
-        if lane == 0 {
-            layer.keys.resize((panel + 1) * shape.key_panel(), 0.0);
+        let index = position / BLOCK - self.whole.len();
+        while self.open.len() <= index {
+            self.open.push(KvBlock::new(self.shape));
         }
-        let panel = &mut layer.keys[panel * shape.key_panel()..];
-        key.iter().enumerate().for_each(|(column, key)| panel[column * PANEL + lane] = *key);
-        for head in value.chunks_exact(shape.head_dim) {
-            layer.values.extend_from_slice(head);
-            layer.values.resize(layer.values.len() + shape.value_width() - shape.head_dim, 0.0);
-        }
+        self.open[index].set(self.shape, layer, position % BLOCK, key, value);
     }
 
     /// Counts the tokens that were pushed to every layer.
     pub(super) fn advance(&mut self, count: usize) {
         self.len += count;
+        let full = self.len / BLOCK - self.whole.len();
+        self.whole.extend(self.open.drain(..full).map(Arc::new));
     }
 }

@@ -1,9 +1,10 @@
-//! The models: a Qwen2-architecture policy, BERT-family embedders and cross-encoders in candle, their tokenizers, versions on disk, and the
+//! The models: policies of the Qwen2, Qwen3 and Llama architectures, BERT-family embedders and cross-encoders in candle, their tokenizers, versions on disk, and the
 //! thread that runs them in batches. Knows nothing of SQL and tables.
 
 mod builtin;
 mod cache;
 mod calls;
+pub mod chat_template;
 pub mod checkpoint;
 pub mod config;
 pub mod decoder;
@@ -15,9 +16,11 @@ pub mod kv_cache;
 pub mod owner;
 pub mod packed;
 pub mod panels;
-mod prefix_cache;
+mod pool;
+mod prefix_tree;
 pub mod random;
 pub mod registry;
+pub mod remote;
 pub mod reranker;
 pub mod runtime;
 mod sampling;
@@ -38,7 +41,9 @@ pub use decoder::Decoder;
 pub use device::Device;
 pub use embedder::Embedder;
 pub use generation::{Completion, Finish, GenerateRequest};
+pub use pool::LoadedModel;
 pub use registry::{CreateModel, ModelInfo, Registry, StagedModel, Task};
 pub use reranker::Reranker;
-pub use runtime::{Policy, Runtime};
+pub use runtime::{ModelLimits, Policy, Runtime};
+pub use sampling::Sampler;
 pub use tokenizer::Tokenizer;

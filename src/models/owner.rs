@@ -11,6 +11,7 @@ use std::sync::{Arc, OnceLock};
 
 use tokio::sync::oneshot;
 
+use super::chat_template::ChatTemplate;
 use super::packed::PackedDecoder;
 use super::scheduler::{Job, Scheduler};
 use super::tokenizer::Tokenizer;
@@ -24,8 +25,11 @@ const STACK_BYTES: usize = 64 << 20;
 pub struct LoadedPolicy {
     pub decoder: Arc<PackedDecoder>,
     pub tokenizer: Tokenizer,
+    pub chat_template: Option<ChatTemplate>,
     /// Any of these ends a completion.
     pub eos_token_ids: Vec<u32>,
+    /// Memory for the keys and values of finished sequences; 0: nothing is shared.
+    pub prefix_bytes: usize,
 }
 
 enum Message {
@@ -119,7 +123,7 @@ fn handle(message: Message, schedulers: &mut Schedulers) {
         Message::Generate(policy, job) => {
             let key = Arc::as_ptr(&policy) as usize;
             let (_, scheduler) = schedulers.entry(key).or_insert_with(|| {
-                let scheduler = Scheduler::new(Arc::clone(&policy.decoder), policy.tokenizer.clone(), policy.eos_token_ids.clone());
+                let scheduler = Scheduler::new(Arc::clone(&policy.decoder), policy.tokenizer.clone(), policy.eos_token_ids.clone(), policy.prefix_bytes);
                 (policy, scheduler)
             });
             scheduler.add(job);

@@ -1,4 +1,4 @@
-//! The Qwen2 decoder for generation: packed weights and a key-value cache per sequence.
+//! The decoder for generation: packed weights and a key-value cache per sequence.
 //!
 //! One forward takes any mix of prompts and single next tokens, flat and without padding. Every number of a token depends on
 //! its own sequence alone, bit for bit (see `panels.rs`), so results do not change with the batch.
@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use super::config::DecoderConfig;
 use super::decoder::Decoder;
 use super::kernel::{Left, Out, PANEL, Panel, multiply_panel, multiply_values};
-use super::kv_cache::{KvCache, KvShape};
+use super::kv_cache::{BLOCK, KvCache, KvShape};
 use super::ops::{Rope, RopeTable};
 use super::panels::PackedMatrix;
 use super::simd::{rms_norm_row, rotate, silu_mul_forward, softmax};
@@ -23,7 +23,7 @@ const QUERY_ROWS: usize = 48;
 /// Multiply-adds of attention below which it stays on the calling thread.
 const PARALLEL_WORK: usize = 1 << 20;
 
-/// Weights of a Qwen2 model, packed for inference on the CPU.
+/// Weights of a decoder, packed for inference on the CPU.
 #[derive(Debug)]
 pub struct PackedDecoder {
     config: DecoderConfig,
@@ -40,6 +40,8 @@ struct PackedLayer {
     input_norm: Vec<f32>,
     /// Query, key and value heads side by side.
     query_key_value: PackedMatrix,
+    /// Weights `[head_dim]` of the norms of every query head and of every key head.
+    query_key_norm: Option<[Vec<f32>; 2]>,
     output: PackedMatrix,
     post_attention_norm: Vec<f32>,
     /// Gate and up side by side.
@@ -84,7 +86,7 @@ impl PackedDecoder {
             layers,
             norm: source.values("model.norm.weight")?,
             head: PackedMatrix::new(hidden, &[&head], &[]),
-            rope: Rope::new(config.rope_theta, config.head_dim),
+            rope: Rope::new(config.rope.frequencies(config.head_dim)),
             config,
         })
     }
@@ -108,6 +110,9 @@ impl PackedDecoder {
         let rope = self.rope.table(longest);
         for (index, layer) in self.layers.iter().enumerate() {
             let mut query_key_value = layer.query_key_value.multiply(&self.normed(&x, &layer.input_norm));
+            if let Some(norms) = &layer.query_key_norm {
+                self.normalise_heads(&mut query_key_value, norms);
+            }
             self.rotate(&mut query_key_value, &spans, &rope);
             self.store(index, &query_key_value, &spans, segments);
             let mixed = self.attend(index, &query_key_value, &spans, segments);
@@ -122,7 +127,8 @@ impl PackedDecoder {
         self.head.multiply(&self.normed(&last, &self.norm))
     }
 
-    fn kv_shape(&self) -> KvShape {
+    /// Heads of the caches.
+    pub(super) fn kv_shape(&self) -> KvShape {
         KvShape { num_layers: self.config.num_hidden_layers, num_heads: self.config.num_key_value_heads, head_dim: self.config.head_dim }
     }
 
@@ -168,6 +174,23 @@ impl PackedDecoder {
     fn widths(&self) -> (usize, usize) {
         let query = self.config.query_width();
         (query, query + 2 * self.config.key_value_width())
+    }
+
+    /// Normalises the query and key heads of every row.
+    fn normalise_heads(&self, query_key_value: &mut [f32], [query_norm, key_norm]: &[Vec<f32>; 2]) {
+        let (query, row_width) = self.widths();
+        let keys_end = query + self.config.key_value_width();
+        let mut normed = vec![0.0; self.config.head_dim];
+        let mut normalise = |heads: &mut [f32], weight: &[f32]| {
+            for head in heads.chunks_exact_mut(weight.len()) {
+                rms_norm_row(head, weight, self.config.rms_norm_eps as f32, &mut normed);
+                head.copy_from_slice(&normed);
+            }
+        };
+        for row in query_key_value.chunks_exact_mut(row_width) {
+            normalise(&mut row[..query], query_norm);
+            normalise(&mut row[query..keys_end], key_norm);
+        }
     }
 
     /// Rotates the query and key heads of every row by the row's position.
@@ -226,9 +249,9 @@ impl PackedDecoder {
         let group = self.config.num_attention_heads / self.config.num_key_value_heads;
         let (rows, group_width) = (span.len * group, group * width);
         let keys = span.first_position + span.len;
-        let stride = keys.next_multiple_of(PANEL);
+        let stride = keys.next_multiple_of(BLOCK);
         let scale = 1.0 / (width as f32).sqrt();
-        let cache = cache.layer(layer);
+        let blocks: Vec<(&[f32], &[f32])> = cache.blocks().map(|block| block.layer(shape, layer)).collect();
         let inputs = &query_key_value[span.first_row * row_width..][..span.len * row_width];
         let mut weights = vec![0.0; rows * stride];
         let mut mixed = vec![0.0; rows * width];
@@ -236,23 +259,22 @@ impl PackedDecoder {
             let of_group = head * group_width..(head + 1) * group_width;
             let queries: Vec<f32> = inputs.chunks_exact(row_width).flat_map(|row| row[of_group.clone()].iter().copied()).collect();
             let queries = Left::rows(&queries, width, width);
-            for (index, panel) in cache.keys.chunks_exact(shape.key_panel()).take(stride / PANEL).enumerate() {
-                let panel = Panel { values: &panel[head * width * PANEL..], stride: PANEL, columns: PANEL };
-                multiply_panel(
-                    queries,
-                    rows,
-                    panel,
-                    scale,
-                    Out { values: &mut weights[index * PANEL..], stride, width: PANEL, add: false },
-                );
+            for (index, (block, _)) in blocks.iter().enumerate().take(stride / BLOCK) {
+                let panel = Panel { values: &block[head * shape.key_panel()..], stride: PANEL, columns: PANEL };
+                let out = Out { values: &mut weights[index * BLOCK..], stride, width: PANEL, add: false };
+                multiply_panel(queries, rows, panel, scale, out);
             }
             for (row, weights) in weights.chunks_exact_mut(stride).enumerate() {
                 let (seen, unseen) = weights.split_at_mut(span.first_position + row / group + 1);
                 softmax(seen);
                 unseen.fill(0.0);
             }
-            let values = &cache.values[head * shape.value_width()..];
-            multiply_values(Left::rows(&weights, stride, keys), rows, values, shape.value_row(), width, &mut mixed, width);
+            for (index, (_, block)) in blocks.iter().enumerate().take(stride / BLOCK) {
+                let start = index * BLOCK;
+                let weights = Left::rows(&weights[start..], stride, BLOCK.min(keys - start));
+                let out = Out { values: &mut mixed, stride: width, width, add: index > 0 };
+                multiply_values(weights, rows, &block[shape.value_column(head)..], shape.value_row(), out);
+            }
             for (out, mixed) in out.chunks_exact_mut(query).zip(mixed.chunks_exact(group_width)) {
                 out[of_group.clone()].copy_from_slice(mixed);
             }
@@ -270,9 +292,11 @@ impl PackedLayer {
             let biases: Vec<&[f32]> = biases.iter().map(Vec::as_slice).collect();
             Ok::<_, Error>(PackedMatrix::new(input, &matrices, &biases))
         };
+        let (has_bias, has_norm) = (config.architecture.has_attention_bias(), config.architecture.has_query_key_norm());
         Ok(Self {
             input_norm: get("input_layernorm.weight")?,
-            query_key_value: pack(config.hidden_size, &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], true)?,
+            query_key_value: pack(config.hidden_size, &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], has_bias)?,
+            query_key_norm: has_norm.then(|| Ok::<_, Error>([get("self_attn.q_norm.weight")?, get("self_attn.k_norm.weight")?])).transpose()?,
             output: pack(config.query_width(), &["self_attn.o_proj"], false)?,
             post_attention_norm: get("post_attention_layernorm.weight")?,
             gate_up: pack(config.hidden_size, &["mlp.gate_proj", "mlp.up_proj"], false)?,

@@ -17,6 +17,7 @@ use super::checkpoint::{self, Checkpoint};
 use super::config::EncoderConfig;
 use super::device::Device;
 use super::encoder::Encoder;
+use super::remote::RemoteOptions;
 use super::source::{self, OpenFile, Source};
 use crate::error::{Error, Result};
 use crate::value::Value;
@@ -62,18 +63,21 @@ pub struct ModelInfo {
     pub device: Device,
     /// How it was made, as the one who made it tells.
     pub lineage: Json,
+    /// Of a model that a server has: where it is. There are no weights then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub remote: Option<RemoteOptions>,
 }
 
 /// A model to create.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateModel {
     pub name: String,
-    /// A directory, `builtin://tinyhop` or `random://qwen2`.
+    /// A directory, `builtin://tinyhop`, `random://qwen2` or `openai://` with the name that a server gives it.
     pub source: String,
     /// Checked against the files; read from them when absent.
     pub task: Option<Task>,
     pub device: Device,
-    /// Sizes and seed of a random model; other sources take none.
+    /// Sizes and seed of a random model, where and how a remote one is asked; other sources take none.
     pub options: Vec<(String, Value)>,
     /// What a random model's tokenizer is trained on.
     pub texts: Vec<String>,
@@ -95,6 +99,7 @@ struct Origin {
     source: String,
     device: Device,
     lineage: Json,
+    remote: Option<RemoteOptions>,
 }
 
 /// The models of a data directory.
@@ -110,6 +115,18 @@ impl ModelInfo {
     /// `name@version`.
     pub fn reference(&self) -> String {
         format!("{}@{}", self.name, self.version)
+    }
+
+    /// Fails for a remote model: `what` needs weights.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`].
+    pub fn require_weights(&self, what: &str) -> Result<()> {
+        if self.remote.is_none() {
+            return Ok(());
+        }
+        let (model, source) = (self.reference(), &self.source);
+        Err(Error::NotSupported(format!("{what} needs a model whose weights are here; {model} is {source}, which a server has")))
     }
 }
 
@@ -190,6 +207,9 @@ impl Registry {
             Some(ModelFiles { directory, .. }) => Source::Directory(directory.to_owned()),
             None => Source::parse(&create.source, &self.source_root)?,
         };
+        if matches!(source, Source::Remote) {
+            return self.create_remote(create);
+        }
         let open_any: &OpenFile<'_> = &|path| std::fs::File::open(path).map_err(|source| io(path, source));
         let staged = self.stage()?;
         source.write(&create.options, &create.texts, staged.path(), files.map_or(open_any, |files| files.open))?;
@@ -215,8 +235,24 @@ impl Registry {
         if is_cancelled() {
             return Err(Error::Cancelled("CREATE MODEL"));
         }
-        let origin = Origin { source: create.source, device: create.device, lineage };
+        let origin = Origin { source: create.source, device: create.device, lineage, remote: None };
         self.publish_checkpoint(&create.name, staged, checkpoint, origin, true)
+    }
+
+    /// A model that a server has: its version is its options. The server is not asked.
+    fn create_remote(&self, create: CreateModel) -> Result<ModelInfo> {
+        if let Some(task) = create.task.filter(|task| *task != Task::Generate) {
+            let message = format!("task = '{task}': models of openai:// generate; a model whose files are here does that");
+            return Err(Error::NotSupported(message));
+        }
+        if create.device != Device::Auto {
+            return Err(invalid("device", &format!("'{}'", create.device), "none: a remote model computes where its server does"));
+        }
+        let remote = RemoteOptions::read(&create.source, &create.options)?;
+        let lineage = source::lineage(&create.source, &create.options);
+        let checkpoint = Checkpoint { task: Task::Generate, architecture: "remote".to_owned(), parameter_count: 0 };
+        let origin = Origin { source: create.source, device: Device::Auto, lineage, remote: Some(remote) };
+        self.publish_checkpoint(&create.name, self.stage()?, checkpoint, origin, true)
     }
 
     /// The newest version of `name`, or exactly `name@version`.
@@ -315,7 +351,7 @@ impl Registry {
     pub fn publish(&self, name: &str, staged: StagedModel, base: &ModelInfo, lineage: Json) -> Result<ModelInfo> {
         check_name(name)?;
         let checkpoint = checkpoint::inspect(staged.path())?;
-        let origin = Origin { source: format!("train://{}", base.reference()), device: base.device, lineage };
+        let origin = Origin { source: format!("train://{}", base.reference()), device: base.device, lineage, remote: None };
         self.publish_checkpoint(name, staged, checkpoint, origin, false)
     }
 
@@ -344,6 +380,7 @@ impl Registry {
             created_at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64),
             device: origin.device,
             lineage: origin.lineage,
+            remote: origin.remote,
         };
         write_info(&info, staged.path())?;
         sync_tree(staged.path())?;

@@ -1,7 +1,7 @@
 //! Models by name: loads each version once, hands out handles, and answers the functions `embed`, `generate` and `rerank`, each input once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use arrow::array::{Array, FixedSizeListArray, Float32Array, Float64Array, StringArray};
@@ -11,35 +11,49 @@ use async_trait::async_trait;
 use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use futures::future::try_join_all;
 use rolloutdb_udfs::model::{EmbedKind, GenerateOptions, ModelRuntime};
-use tokio::sync::{OnceCell, oneshot};
+use tokio::sync::oneshot;
 
 use super::cache::{Cache, Question};
 use super::calls;
+use super::chat_template::{ChatMessage, ChatTemplate};
 use super::config::EncoderConfig;
 use super::embedder::{Embedder, LoadedEmbedder};
 use super::generation::{Completion, GenerateRequest};
 use super::owner::{LoadedPolicy, Owner};
 use super::packed::PackedDecoder;
+use super::pool::{Loaded, LoadedModel, Pool};
 use super::registry::{ModelInfo, Registry, Task};
+use super::remote::{RemoteModel, RemoteRequest, Remotes};
 use super::reranker::{LoadedReranker, Reranker};
+use super::sampling::Sampler;
 use super::scheduler::Job;
 use super::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 
-/// Versions kept in memory; beyond that the one unused longest is let go, as soon as no handle uses it.
-const LOADED_MAX: usize = 16;
+/// Memory for the keys and values of finished sequences, per policy, unless the runtime is told otherwise.
+const PREFIX_BYTES: usize = 512 << 20;
 
 /// The models of a database, loaded on first use.
 #[derive(Debug)]
 pub struct Runtime {
     registry: Arc<Registry>,
-    policies: Loaded<LoadedPolicy>,
-    embedders: Loaded<LoadedEmbedder>,
-    rerankers: Loaded<LoadedReranker>,
+    pool: Pool,
+    limits: ModelLimits,
     embeddings: Cache<Arc<[f32]>>,
     completions: Cache<Arc<str>>,
     scores: Cache<f32>,
     num_texts_embedded: AtomicU64,
+    /// None: there are no connections to other hosts.
+    remotes: Option<Arc<Remotes>>,
+}
+
+/// How much memory models take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ModelLimits {
+    /// Of weights, in bytes. Beyond it the models unused longest are let go.
+    pub weights: u64,
+    /// Of the keys and values that a policy keeps of finished sequences, in bytes; with 0 nothing is shared, not even between sequences in flight.
+    pub prefixes: usize,
 }
 
 /// A handle to a policy; cheap to clone. The model stays in memory as long as a handle lives.
@@ -51,30 +65,53 @@ pub struct Policy {
 }
 
 impl Runtime {
-    /// A runtime over the models of a registry.
+    /// A runtime over the models of a registry whose weights are here.
     pub fn new(registry: Arc<Registry>) -> Arc<Self> {
+        Self::with_remotes(registry, None, ModelLimits::default())
+    }
+
+    /// As [`Self::new`], with those that servers have.
+    pub fn with_remotes(registry: Arc<Registry>, remotes: Option<Arc<Remotes>>, limits: ModelLimits) -> Arc<Self> {
         Arc::new(Self {
             registry,
-            policies: Loaded::default(),
-            embedders: Loaded::default(),
-            rerankers: Loaded::default(),
+            pool: Pool::new(limits.weights),
+            limits,
             embeddings: Cache::default(),
             completions: Cache::default(),
             scores: Cache::default(),
             num_texts_embedded: AtomicU64::new(0),
+            remotes,
         })
     }
 
     /// A policy, `name` (its newest version) or `name@version`.
     ///
     /// # Errors
-    /// [`Error::UnknownObject`], [`Error::WrongType`] if it is an embedder, [`Error::Io`], [`Error::Damaged`].
+    /// [`Error::UnknownObject`], [`Error::WrongType`] if it is an embedder, [`Error::NotSupported`] if a server has it ([`Self::remote`]), [`Error::Io`],
+    /// [`Error::Damaged`].
     pub async fn policy(&self, reference: &str) -> Result<Policy> {
         let info = Arc::new(self.find(reference, Task::Generate)?);
+        info.require_weights("this")?;
         let owner = Owner::get()?;
-        let load = |info: Arc<ModelInfo>| load_policy(&info);
-        let model = self.policies.get(&info, &owner, load).await?;
-        Ok(Policy { info, model, owner })
+        let prefix_bytes = self.limits.prefixes;
+        let load = move |info: &ModelInfo| load_policy(info, prefix_bytes).map(|model| Loaded::Policy(Arc::new(model)));
+        match self.pool.get(&info, &owner, load).await? {
+            Loaded::Policy(model) => Ok(Policy { info, model, owner }),
+            _ => Err(loaded_as_another(&info)),
+        }
+    }
+
+    /// A policy that a server has; None if its weights are here. No server is asked.
+    ///
+    /// # Errors
+    /// [`Error::UnknownObject`], [`Error::WrongType`] if it is an embedder, [`Error::InsufficientPrivilege`] if its server may not be asked,
+    /// [`Error::NotReady`] without connections to other hosts.
+    pub async fn remote(&self, reference: &str) -> Result<Option<RemoteModel>> {
+        let info = self.find(reference, Task::Generate)?;
+        let Some(options) = &info.remote else { return Ok(None) };
+        let no_connections = || Error::NotReady(format!("model {} is on a server, and this runtime has no connections", info.reference()));
+        let remotes = self.remotes.as_ref().ok_or_else(no_connections)?;
+        remotes.open(&info, options).await.map(Some)
     }
 
     /// An embedder, `name` (its newest version) or `name@version`.
@@ -84,9 +121,11 @@ impl Runtime {
     pub async fn embedder(&self, reference: &str) -> Result<Embedder> {
         let info = Arc::new(self.find(reference, Task::Embed)?);
         let owner = Owner::get()?;
-        let load = |info: Arc<ModelInfo>| LoadedEmbedder::load(&info.directory, info.device);
-        let model = self.embedders.get(&info, &owner, load).await?;
-        Ok(Embedder::new(info, model, owner))
+        let load = |info: &ModelInfo| LoadedEmbedder::load(&info.directory, info.device).map(|model| Loaded::Embedder(Arc::new(model)));
+        match self.pool.get(&info, &owner, load).await? {
+            Loaded::Embedder(model) => Ok(Embedder::new(info, model, owner)),
+            _ => Err(loaded_as_another(&info)),
+        }
     }
 
     /// Texts that SQL's `embed` has sent to a model since this process began; a text that comes again within a batch counts once.
@@ -101,9 +140,25 @@ impl Runtime {
     pub async fn reranker(&self, reference: &str) -> Result<Reranker> {
         let info = Arc::new(self.find(reference, Task::Rerank)?);
         let owner = Owner::get()?;
-        let load = |info: Arc<ModelInfo>| LoadedReranker::load(&info.directory, info.device);
-        let model = self.rerankers.get(&info, &owner, load).await?;
-        Ok(Reranker::new(info, model, owner))
+        let load = |info: &ModelInfo| LoadedReranker::load(&info.directory, info.device).map(|model| Loaded::Reranker(Arc::new(model)));
+        match self.pool.get(&info, &owner, load).await? {
+            Loaded::Reranker(model) => Ok(Reranker::new(info, model, owner)),
+            _ => Err(loaded_as_another(&info)),
+        }
+    }
+
+    /// Lets a model go that is in memory, all versions of `name` or `name@version`; how many there were. The next use loads it again.
+    ///
+    /// # Errors
+    /// [`Error::UnknownObject`].
+    pub fn unload(&self, reference: &str) -> Result<usize> {
+        self.registry.get(reference)?;
+        self.pool.unload(reference, &Owner::get()?)
+    }
+
+    /// The models in memory, the most recently used first.
+    pub fn loaded(&self) -> Vec<LoadedModel> {
+        self.pool.models()
     }
 
     /// The model of this name, if it is for this task.
@@ -131,6 +186,11 @@ impl Policy {
         &self.model.tokenizer
     }
 
+    /// How the policy wants conversations to be written; None for one that only continues texts.
+    pub fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.model.chat_template.as_ref()
+    }
+
     /// Tokens that the policy can read and write in one sequence.
     pub fn max_tokens(&self) -> usize {
         self.model.decoder.config().max_position_embeddings
@@ -148,54 +208,23 @@ impl Policy {
     }
 }
 
-fn load_policy(info: &ModelInfo) -> Result<LoadedPolicy> {
+impl Default for ModelLimits {
+    fn default() -> Self {
+        Self { weights: u64::MAX, prefixes: PREFIX_BYTES }
+    }
+}
+
+fn loaded_as_another(info: &ModelInfo) -> Error {
+    Error::Internal(format!("{} is in memory as a model of another task", info.reference()))
+}
+
+fn load_policy(info: &ModelInfo, prefix_bytes: usize) -> Result<LoadedPolicy> {
     let decoder = PackedDecoder::load(&info.directory)?;
     let tokenizer = Tokenizer::load(&info.directory)?;
     let mut eos_token_ids = decoder.config().eos_token_ids.clone();
     eos_token_ids.extend(tokenizer.eos_token_id());
-    Ok(LoadedPolicy { decoder: Arc::new(decoder), tokenizer, eos_token_ids })
-}
-
-/// Models in memory, the most recently used last.
-#[derive(Debug)]
-struct Loaded<T>(Mutex<Vec<(Key, Slot<T>)>>);
-
-/// A place for a model that may still be loading.
-type Slot<T> = Arc<OnceCell<Arc<T>>>;
-
-/// A version, told apart from an earlier one of the same number that was dropped.
-type Key = (String, i64);
-
-impl<T> Default for Loaded<T> {
-    fn default() -> Self {
-        Self(Mutex::new(Vec::new()))
-    }
-}
-
-impl<T: Send + Sync + 'static> Loaded<T> {
-    /// The model in memory; loaded on the model thread if it is not there, once even if several ask at the same time.
-    async fn get(
-        &self,
-        info: &Arc<ModelInfo>,
-        owner: &Owner,
-        load: impl FnOnce(Arc<ModelInfo>) -> Result<T> + Send + 'static,
-    ) -> Result<Arc<T>> {
-        let cell = self.cell((info.reference(), info.created_at_ms));
-        let info = Arc::clone(info);
-        let load = || async { owner.run(move || load(info)).await.map(Arc::new) };
-        cell.get_or_try_init(load).await.cloned()
-    }
-
-    fn cell(&self, key: Key) -> Slot<T> {
-        let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = loaded.iter().position(|(known, _)| *known == key).map(|index| loaded.remove(index));
-        let entry = found.unwrap_or_else(|| (key, Arc::default()));
-        let cell = Arc::clone(&entry.1);
-        loaded.push(entry);
-        let excess = loaded.len().saturating_sub(LOADED_MAX);
-        loaded.drain(..excess);
-        cell
-    }
+    let chat_template = ChatTemplate::load(&info.directory)?;
+    Ok(LoadedPolicy { decoder: Arc::new(decoder), tokenizer, chat_template, eos_token_ids, prefix_bytes })
 }
 
 #[async_trait]
@@ -224,14 +253,32 @@ impl ModelRuntime for Runtime {
     }
 
     async fn generate(&self, model: &str, prompts: &StringArray, options: GenerateOptions) -> DataFusionResult<StringArray> {
-        let policy = self.policy(model).await?;
+        let policy = match self.remote(model).await? {
+            Some(remote) => Generator::Remote(remote),
+            None => Generator::Local(self.policy(model).await?),
+        };
         let present: Vec<&str> = prompts.iter().flatten().collect();
         // The options are part of what is asked; the prompt stands last, so that no prompt reads as options.
         let questions = Question::all(policy.info(), present.iter().map(|prompt| format!("{options:?} {prompt}")));
-        let generate =
-            |missing: Vec<usize>| try_join_all(missing.into_iter().map(|index| generate_text(&policy, present[index], &options)));
+        let generate = |missing: Vec<usize>| try_join_all(missing.into_iter().map(|index| policy.text(present[index], &options)));
         let mut texts = answers(&self.completions, questions, |text| text.len(), generate).await?.into_iter();
         Ok(prompts.iter().map(|prompt| prompt.and_then(|_| texts.next())).collect())
+    }
+
+    async fn apply_chat_template(
+        &self,
+        model: &str,
+        conversations: &StringArray,
+        add_generation_prompt: bool,
+    ) -> DataFusionResult<StringArray> {
+        let policy = self.policy(model).await?;
+        let no_template = || Error::NotReady(format!("model {} has no chat template among its files", policy.info().reference()));
+        let template = policy.chat_template().ok_or_else(no_template)?;
+        let render = |conversation: &str| {
+            let messages = ChatMessage::read_all(conversation)?;
+            template.render(&messages, add_generation_prompt, &serde_json::Map::new())
+        };
+        Ok(StringArray::from(conversations.iter().map(|conversation| conversation.map(render).transpose()).collect::<Result<Vec<_>>>()?))
     }
 
     async fn rerank(&self, model: &str, queries: &StringArray, passages: &StringArray) -> DataFusionResult<Float64Array> {
@@ -265,12 +312,37 @@ async fn answers<T: Clone, F: Future<Output = Result<Vec<T>>>>(
     Ok(known.into_iter().filter_map(|answer| answer.or_else(|| asked.next())).collect())
 }
 
+/// What continues the texts of SQL's `generate`.
+enum Generator {
+    Local(Policy),
+    Remote(RemoteModel),
+}
+
+impl Generator {
+    fn info(&self) -> &ModelInfo {
+        match self {
+            Self::Local(policy) => policy.info(),
+            Self::Remote(remote) => remote.info(),
+        }
+    }
+
+    async fn text(&self, prompt: &str, options: &GenerateOptions) -> Result<Arc<str>> {
+        match self {
+            Self::Local(policy) => generate_text(policy, prompt, options).await,
+            Self::Remote(remote) => {
+                let GenerateOptions { max_tokens, temperature, top_p, seed, ref stop } = *options;
+                let completion = remote.complete(&RemoteRequest { prompt, max_tokens, temperature, top_p, seed, stop }).await?;
+                Ok(completion.text.as_str().into())
+            }
+        }
+    }
+}
+
 async fn generate_text(policy: &Policy, prompt: &str, options: &GenerateOptions) -> Result<Arc<str>> {
     let request = GenerateRequest {
-        prompt: policy.tokenizer().encode(prompt)?,
+        prompt: policy.tokenizer().encode_prompt(prompt)?,
         max_new_tokens: options.max_tokens,
-        temperature: options.temperature as f32,
-        top_p: options.top_p as f32,
+        sampler: Sampler { temperature: options.temperature as f32, top_p: options.top_p as f32, ..Sampler::default() },
         seed: options.seed,
         stop: options.stop.clone(),
     };

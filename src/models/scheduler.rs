@@ -1,7 +1,7 @@
 //! Continuous batching: one forward per step over everything in flight of one policy.
 //!
 //! New requests join between two steps. A step feeds each running sequence either the next piece of its prompt or its last
-//! sampled token. A prompt takes over the keys and values that an earlier prompt or a running sibling shares with it, and
+//! sampled token. A prompt takes over the keys and values that an earlier sequence or a running sibling shares with it, and
 //! waits while a sibling is still computing them. Callers that went away are dropped before the next step.
 
 use std::collections::VecDeque;
@@ -13,8 +13,7 @@ use tokio::sync::oneshot;
 use super::generation::{Completion, Finish, GenerateRequest};
 use super::kv_cache::KvCache;
 use super::packed::{PackedDecoder, Segment};
-use super::prefix_cache::{PrefixCache, shared_prefix};
-use super::sampling::sample;
+use super::prefix_tree::{PrefixTree, shared_prefix};
 use super::tokenizer::{IncrementalText, Tokenizer};
 use crate::error::Result;
 
@@ -24,8 +23,6 @@ const ROWS_MAX: usize = 256;
 const RUNNING_BYTES: usize = 2 << 30;
 /// Prompt tokens fed per step, so that a long prompt does not stall the sequences that are decoding.
 const PROMPT_TOKENS_PER_STEP: usize = 2048;
-/// Memory for the keys and values of finished prompts, per policy.
-const PREFIX_CACHE_BYTES: usize = 256 << 20;
 /// Tokens worth waiting for while a sibling computes them; fewer are if they are all that is missing.
 const SHARED_MIN: usize = 16;
 
@@ -43,7 +40,8 @@ pub struct Scheduler {
     eos_token_ids: Vec<u32>,
     waiting: VecDeque<Job>,
     running: Vec<Row>,
-    prefixes: PrefixCache,
+    /// None: every sequence computes all of its own.
+    prefixes: Option<PrefixTree>,
 }
 
 /// One sequence in flight.
@@ -59,9 +57,9 @@ struct Row {
 }
 
 impl Scheduler {
-    /// A scheduler without work. Sequences end at any of the `eos_token_ids`.
-    pub fn new(decoder: Arc<PackedDecoder>, tokenizer: Tokenizer, eos_token_ids: Vec<u32>) -> Self {
-        let prefixes = PrefixCache::new(PREFIX_CACHE_BYTES);
+    /// A scheduler without work. Sequences end at any of the `eos_token_ids`; `prefix_bytes` of those that are finished are kept, and with 0 nothing is shared.
+    pub fn new(decoder: Arc<PackedDecoder>, tokenizer: Tokenizer, eos_token_ids: Vec<u32>, prefix_bytes: usize) -> Self {
+        let prefixes = (prefix_bytes > 0).then(|| PrefixTree::new(decoder.kv_shape(), prefix_bytes));
         Self { decoder, tokenizer, eos_token_ids, waiting: VecDeque::new(), running: Vec::new(), prefixes }
     }
 
@@ -131,21 +129,28 @@ impl Scheduler {
     /// The row of a request, with the longest known prefix of its prompt; the request itself if it should wait for a sibling.
     #[allow(clippy::result_large_err, reason = "the request comes back to its queue, it is not an error on a hot path")]
     fn start(&mut self, job: Job) -> Result<Row, Job> {
-        let prompt = &job.request.prompt;
+        let Some(cache) = self.known_prefix(&job.request.prompt) else { return Err(job) };
+        let tokens = job.request.prompt.clone();
+        Ok(Row { tokens, cached_tokens: cache.len(), cache, logprobs: Vec::new(), text: IncrementalText::default(), job })
+    }
+
+    /// The keys and values that a finished sequence or one in flight shares with a prompt; `None` if one in flight is about to have more of them.
+    fn known_prefix(&mut self, prompt: &[u32]) -> Option<KvCache> {
+        let Some(prefixes) = &mut self.prefixes else { return Some(self.decoder.new_cache()) };
         // The last prompt token is always computed: its logits are needed.
         let usable = prompt.len() - 1;
-        let held = self.running.iter().map(|row| (shared_prefix(&row.tokens, prompt).min(row.cache.len()), &row.cache));
-        let best = held.chain(self.prefixes.longest(prompt)).max_by_key(|(len, _)| *len);
-        let (cached_tokens, cache) = match best {
-            Some((len, cache)) if len.min(usable) > 0 => (len.min(usable), cache.prefix(len.min(usable))),
-            _ => (0, self.decoder.new_cache()),
-        };
+        let held = self.running.iter().map(|row| (shared_prefix(&row.tokens, prompt).min(row.cache.len()).min(usable), &row.cache));
+        let (in_flight, finished) = (held.max_by_key(|(len, _)| *len), prefixes.longest(&prompt[..usable]));
+        let cached = in_flight.map_or(0, |(len, _)| len).max(finished);
         let coming =
             self.running.iter().filter(|row| row.reads_prompt()).map(|row| shared_prefix(&row.job.request.prompt, prompt).min(usable));
-        if coming.max().unwrap_or(0) >= cached_tokens + SHARED_MIN.min(usable - cached_tokens).max(1) {
-            return Err(job);
+        if coming.max().unwrap_or(0) >= cached + SHARED_MIN.min(usable - cached).max(1) {
+            return None;
         }
-        Ok(Row { tokens: prompt.clone(), cache, cached_tokens, logprobs: Vec::new(), text: IncrementalText::default(), job })
+        Some(match in_flight {
+            Some((len, cache)) if len > finished => cache.prefix(len),
+            _ => prefixes.take(&prompt[..usable]),
+        })
     }
 
     /// One forward; gives the logits of every row whose known tokens are all read.
@@ -168,13 +173,12 @@ impl Scheduler {
         fed.into_iter().zip(logits).filter(|((_, read), _)| *read).map(|((index, _), logits)| (index, logits.to_vec())).collect()
     }
 
-    /// Sends a row's result and keeps its prompt's keys and values.
+    /// Sends a row's result and keeps its keys and values.
     fn answer(&mut self, mut row: Row, ended: Result<Finish>) {
-        let prompt_tokens = row.job.request.prompt.len();
         let result = ended.and_then(|finish| row.completion(finish, &self.tokenizer));
-        row.cache.truncate(prompt_tokens);
-        row.tokens.truncate(prompt_tokens);
-        self.prefixes.insert(row.tokens, row.cache);
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.insert(&row.tokens, row.cache);
+        }
         // A caller that went away needs no answer.
         drop(row.job.reply.send(result));
     }
@@ -192,7 +196,7 @@ impl Row {
     /// Samples the next token; says why the sequence ends with it, if it does.
     fn extend(&mut self, logits: &[f32], tokenizer: &Tokenizer, eos_token_ids: &[u32], len_max: usize) -> Result<Option<Finish>> {
         let request = &self.job.request;
-        let sampled = sample(logits, request.temperature, request.top_p, request.seed, self.logprobs.len());
+        let sampled = request.sampler.sample(logits, &self.tokens, request.seed, self.logprobs.len());
         if !sampled.logprob.is_finite() {
             return Err(candle_core::Error::Msg("the policy's logits are not finite numbers; its weights are broken".to_owned()).into());
         }

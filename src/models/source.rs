@@ -6,18 +6,19 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value as Json, json};
 
 use super::builtin::{BUILTIN, BuiltinFile};
-use super::config::DecoderConfig;
+use super::config::{DecoderArchitecture, DecoderConfig, RopeConfig};
 use super::decoder::Decoder;
 use super::tokenizer::train_byte_level_bpe;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
 /// Files of a model directory that are worth keeping beside the weights.
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
     "tokenizer_config.json",
+    "chat_template.jinja",
     "special_tokens_map.json",
     "modules.json",
     "1_Pooling/config.json",
@@ -49,18 +50,21 @@ pub enum Source {
     Directory(PathBuf),
     Builtin(&'static [BuiltinFile]),
     RandomQwen2,
+    /// A server has it; nothing is written but its options.
+    Remote,
 }
 
 impl Source {
     /// Reads the text after FROM. Relative directories are below `root`.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for `hf://`, `openai://` and unknown schemes, [`Error::UnknownObject`] for an unknown built-in
+    /// [`Error::NotSupported`] for `hf://` and unknown schemes, [`Error::UnknownObject`] for an unknown built-in
     /// model, [`Error::Io`] if the directory does not exist.
     pub fn parse(text: &str, root: &Path) -> Result<Self> {
         match text.split_once("://") {
             Some(("builtin", name)) => builtin(name),
             Some(("random", "qwen2")) => Ok(Self::RandomQwen2),
+            Some(("openai", _)) => Ok(Self::Remote),
             Some(("random", other)) => {
                 let known = vec!["qwen2".to_owned()];
                 Err(Error::UnknownObject { kind: "random architecture", name: other.to_owned(), known })
@@ -95,6 +99,7 @@ impl Source {
                 std::fs::write(&path, bytes).map_err(|source| Error::Io { path, source })
             }),
             Self::RandomQwen2 => random(options, texts, target),
+            Self::Remote => Ok(()),
         }
     }
 }
@@ -174,6 +179,7 @@ fn random(options: &[(String, Value)], texts: &[String], target: &Path) -> Resul
         ));
     }
     let config = DecoderConfig {
+        architecture: DecoderArchitecture::Qwen2,
         // Few texts may give fewer merges than asked for.
         vocab_size: tokenizer.vocab_size(),
         hidden_size,
@@ -183,7 +189,7 @@ fn random(options: &[(String, Value)], texts: &[String], target: &Path) -> Resul
         num_key_value_heads,
         head_dim: hidden_size / num_attention_heads,
         rms_norm_eps: 1e-6,
-        rope_theta: sizes.get("rope_theta") as f64,
+        rope: RopeConfig::plain(sizes.get("rope_theta") as f64),
         tie_word_embeddings: true,
         max_position_embeddings: sizes.get("max_position_embeddings"),
         eos_token_ids: tokenizer.eos_token_id().into_iter().collect(),

@@ -12,6 +12,7 @@ use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{AddedToken, SplitDelimiterBehavior, TokenizerBuilder, TruncationParams};
 
+use super::chat_template::CHAT_TEMPLATE_FILE;
 use super::config::{read_bounded, read_json};
 use super::tokenizer_growth::check_growth;
 use crate::error::{Error, Result};
@@ -36,6 +37,8 @@ const TRUNCATED_MIN: usize = 3;
 pub struct Tokenizer {
     inner: Arc<tokenizers::Tokenizer>,
     eos_token_id: Option<u32>,
+    /// What the tokenizer puts before a text, as the beginning-of-text token of Llama.
+    beginning: Arc<[u32]>,
 }
 
 impl Tokenizer {
@@ -68,7 +71,8 @@ impl Tokenizer {
         }
         inner.with_padding(None).with_truncation(truncation).map_err(broken)?;
         let eos_token_id = eos_token(directory)?.and_then(|token| inner.token_to_id(&token));
-        Ok(Self { inner: Arc::new(inner), eos_token_id })
+        let beginning = beginning(&inner).map_err(broken)?;
+        Ok(Self { inner: Arc::new(inner), eos_token_id, beginning })
     }
 
     /// Copies the files of a tokenizer from one model directory to another.
@@ -76,7 +80,7 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Io`] if `tokenizer.json` is absent or a file cannot be copied.
     pub fn copy_files(from: &Path, to: &Path) -> Result<()> {
-        for name in [TOKENIZER_FILE, TOKENIZER_CONFIG_FILE, "special_tokens_map.json"] {
+        for name in [TOKENIZER_FILE, TOKENIZER_CONFIG_FILE, "special_tokens_map.json", CHAT_TEMPLATE_FILE] {
             let path = from.join(name);
             if name == TOKENIZER_FILE || path.exists() {
                 std::fs::copy(&path, to.join(name)).map_err(|source| Error::Io { path, source })?;
@@ -99,6 +103,16 @@ impl Tokenizer {
     /// As [`Self::encode`].
     pub fn encode_with_special_tokens(&self, text: &str) -> Result<Vec<u32>> {
         self.encode_as(text, true)
+    }
+
+    /// The ids of a text that a decoder continues: with the special tokens that the tokenizer puts before a text, unless it begins with them, as a rendered
+    /// chat template does; without those that it puts after one.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>> {
+        let ids = self.encode(text)?;
+        Ok(if ids.starts_with(&self.beginning) { ids } else { [&self.beginning, ids.as_slice()].concat() })
     }
 
     /// Where each token of a text stands in it, in bytes, ascending and at characters' bounds. A token that is a part of a character has all of it.
@@ -154,6 +168,13 @@ impl Tokenizer {
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
+}
+
+/// The special tokens that stand before the first token of a text.
+fn beginning(tokenizer: &tokenizers::Tokenizer) -> tokenizers::Result<Arc<[u32]>> {
+    let encoding = tokenizer.encode("a", true)?;
+    let special = encoding.get_special_tokens_mask().iter().take_while(|is_special| **is_special == 1).count();
+    Ok(encoding.get_ids()[..special].into())
 }
 
 /// The name of the end-of-text token: a string, or an object with a `content`.

@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array, ListArray, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, ListArray, StringArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::cast::{as_float64_array, as_int64_array, as_list_array, as_string_array};
+use datafusion::common::cast::{as_boolean_array, as_float64_array, as_int64_array, as_list_array, as_string_array};
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
@@ -72,6 +72,10 @@ impl<'a> Arguments<'a> {
 
     pub fn integer(&self, index: usize) -> Result<Column<Int64Array>> {
         self.column(index)?.map(&DataType::Int64, |array| Ok(as_int64_array(array)?.clone()))
+    }
+
+    pub fn boolean(&self, index: usize) -> Result<Column<BooleanArray>> {
+        self.column(index)?.map(&DataType::Boolean, |array| Ok(as_boolean_array(array)?.clone()))
     }
 
     pub fn number(&self, index: usize) -> Result<Column<Float64Array>> {
@@ -157,6 +161,12 @@ impl Column<StringArray> {
 
 impl Column<Int64Array> {
     pub fn get(&self, row: usize) -> Option<i64> {
+        self.index(row).map(|index| self.array.value(index))
+    }
+}
+
+impl Column<BooleanArray> {
+    pub fn get(&self, row: usize) -> Option<bool> {
         self.index(row).map(|index| self.array.value(index))
     }
 }

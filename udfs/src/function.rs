@@ -29,6 +29,7 @@ pub(crate) enum Kind {
     /// One text, or a list of texts; a list of integers reads as their digits, so that integer keys can be compared.
     Texts,
     Integer,
+    Boolean,
     /// Any number; computed in double precision.
     Number,
     /// A vector or list of numbers, or pgvector's text form.
@@ -91,6 +92,7 @@ impl Kind {
             Self::Text => is_text(found),
             Self::Texts => is_text(found) || element(found).is_some_and(|e| is_text(e) || e.is_integer() || e.is_null()),
             Self::Integer => found.is_integer(),
+            Self::Boolean => found == &DataType::Boolean,
             Self::Number => found.is_numeric(),
             Self::Vector => is_text(found) || is_vector(found),
             Self::TextOrInteger => is_text(found) || found.is_integer(),
@@ -103,6 +105,7 @@ impl Kind {
             Self::Text => "text",
             Self::Texts => "text or text[]",
             Self::Integer => "an integer",
+            Self::Boolean => "true or false",
             Self::Number => "a number",
             Self::Vector => "a vector or a list of numbers",
             Self::TextOrInteger => "text or an integer",

@@ -49,7 +49,8 @@ pub use text_type::TextType;
 use model::ModelRuntime;
 
 /// In the order of the manual.
-const FUNCTIONS: &[&[&function::Function]] = &[metrics::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS, json::FUNCTIONS, TYPES];
+const FUNCTIONS: &[&[&function::Function]] =
+    &[metrics::FUNCTIONS, metrics::rewards::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS, json::FUNCTIONS, TYPES];
 
 /// Readers and writers of values.
 const TYPES: &[&function::Function] = &[
@@ -75,12 +76,13 @@ pub fn scalar_functions() -> Vec<ScalarUDF> {
 
 /// The aggregates over metrics.
 pub fn aggregate_functions() -> Vec<AggregateUDF> {
-    vec![metrics::ci95::function()]
+    vec![metrics::ci95::function(), metrics::paired_test::function()]
 }
 
-/// `embed`, `generate` and `rerank`, which answer through `runtime`.
+/// The functions that answer through `runtime`.
 pub fn model_functions(runtime: Arc<dyn ModelRuntime>) -> Vec<ScalarUDF> {
-    vec![model::embed::function(Arc::clone(&runtime)), model::generate::function(Arc::clone(&runtime)), model::rerank::function(runtime)]
+    let functions = [model::embed::function, model::generate::function, model::apply_chat_template::function, model::rerank::function];
+    functions.map(|function| function(Arc::clone(&runtime))).into()
 }
 
 /// Name and reference entry of every function of this crate, in the order of the manual.
@@ -88,7 +90,7 @@ pub fn model_functions(runtime: Arc<dyn ModelRuntime>) -> Vec<ScalarUDF> {
 /// `ScalarUDF::documentation` would lack the model functions: DataFusion's wrapper round an asynchronous function drops it.
 pub fn documentation() -> Vec<(String, Documentation)> {
     let scalars = FUNCTIONS.iter().flat_map(|group| group.iter()).map(|function| &function.interface);
-    let models = [&model::embed::INTERFACE, &model::generate::INTERFACE, &model::rerank::INTERFACE];
+    let models = [&model::embed::INTERFACE, &model::generate::INTERFACE, &model::apply_chat_template::INTERFACE, &model::rerank::INTERFACE];
     let aggregates = aggregate_functions();
     scalars
         .chain(models)

@@ -60,6 +60,12 @@ impl ModelRuntime for Letters {
         Ok(prompts.iter().map(|text| text.map(complete)).collect())
     }
 
+    async fn apply_chat_template(&self, _model: &str, conversations: &StringArray, add_generation_prompt: bool) -> Result<StringArray> {
+        self.note(format!("chat {add_generation_prompt} {:?}", conversations.iter().flatten().collect::<Vec<_>>()));
+        let ending = if add_generation_prompt { " answer:" } else { "" };
+        Ok(conversations.iter().map(|text| text.map(|text| format!("{text}{ending}"))).collect())
+    }
+
     async fn rerank(&self, _model: &str, queries: &StringArray, passages: &StringArray) -> Result<Float64Array> {
         let pairs: Vec<_> = queries.iter().flatten().zip(passages.iter().flatten()).collect();
         self.note(format!("rerank {pairs:?}"));
@@ -127,10 +133,20 @@ async fn every_function_has_an_entry_and_its_example_is_true() {
         assert!(entry.arguments.is_some_and(|arguments| !arguments.is_empty()), "{name} has no arguments");
         let example = entry.sql_example.unwrap_or_else(|| panic!("{name} has no example"));
         let (statement, result) = example.trim_start_matches("```sql\n").split_once(";\n-- ").expect("statement and result");
-        if !["embed", "generate", "rerank"].contains(&name.as_str()) {
+        if !["embed", "generate", "rerank", "apply_chat_template"].contains(&name.as_str()) {
             assert_eq!(show(rows(&context, statement).await), result.trim_end_matches("\n```"), "{name}");
         }
     }
+}
+
+#[tokio::test]
+async fn equal_conversations_are_rendered_once() {
+    let runtime = Arc::new(Letters::default());
+    let sql = "SELECT apply_chat_template('m', c, add_generation_prompt => e) FROM (VALUES ('a', true), ('b', false), ('a', true), ('a', false), (NULL, true), \
+               ('c', NULL)) t(c, e)";
+    let found = rows(&session(Arc::clone(&runtime) as _), sql).await.expect("texts");
+    assert_eq!(found, ["a answer:", "b", "a answer:", "a", "NULL", "c answer:"]);
+    assert_eq!(runtime.calls(), [r#"chat true ["a", "c"]"#, r#"chat false ["b", "a"]"#]);
 }
 
 #[test]
@@ -164,7 +180,8 @@ async fn answer_metrics_over_columns_and_nulls() {
     .await;
     check("SELECT exact_match('x', NULL), f1_score(NULL, 'x'), exact_match(golds => 'x', prediction => 'X')", expect!["NULL | 0.0 | 1.0"])
         .await;
-    check("SELECT exact_match('x')", expect!["error: wrong number of arguments: exact_match(prediction, golds) was given 1"]).await;
+    check("SELECT exact_match('x')", expect!["error: wrong number of arguments: exact_match(prediction, golds[, variant]) was given 1"])
+        .await;
     check(
         "SELECT exact_match(arrow_cast(p, 'Dictionary(Int32, Utf8)'), arrow_cast('Paris', 'LargeUtf8')) FROM (VALUES ('paris')) t(p)",
         expect!["1.0"],

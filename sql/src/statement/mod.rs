@@ -34,6 +34,7 @@ mod target;
 mod train;
 mod transaction;
 mod truncate;
+mod unload_model;
 mod update;
 
 use std::fmt;
@@ -77,6 +78,7 @@ pub use target::{Assignment, Target, is_default};
 pub use train::{Train, TrainMethod};
 pub use transaction::Begin;
 pub use truncate::Truncate;
+pub use unload_model::UnloadModel;
 pub use update::Update;
 
 /// One statement.
@@ -88,6 +90,7 @@ pub use update::Update;
 pub enum Statement {
     CreateModel(CreateModel),
     DropModel(DropModel),
+    UnloadModel(UnloadModel),
     /// `SHOW MODELS`
     ShowModels,
     DescribeModel(DescribeModel),
@@ -217,6 +220,7 @@ const STARTS: &[&str] = &[
     "TRAIN",
     "TRUNCATE",
     "UNLISTEN",
+    "UNLOAD",
     "UPDATE",
     "VACUUM",
     "VALUES",
@@ -302,6 +306,7 @@ impl Statement {
             "SET" | "RESET" => set::parse(parser),
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => transaction::parse(parser),
             "SAVEPOINT" | "RELEASE" => savepoint::parse(parser),
+            "UNLOAD" => UnloadModel::parse(parser).map(Self::UnloadModel),
             "CANCEL" | "RESUME" | "WAIT" => JobCommand::parse(parser).map(Self::JobCommand),
             "EXPLAIN" => Explain::parse(parser).map(Self::Explain),
             "SELECT" | "VALUES" | "TABLE" => parser.query().map(Self::Query),
@@ -389,6 +394,7 @@ impl Statement {
         match self {
             Self::CreateModel(_) => "CREATE MODEL",
             Self::DropModel(_) => "DROP MODEL",
+            Self::UnloadModel(_) => "UNLOAD MODEL",
             Self::DescribeModel(_) => "DESCRIBE MODEL",
             Self::CreateAgent(_) => "CREATE AGENT",
             Self::DropAgent(_) => "DROP AGENT",
@@ -468,6 +474,7 @@ impl fmt::Display for Statement {
         match self {
             Self::CreateModel(statement) => statement.fmt(f),
             Self::DropModel(statement) => statement.fmt(f),
+            Self::UnloadModel(statement) => statement.fmt(f),
             Self::ShowModels => f.write_str("SHOW MODELS"),
             Self::DescribeModel(statement) => statement.fmt(f),
             Self::CreateAgent(statement) => statement.fmt(f),

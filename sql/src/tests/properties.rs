@@ -294,6 +294,7 @@ fn definition() -> impl Strategy<Value = Statement> {
             Statement::CreateIndex(CreateIndex { name: None, if_not_exists: false, table, using, column, operator_class: None, options })
         }),
         (reference(), any::<bool>()).prop_map(|(name, if_exists)| Statement::DropModel(DropModel { name, if_exists })),
+        reference().prop_map(|name| Statement::UnloadModel(UnloadModel { name })),
         (name(), any::<bool>()).prop_map(|(name, if_exists)| Statement::DropAgent(DropAgent { name, if_exists })),
         (proptest::collection::vec(object_name(), 1..3), any::<bool>())
             .prop_map(|(names, if_exists)| Statement::DropTable(DropTable { names, if_exists })),

@@ -55,7 +55,7 @@ impl Task {
     fn tokenize(&mut self, rows: &[Row], tokenizer: &Tokenizer, stop: &Stop) -> Result<()> {
         for Row { texts, weight } in rows {
             stop.check()?;
-            let prompt = tokenizer.encode(&texts[0])?;
+            let prompt = tokenizer.encode_prompt(&texts[0])?;
             let completion = |column: usize| completion(tokenizer, &texts[column]);
             match self {
                 Self::Sft { examples, .. } => examples.push(SftExample { prompt, completion: completion(1)?, weight: *weight }),
@@ -78,6 +78,7 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
     let shared = &session.database().shared;
     let _job = shared.model_jobs.claim("TRAIN")?;
     let base = shared.registry.get(&train.base)?;
+    base.require_weights("TRAIN")?;
     let task = task(train)?;
     if train.validate.is_some() {
         return Err(Error::NotSupported("VALIDATE USING is not supported yet; evaluate the new model with a SELECT".to_owned()));

@@ -79,23 +79,22 @@ pub unsafe fn multiply_panel_with(instructions: Instructions, left: Left<'_>, nu
     }
 }
 
-/// `out[row][.. width] = weights[row] · values`, for values whose rows are `values_stride` apart and padded with zeros or
+/// `out[row][.. width] (+)= weights[row] · values`, for values whose rows are `values_stride` apart and padded with zeros or
 /// other heads' values up to a multiple of [`HALF_PANEL`] columns.
 pub fn multiply_values(
     weights: Left<'_>,
     num_rows: usize,
     values: &[f32],
     values_stride: usize,
-    width: usize,
-    out: &mut [f32],
-    out_stride: usize,
+    out: Out<'_>,
 ) {
+    let width = out.width;
     let mut column = 0;
     while column < width {
         let columns = if width - column >= PANEL { PANEL } else { HALF_PANEL };
         let panel = Panel { values: &values[column..], stride: values_stride, columns };
-        let out = Out { values: &mut out[column..], stride: out_stride, width: columns.min(width - column), add: false };
-        multiply_panel(weights, num_rows, panel, 1.0, out);
+        let part = Out { values: &mut out.values[column..], stride: out.stride, width: columns.min(width - column), add: out.add };
+        multiply_panel(weights, num_rows, panel, 1.0, part);
         column += columns;
     }
 }

@@ -184,7 +184,8 @@ fn attend_text(query_key_value: &[f32], out: &mut [f32], config: &EncoderConfig)
             }
             weights.chunks_exact_mut(stride).take(rows).for_each(|row| softmax(&mut row[..len]));
             let out = &mut out[start * hidden + first..];
-            multiply_values(Left::rows(&weights, stride, len), rows, &values, value_width, width, out, hidden);
+            let out = Out { values: out, stride: hidden, width, add: false };
+            multiply_values(Left::rows(&weights, stride, len), rows, &values, value_width, out);
         }
     }
 }

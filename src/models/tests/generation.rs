@@ -11,10 +11,12 @@ use crate::models::decoder::Decoder;
 use crate::models::generation::{Completion, Finish, GenerateRequest};
 use crate::models::packed::{PackedDecoder, Segment};
 use crate::models::random::CounterRng;
+use crate::models::sampling::Sampler;
 use crate::models::scheduler::{Job, Scheduler};
 
 fn request(prompt: &[u32], seed: u64) -> GenerateRequest {
-    GenerateRequest { prompt: prompt.to_vec(), max_new_tokens: 24, temperature: 1.0, top_p: 0.95, seed, stop: Vec::new() }
+    let sampler = Sampler { temperature: 1.0, top_p: 0.95, ..Sampler::default() };
+    GenerateRequest { prompt: prompt.to_vec(), max_new_tokens: 24, sampler, seed, stop: Vec::new() }
 }
 
 /// Prompts of different lengths; some share their beginning.
@@ -29,7 +31,7 @@ fn prompts(count: usize, vocab: u64) -> Vec<Vec<u32>> {
 }
 
 fn scheduler(policy: &super::TinyPolicy) -> Scheduler {
-    Scheduler::new(Arc::clone(&policy.packed), policy.tokenizer.clone(), vec![0])
+    Scheduler::new(Arc::clone(&policy.packed), policy.tokenizer.clone(), vec![0], 64 << 20)
 }
 
 fn add(scheduler: &mut Scheduler, request: GenerateRequest) -> oneshot::Receiver<Result<Completion, Error>> {
@@ -141,15 +143,18 @@ fn a_caller_that_goes_away_is_dropped() {
 fn requests_that_cannot_run_are_refused() {
     let policy = tiny_policy();
     let good = request(&[1, 2], 0);
+    let with = |sampler| GenerateRequest { sampler, ..good.clone() };
     let bad = [
         GenerateRequest { prompt: vec![], ..good.clone() },
         GenerateRequest { prompt: vec![300], ..good.clone() },
         GenerateRequest { prompt: vec![1; 512], ..good.clone() },
         GenerateRequest { max_new_tokens: 0, ..good.clone() },
-        GenerateRequest { temperature: f32::NAN, ..good.clone() },
-        GenerateRequest { temperature: -1.0, ..good.clone() },
-        GenerateRequest { top_p: 0.0, ..good.clone() },
-        GenerateRequest { top_p: 1.5, ..good.clone() },
+        with(Sampler { temperature: f32::NAN, ..good.sampler }),
+        with(Sampler { temperature: -1.0, ..good.sampler }),
+        with(Sampler { repetition_penalty: 0.0, ..good.sampler }),
+        with(Sampler { top_p: 0.0, ..good.sampler }),
+        with(Sampler { top_p: 1.5, ..good.sampler }),
+        with(Sampler { min_p: 1.0, ..good.sampler }),
     ];
     for request in bad {
         let result = run(&mut scheduler(policy), vec![request.clone()]).remove(0);
@@ -167,7 +172,7 @@ fn broken_weights_are_an_error() {
     let norm = &decoder.parameters()["model.norm.weight"];
     norm.set(&(norm.as_tensor() * f64::NAN).unwrap()).unwrap();
     let packed = Arc::new(PackedDecoder::new(&decoder).unwrap());
-    let mut scheduler = Scheduler::new(packed, policy.tokenizer.clone(), vec![0]);
+    let mut scheduler = Scheduler::new(packed, policy.tokenizer.clone(), vec![0], 0);
     let result = run(&mut scheduler, vec![request(&[1, 2, 3], 0)]).remove(0);
     assert!(matches!(result, Err(Error::Tensor(_))), "{result:?}");
 }
@@ -177,7 +182,7 @@ fn greedy_equals_the_decoder_run_again_from_the_start() {
     let policy = tiny_policy();
     let reloaded = PackedDecoder::new(&Decoder::random(policy.decoder.config().clone(), 3).unwrap()).unwrap();
     let prompt = &prompts(9, 300)[8];
-    let greedy = run(&mut scheduler(policy), vec![GenerateRequest { temperature: 0.0, ..request(prompt, 0) }]).remove(0).unwrap();
+    let greedy = run(&mut scheduler(policy), vec![GenerateRequest { sampler: Sampler::default(), ..request(prompt, 0) }]).remove(0).unwrap();
     let mut tokens = prompt.clone();
     for expected in greedy.token_ids {
         let mut cache = reloaded.new_cache();

@@ -17,7 +17,7 @@ mod tokenizer;
 
 use std::sync::{Arc, LazyLock};
 
-use super::config::DecoderConfig;
+use super::config::{DecoderArchitecture, DecoderConfig, RopeConfig};
 use super::decoder::Decoder;
 use super::packed::PackedDecoder;
 use super::tokenizer::{Tokenizer, train_byte_level_bpe};
@@ -31,6 +31,7 @@ pub(super) struct TinyPolicy {
 
 pub(super) fn tiny_config() -> DecoderConfig {
     DecoderConfig {
+        architecture: DecoderArchitecture::Qwen2,
         vocab_size: 300,
         hidden_size: 48,
         intermediate_size: 96,
@@ -39,7 +40,7 @@ pub(super) fn tiny_config() -> DecoderConfig {
         num_key_value_heads: 2,
         head_dim: 12,
         rms_norm_eps: 1e-6,
-        rope_theta: 10_000.0,
+        rope: RopeConfig::plain(10_000.0),
         tie_word_embeddings: true,
         max_position_embeddings: 512,
         eos_token_ids: vec![0],

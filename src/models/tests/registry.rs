@@ -123,7 +123,7 @@ fn names_and_options_are_checked() {
     assert!(matches!(registry.create(CreateModel { task: Some(Task::Embed), ..random("other") }), Err(Error::InvalidParameter { .. })));
     for (source, is_expected) in [
         ("hf://Qwen/Qwen2.5-0.5B", (|error| matches!(error, Error::NotSupported(_))) as fn(&Error) -> bool),
-        ("openai://gpt-4o", |error| matches!(error, Error::NotSupported(_))),
+        ("openai://gpt 4o", |error| matches!(error, Error::InvalidParameter { .. })),
         ("builtin://nothing", |error| matches!(error, Error::UnknownObject { .. })),
         ("random://llama", |error| matches!(error, Error::UnknownObject { .. })),
         ("/no/such/directory", |error| matches!(error, Error::Io { .. })),

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::models::generation::GenerateRequest;
 use crate::models::registry::{CreateModel, Registry};
 use crate::models::runtime::Runtime;
+use crate::models::sampling::Sampler;
 
 /// A runtime with the embedder `bert` and the policy `policy`.
 fn runtime() -> (TempDir, Arc<Runtime>) {
@@ -82,7 +83,7 @@ async fn many_callers_share_the_model() {
     let policy = runtime.policy("policy").await.unwrap();
     let prompt = policy.tokenizer().encode("Question: who directed film 3?\nThought:").unwrap();
     let request =
-        |seed| GenerateRequest { prompt: prompt.clone(), max_new_tokens: 20, temperature: 1.0, top_p: 1.0, seed, stop: Vec::new() };
+        |seed| GenerateRequest { prompt: prompt.clone(), max_new_tokens: 20, sampler: Sampler { temperature: 1.0, ..Sampler::default() }, seed, stop: Vec::new() };
     let together = futures::future::join_all((0..40).map(|seed| policy.generate(request(seed)))).await;
     for (seed, together) in together.into_iter().enumerate() {
         let (alone, together) = (policy.generate(request(seed as u64)).await.unwrap(), together.unwrap());

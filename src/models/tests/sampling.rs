@@ -1,13 +1,17 @@
 //! Sampling follows the distribution that it is asked for.
 
-use crate::models::sampling::sample;
+use proptest::prelude::*;
+
+use crate::models::sampling::Sampler;
 
 const LOGITS: [f32; 4] = [0.0, 2.0, 1.0, -1.0];
 
-fn frequencies(temperature: f32, top_p: f32) -> [f64; 4] {
+const RANDOM: Sampler = Sampler { temperature: 1.0, repetition_penalty: 1.0, top_k: 0, top_p: 1.0, min_p: 0.0 };
+
+fn frequencies(sampler: Sampler) -> [f64; 4] {
     let mut counts = [0.0; 4];
     for seed in 0..20_000 {
-        counts[sample(&LOGITS, temperature, top_p, seed, 3).token as usize] += 1.0 / 20_000.0;
+        counts[sampler.sample(&LOGITS, &[], seed, 3).token as usize] += 1.0 / 20_000.0;
     }
     counts
 }
@@ -20,11 +24,21 @@ fn probabilities(temperature: f64, kept: &[usize]) -> [f64; 4] {
 
 #[test]
 fn frequencies_match_probabilities() {
-    let cases: [(f32, f32, &[usize]); 4] = [(1.0, 1.0, &[0, 1, 2, 3]), (0.5, 1.0, &[0, 1, 2, 3]), (1.0, 0.8, &[1, 2]), (1.0, 0.1, &[1])];
-    for (temperature, top_p, kept) in cases {
-        let (found, expected) = (frequencies(temperature, top_p), probabilities(f64::from(temperature), kept));
+    let cases: [(Sampler, &[usize]); 8] = [
+        (RANDOM, &[0, 1, 2, 3]),
+        (Sampler { temperature: 0.5, ..RANDOM }, &[0, 1, 2, 3]),
+        (Sampler { top_p: 0.8, ..RANDOM }, &[1, 2]),
+        (Sampler { top_p: 0.1, ..RANDOM }, &[1]),
+        (Sampler { top_k: 3, ..RANDOM }, &[0, 1, 2]),
+        (Sampler { min_p: 0.2, ..RANDOM }, &[1, 2]),
+        // Of the 0.73 and 0.27 that two tokens have between them, the first alone is enough; of all four it has only 0.64.
+        (Sampler { top_k: 2, top_p: 0.7, ..RANDOM }, &[1]),
+        (Sampler { top_p: 0.7, ..RANDOM }, &[1, 2]),
+    ];
+    for (sampler, kept) in cases {
+        let (found, expected) = (frequencies(sampler), probabilities(f64::from(sampler.temperature), kept));
         for (found, expected) in found.iter().zip(expected) {
-            assert!((found - expected).abs() < 0.015, "temperature {temperature}, top_p {top_p}: {found} instead of {expected}");
+            assert!((found - expected).abs() < 0.015, "{sampler:?}: {found} instead of {expected}");
         }
     }
 }
@@ -32,9 +46,10 @@ fn frequencies_match_probabilities() {
 #[test]
 fn the_log_probability_is_the_models_own() {
     let expected = probabilities(1.0, &[0, 1, 2, 3]);
-    for (temperature, top_p) in [(0.0, 1.0), (0.3, 0.5), (2.0, 1.0)] {
+    let samplers = [Sampler::default(), Sampler { temperature: 0.3, top_p: 0.5, ..RANDOM }, Sampler { repetition_penalty: 3.0, ..RANDOM }];
+    for sampler in samplers {
         for seed in 0..20 {
-            let sampled = sample(&LOGITS, temperature, top_p, seed, 0);
+            let sampled = sampler.sample(&LOGITS, &[1], seed, 0);
             assert!((f64::from(sampled.logprob).exp() - expected[sampled.token as usize]).abs() < 1e-6);
         }
     }
@@ -42,12 +57,54 @@ fn the_log_probability_is_the_models_own() {
 
 #[test]
 fn greedy_takes_the_first_of_equals() {
-    assert_eq!(sample(&[1.0, 3.0, 3.0], 0.0, 1.0, 9, 9).token, 1);
+    assert_eq!(Sampler::default().sample(&[1.0, 3.0, 3.0], &[], 9, 9).token, 1);
+}
+
+#[test]
+fn a_repeated_token_is_less_probable_whatever_its_sign() {
+    let greedy = Sampler { repetition_penalty: 2.0, ..Sampler::default() };
+    assert_eq!(greedy.sample(&[1.5, 2.0], &[1, 1], 0, 0).token, 0, "1 instead of 2, once");
+    assert_eq!(greedy.sample(&[-1.5, -1.0], &[1], 0, 0).token, 0, "-2 instead of -1");
+    assert_eq!(greedy.sample(&[1.5, 2.0], &[0], 0, 0).token, 1);
 }
 
 #[test]
 fn a_draw_is_named_by_seed_and_index() {
-    let draws = |seed| (0..50).map(|index| sample(&LOGITS, 1.0, 1.0, seed, index).token).collect::<Vec<_>>();
+    let draws = |seed| (0..50).map(|index| RANDOM.sample(&LOGITS, &[], seed, index).token).collect::<Vec<_>>();
     assert_eq!(draws(1), draws(1));
     assert_ne!(draws(1), draws(2));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// A large vocabulary is not put in order as a whole; the choice is that of one that is.
+    #[test]
+    fn a_nucleus_is_the_same_from_any_number_of_candidates(
+        seed: u64, size in 1_usize..3000, spread in 0.0_f32..8.0, top_p in 0.01_f32..1.0, top_k in 0_usize..600, min_p in 0.0_f32..0.5,
+    ) {
+        let rng = crate::models::random::CounterRng::new(seed);
+        // Rounded, so that there are equals.
+        let logits: Vec<f32> = (0..size as u64).map(|i| (rng.normal(i) as f32 * spread * 4.0).round() / 4.0).collect();
+        let sampler = Sampler { top_p, top_k, min_p, ..RANDOM };
+        let largest = logits.iter().copied().fold(f32::MIN, f32::max);
+        let mut order: Vec<usize> = (0..size).collect();
+        order.sort_by(|a, b| logits[*b].partial_cmp(&logits[*a]).unwrap());
+        order.truncate(if top_k == 0 { size } else { top_k });
+        let weight = |token: usize| f64::from(logits[token] - largest).exp();
+        let total: f64 = order.iter().map(|token| weight(*token)).sum();
+        let mut before = 0.0;
+        // Near the border rounding decides: both answers are right.
+        let mut allowed = Vec::new();
+        for token in order {
+            if before / total < f64::from(top_p) + 1e-4 && weight(token) > f64::from(min_p) - 1e-6 || allowed.is_empty() {
+                allowed.push(token);
+            }
+            before += weight(token);
+        }
+        for draw in 0..20 {
+            let token = sampler.sample(&logits, &[], seed, draw).token as usize;
+            prop_assert!(allowed.contains(&token), "{sampler:?} chose {token} of {size}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use crate::models::config::{DecoderArchitecture, RopeConfig};
 use crate::models::{Decoder, DecoderConfig};
 
 /// A point in this process's processor time (Linux only).
@@ -26,6 +27,7 @@ impl Cpu {
 
 fn tiny_config() -> DecoderConfig {
     DecoderConfig {
+        architecture: DecoderArchitecture::Qwen2,
         vocab_size: 1500,
         hidden_size: 128,
         intermediate_size: 384,
@@ -34,7 +36,7 @@ fn tiny_config() -> DecoderConfig {
         num_key_value_heads: 2,
         head_dim: 32,
         rms_norm_eps: 1e-6,
-        rope_theta: 10_000.0,
+        rope: RopeConfig::plain(10_000.0),
         tie_word_embeddings: true,
         max_position_embeddings: 1024,
         eos_token_ids: vec![0],

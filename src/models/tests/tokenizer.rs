@@ -2,7 +2,7 @@
 
 use super::tiny_policy;
 use crate::error::Error;
-use crate::models::tokenizer::{IncrementalText, train_byte_level_bpe};
+use crate::models::tokenizer::{IncrementalText, TOKENIZER_FILE, Tokenizer, train_byte_level_bpe};
 
 const TEXTS: [&str; 5] = ["", "Who directed Jaws?", " leading space\n\nlines", "Größe, 東京, 🦀 and \u{0}", "<query>film 3</query>"];
 
@@ -46,4 +46,23 @@ fn a_vocabulary_without_room_for_the_bytes_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let result = train_byte_level_bpe(&[], 256, directory.path());
     assert!(matches!(result, Err(Error::InvalidParameter { .. })));
+}
+
+#[test]
+fn a_prompt_has_one_beginning() {
+    let directory = tempfile::tempdir().unwrap();
+    let plain = train_byte_level_bpe(&TEXTS.map(str::to_owned), 290, directory.path()).unwrap();
+    assert_eq!(plain.encode_prompt("Who").unwrap(), plain.encode("Who").unwrap());
+    let path = directory.path().join(TOKENIZER_FILE);
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let (token, text) = (serde_json::json!({"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}), serde_json::json!({"Sequence": {"id": "A", "type_id": 0}}));
+    json["post_processor"] = serde_json::json!({
+        "type": "TemplateProcessing", "single": [token, text, token], "pair": [token, text, text],
+        "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}},
+    });
+    std::fs::write(&path, json.to_string()).unwrap();
+    let tokenizer = Tokenizer::load(directory.path()).unwrap();
+    let expected = [&[0], plain.encode("Who").unwrap().as_slice()].concat();
+    assert_eq!(tokenizer.encode_prompt("Who").unwrap(), expected, "without the token after the text");
+    assert_eq!(tokenizer.encode_prompt("<|endoftext|>Who").unwrap(), expected, "a rendered template begins with it");
 }

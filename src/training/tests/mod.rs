@@ -20,6 +20,7 @@ use super::thread::with_deep_stack;
 use super::trainer::{Objective, StepGradients, gradients};
 use super::*;
 use crate::error::{Error, Result};
+use crate::models::config::{DecoderArchitecture, RopeConfig};
 use crate::models::{Decoder, DecoderConfig};
 use crate::value::Value;
 
@@ -36,6 +37,7 @@ fn checkpoint(name: &str) -> Decoder {
 /// A policy small enough to learn something within a second.
 fn tiny_decoder(vocab_size: usize, seed: u64) -> Decoder {
     let config = DecoderConfig {
+        architecture: DecoderArchitecture::Qwen2,
         vocab_size,
         hidden_size: 32,
         intermediate_size: 64,
@@ -44,7 +46,7 @@ fn tiny_decoder(vocab_size: usize, seed: u64) -> Decoder {
         num_key_value_heads: 2,
         head_dim: 8,
         rms_norm_eps: 1e-6,
-        rope_theta: 10_000.0,
+        rope: RopeConfig::plain(10_000.0),
         tie_word_embeddings: true,
         max_position_embeddings: 64,
         eos_token_ids: vec![0],

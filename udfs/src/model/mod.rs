@@ -1,8 +1,9 @@
-//! `embed`, `generate` and `rerank`: a model's answers as columns, through a trait that the engine implements.
+//! `embed`, `generate`, `rerank` and `apply_chat_template`: a model's answers as columns, through a trait that the engine implements.
 //!
 //! All are asynchronous and volatile, so that no optimizer rule calls a model in planning or twice for one row. Equal
 //! inputs of a batch reach the model once.
 
+pub(crate) mod apply_chat_template;
 mod call;
 mod distinct;
 pub(crate) mod embed;

@@ -50,6 +50,9 @@ pub trait ModelRuntime: Send + Sync + Debug {
     /// One completion per prompt, without the prompt and without the stop text; NULL for a NULL prompt.
     async fn generate(&self, model: &str, prompts: &StringArray, options: GenerateOptions) -> Result<StringArray>;
 
+    /// One text per conversation, a JSON array of messages; the column has no NULLs.
+    async fn apply_chat_template(&self, model: &str, conversations: &StringArray, add_generation_prompt: bool) -> Result<StringArray>;
+
     /// One score per pair of `queries[i]` and `passages[i]`, larger if the passage answers the query better; neither column has NULLs.
     async fn rerank(&self, model: &str, queries: &StringArray, passages: &StringArray) -> Result<Float64Array>;
 }

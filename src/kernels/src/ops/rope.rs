@@ -23,10 +23,9 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// The table of positions `0..len` for heads of width `head_dim` (even).
-    pub fn new(theta: f64, head_dim: usize, len: usize) -> Self {
-        let half = head_dim / 2;
-        let frequencies: Vec<f64> = (0..half).map(|i| theta.powf(-(2.0 * i as f64) / head_dim as f64)).collect();
+    /// The table of positions `0..len`; `frequencies`: radians per position of each pair of a head, at least one.
+    pub fn new(frequencies: &[f64], len: usize) -> Self {
+        let half = frequencies.len();
         let angles = (0..len).flat_map(|position| frequencies.iter().map(move |frequency| position as f64 * frequency));
         let (sin, cos) = angles.map(|angle| (angle.sin() as f32, angle.cos() as f32)).unzip();
         Self { half, cos, sin }
@@ -52,22 +51,22 @@ impl RopeTable {
 /// Rotary tables of one model, grown to the longest sequence seen.
 #[derive(Debug)]
 pub struct Rope {
-    theta: f64,
-    head_dim: usize,
+    frequencies: Vec<f64>,
     table: Mutex<Arc<RopeTable>>,
 }
 
 impl Rope {
-    /// Tables with base `theta` for heads of width `head_dim` (even).
-    pub fn new(theta: f64, head_dim: usize) -> Self {
-        Self { theta, head_dim, table: Mutex::new(Arc::new(RopeTable::new(theta, head_dim, 1))) }
+    /// Tables of heads of twice as many columns as there are `frequencies`, in radians per position.
+    pub fn new(frequencies: Vec<f64>) -> Self {
+        let table = Mutex::new(Arc::new(RopeTable::new(&frequencies, 1)));
+        Self { frequencies, table }
     }
 
     /// A table that holds at least the positions `0..len`.
     pub fn table(&self, len: usize) -> Arc<RopeTable> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if table.len() < len {
-            *table = Arc::new(RopeTable::new(self.theta, self.head_dim, len.next_power_of_two()));
+            *table = Arc::new(RopeTable::new(&self.frequencies, len.next_power_of_two()));
         }
         Arc::clone(&table)
     }

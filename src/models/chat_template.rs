@@ -1,0 +1,266 @@
+//! Chat templates: how a model wants a conversation to be written, in Jinja, as transformers' `apply_chat_template` renders it.
+//!
+//! One thing is left out on purpose: `strftime_now` is not defined, because a prompt that holds the day's date would make a run differ from its
+//! repetition. Published templates that ask for a date have a fixed one in its absence.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, Serde, Value, ValueKind};
+use minijinja::{AutoEscape, Environment, ErrorKind, Output, State, escape_formatter, filters};
+use minijinja_contrib::pycompat::unknown_method_callback;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::config::{read_bounded, read_json};
+use super::tokenizer::TOKENIZER_CONFIG_FILE;
+use crate::error::{Error, Result};
+
+/// File of a template beside `tokenizer_config.json`, where transformers 5 puts it.
+pub const CHAT_TEMPLATE_FILE: &str = "chat_template.jinja";
+const NAME: &str = "chat template";
+/// A hundred times the longest that is published.
+const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
+/// Steps of one rendering; a template that takes more does not end, or is no template.
+const STEPS_MAX: u64 = 10_000_000;
+/// Tokens that templates name.
+const TOKENS: [&str; 4] = ["bos_token", "eos_token", "unk_token", "pad_token"];
+
+/// One turn of a conversation.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChatMessage {
+    /// `system`, `user` or `assistant`; a template decides which there are.
+    pub role: String,
+    pub content: String,
+}
+
+/// The chat template of a model.
+#[derive(Debug)]
+pub struct ChatTemplate {
+    environment: Environment<'static>,
+    tokens: BTreeMap<String, String>,
+}
+
+impl ChatMessage {
+    /// What the user says.
+    pub fn user(content: impl Into<String>) -> Self {
+        Self { role: "user".to_owned(), content: content.into() }
+    }
+
+    /// A conversation as a JSON array of objects with `role` and `content`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`].
+    pub fn read_all(json: &str) -> Result<Vec<Self>> {
+        serde_json::from_str(json).map_err(|error| Error::InvalidParameter {
+            name: "messages".to_owned(),
+            found: format!("a text that is none ({error})"),
+            expected: r#"a JSON array such as [{"role": "user", "content": "Who wrote Emma?"}]"#.to_owned(),
+        })
+    }
+}
+
+impl ChatTemplate {
+    /// The template of a model directory: `chat_template.jinja`, or the field `chat_template` of `tokenizer_config.json`; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Damaged`] if a file cannot be read as what it is, or the template is none.
+    pub fn load(directory: &Path) -> Result<Option<Self>> {
+        let config_path = directory.join(TOKENIZER_CONFIG_FILE);
+        let config = if config_path.exists() { read_json(&config_path)? } else { Json::Null };
+        let path = directory.join(CHAT_TEMPLATE_FILE);
+        let (path, source) = if path.exists() {
+            let bytes = read_bounded(&path, TEMPLATE_BYTES_MAX)?;
+            let text = String::from_utf8(bytes).map_err(|error| Error::Damaged { path: path.clone(), reason: error.to_string() })?;
+            (path, Some(text))
+        } else {
+            (config_path, template_field(&config))
+        };
+        let new = |source| Self::new(source, token_texts(&config));
+        source.map(new).transpose().map_err(|error| Error::Damaged { path, reason: format!("its chat template does not parse: {error:#}") })
+    }
+
+    /// A template and the texts of the tokens that it may name.
+    fn new(source: String, tokens: BTreeMap<String, String>) -> Result<Self, minijinja::Error> {
+        let mut environment = Environment::new();
+        environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        environment.set_unknown_method_callback(unknown_method_callback);
+        environment.set_formatter(write_as_python);
+        environment.set_fuel(Some(STEPS_MAX));
+        environment.add_filter("tojson", to_json);
+        environment.add_function("raise_exception", raise_exception);
+        environment.add_template_owned(NAME, source)?;
+        Ok(Self { environment, tokens })
+    }
+
+    /// The text of a conversation, with the beginning of an answer if `add_generation_prompt`; `variables` are what a template may ask for besides.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] with the words of the template, if it refuses the conversation or cannot be rendered.
+    pub fn render(&self, messages: &[ChatMessage], add_generation_prompt: bool, variables: &Map<String, Json>) -> Result<String> {
+        let mut context: BTreeMap<&str, Value> = variables.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))).collect();
+        context.extend(self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text.as_str()))));
+        context.insert("messages", Value::from(Serde(messages)));
+        context.insert("add_generation_prompt", Value::from(add_generation_prompt));
+        let rendered = self.environment.get_template(NAME).and_then(|template| template.render(context));
+        rendered.map_err(|error| Error::InvalidParameter {
+            name: NAME.to_owned(),
+            found: format!("the conversation fails in it: {}", error.detail().unwrap_or("it cannot be rendered")),
+            expected: "a conversation that the model's chat template takes".to_owned(),
+        })
+    }
+}
+
+/// A text, or of several named templates the one named `default`.
+fn template_field(config: &Json) -> Option<String> {
+    let field = config.get("chat_template")?;
+    let named = || field.as_array()?.iter().find(|entry| entry.get("name").and_then(Json::as_str) == Some("default"))?.get("template")?.as_str();
+    field.as_str().or_else(named).map(str::to_owned)
+}
+
+/// The special tokens of `tokenizer_config.json`: texts, or objects with a `content`.
+fn token_texts(config: &Json) -> BTreeMap<String, String> {
+    let text = |name: &str| {
+        let token = config.get(name)?;
+        Some((name.to_owned(), token.as_str().or_else(|| token.get("content")?.as_str())?.to_owned()))
+    };
+    TOKENS.into_iter().filter_map(text).collect()
+}
+
+/// Truth values and None as Python prints them.
+fn write_as_python(out: &mut Output, state: &mut State, value: &Value) -> Result<(), minijinja::Error> {
+    let text = match (bool::try_from(value.clone()).ok(), value.kind()) {
+        (Some(flag), ValueKind::Bool) => if flag { "True" } else { "False" },
+        (_, ValueKind::None) => "None",
+        _ => return escape_formatter(out, state, value),
+    };
+    out.write_str(text).map_err(minijinja::Error::from)
+}
+
+/// JSON as Python writes it without `ensure_ascii`; the engine's own filter writes some letters as for HTML.
+fn to_json(value: &Value, indent: Option<Value>, options: Kwargs) -> Result<String, minijinja::Error> {
+    // Python has these too; they change nothing here.
+    for name in ["ensure_ascii", "separators", "sort_keys"] {
+        options.get::<Option<Value>>(name)?;
+    }
+    let indent = match indent {
+        Some(indent) => Some(indent),
+        None => options.get("indent")?,
+    };
+    options.assert_all_used()?;
+    let escaped = filters::tojson(value, indent, Kwargs::from_iter(Vec::<(&str, Value)>::new()))?.to_string();
+    let mut text = String::with_capacity(escaped.len());
+    let mut rest = escaped.as_str();
+    while let Some(position) = rest.find('\\') {
+        text.push_str(&rest[..position]);
+        let letter = match rest.get(position..position + 6) {
+            Some("\\u003c") => Some('<'),
+            Some("\\u003e") => Some('>'),
+            Some("\\u0026") => Some('&'),
+            Some("\\u0027") => Some('\''),
+            _ => None,
+        };
+        match letter {
+            Some(letter) => {
+                text.push(letter);
+                rest = &rest[position + 6..];
+            }
+            // Of an escaped backslash both, so that the second does not begin something.
+            None => {
+                text.push_str(&rest[position..position + 2]);
+                rest = &rest[position + 2..];
+            }
+        }
+    }
+    text.push_str(rest);
+    Ok(text)
+}
+
+fn raise_exception(message: String) -> Result<Value, minijinja::Error> {
+    Err(minijinja::Error::new(ErrorKind::InvalidOperation, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::fixtures::fixture;
+
+    #[derive(Deserialize)]
+    struct Case {
+        template: String,
+        messages: Vec<Turn>,
+        add_generation_prompt: bool,
+        variables: Map<String, Json>,
+        text: Option<String>,
+        error: Option<String>,
+    }
+
+    #[derive(Deserialize)]
+    struct Turn {
+        role: String,
+        content: String,
+    }
+
+    fn template(source: &str) -> ChatTemplate {
+        let tokens = [("bos_token", "<s>"), ("eos_token", "</s>")].map(|(name, text)| (name.to_owned(), text.to_owned()));
+        ChatTemplate::new(source.to_owned(), tokens.into()).unwrap()
+    }
+
+    /// `tests/fixtures/make_chat_template_goldens.py` made them.
+    #[test]
+    fn prompts_equal_transformers() {
+        let directory = fixture("chat_templates");
+        let cases: Vec<Case> = serde_json::from_slice(&std::fs::read(directory.join("goldens.json")).unwrap()).unwrap();
+        assert!(cases.len() > 200);
+        for case in cases {
+            let source = std::fs::read_to_string(directory.join(&case.template).with_extension("jinja")).unwrap();
+            let messages: Vec<_> = case.messages.into_iter().map(|turn| ChatMessage { role: turn.role, content: turn.content }).collect();
+            match template(&source).render(&messages, case.add_generation_prompt, &case.variables) {
+                Ok(text) => assert_eq!(Some(text), case.text, "{} of {messages:?}", case.template),
+                Err(error) => {
+                    let expected = case.error.unwrap_or_else(|| panic!("{} of {messages:?}: {error}", case.template));
+                    assert!(error.to_string().contains(&expected), "{error} instead of {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn json_keeps_backslashes_and_letters() {
+        let rendered = template("{{ messages[0].content | tojson }}").render(&[ChatMessage::user("\\u003c <a href='x'>&\\")], false, &Map::new());
+        assert_eq!(rendered.unwrap(), r#""\\u003c <a href='x'>&\\""#);
+    }
+
+    #[test]
+    fn messages_are_json() {
+        assert_eq!(ChatMessage::read_all(r#"[{"role": "user", "content": "a"}]"#).unwrap(), [ChatMessage::user("a")]);
+        for wrong in ["Who?", "{}", r#"[{"role": "user"}]"#] {
+            assert!(matches!(ChatMessage::read_all(wrong), Err(Error::InvalidParameter { .. })), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_template_without_an_end_is_stopped() {
+        let endless = template("{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}");
+        let error = endless.render(&[ChatMessage::user("")], true, &Map::new()).unwrap_err();
+        assert!(matches!(error, Error::InvalidParameter { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_model_has_its_template_in_one_of_two_places() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(ChatTemplate::load(directory.path()).unwrap().is_none());
+        let config = r#"{"bos_token": {"content": "<b>"}, "chat_template": [{"name": "tools", "template": "no"}, {"name": "default", "template": "{{ bos_token }}"}]}"#;
+        std::fs::write(directory.path().join(TOKENIZER_CONFIG_FILE), config).unwrap();
+        let render = || ChatTemplate::load(directory.path()).unwrap().unwrap().render(&[], false, &Map::new()).unwrap();
+        assert_eq!(render(), "<b>");
+        std::fs::write(directory.path().join(CHAT_TEMPLATE_FILE), "file {{ bos_token }}").unwrap();
+        assert_eq!(render(), "file <b>");
+        std::fs::write(directory.path().join(CHAT_TEMPLATE_FILE), "{% if %}").unwrap();
+        assert!(matches!(ChatTemplate::load(directory.path()).unwrap_err(), Error::Damaged { .. }));
+    }
+}

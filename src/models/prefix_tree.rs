@@ -1,0 +1,216 @@
+//! Keys and values of what a policy has read and written, for prompts that begin like it.
+//!
+//! A tree of blocks: a node holds the tokens of one block, its children what followed it. Only whole blocks have children; a shorter one ends what was
+//! read, and gives way to a longer one that begins like it. A prompt shares the whole blocks that it begins with and copies the one in which it departs,
+//! so that not one token is computed twice while the blocks are held.
+
+use std::sync::Arc;
+
+use super::kv_cache::{BLOCK, KvBlock, KvCache, KvShape};
+
+/// Blocks by the tokens that lead to them, the least recently used dropped first beyond a budget of bytes.
+#[derive(Debug)]
+pub struct PrefixTree {
+    shape: KvShape,
+    /// The first is the root, which holds nothing; those in `free` hold nothing either.
+    nodes: Vec<Node>,
+    free: Vec<usize>,
+    blocks_max: usize,
+    clock: u64,
+}
+
+#[derive(Debug, Default)]
+struct Node {
+    /// At most [`BLOCK`].
+    tokens: Vec<u32>,
+    block: Option<Arc<KvBlock>>,
+    parent: usize,
+    children: Vec<usize>,
+    last_use: u64,
+}
+
+const ROOT: usize = 0;
+
+/// Number of leading tokens that two sequences share.
+pub fn shared_prefix(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+impl PrefixTree {
+    /// An empty tree that holds at most `size_bytes_max` bytes of blocks.
+    pub fn new(shape: KvShape, size_bytes_max: usize) -> Self {
+        let blocks_max = size_bytes_max / shape.block_bytes().max(1);
+        Self { shape, nodes: vec![Node::default()], free: Vec::new(), blocks_max, clock: 0 }
+    }
+
+    /// How many of the first tokens are held.
+    pub fn longest(&self, tokens: &[u32]) -> usize {
+        let (path, shared) = self.find(tokens);
+        path.len() * BLOCK + shared.map_or(0, |(_, count)| count)
+    }
+
+    /// A cache of the longest prefix of `tokens` that is held; it counts as used.
+    pub fn take(&mut self, tokens: &[u32]) -> KvCache {
+        let (path, shared) = self.find(tokens);
+        self.clock += 1;
+        for node in path.iter().copied().chain(shared.map(|(node, _)| node)) {
+            self.nodes[node].last_use = self.clock;
+        }
+        let whole = path.iter().filter_map(|node| self.nodes[*node].block.clone()).collect();
+        let rest = shared.and_then(|(node, count)| Some((self.nodes[node].block.as_deref()?, count)));
+        KvCache::of_blocks(self.shape, whole, rest)
+    }
+
+    /// Keeps the blocks of `tokens`, as many as `cache` holds.
+    pub fn insert(&mut self, tokens: &[u32], cache: KvCache) {
+        self.clock += 1;
+        let mut parent = ROOT;
+        for (index, tokens) in tokens[..cache.len()].chunks(BLOCK).enumerate() {
+            let found = self.nodes[parent].children.iter().copied().find(|child| {
+                let held = &self.nodes[*child].tokens;
+                held.starts_with(tokens) || tokens.starts_with(held)
+            });
+            let node = found.unwrap_or_else(|| self.add(parent));
+            let held = &mut self.nodes[node];
+            held.last_use = self.clock;
+            if held.tokens.len() < tokens.len() {
+                held.tokens = tokens.to_vec();
+                held.block = Some(cache.share(index));
+            }
+            parent = node;
+        }
+        // Its blocks are in flight no more.
+        drop(cache);
+        self.shrink();
+    }
+
+    /// Blocks that are held.
+    fn num_blocks(&self) -> usize {
+        self.nodes.len() - 1 - self.free.len()
+    }
+
+    /// The nodes of the whole blocks that `tokens` begin with, and the one that shares most of what follows, with the number of tokens.
+    fn find(&self, tokens: &[u32]) -> (Vec<usize>, Option<(usize, usize)>) {
+        let (mut path, mut parent, mut rest) = (Vec::new(), ROOT, tokens);
+        loop {
+            let shared = |child: &usize| (*child, shared_prefix(&self.nodes[*child].tokens, rest));
+            match self.nodes[parent].children.iter().map(shared).max_by_key(|(_, count)| *count) {
+                Some((node, BLOCK)) => {
+                    path.push(node);
+                    (parent, rest) = (node, &rest[BLOCK..]);
+                }
+                other => return (path, other.filter(|(_, count)| *count > 0)),
+            }
+        }
+    }
+
+    fn add(&mut self, parent: usize) -> usize {
+        let node = self.free.pop().unwrap_or_else(|| {
+            self.nodes.push(Node::default());
+            self.nodes.len() - 1
+        });
+        self.nodes[node].parent = parent;
+        self.nodes[parent].children.push(node);
+        node
+    }
+
+    /// Drops the blocks at the ends that were unused longest and that no sequence in flight has, until the rest fits.
+    fn shrink(&mut self) {
+        while self.num_blocks() > self.blocks_max {
+            let is_idle = |node: &Node| node.children.is_empty() && node.block.as_ref().is_some_and(|block| Arc::strong_count(block) == 1);
+            let idle = self.nodes.iter().enumerate().filter(|(_, node)| is_idle(node));
+            let Some(oldest) = idle.min_by_key(|(_, node)| node.last_use).map(|(index, _)| index) else { return };
+            let parent = std::mem::take(&mut self.nodes[oldest]).parent;
+            self.nodes[parent].children.retain(|child| *child != oldest);
+            self.free.push(oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SHAPE: KvShape = KvShape { num_layers: 1, num_heads: 1, head_dim: 2 };
+
+    /// A cache in which every key is the number of its token.
+    fn cache(tokens: &[u32]) -> KvCache {
+        let mut cache = KvCache::new(SHAPE);
+        for (position, token) in tokens.iter().enumerate() {
+            cache.push(0, position, &[*token as f32; 2], &[*token as f32; 2]);
+        }
+        cache.advance(tokens.len());
+        cache
+    }
+
+    fn keys(cache: &KvCache) -> Vec<u32> {
+        let keys = cache.blocks().flat_map(|block| block.layer(SHAPE, 0).0[..BLOCK].to_vec());
+        keys.take(cache.len()).map(|key| key as u32).collect()
+    }
+
+    fn tree(blocks: usize) -> PrefixTree {
+        PrefixTree::new(SHAPE, blocks * SHAPE.block_bytes())
+    }
+
+    /// Sequences that branch anywhere, from few tokens.
+    fn sequences() -> impl Strategy<Value = Vec<Vec<u32>>> {
+        let piece = (0_u32..3, 1_usize..50).prop_map(|(token, count)| vec![token; count]);
+        prop::collection::vec(prop::collection::vec(piece, 1..5).prop_map(|pieces| pieces.concat()), 1..12)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// With room for all, the hits are those that could be had: the longest prefix shared with anything before.
+        #[test]
+        fn nothing_that_was_read_is_computed_again(sequences in sequences()) {
+            let mut tree = tree(1000);
+            for (index, tokens) in sequences.iter().enumerate() {
+                let optimum = sequences[..index].iter().map(|before| shared_prefix(before, tokens)).max().unwrap_or(0);
+                prop_assert_eq!(tree.longest(tokens), optimum);
+                let found = tree.take(tokens);
+                prop_assert_eq!(keys(&found), &tokens[..optimum]);
+                tree.insert(tokens, cache(tokens));
+            }
+        }
+
+        /// With little room, what is found is right, the budget holds, and what a sequence in flight has stays.
+        #[test]
+        fn what_is_held_is_right_within_the_budget(sequences in sequences(), blocks in 1_usize..8) {
+            let mut tree = tree(blocks);
+            let in_flight = cache(&sequences[0]);
+            tree.insert(&sequences[0], in_flight.clone());
+            let pinned = in_flight.len() / BLOCK;
+            for tokens in &sequences {
+                let found = tree.take(tokens);
+                prop_assert_eq!(keys(&found), &tokens[..found.len()]);
+                drop(found);
+                tree.insert(tokens, cache(tokens));
+                prop_assert!(tree.num_blocks() <= blocks.max(pinned), "{} blocks, {pinned} of them in flight", tree.num_blocks());
+                prop_assert!(tree.longest(&sequences[0]) >= pinned * BLOCK);
+            }
+            let reachable = |tree: &PrefixTree| {
+                let (mut count, mut nodes) = (0, tree.nodes[ROOT].children.clone());
+                while let Some(node) = nodes.pop() {
+                    count += 1;
+                    nodes.extend(&tree.nodes[node].children);
+                }
+                count
+            };
+            prop_assert_eq!(reachable(&tree), tree.num_blocks());
+        }
+    }
+
+    #[test]
+    fn the_blocks_unused_longest_go_first() {
+        let mut tree = tree(2);
+        let sequences = [[1; BLOCK], [2; BLOCK], [3; BLOCK]];
+        tree.insert(&sequences[0], cache(&sequences[0]));
+        tree.insert(&sequences[1], cache(&sequences[1]));
+        tree.take(&sequences[0]);
+        tree.insert(&sequences[2], cache(&sequences[2]));
+        assert_eq!(sequences.map(|tokens| tree.longest(&tokens)), [BLOCK, 0, BLOCK]);
+    }
+}
