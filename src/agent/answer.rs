@@ -21,7 +21,7 @@ pub struct Trajectory {
     /// Sum over the steps, cached ones included.
     pub prompt_tokens: usize,
     pub generated_tokens: usize,
-    /// From the first policy call to the last.
+    /// From the question to the end of the last policy call.
     pub latency_ms: f64,
 }
 
@@ -38,7 +38,7 @@ pub async fn answer(agent: &Agent, question: Option<&str>, question_key: &str) -
     };
     let start = Instant::now();
     let seeds = SeedPath::question(agent.seed.cast_unsigned(), question_key);
-    let steps = agent.run(agent.begin(question), seeds).await?;
+    let steps = agent.run(agent.open(question).await?, seeds).await?;
     let stop_reason = steps.last().and_then(StepRecord::stop_reason).unwrap_or(StopReason::MaxSteps);
     Ok(Trajectory::of(steps, stop_reason, start.elapsed().as_secs_f64() * 1e3))
 }
@@ -61,7 +61,7 @@ impl Trajectory {
         Self {
             answer: steps.last().and_then(|step| step.action.answer()).map(str::to_owned),
             stop_reason,
-            retrieval_count: steps.iter().filter(|step| step.passage_ids.is_some()).count(),
+            retrieval_count: steps.iter().map(|step| step.retrieval_count).sum(),
             prompt_tokens: steps.iter().map(|step| step.prompt_tokens).sum(),
             generated_tokens: steps.iter().map(|step| step.generated_tokens).sum(),
             latency_ms,

@@ -81,7 +81,7 @@ pub fn answer_steps_batch(trajectory: &Trajectory) -> Result<RecordBatch> {
         text(rows().map(|row| Some(row.action.as_str()))),
         text(rows().map(|row| Some(&*row.prompt))),
         text(rows().map(|row| Some(&*row.response))),
-        text(rows().map(|row| row.action.query())),
+        text(rows().map(StepRecord::query)),
         text(rows().map(|row| row.action.evidence())),
         text(rows().map(|row| row.action.answer())),
         text_list(rows().map(passage_ids)),

@@ -16,6 +16,22 @@ pub trait PolicyClient: Send + Sync {
     /// a batch. It ends at end-of-text, after `max_tokens` tokens, or at the first of `sampling.stop` that it writes.
     async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated>;
 
+    /// The prompt in the form that the policy reads: a model that was trained on conversations reads it as what a user says.
+    ///
+    /// # Errors
+    /// If the form cannot hold it.
+    fn written(&self, prompt: String) -> Result<String> {
+        Ok(prompt)
+    }
+
+    /// Whether the policy can read this prompt and write something after it.
+    ///
+    /// A prompt that grows with every step may outgrow the policy: its trajectory ends before it is asked.
+    fn fits(&self, prompt: &str) -> bool {
+        let _ = prompt;
+        true
+    }
+
     /// Name and version of the model, as stored with every node.
     fn reference(&self) -> (String, u32);
 }

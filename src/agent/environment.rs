@@ -1,12 +1,12 @@
-//! The environment: one policy call, its reading and, if it is a query, its retrieval.
+//! The environment: one policy call, its reading, and the retrieval that the protocol wants after it.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::client::{Generated, Passage, PolicyClient, Retriever};
+use super::client::{Generated, PolicyClient, Retriever};
 use super::options::AgentOptions;
 use super::prompts::{PromptRow, PromptSet};
-use super::protocol::{Action, Context, Protocol, State, StopReason, Transition, protocol};
+use super::protocol::{Action, Context, EarlierStep, Protocol, Retrieved, State, StopReason, Transition, protocol};
 use super::sampling::{Sampling, SeedPath};
 use crate::error::Result;
 
@@ -37,8 +37,13 @@ pub struct StepRecord {
     pub prompt: Arc<str>,
     /// As generated, up to and with the tag that is the action.
     pub response: Arc<str>,
-    /// What a query found; None if there was no retrieval.
+    /// What was retrieved with after the step, or before the first one; None if there was no retrieval.
+    pub retrieved_with: Option<Arc<str>>,
+    /// What was found, each passage once: after the step, and at the first step also what the protocol retrieved before it. None if
+    /// there was no retrieval.
     pub passage_ids: Option<Vec<String>>,
+    /// Retrievals behind `passage_ids`.
+    pub retrieval_count: usize,
     /// All sampled tokens, those after the action included.
     pub token_ids: Vec<u32>,
     pub token_logprobs: Vec<f32>,
@@ -82,19 +87,24 @@ impl Agent {
         Ok(Self { policy, retriever, protocol, prompts, k, max_steps, max_tokens, temperature, top_p, seed })
     }
 
-    /// The context of the first step.
+    /// The context of the first step, without what is retrieved before it.
     pub fn begin(&self, question: &str) -> Context {
-        Context {
-            question: question.into(),
-            state: self.protocol.initial_state(self.max_steps),
-            steps: 0,
-            thoughts: Vec::new(),
-            query: None,
-            passages: Arc::new([]),
+        Context::new(question, self.protocol.initial_state(self.max_steps))
+    }
+
+    /// The context of the first step, with what the protocol retrieves before it.
+    ///
+    /// # Errors
+    /// Those of the retriever.
+    pub async fn open(&self, question: &str) -> Result<Context> {
+        let context = self.begin(question);
+        match self.protocol.opening_query(question) {
+            Some(query) => Ok(context.opened(self.retrieve(&query).await?)),
+            None => Ok(context),
         }
     }
 
-    /// One policy call from `context`, and the retrieval that it asks for.
+    /// One policy call from `context`, and the retrieval that follows it.
     ///
     /// # Errors
     /// Those of the policy and of the retriever. What the policy writes is never an error.
@@ -123,7 +133,7 @@ impl Agent {
 
     pub(super) async fn sample(&self, context: &Context, seed: u64) -> Result<Sampled> {
         let start = Instant::now();
-        let prompt: Arc<str> = self.protocol.prompt(&self.prompts, context)?.into();
+        let prompt: Arc<str> = self.prompt(context)?.into();
         let mut generated = self.policy.generate(&prompt, &self.sampling(context.state, seed)).await?;
         if let Some(stop) = self.protocol.cut_by_stop(context.state, &generated.text).filter(|_| generated.stopped) {
             generated.text.push_str(stop);
@@ -136,20 +146,26 @@ impl Agent {
     pub(super) async fn act(&self, context: &Context, sampled: Sampled) -> Result<StepRecord> {
         let start = Instant::now();
         let steps_left = self.max_steps.saturating_sub(context.steps + 1);
-        let transition = self.protocol.transition(context.state, &sampled.action, steps_left);
-        let passages = self.retrieve(&sampled.action, transition).await?;
-        let passage_ids = passages.as_ref().map(|passages| passages.iter().map(|passage| passage.id.clone()).collect());
-        let next = match transition {
-            Transition::To(state) => Next::Step(follow(context, state, &sampled, passages)),
-            Transition::End(reason) => Next::End(reason),
+        let (next, retrieved) = match self.protocol.transition(context, &sampled.action, steps_left) {
+            Transition::End(reason) => (Next::End(reason), None),
+            Transition::To(state) => (Next::Step(follow(context, &sampled, None, state)), None),
+            Transition::Retrieve { query, next } => {
+                let retrieved = self.retrieve(&query).await?;
+                (Next::Step(follow(context, &sampled, Some(retrieved.clone()), next)), Some(retrieved))
+            }
         };
+        let next = self.within_context(next)?;
+        let opening = context.opening.iter().filter(|_| context.steps == 0);
+        let retrievals: Vec<&Retrieved> = opening.chain(&retrieved).collect();
         let Sampled { prompt, response, action, generated, seed, latency_ms } = sampled;
         Ok(StepRecord {
             state: context.state,
             action,
             prompt,
             response,
-            passage_ids,
+            retrieved_with: retrievals.last().map(|latest| Arc::clone(&latest.query)),
+            passage_ids: (!retrievals.is_empty()).then(|| distinct_ids(&retrievals)),
+            retrieval_count: retrievals.len(),
             token_ids: generated.token_ids,
             token_logprobs: generated.token_logprobs,
             prompt_tokens: generated.prompt_tokens,
@@ -161,16 +177,27 @@ impl Agent {
         })
     }
 
-    /// Retrieves for a query whose passages will be read; at the step limit nobody would read them.
-    async fn retrieve(&self, action: &Action, transition: Transition) -> Result<Option<Vec<Passage>>> {
-        match (action.query(), transition) {
-            (Some(query), Transition::To(State::EvidenceExtraction)) => {
-                let mut passages = self.retriever.search(query, self.k).await?;
-                passages.truncate(self.k);
-                Ok(Some(passages))
+    async fn retrieve(&self, query: &str) -> Result<Retrieved> {
+        let mut passages = self.retriever.search(query, self.k).await?;
+        passages.truncate(self.k);
+        Ok(Retrieved { query: query.into(), passages: passages.into() })
+    }
+
+    /// A next step whose prompt the policy cannot read is the end.
+    fn within_context(&self, next: Next) -> Result<Next> {
+        match &next {
+            Next::Step(context) if !self.policy.fits(&self.prompt(context)?) => {
+                Ok(Next::End(StopReason::ContextFull))
             }
-            _ => Ok(None),
+            _ => Ok(next),
         }
+    }
+
+    /// What the policy reads. A transcript that goes on is in the policy's form already.
+    fn prompt(&self, context: &Context) -> Result<String> {
+        let prompt = self.protocol.prompt(&self.prompts, context)?;
+        let goes_on = context.transcript().is_some_and(|transcript| prompt.starts_with(&transcript));
+        if goes_on { Ok(prompt) } else { self.policy.written(prompt) }
     }
 
     fn sampling(&self, state: State, seed: u64) -> Sampling {
@@ -185,6 +212,11 @@ impl Agent {
 }
 
 impl StepRecord {
+    /// The query of the policy, or else what the protocol retrieved with.
+    pub fn query(&self) -> Option<&str> {
+        self.action.query().or(self.retrieved_with.as_deref())
+    }
+
     /// Why the trajectory ends here; None if it goes on.
     pub fn stop_reason(&self) -> Option<StopReason> {
         match self.next {
@@ -199,20 +231,21 @@ impl StepRecord {
     }
 }
 
-/// The context after `sampled`: its response is a thought, and a retrieval replaces query and passages.
-fn follow(context: &Context, state: State, sampled: &Sampled, passages: Option<Vec<Passage>>) -> Context {
-    let mut next = context.clone();
-    next.state = state;
-    next.steps += 1;
-    let thought = sampled.response.trim();
-    if !thought.is_empty() {
-        next.thoughts.push(thought.into());
+/// The context of the step in `state` that follows `sampled`.
+fn follow(context: &Context, sampled: &Sampled, retrieved: Option<Retrieved>, state: State) -> Context {
+    let (prompt, response) = (Arc::clone(&sampled.prompt), Arc::clone(&sampled.response));
+    context.followed(EarlierStep { prompt, response, action: sampled.action.clone(), retrieved }, state)
+}
+
+/// Ids of the passages, each once, in order.
+fn distinct_ids(retrievals: &[&Retrieved]) -> Vec<String> {
+    let mut ids: Vec<String> = Vec::new();
+    for passage in retrievals.iter().flat_map(|retrieved| retrieved.passages.iter()) {
+        if !ids.contains(&passage.id) {
+            ids.push(passage.id.clone());
+        }
     }
-    if let Some(passages) = passages {
-        next.query = sampled.action.query().map(Into::into);
-        next.passages = passages.into();
-    }
-    next
+    ids
 }
 
 fn milliseconds_since(start: Instant) -> f64 {

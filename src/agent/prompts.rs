@@ -1,6 +1,7 @@
 //! Prompt sets: templates as rows, one per protocol state, which users read and override in SQL.
 //!
-//! A template is text with the placeholders `{question}`, `{thoughts}`, `{query}` and `{passages}`; other braces are text.
+//! A template is text with the placeholders `{question}`, `{thoughts}`, `{query}` and `{passages}`; other braces are text. What
+//! `{thoughts}` are (earlier responses, steps, sentences) is the protocol's; one that writes a transcript has none.
 //! Rendering is one pass, so that nothing inside an inserted text is taken for a placeholder. A line that holds a placeholder
 //! without a value (the thoughts of a first step) is dropped with its newline.
 
@@ -16,6 +17,19 @@ pub struct PromptRow {
     pub protocol: String,
     pub state: String,
     pub template: String,
+}
+
+impl PromptRow {
+    /// The two sets that every protocol comes with: `default` for instruction-tuned policies, `short` for small ones trained on it.
+    pub(super) fn sets(protocol: &str, default: &[(State, &str)], short: &[(State, &str)]) -> Vec<Self> {
+        let row = |prompt_set: &str, (state, template): &(State, &str)| Self {
+            prompt_set: prompt_set.to_owned(),
+            protocol: protocol.to_owned(),
+            state: state.as_str().to_owned(),
+            template: (*template).to_owned(),
+        };
+        default.iter().map(|of_state| row("default", of_state)).chain(short.iter().map(|of_state| row("short", of_state))).collect()
+    }
 }
 
 /// The rows that come with RolloutDB, of all protocols.
@@ -215,8 +229,10 @@ mod tests {
 
     #[test]
     fn builtin_sets_are_complete() {
-        for set in ["default", "short"] {
-            assert_eq!(PromptSet::builtin(set, &ReasonRag).unwrap().name(), set);
+        for protocol in all_protocols() {
+            for set in ["default", "short"] {
+                assert_eq!(PromptSet::builtin(set, &*protocol).unwrap().name(), set, "{}", protocol.name());
+            }
         }
     }
 

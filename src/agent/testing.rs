@@ -1,11 +1,13 @@
 //! What the tests of this module act with: small rule-based policies over a small corpus in memory.
 
 use std::collections::HashSet;
+use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use async_trait::async_trait;
 
+use super::answer::answer;
 use super::client::{Generated, Passage, PolicyClient, Retriever};
 use super::environment::Agent;
 use super::mcts::Question;
@@ -154,6 +156,48 @@ impl PolicyClient for Parrot {
     }
 }
 
+/// Writes its texts in order, and the last one for ever.
+pub struct Script {
+    texts: &'static [&'static str],
+    calls: AtomicUsize,
+}
+
+impl Script {
+    pub fn new(texts: &'static [&'static str]) -> Self {
+        Self { texts, calls: AtomicUsize::new(0) }
+    }
+}
+
+#[async_trait]
+impl PolicyClient for Script {
+    async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated> {
+        let call = self.calls.fetch_add(1, Ordering::Relaxed).min(self.texts.len() - 1);
+        Ok(generated(prompt, self.texts[call], sampling))
+    }
+
+    fn reference(&self) -> (String, u32) {
+        ("script".to_owned(), 1)
+    }
+}
+
+/// Reads conversations: prompts are what a user says.
+pub struct Chatty(pub Script);
+
+#[async_trait]
+impl PolicyClient for Chatty {
+    async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated> {
+        self.0.generate(prompt, sampling).await
+    }
+
+    fn written(&self, prompt: String) -> Result<String> {
+        Ok(format!("[user]{prompt}[assistant]"))
+    }
+
+    fn reference(&self) -> (String, u32) {
+        ("chatty".to_owned(), 1)
+    }
+}
+
 /// Copies what it was shown last: the policy that a poisoned passage wants.
 pub struct Copyist;
 
@@ -198,6 +242,36 @@ pub fn agent(policy: impl PolicyClient + 'static) -> Agent {
 pub fn agent_with(policy: Arc<dyn PolicyClient>, corpus: MemoryCorpus) -> Agent {
     let options = AgentOptions { prompts: "short".to_owned(), ..AgentOptions::default() };
     Agent::new(policy, Arc::new(corpus), &builtin_prompts(), &options).unwrap()
+}
+
+/// An agent in another protocol than `reasonrag`.
+pub fn agent_of(protocol: &str, policy: impl PolicyClient + 'static, corpus: MemoryCorpus) -> Agent {
+    let options = AgentOptions { protocol: protocol.to_owned(), prompts: "short".to_owned(), k: 2, ..AgentOptions::default() };
+    Agent::new(Arc::new(policy), Arc::new(corpus), &builtin_prompts(), &options).unwrap()
+}
+
+/// Prompts and responses of a whole trajectory, as the policy sees them.
+pub async fn shown(agent: &Agent, question: &str) -> String {
+    let trajectory = answer(agent, Some(question), "1").await.unwrap();
+    let mut shown = String::new();
+    for step in &trajectory.steps {
+        writeln!(shown, "--- {} {}\n{}«{}»", step.state.as_str(), step.action.as_str(), step.prompt, step.response).unwrap();
+    }
+    write!(shown, "=== {} {:?}\n", trajectory.stop_reason.as_str(), trajectory.answer).unwrap();
+    shown
+}
+
+/// As [`shown`], of a transcript: what each prompt adds to the one before it and its response.
+pub async fn shown_transcript(agent: &Agent, question: &str) -> String {
+    let trajectory = answer(agent, Some(question), "1").await.unwrap();
+    let (mut shown, mut before) = (String::new(), String::new());
+    for step in &trajectory.steps {
+        let added = step.prompt.strip_prefix(before.as_str()).expect("a transcript is only appended to");
+        write!(shown, "{added}«{}»", step.response).unwrap();
+        before = [&*step.prompt, &*step.response].concat();
+    }
+    write!(shown, "\n=== {} {:?}\n", trajectory.stop_reason.as_str(), trajectory.answer).unwrap();
+    shown
 }
 
 pub fn born_question(film: &str, born: &str) -> Question {

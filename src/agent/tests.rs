@@ -7,7 +7,7 @@ use arrow::util::pretty::pretty_format_batches;
 use expect_test::expect;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::testing::{FailsOn, FilmPolicy, MemoryCorpus, Parrot, agent, agent_with, born_questions};
+use super::testing::{Chatty, FailsOn, FilmPolicy, MemoryCorpus, Parrot, Script, agent, agent_of, agent_with, born_questions};
 use super::*;
 use crate::error::Error;
 
@@ -54,6 +54,34 @@ async fn no_question_no_policy_call() {
         assert_eq!(answer_batch(&[trajectory]).unwrap().num_rows(), 1);
     }
     assert_eq!(policy.calls.load(Ordering::Relaxed), 0);
+}
+
+/// Reads prompts of up to 400 characters.
+struct Narrow(Parrot);
+
+#[async_trait::async_trait]
+impl PolicyClient for Narrow {
+    async fn generate(&self, prompt: &str, sampling: &Sampling) -> crate::error::Result<Generated> {
+        assert!(self.fits(prompt), "it is asked what it can read");
+        self.0.generate(prompt, sampling).await
+    }
+
+    fn fits(&self, prompt: &str) -> bool {
+        prompt.chars().count() <= 400
+    }
+
+    fn reference(&self) -> (String, u32) {
+        self.0.reference()
+    }
+}
+
+/// A transcript that outgrows the policy ends before the step that could not be read.
+#[tokio::test]
+async fn a_trajectory_ends_with_the_policys_context() {
+    let agent = agent_of("search_r1", Narrow(Parrot("<search>Jaws</search>")), MemoryCorpus::films());
+    let trajectory = answer(&agent, QUESTION, "q1").await.unwrap();
+    assert_eq!((trajectory.stop_reason, trajectory.answer.as_deref()), (StopReason::ContextFull, None));
+    assert!((1..8).contains(&trajectory.steps.len()), "{} steps", trajectory.steps.len());
 }
 
 async fn stops(policy: &'static str, max_steps: usize) -> (usize, usize, StopReason) {
@@ -103,7 +131,8 @@ async fn many_answers_come_in_order_and_do_not_depend_on_each_other() {
 #[tokio::test]
 async fn an_error_of_the_policy_is_the_errors_of_its_question_only() {
     let options = SearchOptions { simulations: 4, ..SearchOptions::default() };
-    let results: Vec<_> = search_many(agent(FailsOn("of Alien born")), stream::iter(born_questions()), options).collect().await;
+    let search = Search::new(agent(FailsOn("of Alien born")), options, Valuer::Policy);
+    let results: Vec<_> = search.trees(stream::iter(born_questions())).collect().await;
     let failed: Vec<&str> = results.iter().filter(|(_, tree)| tree.is_err()).map(|(question, _)| question.id.as_str()).collect();
     assert_eq!((results.len(), failed), (3, vec!["alien"]));
     let error = answer(&agent(FailsOn("of Jaws born")), QUESTION, "q1").await.unwrap_err();
@@ -115,8 +144,76 @@ fn unknown_names_are_named() {
     let new = |options: AgentOptions| {
         Agent::new(Arc::new(Parrot("")), Arc::new(MemoryCorpus::films()), &builtin_prompts(), &options).err().unwrap().to_string()
     };
-    expect![[r#"unknown protocol "reasonrga"; known: reasonrag"#]]
+    expect![[r#"unknown protocol "reasonrga" of an agent; did you mean "reasonrag"?; it has: reasonrag, search_r1, prorag, r3rag, direct, cot, naive_rag, ircot, self_ask, iter_retgen"#]]
         .assert_eq(&new(AgentOptions { protocol: "reasonrga".to_owned(), ..AgentOptions::default() }));
     expect![[r#"unknown prompt set "shrt"; known: default, short"#]]
         .assert_eq(&new(AgentOptions { prompts: "shrt".to_owned(), ..AgentOptions::default() }));
+}
+
+/// A policy that follows no protocol and every one: some of its texts are an action wherever they are written, and the seed chooses.
+struct Jack;
+
+#[async_trait::async_trait]
+impl PolicyClient for Jack {
+    async fn generate(&self, _: &str, sampling: &Sampling) -> crate::error::Result<Generated> {
+        const TEXTS: &[&str] = &[
+            "Jaws.",
+            "So the answer is: 1946",
+            "</step><subquery>Jaws directed</subquery>",
+            "<think>Hm.</think><search>Steven Spielberg born</search>",
+            "Step 1:\nThe problem analysis: x\nThe retrieval query: Alien directed",
+            "Follow up: Who directed Amour?",
+        ];
+        let text = TEXTS[usize::try_from(sampling.seed % TEXTS.len() as u64).expect("it is small")];
+        Ok(Generated { text: text.to_owned(), ..Generated::default() })
+    }
+
+    fn reference(&self) -> (String, u32) {
+        ("jack".to_owned(), 1)
+    }
+}
+
+/// Every protocol can be searched: what is retrieved before the first step is listed with those of the first level, and along the branches of
+/// a tree a transcript is only appended to.
+#[tokio::test]
+async fn trees_of_all_protocols() {
+    for protocol in protocol::all_protocols() {
+        let name = protocol.name();
+        let options = SearchOptions { simulations: 24, children: 3, seed: 5, temperature: 1.0, ..SearchOptions::default() };
+        let search = Search::new(agent_of(name, Jack, MemoryCorpus::films()), options, Valuer::Policy);
+        let tree = search.tree(&born_questions()[0]).await.unwrap();
+        assert!(tree.len() > 2, "{name}: {} nodes", tree.len());
+        for (node, step) in tree.step.iter().enumerate() {
+            let Some(step) = step else { continue };
+            assert!(protocol.states().contains(&step.state), "{name}");
+            let opens = protocol.opening_query("q").is_some() && tree.depth[node] == 1;
+            assert!(!opens || step.passage_ids.as_ref().is_some_and(|ids| !ids.is_empty()), "{name}, node {node}");
+            let before = tree.parent_id[node].and_then(|parent| tree.step[parent].as_ref());
+            if let Some(before) = before.filter(|_| matches!(name, "search_r1" | "prorag")) {
+                assert!(step.prompt.starts_with(&[&*before.prompt, &*before.response].concat()), "{name}, node {node}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_policy_of_conversations_reads_each_prompt_as_what_a_user_says() {
+    let script = Script::new(&["<query>Jaws</query>", "<evidence>It was directed by Steven Spielberg.</evidence>", "<answer>1946</answer>"]);
+    let trajectory = answer(&agent_of("reasonrag", Chatty(script), MemoryCorpus::films()), QUESTION, "q1").await.unwrap();
+    assert_eq!(trajectory.steps.len(), 3);
+    for step in &trajectory.steps {
+        assert!(step.prompt.starts_with("[user]") && step.prompt.ends_with("[assistant]"), "{}", step.prompt);
+        assert_eq!(step.prompt.matches("[user]").count(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_transcript_goes_on_in_the_answer_that_it_began() {
+    let script = Script::new(&["<think>Who?</think><search>Jaws</search>", "<think>So.</think><answer>1946</answer>"]);
+    let trajectory = answer(&agent_of("search_r1", Chatty(script), MemoryCorpus::films()), QUESTION, "q1").await.unwrap();
+    let [first, second] = trajectory.steps.as_slice() else { panic!("{} steps", trajectory.steps.len()) };
+    assert!(first.prompt.starts_with("[user]") && first.prompt.ends_with("[assistant]"), "{}", first.prompt);
+    assert!(second.prompt.starts_with(&[&*first.prompt, &*first.response].concat()), "{}", second.prompt);
+    assert_eq!(second.prompt.matches("[user]").count(), 1);
+    assert!(second.prompt.contains("Steven Spielberg") && second.prompt.contains("<information>"), "{}", second.prompt);
 }

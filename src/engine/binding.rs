@@ -15,7 +15,9 @@ use super::retrieval::{Queries, Retrieval, RetrievalOptions, RetrieverKind};
 use super::versions;
 use crate::agent::{self, Agent, AgentOptions, Generated, Passage, PolicyClient, PromptRow, Retriever, Sampling};
 use crate::error::{Error, Result};
-use crate::models::{Finish, GenerateRequest, Policy, Runtime};
+use crate::models::chat_template::ChatMessage;
+use crate::models::remote::{RemoteModel, RemoteRequest};
+use crate::models::{Finish, GenerateRequest, Policy, Runtime, Sampler};
 
 /// Opens what the options name and puts the agent together.
 ///
@@ -27,9 +29,20 @@ pub async fn bind(options: &AgentOptions, catalog: &Arc<Catalog>, models: &Arc<R
     if retriever.retrieval.table().row_count().await? == 0 {
         return Err(Error::NotReady(format!("corpus \"{}\" is empty; load passages with COPY or INSERT first", options.corpus)));
     }
-    let policy = models.policy(&options.policy).await?;
+    let policy = policy_client(&options.policy, models).await?;
     let prompts = prompt_rows(catalog).await?;
-    Agent::new(Arc::new(LocalPolicy(policy)), Arc::new(retriever), &prompts, options)
+    Agent::new(policy, Arc::new(retriever), &prompts, options)
+}
+
+/// The model of that name as one that writes: an agent's policy, or a judge.
+///
+/// # Errors
+/// As [`Runtime::policy`].
+pub async fn policy_client(reference: &str, models: &Arc<Runtime>) -> Result<Arc<dyn PolicyClient>> {
+    Ok(match models.remote(reference).await? {
+        Some(remote) => Arc::new(RemotePolicy(remote)),
+        None => Arc::new(LocalPolicy(models.policy(reference).await?)),
+    })
 }
 
 /// Checks that the corpus can be searched as the options say and that the prompt set is there, before anything runs. An empty corpus is no
@@ -91,10 +104,9 @@ struct LocalPolicy(Policy);
 impl PolicyClient for LocalPolicy {
     async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated> {
         let request = GenerateRequest {
-            prompt: self.0.tokenizer().encode(prompt)?,
+            prompt: self.0.tokenizer().encode_prompt(prompt)?,
             max_new_tokens: sampling.max_tokens,
-            temperature: sampling.temperature as f32,
-            top_p: sampling.top_p as f32,
+            sampler: Sampler { temperature: sampling.temperature as f32, top_p: sampling.top_p as f32, ..Sampler::default() },
             seed: sampling.seed,
             stop: sampling.stop.clone(),
         };
@@ -107,6 +119,43 @@ impl PolicyClient for LocalPolicy {
             token_logprobs: completion.token_logprobs,
             prompt_tokens: completion.prompt_tokens,
             cached_tokens: completion.cached_tokens,
+        })
+    }
+
+    fn written(&self, prompt: String) -> Result<String> {
+        match self.0.chat_template() {
+            Some(template) => template.render(&[ChatMessage::user(prompt)], true, &serde_json::Map::new()),
+            None => Ok(prompt),
+        }
+    }
+
+    fn fits(&self, prompt: &str) -> bool {
+        // A token is at least a byte, but for the few with which a prompt begins.
+        let limit = self.0.max_tokens();
+        prompt.len() + 16 < limit || self.0.tokenizer().encode_prompt(prompt).is_ok_and(|tokens| tokens.len() < limit)
+    }
+
+    fn reference(&self) -> (String, u32) {
+        (self.0.info().name.clone(), self.0.info().version)
+    }
+}
+
+/// A model of a server as the agent's policy.
+struct RemotePolicy(RemoteModel);
+
+#[async_trait]
+impl PolicyClient for RemotePolicy {
+    async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated> {
+        let Sampling { max_tokens, temperature, top_p, seed, ref stop } = *sampling;
+        let completion = self.0.complete(&RemoteRequest { prompt, max_tokens, temperature, top_p, seed, stop }).await?;
+        Ok(Generated {
+            text: completion.text.clone(),
+            stopped: completion.stopped,
+            token_ids: completion.token_ids.clone(),
+            token_logprobs: completion.token_logprobs.clone(),
+            prompt_tokens: completion.prompt_tokens as usize,
+            cached_tokens: completion.cached_tokens as usize,
+            generated_tokens: completion.generated_tokens as usize,
         })
     }
 

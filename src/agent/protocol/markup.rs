@@ -15,6 +15,8 @@ const CHAT_MARKUP: [&str; 3] = ["s", "start_of_turn", "end_of_turn"];
 pub struct Tagged<'a> {
     pub name: &'static str,
     pub content: &'a str,
+    /// Byte of the opening tag.
+    pub start: usize,
     /// Byte after the closing tag.
     pub end: usize,
 }
@@ -32,16 +34,31 @@ pub fn tagged<'a>(text: &'a str, names: &'static [&'static str]) -> impl Iterato
             return None;
         }
         let opening = open.take().filter(|opening| opening.name == tag.name)?;
-        Some(Tagged { name: tag.name, content: &text[opening.end..tag.start], end: tag.end })
+        Some(Tagged { name: tag.name, content: &text[opening.end..tag.start], start: opening.start, end: tag.end })
     })
 }
 
-/// Name of the tag that is open at the end of `text`.
-pub fn open_at_end(text: &str, names: &'static [&'static str]) -> Option<&'static str> {
-    tags(text, names).last().filter(|tag| !tag.closing).map(|tag| tag.name)
+/// Names of the blocks `<name>content</name>` that `text` consists of, in order; None if it holds anything else than white space.
+pub fn blocks(text: &str, names: &'static [&'static str]) -> Option<Vec<&'static str>> {
+    let mut end = 0;
+    let mut found = Vec::new();
+    for block in tagged(text, names) {
+        if !text[end..block.start].trim().is_empty() {
+            return None;
+        }
+        found.push(block.name);
+        end = block.end;
+    }
+    text[end..].trim().is_empty().then_some(found)
 }
 
-/// Text from outside (a question, a query, a passage) as it may stand in a prompt; the only way in for such text.
+/// Which of `stops`, closing tags, must have ended `text`: the one that closes the tag which is open at its end.
+pub fn stop_of_open_tag(text: &str, names: &'static [&'static str], stops: &'static [&'static str]) -> Option<&'static str> {
+    let open = tags(text, names).last().filter(|tag| !tag.closing)?;
+    stops.iter().copied().find(|stop| stop.trim_start_matches("</").trim_end_matches('>') == open.name)
+}
+
+/// Text from outside (a question, a query, a passage) as it may stand in a prompt among tags of these names.
 ///
 /// - It cannot look like the protocol or a chat template: the `<` of `<name`, `</name`, `< NAME`, `<|` becomes `‹`.
 /// - It is one line, so it cannot look like the layout of the prompt (`Answer:` at the start of a line).
@@ -149,6 +166,16 @@ mod tests {
         assert_eq!(contents("<query>a <query>b</query>"), [("query", "b")]);
         assert_eq!(contents("</query>a<query>b</answer>c</query>"), []);
         assert_eq!(contents("<query"), []);
+    }
+
+    #[test]
+    fn text_that_consists_of_blocks() {
+        let blocks = |text| blocks(text, NAMES);
+        assert_eq!(blocks(" <query>a</query>\n<answer>b</answer> "), Some(vec!["query", "answer"]));
+        assert_eq!(blocks(" \n"), Some(vec![]));
+        for text in ["<query>a</query> b", "a <query>b</query>", "<query>a <answer>b</answer>", "<query>a</query></query>"] {
+            assert_eq!(blocks(text), None, "{text}");
+        }
     }
 
     proptest! {

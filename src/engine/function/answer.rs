@@ -39,6 +39,7 @@ const PARAMETERS: &[Parameter] = &[
     Parameter::constant("top_p", DataType::Float64),
     Parameter::constant("seed", DataType::Int64),
     Parameter::constant("corpus_version", DataType::Utf8),
+    Parameter::constant("protocol", DataType::Utf8),
 ];
 
 pub fn functions(catalog: &Arc<Catalog>, models: &Arc<Runtime>, agents: &AgentRegistry) -> Vec<Arc<dyn TableFunction>> {

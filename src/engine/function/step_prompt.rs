@@ -1,5 +1,8 @@
 //! `step_prompt(state, question, thoughts, passages [, prompts [, protocol]])`: the prompt that an agent would show its policy in that step.
 //!
+//! `thoughts` are the trimmed responses of the steps before, one in a line; for the protocols that write a transcript, all of it that stands between the
+//! first prompt and the passages of this step.
+//!
 //! Demonstrations get the same prompts as the agent's own steps, by the same code, whatever the prompt set.
 
 use std::collections::HashMap;
@@ -11,7 +14,7 @@ use datafusion::common::plan_err;
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility};
 
-use crate::agent::protocol::{Protocol, protocol};
+use crate::agent::protocol::{EarlierStep, Protocol, Retrieved, protocol};
 use crate::agent::{Context, Passage, PromptSet, State};
 use crate::error::Error;
 
@@ -71,9 +74,7 @@ impl ScalarUDFImpl for StepPrompt {
             let state = *known.get(states.value(row)).ok_or_else(|| unknown_state(states.value(row), protocol.as_ref()))?;
             let shown = if passages.is_null(row) { vec![] } else { shown_passages(passages.value(row).as_string::<i32>()) };
             let thoughts = if thoughts.is_null(row) { "" } else { thoughts.value(row) };
-            let thoughts: Vec<Arc<str>> = thoughts.lines().map(Into::into).collect();
-            let query = thoughts.last().and_then(|thought| latest_query(protocol.as_ref(), thought));
-            let context = Context { question: questions.value(row).into(), state, steps: 0, thoughts, query, passages: shown.into() };
+            let context = context(protocol.as_ref(), &prompts, state, questions.value(row), thoughts, shown)?;
             rendered.push(Some(protocol.prompt(&prompts, &context)?));
         }
         Ok(ColumnarValue::Array(Arc::new(StringArray::from(rendered))))
@@ -81,13 +82,33 @@ impl ScalarUDFImpl for StepPrompt {
 }
 
 fn shown_passages(texts: &StringArray) -> Vec<Passage> {
-    let passage = |contents: &str| Passage { id: String::new(), title: None, contents: contents.to_owned() };
-    texts.iter().flatten().map(passage).collect()
+    let passage = |(number, contents): (usize, &str)| Passage { id: number.to_string(), title: None, contents: contents.to_owned() };
+    texts.iter().flatten().enumerate().map(passage).collect()
 }
 
-/// What a thought asks the retriever for.
-fn latest_query(protocol: &dyn Protocol, thought: &str) -> Option<Arc<str>> {
-    protocol.parse(State::Reasoning, thought).action.query().map(Into::into)
+/// The context of a step after `thoughts`: earlier responses, one in a line; or, for a protocol that goes on from one earlier step, its response.
+fn context(
+    protocol: &dyn Protocol,
+    prompts: &PromptSet,
+    state: State,
+    question: &str,
+    thoughts: &str,
+    passages: Vec<Passage>,
+) -> crate::error::Result<Context> {
+    let mut context = Context::new(question, state);
+    context.thoughts = thoughts.lines().map(Into::into).collect();
+    context.query = context.thoughts.last().and_then(|thought| protocol.parse(State::Reasoning, thought).action.query().map(Into::into));
+    context.passages = passages.into();
+    let found = Retrieved { query: context.query.clone().unwrap_or_default(), passages: Arc::clone(&context.passages) };
+    let found = (!found.passages.is_empty()).then_some(found);
+    if thoughts.is_empty() {
+        context.opening = found;
+    } else {
+        let first = Context::new(question, protocol.initial_state(usize::MAX));
+        let (prompt, action) = (protocol.prompt(prompts, &first)?.into(), protocol.parse(first.state, thoughts).action);
+        context.history = vec![Arc::new(EarlierStep { prompt, response: thoughts.into(), action, retrieved: found })];
+    }
+    Ok(context)
 }
 
 fn unknown_state(name: &str, protocol: &dyn Protocol) -> Error {

@@ -13,9 +13,10 @@ mod prompts;
 #[cfg(test)]
 mod tests;
 
-use super::markup::{open_at_end, quote};
-use super::{Action, Context, Parsed, Protocol, State, StopReason, Transition};
-use crate::agent::client::Passage;
+use super::format::queries_read_then_answer;
+use super::markup::stop_of_open_tag;
+use super::quoting::Quoting;
+use super::{Action, Context, Parsed, Protocol, State, Transition, ending, unless_last};
 use crate::agent::prompts::{PromptRow, PromptSet, PromptValues};
 use crate::error::Result;
 
@@ -26,10 +27,7 @@ pub struct ReasonRag;
 /// Names of the tags that the policy writes.
 const TAGS: &[&str] = &["query", "evidence", "answer"];
 
-/// A longer question is cut in prompts.
-const MAX_QUESTION_CHARS: usize = 4096;
-/// A longer passage is cut in prompts; 100 words of Wikipedia, the usual passage, have about 600.
-const MAX_PASSAGE_CHARS: usize = 4096;
+const QUOTING: Quoting = Quoting::tags(TAGS);
 
 impl Protocol for ReasonRag {
     fn name(&self) -> &'static str {
@@ -50,15 +48,14 @@ impl Protocol for ReasonRag {
 
     fn stop(&self, state: State) -> &'static [&'static str] {
         match state {
-            State::BeginReasoning | State::Reasoning => &["</query>", "</answer>"],
             State::EvidenceExtraction => &["</evidence>"],
             State::AnswerGeneration => &["</answer>"],
+            _ => &["</query>", "</answer>"],
         }
     }
 
     fn cut_by_stop(&self, state: State, text: &str) -> Option<&'static str> {
-        let name = open_at_end(text, TAGS)?;
-        self.stop(state).iter().copied().find(|stop| stop.trim_start_matches("</").trim_end_matches('>') == name)
+        stop_of_open_tag(text, TAGS, self.stop(state))
     }
 
     fn prompt(&self, prompts: &PromptSet, context: &Context) -> Result<String> {
@@ -66,10 +63,10 @@ impl Protocol for ReasonRag {
         prompts.render(
             context.state,
             &PromptValues {
-                question: &quote(&context.question, TAGS, MAX_QUESTION_CHARS),
+                question: &QUOTING.question(context),
                 thoughts: &thoughts.join("\n"),
-                query: &quote(context.query.as_deref().unwrap_or_default(), TAGS, parse::MAX_QUERY_CHARS),
-                passages: &show(&context.passages),
+                query: &QUOTING.query(context),
+                passages: &QUOTING.passages(&*context.passages),
             },
         )
     }
@@ -78,31 +75,19 @@ impl Protocol for ReasonRag {
         parse::parse(state, response)
     }
 
-    fn transition(&self, state: State, action: &Action, steps_left: usize) -> Transition {
+    fn transition(&self, context: &Context, action: &Action, steps_left: usize) -> Transition {
+        if let Some(reason) = ending(context.state, action, steps_left) {
+            return Transition::End(reason);
+        }
         match action {
-            Action::Answer(_) => Transition::End(StopReason::Answered),
-            Action::Malformed if state == State::AnswerGeneration || steps_left == 0 => Transition::End(StopReason::Malformed),
-            Action::Malformed => Transition::To(State::AnswerGeneration),
-            Action::Query(_) | Action::Evidence(_) => match steps_left {
-                0 => Transition::End(StopReason::MaxSteps),
-                1 => Transition::To(State::AnswerGeneration),
-                _ if action.query().is_some() => Transition::To(State::EvidenceExtraction),
-                _ => Transition::To(State::Reasoning),
-            },
+            // Passages are for evidence_extraction: at the last step nobody would read them.
+            Action::Query(query) if steps_left > 1 => Transition::Retrieve { query: query.clone(), next: State::EvidenceExtraction },
+            Action::Evidence(_) => Transition::To(unless_last(State::Reasoning, steps_left)),
+            _ => Transition::To(State::AnswerGeneration),
         }
     }
-}
 
-/// Passages as the policy reads them: `[1] title: contents`, one per line, best first.
-fn show(passages: &[Passage]) -> String {
-    let lines: Vec<String> = passages.iter().enumerate().map(|(index, passage)| show_one(index + 1, passage)).collect();
-    lines.join("\n")
-}
-
-fn show_one(number: usize, passage: &Passage) -> String {
-    let text = match passage.title.as_deref().map(str::trim).filter(|title| !title.is_empty()) {
-        Some(title) => format!("{title}: {}", passage.contents.trim()),
-        None => passage.contents.clone(),
-    };
-    format!("[{number}] {}", quote(&text, TAGS, MAX_PASSAGE_CHARS))
+    fn is_well_formed(&self, actions: &[Action]) -> bool {
+        queries_read_then_answer(actions, |action| matches!(action, Action::Evidence(_)), true)
+    }
 }

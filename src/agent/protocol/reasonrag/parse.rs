@@ -6,19 +6,12 @@
 
 use super::TAGS;
 use crate::agent::protocol::markup::{Tagged, bounded, tagged};
-use crate::agent::protocol::{Action, Parsed, State};
-
-/// Longer queries are cut.
-pub const MAX_QUERY_CHARS: usize = 512;
-/// Longer answers are cut.
-const MAX_ANSWER_CHARS: usize = 1024;
-/// Longer evidence is cut.
-const MAX_EVIDENCE_CHARS: usize = 4096;
+use crate::agent::protocol::{Action, MAX_ANSWER_CHARS, MAX_EVIDENCE_CHARS, MAX_QUERY_CHARS, Parsed, State, action_of};
 
 pub fn parse(state: State, response: &str) -> Parsed {
     tagged(response, TAGS)
         .find(|tagged| allows(state, tagged.name))
-        .map_or(Parsed { action: Action::Malformed, end: response.len() }, |tagged| Parsed { action: action(&tagged), end: tagged.end })
+        .map_or_else(|| Parsed::malformed(response), |tagged| Parsed { action: action(&tagged), end: tagged.end })
 }
 
 /// `answer_generation` reads a query as well: a policy that was asked to answer and still wants to search did follow the
@@ -26,16 +19,15 @@ pub fn parse(state: State, response: &str) -> Parsed {
 fn allows(state: State, tag: &str) -> bool {
     match state {
         State::EvidenceExtraction => tag == "evidence",
-        State::BeginReasoning | State::Reasoning | State::AnswerGeneration => tag == "query" || tag == "answer",
+        _ => tag == "query" || tag == "answer",
     }
 }
 
 fn action(tagged: &Tagged<'_>) -> Action {
     match tagged.name {
         "evidence" => Action::Evidence(evidence(tagged.content)),
-        _ if tagged.content.trim().is_empty() => Action::Malformed,
-        "query" => Action::Query(bounded(tagged.content, MAX_QUERY_CHARS).to_owned()),
-        _ => Action::Answer(bounded(tagged.content, MAX_ANSWER_CHARS).to_owned()),
+        "query" => action_of(tagged.content, MAX_QUERY_CHARS, Action::Query),
+        _ => action_of(tagged.content, MAX_ANSWER_CHARS, Action::Answer),
     }
 }
 

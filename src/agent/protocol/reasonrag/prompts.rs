@@ -4,17 +4,7 @@ use crate::agent::prompts::PromptRow;
 use crate::agent::protocol::State::{self, AnswerGeneration, BeginReasoning, EvidenceExtraction, Reasoning};
 
 pub fn builtin() -> Vec<PromptRow> {
-    let sets = [("default", DEFAULT), ("short", SHORT)];
-    sets.into_iter().flat_map(|(set, templates)| templates.map(|(state, template)| row(set, state, template))).collect()
-}
-
-fn row(set: &str, state: State, template: &str) -> PromptRow {
-    PromptRow {
-        prompt_set: set.to_owned(),
-        protocol: "reasonrag".to_owned(),
-        state: state.as_str().to_owned(),
-        template: template.to_owned(),
-    }
+    PromptRow::sets("reasonrag", &DEFAULT, &SHORT)
 }
 
 /// No instruction at all: the completion starts with a space after the colon. The tiny policy learns this form.

@@ -1,8 +1,9 @@
 use expect_test::{Expect, expect};
 
 use super::*;
-use crate::agent::answer::answer;
-use crate::agent::testing::{Copyist, FilmPolicy, MemoryCorpus, Parrot, agent, agent_with};
+use crate::agent::client::Passage;
+use crate::agent::protocol::{MAX_QUERY_CHARS, StopReason};
+use crate::agent::testing::{Copyist, FilmPolicy, MemoryCorpus, Parrot, agent, agent_with, shown};
 use State::{AnswerGeneration, BeginReasoning, EvidenceExtraction, Reasoning};
 
 fn parsed(state: State, response: &str) -> (Action, &str) {
@@ -66,15 +67,15 @@ fn evidence_may_be_none() {
 #[test]
 fn contents_are_bounded() {
     let long = format!("<query>{}</query>", "é".repeat(9000));
-    assert_eq!(parsed(Reasoning, &long).0, query(&"é".repeat(parse::MAX_QUERY_CHARS)));
+    assert_eq!(parsed(Reasoning, &long).0, query(&"é".repeat(MAX_QUERY_CHARS)));
 }
 
 #[test]
 fn transitions() {
-    use Transition::{End, To};
-    let next = |state, action: &Action, steps_left| ReasonRag.transition(state, action, steps_left);
+    use Transition::{End, Retrieve, To};
+    let next = |state, action: &Action, steps_left| ReasonRag.transition(&Context::new("Why?", state), action, steps_left);
     let evidence = Action::Evidence(None);
-    assert_eq!(next(BeginReasoning, &query("q"), 5), To(EvidenceExtraction));
+    assert_eq!(next(BeginReasoning, &query("q"), 5), Retrieve { query: "q".to_owned(), next: EvidenceExtraction });
     assert_eq!(next(EvidenceExtraction, &evidence, 5), To(Reasoning));
     assert_eq!(next(Reasoning, &answered("a"), 5), End(StopReason::Answered));
     assert_eq!(next(Reasoning, &query("q"), 1), To(AnswerGeneration), "the last step answers");
@@ -87,15 +88,8 @@ fn transitions() {
     assert_eq!(ReasonRag.initial_state(2), BeginReasoning);
 }
 
-/// Prompts and responses of a whole trajectory, as the policy sees them.
 async fn check_trajectory(agent: &crate::agent::Agent, question: &str, expected: Expect) {
-    let trajectory = answer(agent, Some(question), "1").await.unwrap();
-    let steps: Vec<String> = trajectory
-        .steps
-        .iter()
-        .map(|step| format!("--- {} {}\n{}«{}»\n", step.state.as_str(), step.action.as_str(), step.prompt, step.response))
-        .collect();
-    expected.assert_eq(&format!("{}=== {} {:?}\n", steps.concat(), trajectory.stop_reason.as_str(), trajectory.answer));
+    expected.assert_eq(&shown(agent, question).await);
 }
 
 #[tokio::test]

@@ -1,0 +1,65 @@
+//! Plain retrieval-augmented generation: the question is the query, and the policy answers from what it finds.
+
+mod prompts;
+#[cfg(test)]
+mod tests;
+
+use super::format::steps_then_answer;
+use super::lines::read_answer;
+use super::quoting::Quoting;
+use super::{Action, Context, Parsed, Protocol, State, StopReason, Transition, ending};
+use crate::agent::prompts::{PromptRow, PromptSet, PromptValues};
+use crate::error::Result;
+
+/// The protocol `naive_rag`.
+#[derive(Clone, Copy, Debug)]
+pub struct NaiveRag;
+
+const QUOTING: Quoting = Quoting::phrases(&[]);
+
+impl Protocol for NaiveRag {
+    fn name(&self) -> &'static str {
+        "naive_rag"
+    }
+
+    fn states(&self) -> &'static [State] {
+        &[State::AnswerGeneration]
+    }
+
+    fn builtin_prompts(&self) -> Vec<PromptRow> {
+        prompts::builtin()
+    }
+
+    fn initial_state(&self, _: usize) -> State {
+        State::AnswerGeneration
+    }
+
+    fn opening_query(&self, question: &str) -> Option<String> {
+        Some(question.to_owned())
+    }
+
+    fn stop(&self, _: State) -> &'static [&'static str] {
+        &["\nQuestion:"]
+    }
+
+    fn cut_by_stop(&self, _: State, _: &str) -> Option<&'static str> {
+        None
+    }
+
+    fn prompt(&self, prompts: &PromptSet, context: &Context) -> Result<String> {
+        let (question, passages) = (QUOTING.question(context), QUOTING.passages(&*context.passages));
+        prompts.render(context.state, &PromptValues { question: &question, passages: &passages, ..PromptValues::default() })
+    }
+
+    fn parse(&self, _: State, response: &str) -> Parsed {
+        read_answer(response)
+    }
+
+    fn transition(&self, context: &Context, action: &Action, steps_left: usize) -> Transition {
+        Transition::End(ending(context.state, action, steps_left).unwrap_or(StopReason::Malformed))
+    }
+
+    fn is_well_formed(&self, actions: &[Action]) -> bool {
+        steps_then_answer(actions, |_| false)
+    }
+}
