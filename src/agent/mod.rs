@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! Context ─Protocol::prompt─► PolicyClient ─Protocol::parse─► Action ─(query: Retriever)─► StepRecord ─► next Context
-//!    answer()  follows one trajectory to its end          search()  grows a tree of them (MCTS) and rewards every step
+//!    answer()  follows one trajectory to its end          Search    grows a tree of them (MCTS) and rewards every step
 //! ```
 //!
 //! Policy and retriever are traits that `src/engine` implements. This module knows no SQL text, no tables, no tensors and
@@ -20,17 +20,19 @@ mod options;
 pub mod prompts;
 pub mod protocol;
 pub mod sampling;
+mod search_options;
 mod search_tree;
 
 pub use answer::{Trajectory, answer, answer_many};
 pub use answer_batch::{answer_batch, answer_schema, answer_steps_batch, answer_steps_schema};
 pub use client::{Generated, Passage, PolicyClient, Retriever};
 pub use environment::{Agent, Next, StepRecord};
-pub use mcts::{Question, search, search_many};
-pub use options::{AgentOptions, RetrieverKind, SearchOptions};
+pub use mcts::{Judge, ProcessRewardModel, Question, Search, SearchCounters, SearchCounts, Valuer};
+pub use options::{AgentOptions, RetrieverKind};
 pub use prompts::{PromptRow, PromptSet, builtin_prompts};
 pub use protocol::{Action, Context, Protocol, State, StopReason};
 pub use sampling::Sampling;
+pub use search_options::{Method, Returns, SearchOptions, Selection, ValueSource};
 pub use search_tree::{SearchTree, node_schema};
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Options of agents and of the tree search: names, defaults, ranges, and setters that say what was wrong.
+//! Options of agents: names, defaults, ranges, and setters that say what was wrong. Those of the tree search are in [`super::search_options`].
 //!
 //! `NAMES` lists what `WITH (name = value)` may say. Nothing here knows whether an agent is asked for by SQL or by a program.
 
@@ -124,91 +124,14 @@ impl AgentOptions {
     }
 }
 
-/// The tree search: what `GENERATE ROLLOUTS ... WITH (...)` says.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct SearchOptions {
-    /// Simulations per question: walks from the root to a leaf.
-    pub simulations: usize,
-    /// Actions sampled at a node; equal ones become one child.
-    pub children: usize,
-    /// The constant c of UCT.
-    pub exploration: f64,
-    /// Step-length decay α of SPRE, in (0, 1]: 1 does not care how long a trajectory is.
-    pub alpha: f64,
-    /// Nodes at this depth get no children.
-    pub max_depth: usize,
-    /// Completions that value a node in one simulation.
-    pub rollouts_per_node: usize,
-    /// Of children and completions alike; with 0 all children of a node are the same one.
-    pub temperature: f64,
-    pub top_p: f64,
-    pub seed: i64,
-    /// Questions in flight.
-    pub concurrency: usize,
-}
-
-impl Default for SearchOptions {
-    /// Simulations, children, exploration and alpha as in ReasonRAG (arXiv 2505.14069) and its code; temperature and top_p
-    /// as in ProRAG's search (arXiv 2601.21912).
-    fn default() -> Self {
-        Self {
-            simulations: 64,
-            children: 2,
-            exploration: std::f64::consts::SQRT_2,
-            alpha: 0.9,
-            max_depth: 8,
-            rollouts_per_node: 1,
-            temperature: 0.9,
-            top_p: 0.95,
-            seed: 0,
-            concurrency: 16,
-        }
-    }
-}
-
-impl SearchOptions {
-    pub const NAMES: &'static [&'static str] = &[
-        "simulations",
-        "children",
-        "exploration",
-        "alpha",
-        "max_depth",
-        "rollouts_per_node",
-        "temperature",
-        "top_p",
-        "seed",
-        "concurrency",
-    ];
-
-    /// # Errors
-    /// [`Error::UnknownOption`], [`Error::WrongType`] or, out of range, [`Error::InvalidParameter`]; nothing changes then.
-    pub fn set(&mut self, name: &str, value: &Value) -> Result<()> {
-        match name {
-            "simulations" => self.simulations = count(name, value, 1..=1_000_000)?,
-            "children" => self.children = count(name, value, 1..=64)?,
-            "exploration" => self.exploration = at_least_zero(name, value)?,
-            "alpha" => self.alpha = share(name, value)?,
-            "max_depth" => self.max_depth = count(name, value, 1..=64)?,
-            "rollouts_per_node" => self.rollouts_per_node = count(name, value, 1..=64)?,
-            "temperature" => self.temperature = temperature(name, value)?,
-            "top_p" => self.top_p = share(name, value)?,
-            "seed" => self.seed = integer(name, value)?,
-            "concurrency" => self.concurrency = count(name, value, 1..=1024)?,
-            _ => return Err(unknown_option(name, "GENERATE ROLLOUTS", Self::NAMES)),
-        }
-        Ok(())
-    }
-}
-
-fn integer(name: &str, value: &Value) -> Result<i64> {
+pub(super) fn integer(name: &str, value: &Value) -> Result<i64> {
     match value {
         Value::Int(value) => Ok(*value),
         _ => Err(wrong_type(name, value, "an integer")),
     }
 }
 
-fn count(name: &str, value: &Value, range: RangeInclusive<i64>) -> Result<usize> {
+pub(super) fn count(name: &str, value: &Value, range: RangeInclusive<i64>) -> Result<usize> {
     let value = integer(name, value)?;
     usize::try_from(value)
         .ok()
@@ -226,19 +149,19 @@ fn number(name: &str, value: &Value, expected: &str, in_range: impl Fn(f64) -> b
     if value.is_finite() && in_range(value) { Ok(value) } else { Err(out_of_range(name, value, expected)) }
 }
 
-fn temperature(name: &str, value: &Value) -> Result<f64> {
+pub(super) fn temperature(name: &str, value: &Value) -> Result<f64> {
     number(name, value, "a number from 0 (greedy) to 100", |value| (0.0..=100.0).contains(&value))
 }
 
-fn at_least_zero(name: &str, value: &Value) -> Result<f64> {
+pub(super) fn at_least_zero(name: &str, value: &Value) -> Result<f64> {
     number(name, value, "a number of at least 0", |value| value >= 0.0)
 }
 
-fn share(name: &str, value: &Value) -> Result<f64> {
+pub(super) fn share(name: &str, value: &Value) -> Result<f64> {
     number(name, value, "a number above 0 and at most 1", |value| value > 0.0 && value <= 1.0)
 }
 
-fn text(name: &str, value: &Value) -> Result<String> {
+pub(super) fn text(name: &str, value: &Value) -> Result<String> {
     match value {
         Value::Text(value) if value.trim().is_empty() => Err(out_of_range(name, "''", "a name")),
         Value::Text(value) => Ok(value.clone()),
@@ -273,11 +196,11 @@ fn wrong_type(name: &str, value: &Value, expected: &str) -> Error {
     Error::WrongType { what: format!("option {name}"), found, expected: expected.to_owned() }
 }
 
-fn out_of_range(name: &str, found: impl ToString, expected: &str) -> Error {
+pub(super) fn out_of_range(name: &str, found: impl ToString, expected: &str) -> Error {
     Error::InvalidParameter { name: name.to_owned(), found: found.to_string(), expected: expected.to_owned() }
 }
 
-fn unknown_option(name: &str, of: &str, known: &[&str]) -> Error {
+pub(super) fn unknown_option(name: &str, of: &str, known: &[&str]) -> Error {
     let known = known.iter().map(|&known| known.to_owned()).collect();
     Error::UnknownOption { kind: "option", name: name.to_owned(), of: of.to_owned(), known }
 }
@@ -293,10 +216,6 @@ mod tests {
         let mut options = before.clone();
         expected.assert_eq(&options.set(name, &value).unwrap_err().to_string());
         assert_eq!(options, before, "a refused option changes nothing");
-    }
-
-    fn search_error(name: &str, value: Value, expected: Expect) {
-        expected.assert_eq(&SearchOptions::default().set(name, &value).unwrap_err().to_string());
     }
 
     #[test]
@@ -318,10 +237,6 @@ mod tests {
                 r#"unknown option "max_step" of an agent; did you mean "max_steps"?; it has: policy, corpus, corpus_version, retriever, k, protocol, prompts, max_steps, max_tokens, temperature, top_p, seed"#
             ]],
         );
-        search_error("alpha", Int(0), expect!["alpha = 0: expected a number above 0 and at most 1"]);
-        search_error("alpha", Float(1.01), expect!["alpha = 1.01: expected a number above 0 and at most 1"]);
-        search_error("exploration", Float(-1.0), expect!["exploration = -1: expected a number of at least 0"]);
-        search_error("simulations", Int(0), expect!["simulations = 0: expected an integer from 1 to 1000000"]);
     }
 
     #[test]
@@ -332,10 +247,6 @@ mod tests {
             assert!(candidates.iter().any(|value| agent.set(name, value).is_ok()), "{name}");
         }
         agent.check_complete().unwrap();
-        let mut search = SearchOptions::default();
-        for name in SearchOptions::NAMES {
-            assert!(candidates.iter().any(|value| search.set(name, value).is_ok()), "{name}");
-        }
     }
 
     #[test]

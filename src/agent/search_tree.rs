@@ -37,16 +37,20 @@ pub struct SearchTree {
     pub context: Vec<Option<Context>>,
     /// Simulations that passed through the node (N).
     pub visit_count: Vec<u64>,
-    /// Sum of their values (W).
+    /// Those of them that gave a value: all, but for verdicts of a judge that could not be read.
+    pub value_count: Vec<u64>,
+    /// Sum of the values (W).
     pub value_sum: Vec<f64>,
+    /// Simulations that are under way; 0 between rounds.
+    pub virtual_count: Vec<u64>,
     /// Share of the parent's samples that were this response (P): siblings add up to 1.
     pub prior: Vec<f64>,
-    /// Distinct completions simulated through the node, and the sum of their rewards.
+    /// Distinct completions simulated through the node (or values of a model below it), and the sum of their rewards.
     pub completion_count: Vec<u64>,
     pub completion_reward_sum: Vec<f64>,
     /// Score of the answer; None at a node that is not terminal.
     pub outcome_reward: Vec<Option<f64>>,
-    /// All that was spent at the node: its own step, samples equal to it, completions simulated from it.
+    /// All that was spent at the node: its own step, samples equal to it, completions simulated from it, verdicts on it.
     pub cost: Vec<Cost>,
     /// Where the node's random choices come from.
     pub seeds: Vec<SeedPath>,
@@ -79,7 +83,9 @@ impl SearchTree {
             step: vec![None],
             context: vec![(!question.trim().is_empty()).then_some(context)],
             visit_count: vec![0],
+            value_count: vec![0],
             value_sum: vec![0.0],
+            virtual_count: vec![0],
             prior: vec![1.0],
             completion_count: vec![0],
             completion_reward_sum: vec![0.0],
@@ -109,7 +115,9 @@ impl SearchTree {
         });
         self.step.push(Some(step));
         self.visit_count.push(0);
+        self.value_count.push(0);
         self.value_sum.push(0.0);
+        self.virtual_count.push(0);
         self.prior.push(prior);
         self.completion_count.push(0);
         self.completion_reward_sum.push(0.0);
@@ -140,12 +148,20 @@ impl SearchTree {
         (0..self.len()).all(|node| self.is_expanded(node) || (self.is_terminal(node) && self.visit_count[node] > 0))
     }
 
-    /// Mean value Q = W / N, in [0, 1]; None before the first visit.
-    pub fn q_value(&self, node: usize) -> Option<f64> {
-        mean(self.value_sum[node], self.visit_count[node])
+    /// The steps from the root to the node, its own last.
+    pub(super) fn steps_to(&self, node: usize) -> Vec<&StepRecord> {
+        let path = std::iter::successors(Some(node), |node| self.parent_id[*node]);
+        let mut steps: Vec<&StepRecord> = path.filter_map(|node| self.step[node].as_ref()).collect();
+        steps.reverse();
+        steps
     }
 
-    /// Mean reward of all distinct completions simulated through the node (SPRE), in [0, 1]; None if there is none.
+    /// Mean value Q, in [0, 1]: W / N, where each of the visits gave a value; None before the first value.
+    pub fn q_value(&self, node: usize) -> Option<f64> {
+        mean(self.value_sum[node], self.value_count[node])
+    }
+
+    /// Mean reward of all distinct completions simulated through the node, in [0, 1]; None if there is none.
     pub fn process_reward(&self, node: usize) -> Option<f64> {
         mean(self.completion_reward_sum[node], self.completion_count[node])
     }
@@ -179,7 +195,7 @@ impl SearchTree {
             text(steps().map(|step| step.map(|step| step.action.as_str()))),
             text(steps().map(|step| Some(step.map_or(&*self.question, |step| &*step.prompt)))),
             text(steps().map(|step| step.map(|step| &*step.response))),
-            text(steps().map(|step| step.and_then(|step| step.action.query()))),
+            text(steps().map(|step| step.and_then(StepRecord::query))),
             text(steps().map(|step| step.and_then(|step| step.action.evidence()))),
             text(steps().map(|step| step.and_then(|step| step.action.answer()))),
             text_list(steps().map(|step| step.and_then(passage_ids))),
@@ -252,7 +268,7 @@ impl From<&Sampled> for Cost {
 ///
 /// The root (`node_id` 0) is the question: its `prompt` is the question, and it has no action and no response. `prompt` of any
 /// other node is what the policy was asked, so siblings share it. `prompt_tokens`, `cached_tokens`, `generated_tokens` and
-/// `latency_ms` hold all that was spent at the node (samples equal to it and simulated completions too), so that their sum is
+/// `latency_ms` hold all that was spent at the node (samples equal to it, simulated completions and verdicts too), so that their sum is
 /// the cost of the tree; `token_ids` are those of the node's own response.
 pub fn node_schema() -> SchemaRef {
     static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {

@@ -10,6 +10,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
 
 use super::activity::SessionActivity;
+use crate::agent::SearchCounters;
 
 /// The least time between two progress notices of one statement.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -101,7 +102,7 @@ impl Notices {
 }
 
 /// What a statement works on, as the views of progress show it.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Default)]
 pub enum Work {
     /// No view of its own.
     #[default]
@@ -116,6 +117,9 @@ pub enum Work {
     Rollout {
         table: (String, String),
         agent: String,
+        /// At most.
+        simulations_per_question: u64,
+        counters: Arc<SearchCounters>,
     },
     Train {
         model: String,
@@ -158,10 +162,29 @@ impl Record {
         self.done() as f64 / self.seconds().max(1e-9)
     }
 
-    /// `None` while nothing is done, or if the end is not known.
+    /// `None` while nothing is done, or if the end is not known. Before the first question of a search is done, its simulations tell.
     pub fn seconds_left(&self) -> Option<f64> {
-        let total = self.total.filter(|_| self.done() > 0)?;
-        Some(total.saturating_sub(self.done()) as f64 / self.rate())
+        let total = self.total?;
+        let (done, total) = match &self.work {
+            Work::Rollout { simulations_per_question, counters, .. } if self.done() == 0 => {
+                (counters.counts().simulations, total.saturating_mul(*simulations_per_question))
+            }
+            _ => (self.done(), total),
+        };
+        (done > 0).then(|| total.saturating_sub(done) as f64 * self.seconds() / done as f64)
+    }
+
+    /// What else is counted, for the line that the client reads; empty for most work.
+    fn counted(&self) -> String {
+        let Work::Rollout { counters, .. } = &self.work else { return String::new() };
+        let (counts, seconds) = (counters.counts(), self.seconds().max(1e-9));
+        let (simulations, tokens) = (counts.simulations as f64 / seconds, counts.generated_tokens as f64 / seconds);
+        let cached = counts.cache_hit_rate().map(|rate| format!(", {:.0}% of prompt tokens cached", rate * 100.0)).unwrap_or_default();
+        let unread = match counts.unread_verdicts {
+            0 => String::new(),
+            unread => format!(", {unread} of {} verdicts unread", counts.verdicts),
+        };
+        format!(", {simulations:.1} simulations/s, {tokens:.0} tokens/s{cached}{unread}")
     }
 }
 
@@ -232,7 +255,7 @@ impl Progress {
         if !detail.is_empty() {
             line += &format!(", {detail}");
         }
-        line
+        line + &record.counted()
     }
 }
 

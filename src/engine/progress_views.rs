@@ -59,8 +59,12 @@ pub static PROGRESS_VIEWS: [ProgressView; 4] = [
             ("agent", Text),
             ("questions_total", Bigint),
             ("questions_done", Bigint),
+            ("simulations_done", Bigint),
             ("detail", Text),
             ("per_second", Double),
+            ("simulations_per_second", Double),
+            ("tokens_per_second", Double),
+            ("cache_hit_rate", Double),
             ("seconds", Double),
             ("seconds_left", Double),
         ],
@@ -176,15 +180,20 @@ fn count(name: &str, record: &Record) -> Option<u64> {
         // What a file's reader has taken of it is not counted.
         ("bytes_processed", _) => None,
         ("tuples_excluded", _) => Some(0),
+        ("simulations_done", Work::Rollout { counters, .. }) => Some(counters.counts().simulations),
         (name, _) if name.ends_with("_total") => record.total,
         _ => Some(record.done()),
     }
 }
 
 fn measure(name: &str, record: &Record) -> Option<f64> {
-    match name {
-        "seconds_left" => record.seconds_left(),
-        "per_second" => Some(record.rate()),
+    let in_a_second = |count: u64| Some(count as f64 / record.seconds().max(1e-9));
+    match (name, &record.work) {
+        ("seconds_left", _) => record.seconds_left(),
+        ("per_second", _) => Some(record.rate()),
+        ("simulations_per_second", Work::Rollout { counters, .. }) => in_a_second(counters.counts().simulations),
+        ("tokens_per_second", Work::Rollout { counters, .. }) => in_a_second(counters.counts().generated_tokens),
+        ("cache_hit_rate", Work::Rollout { counters, .. }) => counters.counts().cache_hit_rate(),
         _ => Some(record.seconds()),
     }
 }
@@ -192,7 +201,7 @@ fn measure(name: &str, record: &Record) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use arrow::array::AsArray;
-    use arrow::datatypes::Int64Type;
+    use arrow::datatypes::{Float64Type, Int64Type};
 
     use super::*;
     use crate::engine::progress::{Notices, Progress};
@@ -203,13 +212,29 @@ mod tests {
         let session = activity.session();
         session.list("ann", None, "client backend");
         let notices = Notices::of_session(&session);
-        let work = Work::Rollout { table: ("public".to_owned(), "run1".to_owned()), agent: "qa".to_owned() };
+        let counters = Arc::new(crate::agent::SearchCounters::default());
+        let work = Work::Rollout {
+            table: ("public".to_owned(), "run1".to_owned()),
+            agent: "qa".to_owned(),
+            simulations_per_question: 10,
+            counters: Arc::clone(&counters),
+        };
         let progress = Progress::of(&notices, work, "GENERATE ROLLOUTS", "questions", Some(40));
-        progress.update(7, "12 nodes");
+        progress.update(0, "");
+        for (tally, count) in [(&counters.simulations, 5), (&counters.prompt_tokens, 100), (&counters.cached_tokens, 75)] {
+            tally.store(count, std::sync::atomic::Ordering::Relaxed);
+        }
         let view = PROGRESS_VIEWS.iter().find(|view| view.name == "pg_stat_progress_rollout").expect("it is a view");
         let rows = view.rows(&activity).expect("rows");
+        let measure = |name: &str| rows.column_by_name(name).expect(name).as_primitive::<Float64Type>().value(0);
+        // Five of 400 simulations are done, and no question: 79 times as long is left.
+        assert!(measure("seconds_left") >= 78.9 * measure("seconds"));
+        assert!(measure("simulations_per_second") > 0.0 && measure("per_second") == 0.0);
+        assert_eq!((measure("cache_hit_rate"), measure("tokens_per_second")), (0.75, 0.0));
+        progress.update(7, "12 nodes");
+        let rows = view.rows(&activity).expect("rows");
         let number = |name: &str| rows.column_by_name(name).expect(name).as_primitive::<Int64Type>().value(0);
-        assert_eq!((rows.num_rows(), number("questions_total"), number("questions_done")), (1, 40, 7));
+        assert_eq!((rows.num_rows(), number("questions_total"), number("questions_done"), number("simulations_done")), (1, 40, 7, 5));
         assert_eq!(rows.column_by_name("table_name").expect("it").as_string::<i32>().value(0), "run1");
         let mut others = PROGRESS_VIEWS.iter().filter(|other| other.name != view.name);
         assert!(others.all(|other| other.rows(&activity).expect("rows").num_rows() == 0));

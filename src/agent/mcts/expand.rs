@@ -2,31 +2,55 @@
 
 use futures::future::try_join_all;
 
-use super::{Question, score};
-use crate::agent::environment::{Agent, Sampled};
+use super::Question;
+use super::returns::score;
+use crate::agent::environment::{Agent, Sampled, StepRecord};
+use crate::agent::protocol::Context;
+use crate::agent::sampling::SeedPath;
 use crate::agent::search_tree::{Cost, SearchTree};
 use crate::error::Result;
 
-/// Samples `num_children` actions at a leaf that goes on, adds a child for each distinct response and returns the first.
+/// A child that was sampled and is not in the tree yet.
+pub struct Child {
+    pub step: StepRecord,
+    /// Its share of the samples.
+    pub prior: f64,
+    /// Score of its answer; None if the trajectory goes on.
+    pub outcome_reward: Option<f64>,
+    /// Of all samples that were this response.
+    pub cost: Cost,
+    pub seeds: SeedPath,
+}
+
+/// Samples `num_children` actions at a leaf that goes on and gives a child for each distinct response, at least one.
 ///
 /// All samples are drawn at once, so that they share a batch and the node is fully expanded afterwards, however many of them
 /// were equal. Equal responses are one child, whose `prior` is their share of the samples and whose cost is that of all.
-pub async fn expand(agent: &Agent, tree: &mut SearchTree, leaf: usize, question: &Question, num_children: usize) -> Result<usize> {
-    let Some(context) = tree.context[leaf].clone() else { return Ok(leaf) };
-    let seeds = tree.seeds[leaf];
-    let samples = (0..num_children as u64).map(|index| agent.sample(&context, seeds.child(index).seed()));
+pub async fn expand(agent: &Agent, context: &Context, seeds: SeedPath, question: &Question, num_children: usize) -> Result<Vec<Child>> {
+    let samples = (0..num_children as u64).map(|index| agent.sample(context, seeds.child(index).seed()));
     let (distinct, shares) = deduplicate(try_join_all(samples).await?);
-    let steps = try_join_all(distinct.into_iter().map(|sampled| agent.act(&context, sampled))).await?;
-
-    let first = tree.len();
-    for (step, share) in steps.into_iter().zip(shares) {
-        let prior = share.count as f64 / num_children as f64;
-        let outcome_reward = step.stop_reason().map(|_| score(step.action.answer(), question));
+    let steps = try_join_all(distinct.into_iter().map(|sampled| agent.act(context, sampled))).await?;
+    let child = |(step, share): (StepRecord, Share)| {
         let mut cost = Cost::from(&step);
         cost.add(share.duplicates_cost);
-        tree.push(leaf, step, prior, outcome_reward, cost, seeds.child(share.index));
+        Child {
+            prior: share.count as f64 / num_children as f64,
+            outcome_reward: step.stop_reason().map(|_| score(step.action.answer(), question)),
+            cost,
+            seeds: seeds.child(share.index),
+            step,
+        }
+    };
+    Ok(steps.into_iter().zip(shares).map(child).collect())
+}
+
+/// Adds the children below `parent` and gives the id of the first.
+pub fn add(tree: &mut SearchTree, parent: usize, children: Vec<Child>) -> usize {
+    let first = tree.len();
+    for Child { step, prior, outcome_reward, cost, seeds } in children {
+        tree.push(parent, step, prior, outcome_reward, cost, seeds);
     }
-    Ok(first)
+    first
 }
 
 /// What stands behind a distinct response.

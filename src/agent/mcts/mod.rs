@@ -1,28 +1,47 @@
-//! Monte Carlo tree search over trajectories, with SPRE rewards (ReasonRAG, arXiv 2505.14069).
+//! Monte Carlo tree search over trajectories, with rewards for every step; plain sampling beside it.
 //!
-//! A simulation selects a leaf by UCT (Kocsis and Szepesvári 2006), expands it with sampled actions, values one node by
-//! letting the policy run to the end, and backs the value up. The value is the shortest-path reward estimate: the mean over
-//! the completions of [`reward`]. The published code asks a GPT-4o critic for the value instead; here nothing but the policy
-//! and the golden answers is needed. The judge and the trained reward model are not part of this file.
+//! A simulation selects a leaf by UCT (Kocsis and Szepesvári 2006) or PUCT, expands it with sampled actions, values one node and backs the
+//! value up. By default the value is the shortest-path reward estimate (SPRE; ReasonRAG, arXiv 2505.14069): the policy runs to the end, and
+//! nothing but its answer and the golden answers is needed. A judge or a process reward model may value nodes instead, and returns may be
+//! discounted, as in ProRAG (arXiv 2601.21912).
 //!
-//! Simulations of one question follow each other, since each selects by what the last one found. Batches for the model come
-//! from a node's children, sampled together, and from the many questions of [`search_many`].
+//! ```text
+//! select_round ─► up to `parallel` leaves ─► expand and evaluate, all at once ─► backpropagate in the order of selection ─► next round
+//! ```
+//!
+//! A round selects all its leaves before any is looked at, and what they find is added in that order: a tree is a function of the seed and
+//! the options, and not of what came back first. Batches for the model come from a node's children, sampled together, from the leaves of a
+//! round, and from the many questions of [`Search::trees`].
 
 mod backpropagate;
+mod counters;
 mod expand;
+mod judge;
+pub(super) mod judge_prompt;
+mod returns;
+mod sample;
 mod select;
 mod simulate;
 #[cfg(test)]
 mod tests;
+mod value;
 
+use std::sync::Arc;
+
+use futures::future::try_join_all;
 use futures::{Stream, StreamExt};
-use rolloutdb_udfs::metrics::f1_score;
 
-use super::environment::Agent;
-use super::options::SearchOptions;
+pub use counters::{SearchCounters, SearchCounts};
+pub use judge::Judge;
+pub use value::{ProcessRewardModel, Valuer};
+
+use super::environment::{Agent, Next};
 use super::sampling::SeedPath;
-use super::search_tree::{ROOT, SearchTree};
+use super::search_options::{Method, SearchOptions};
+use super::search_tree::{Cost, ROOT, SearchTree};
 use crate::error::{Error, Result};
+use expand::Child;
+use simulate::{Evaluation, Place};
 
 /// A question to grow a tree from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,71 +54,137 @@ pub struct Question {
     pub golden_answers: Vec<String>,
 }
 
-/// Grows the tree of one question. The same seed and the same policy give the same tree, whatever else is in flight.
-///
-/// Ends after `options.simulations`, or earlier when every leaf ends a trajectory and was visited.
-///
-/// # Errors
-/// [`Error::InvalidParameter`] for a question without golden answers; those of the policy and of the retriever. A tree that
-/// fails half-way is lost; it is for the caller to go on with the other questions or not.
-pub async fn search(agent: &Agent, question: &Question, options: &SearchOptions) -> Result<SearchTree> {
-    let agent = &Agent { temperature: options.temperature, top_p: options.top_p, ..agent.clone() };
-    let seeds = SeedPath::question(options.seed.cast_unsigned(), &question.id);
-    let mut tree = SearchTree::new(agent, &question.id, question.question.as_deref().unwrap_or_default(), seeds);
-    if tree.is_terminal(ROOT) {
-        return Ok(tree);
+/// An agent, how its trajectories are searched, and who values them. Clones count together.
+#[derive(Clone)]
+pub struct Search {
+    /// Samples actions, and whole trajectories.
+    agent: Agent,
+    /// Runs completions.
+    completing: Agent,
+    options: SearchOptions,
+    valuer: Valuer,
+    counters: Arc<SearchCounters>,
+}
+
+/// What a simulation makes of a leaf.
+#[derive(Default)]
+struct Visit {
+    /// If it grows: the first of them is valued.
+    children: Vec<Child>,
+    /// None for a node that ends a trajectory, whose reward is known.
+    evaluation: Option<Evaluation>,
+}
+
+impl Search {
+    /// `valuer`: as `options.value` says.
+    pub fn new(agent: Agent, options: SearchOptions, valuer: Valuer) -> Self {
+        let agent = Agent { temperature: options.temperature, top_p: options.top_p, ..agent };
+        let completing = Agent { temperature: options.rollout_temperature.unwrap_or(options.temperature), ..agent.clone() };
+        Self { agent, completing, options, valuer, counters: Arc::default() }
     }
-    if question.golden_answers.is_empty() {
-        return Err(no_golden_answers(question));
+
+    /// What has been done so far, kept up while trees grow.
+    pub fn counters(&self) -> Arc<SearchCounters> {
+        Arc::clone(&self.counters)
     }
-    for _ in 0..options.simulations {
-        if tree.is_exhausted() {
-            break;
+
+    /// Grows the tree of one question. The same seed, options and models give the same tree, whatever else is in flight.
+    ///
+    /// Ends after `options.simulations`, or earlier when every leaf ends a trajectory and was visited.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for a question without golden answers; those of the models and of the retriever. A tree that
+    /// fails half-way is lost; it is for the caller to go on with the other questions or not.
+    pub async fn tree(&self, question: &Question) -> Result<SearchTree> {
+        let seeds = SeedPath::question(self.options.seed.cast_unsigned(), &question.id);
+        let mut tree = SearchTree::new(&self.agent, &question.id, question.question.as_deref().unwrap_or_default(), seeds);
+        if tree.is_terminal(ROOT) {
+            return Ok(tree);
         }
-        let leaf = select::select(&tree, options.exploration);
-        let node = if select::can_expand(&tree, leaf, options.max_depth) {
-            expand::expand(agent, &mut tree, leaf, question, options.children).await?
-        } else {
-            leaf
-        };
-        let evaluation = simulate::simulate(agent, &tree, node, question, options).await?;
-        backpropagate::backpropagate(&mut tree, node, evaluation);
+        if question.golden_answers.is_empty() {
+            return Err(no_golden_answers(question));
+        }
+        let opened = self.agent.open(&tree.question).await?;
+        tree.context[ROOT] = Some(opened);
+        match self.options.method {
+            Method::Mcts => self.grow(&mut tree, question).await?,
+            Method::Sample => sample::sample(self, &mut tree, question).await?,
+        }
+        Ok(tree)
     }
-    Ok(tree)
-}
 
-/// Grows the trees of a stream of questions, `options.concurrency` at a time; they come in the order they are done.
-///
-/// A question that fails does not stop the others. Dropping the stream cancels all that is in flight.
-pub fn search_many<S>(agent: Agent, questions: S, options: SearchOptions) -> impl Stream<Item = (Question, Result<SearchTree>)> + Send
-where
-    S: Stream<Item = Question> + Send,
-{
-    let concurrency = options.concurrency.max(1);
-    questions
-        .map(move |question| {
-            let (agent, options) = (agent.clone(), options.clone());
-            async move {
-                let tree = search(&agent, &question, &options).await;
-                (question, tree)
+    /// Grows the trees of a stream of questions, `options.concurrency` at a time; they come in the order they are done.
+    ///
+    /// A question that fails does not stop the others. Dropping the stream cancels all that is in flight.
+    pub fn trees<S>(self, questions: S) -> impl Stream<Item = (Question, Result<SearchTree>)> + Send
+    where
+        S: Stream<Item = Question> + Send,
+    {
+        let concurrency = self.options.concurrency.max(1);
+        let search = Arc::new(self);
+        questions
+            .map(move |question| {
+                let search = Arc::clone(&search);
+                async move {
+                    let tree = search.tree(&question).await;
+                    (question, tree)
+                }
+            })
+            .buffer_unordered(concurrency)
+    }
+
+    async fn grow(&self, tree: &mut SearchTree, question: &Question) -> Result<()> {
+        let mut left = self.options.simulations;
+        while left > 0 && !tree.is_exhausted() {
+            let leaves = select::select_round(tree, &self.options, self.options.parallel.clamp(1, left));
+            left -= leaves.len();
+            let grown = &*tree;
+            let visits = try_join_all(leaves.iter().copied().map(|leaf| self.visit(grown, leaf, question))).await?;
+            for (leaf, visit) in leaves.into_iter().zip(visits) {
+                self.record(tree, leaf, visit);
             }
-        })
-        .buffer_unordered(concurrency)
-}
+        }
+        Ok(())
+    }
 
-/// Score of an answer: token F1 against the best golden answer, in [0, 1]; 0 without an answer.
-fn score(answer: Option<&str>, question: &Question) -> f64 {
-    let golden_answers: Vec<&str> = question.golden_answers.iter().map(String::as_str).collect();
-    answer.map_or(0.0, |answer| f1_score(answer, &golden_answers))
-}
+    async fn visit(&self, tree: &SearchTree, leaf: usize, question: &Question) -> Result<Visit> {
+        let Some(context) = tree.context[leaf].as_ref() else { return Ok(Visit::default()) };
+        let mut steps = tree.steps_to(leaf);
+        if !select::can_expand(tree, leaf, self.options.max_depth) {
+            if !matches!(self.valuer, Valuer::Policy) && tree.visit_count[leaf] > 0 {
+                return Ok(Visit { evaluation: Some(Evaluation::known(tree, leaf)), ..Visit::default() });
+            }
+            let completion_count = tree.completion_count[leaf];
+            let place = Place { depth: tree.depth[leaf], context, seeds: tree.seeds[leaf], steps, completion_count };
+            let evaluation = simulate::evaluate(self, &place, question).await?;
+            return Ok(Visit { evaluation: Some(evaluation), ..Visit::default() });
+        }
+        let children = expand::expand(&self.agent, context, tree.seeds[leaf], question, self.options.children).await?;
+        let first = children.first().expect("a node has at least one sample");
+        let evaluation = match &first.step.next {
+            Next::Step(context) => {
+                steps.push(&first.step);
+                let place = Place { depth: tree.depth[leaf] + 1, context, seeds: first.seeds, steps, completion_count: 0 };
+                Some(simulate::evaluate(self, &place, question).await?)
+            }
+            Next::End(_) => None,
+        };
+        Ok(Visit { children, evaluation })
+    }
 
-/// Reward of a completed trajectory: SPRE, the function that SQL has too: `score · alpha ^ steps`, in [0, 1].
-///
-/// `steps` counts every policy call from the question to the end: thoughts, evidence extractions and the answer, those before
-/// the node that is valued too. So rewards of nodes at different depths can be compared, and of two trajectories with the same
-/// answer the shorter one scores higher.
-fn reward(score: f64, steps: usize, alpha: f64) -> f64 {
-    rolloutdb_udfs::search::spre(score, steps as f64, alpha)
+    fn record(&self, tree: &mut SearchTree, leaf: usize, visit: Visit) {
+        let mut spent = Cost::default();
+        visit.children.iter().for_each(|child| spent.add(child.cost));
+        let node = if visit.children.is_empty() { leaf } else { expand::add(tree, leaf, visit.children) };
+        let evaluation = visit.evaluation.unwrap_or_else(|| simulate::terminal(tree, node, &self.options));
+        spent.add(evaluation.cost);
+        self.counters.add_simulation(spent);
+        backpropagate::backpropagate(tree, node, evaluation, returns::decay(&self.options));
+    }
+
+    fn completing_agent(&self) -> &Agent {
+        &self.completing
+    }
 }
 
 fn no_golden_answers(question: &Question) -> Error {

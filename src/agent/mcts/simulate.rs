@@ -1,59 +1,98 @@
-//! Simulation: what a node is worth, by letting the policy run to the end from it.
+//! What a node is worth: by letting the policy run to the end from it, or by asking a model about the steps so far.
 
 use futures::future::try_join_all;
 
-use super::{Question, reward, score};
-use crate::agent::environment::{Agent, StepRecord};
-use crate::agent::options::SearchOptions;
+use super::returns::{reward, score};
+use super::value::Valuer;
+use super::{Question, Search};
+use crate::agent::environment::StepRecord;
+use crate::agent::protocol::Context;
+use crate::agent::sampling::SeedPath;
+use crate::agent::search_options::SearchOptions;
 use crate::agent::search_tree::{Cost, SearchTree};
 use crate::error::Result;
 
 /// What a simulation found out about a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Evaluation {
-    /// Mean reward of the completions, in [0, 1].
-    pub value: f64,
-    /// Completions that were not known before, and the sum of their rewards.
+    /// Mean reward of the completions, or a model's value of the steps so far, in [0, 1]; None if the model's verdict could not be read.
+    pub value: Option<f64>,
+    /// Completions (or values of a model) that were not known before, and the sum of their rewards.
     pub completion_count: u64,
     pub completion_reward_sum: f64,
-    /// What the policy calls cost.
+    /// What the calls cost.
     pub cost: Cost,
 }
 
-/// Values a node: a terminal one by its own reward, without a policy call; any other by `options.rollouts_per_node`
-/// completions, sampled together. Their steps are no nodes of the tree; their result and their cost count.
-pub async fn simulate(agent: &Agent, tree: &SearchTree, node: usize, question: &Question, options: &SearchOptions) -> Result<Evaluation> {
-    let depth = tree.depth[node];
-    let Some(context) = &tree.context[node] else {
-        return Ok(terminal(tree, node, options.alpha));
-    };
+/// A node that goes on and is to be valued, in the tree or about to be.
+pub struct Place<'a> {
+    pub depth: usize,
+    pub context: &'a Context,
+    pub seeds: SeedPath,
+    /// The steps that lead to it, its own last.
+    pub steps: Vec<&'a StepRecord>,
+    /// Completions that were simulated from it before.
+    pub completion_count: u64,
+}
+
+/// Values a node that does not end a trajectory. The steps of completions are no nodes of the tree; their result and their cost count.
+pub async fn evaluate(search: &Search, place: &Place<'_>, question: &Question) -> Result<Evaluation> {
+    match (&search.valuer, place.steps.last()) {
+        (Valuer::Judge(judge), Some(_)) => {
+            let (value, cost) = judge.value(question, &place.steps, place.seeds).await?;
+            search.counters.add_verdict(value.is_some());
+            Ok(Evaluation::of_model(value, cost))
+        }
+        (Valuer::Prm(model), Some(step)) => {
+            let value = model.value(&step.prompt, &step.response).await?;
+            Ok(Evaluation::of_model(Some(value), Cost::default()))
+        }
+        // Of a question without a step nothing can be judged: it is at the root of a tree that has no depth.
+        (Valuer::Policy, _) | (_, None) => complete(search, place, question).await,
+    }
+}
+
+/// `options.rollouts_per_node` completions, sampled together.
+async fn complete(search: &Search, place: &Place<'_>, question: &Question) -> Result<Evaluation> {
+    let (agent, options) = (search.completing_agent(), &search.options);
     // A node that is valued has no children, so all completions through it started at it: their count is the next index.
-    let first = tree.completion_count[node];
-    let rollouts = (first..).take(options.rollouts_per_node);
-    let completions = rollouts.map(|index| agent.run(context.clone(), tree.seeds[node].rollout(index)));
+    let rollouts = (place.completion_count..).take(options.rollouts_per_node);
+    let completions = rollouts.map(|index| agent.run(place.context.clone(), place.seeds.rollout(index)));
     let completions = try_join_all(completions).await?;
 
     let mut evaluation = Evaluation::default();
     for steps in &completions {
         let answer = steps.last().and_then(|step| step.action.answer());
         evaluation.completion_count += 1;
-        evaluation.completion_reward_sum += reward(score(answer, question), depth + steps.len(), options.alpha);
+        evaluation.completion_reward_sum += reward(options, score(answer, question), place.depth + steps.len(), place.depth);
         evaluation.cost.add(cost_of(steps));
     }
-    evaluation.value = evaluation.completion_reward_sum / completions.len().max(1) as f64;
+    evaluation.value = Some(evaluation.completion_reward_sum / completions.len().max(1) as f64);
     Ok(evaluation)
 }
 
 /// The trajectory that ends here is one completion: a new one at the first visit only, so that selecting an answer again and
-/// again, as UCT does with a good one, does not weigh in the process rewards of the steps before it.
-fn terminal(tree: &SearchTree, node: usize, alpha: f64) -> Evaluation {
-    let value = reward(tree.outcome_reward[node].unwrap_or(0.0), tree.depth[node], alpha);
+/// again, as UCT does with a good one, does not weigh in the process rewards of the steps before it. No policy call is needed.
+pub fn terminal(tree: &SearchTree, node: usize, options: &SearchOptions) -> Evaluation {
+    let depth = tree.depth[node];
+    let value = reward(options, tree.outcome_reward[node].unwrap_or(0.0), depth, depth);
     let is_new = tree.visit_count[node] == 0;
     Evaluation {
-        value,
+        value: Some(value),
         completion_count: u64::from(is_new),
         completion_reward_sum: if is_new { value } else { 0.0 },
         cost: Cost::default(),
+    }
+}
+
+impl Evaluation {
+    fn of_model(value: Option<f64>, cost: Cost) -> Self {
+        Self { value, completion_count: u64::from(value.is_some()), completion_reward_sum: value.unwrap_or(0.0), cost }
+    }
+
+    /// A model says of the same steps what it said before: the value is known, and nothing is new.
+    pub fn known(tree: &SearchTree, node: usize) -> Self {
+        Self { value: tree.q_value(node), ..Self::default() }
     }
 }
 

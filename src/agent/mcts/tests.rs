@@ -10,11 +10,28 @@ use futures::{StreamExt, stream};
 use proptest::prelude::*;
 
 use super::*;
+use crate::agent::search_options::{Returns, Selection};
 use crate::agent::search_tree::node_schema;
 use crate::agent::testing::{FilmPolicy, MemoryCorpus, Parrot, agent, agent_with, born_question, born_questions};
 
+mod rounds;
+mod sampling;
+mod valuers;
+
 fn options(simulations: usize, seed: i64) -> SearchOptions {
     SearchOptions { simulations, seed, temperature: 1.0, ..SearchOptions::default() }
+}
+
+async fn search(agent: &Agent, question: &Question, options: &SearchOptions) -> Result<SearchTree> {
+    Search::new(agent.clone(), options.clone(), Valuer::Policy).tree(question).await
+}
+
+fn search_many(
+    agent: Agent,
+    questions: impl Stream<Item = Question> + Send,
+    options: SearchOptions,
+) -> impl Stream<Item = (Question, Result<SearchTree>)> + Send {
+    Search::new(agent, options, Valuer::Policy).trees(questions)
 }
 
 async fn jaws(options: &SearchOptions) -> SearchTree {
@@ -45,23 +62,33 @@ fn check_invariants(tree: &SearchTree, options: &SearchOptions) {
             assert!((priors - 1.0).abs() < 1e-9 && !tree.is_terminal(node));
         }
     }
+    assert!(tree.virtual_count.iter().all(|count| *count == 0));
     assert!(tree.visit_count[ROOT] <= options.simulations as u64);
     assert!(tree.visit_count[ROOT] == options.simulations as u64 || tree.is_exhausted());
 }
 
 fn any_options() -> impl Strategy<Value = SearchOptions> {
-    let limits = (1..40usize, 1..5usize, 1..9usize, 1..4usize);
-    (limits, 0.0..3.0, 0.1..=1.0, prop_oneof![Just(0.0), 0.1..1.0], any::<i64>()).prop_map(
-        |((simulations, children, max_depth, rollouts_per_node), exploration, alpha, temperature, seed)| SearchOptions {
-            simulations,
-            children,
-            max_depth,
-            rollouts_per_node,
-            exploration,
-            alpha,
-            temperature,
-            seed,
-            ..SearchOptions::default()
+    let limits = (1..40usize, 1..5usize, 1..9usize, 1..4usize, 1..7usize);
+    let kinds = (any::<bool>(), any::<bool>(), prop_oneof![Just(None), Just(Some(0.0))]);
+    (limits, kinds, 0.0..3.0, 0.1..=1.0, prop_oneof![Just(0.0), 0.1..1.0], any::<i64>()).prop_map(
+        |(limits, (is_puct, is_discounted, rollout_temperature), exploration, decay, temperature, seed)| {
+            let (simulations, children, max_depth, rollouts_per_node, parallel) = limits;
+            SearchOptions {
+                simulations,
+                children,
+                max_depth,
+                rollouts_per_node,
+                parallel,
+                selection: if is_puct { Selection::Puct } else { Selection::Uct },
+                returns: if is_discounted { Returns::Discounted } else { Returns::Spre },
+                exploration,
+                alpha: decay,
+                gamma: decay,
+                temperature,
+                rollout_temperature,
+                seed,
+                ..SearchOptions::default()
+            }
         },
     )
 }
@@ -127,6 +154,19 @@ async fn the_reward_decays_with_all_steps_of_the_trajectory() {
     assert_eq!(tree.prior, [1.0; 6]);
     assert_eq!(tree.visit_count, [5, 5, 4, 3, 2, 1], "and then nothing is left to find out");
     assert!(tree.is_exhausted());
+}
+
+/// The same trajectory with discounted returns: what is left of 1 at a node are the steps behind it.
+#[tokio::test]
+async fn discounted_returns_grow_towards_the_answer() {
+    let options = SearchOptions { returns: Returns::Discounted, gamma: 0.8, temperature: 0.0, ..options(64, 0) };
+    let tree = jaws(&options).await;
+    assert_eq!(tree.len(), 6);
+    for node in 0..tree.len() {
+        let expected = 0.8_f64.powi(5 - tree.depth[node] as i32);
+        assert!((tree.q_value(node).unwrap() - expected).abs() < 1e-12, "node {node}");
+        assert!((tree.process_reward(node).unwrap() - expected).abs() < 1e-12, "node {node}");
+    }
 }
 
 /// Siblings that all answer are all rewarded: a tree that ends early leaves none of them out.

@@ -9,6 +9,8 @@ pub mod interval_times;
 mod json_parts;
 mod json_texts;
 mod only_value;
+mod rollout_summary;
+mod rollout_tree;
 mod search;
 mod search_options;
 pub mod session_state;
@@ -42,6 +44,7 @@ pub fn table_functions(
     functions.extend(files::functions());
     functions.extend(chunk::functions(registry));
     functions.extend(answer::functions(catalog, models, agents));
+    functions.extend([rollout_tree::function(), rollout_summary::function()]);
     functions.into_iter().map(|function| (function.name(), function)).collect()
 }
 

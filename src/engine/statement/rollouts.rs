@@ -3,28 +3,27 @@
 //! Trees are committed in groups of whole questions, every second. A cancelled statement commits what is finished; a kill loses the trees in
 //! flight and those of the last second. The same statement goes on where it stopped: questions that the table holds are not searched again.
 
-use std::collections::HashSet;
+mod nodes;
+mod questions;
+mod run_property;
+mod valuer;
+
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use arrow::array::{Array, AsArray, Float64Array, Int64Array, RecordBatch, StringArray};
-use arrow::compute::cast;
+use arrow::array::{Float64Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::prelude::{SessionContext, col};
-use futures::{StreamExt, TryStreamExt};
-use rolloutdb_catalogs::{Table, system};
-use rolloutdb_sql::{GenerateRollouts, Privilege};
-use serde_json::{Value as Json, json};
+use futures::StreamExt;
+use rolloutdb_catalogs::Table;
+use rolloutdb_sql::GenerateRollouts;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 use tokio_util::task::TaskTracker;
 
 use super::{arrow, rows, table_name};
-use crate::agent::{Agent, AgentOptions, Question, SearchOptions, SearchTree, search_many};
-use crate::engine::planning::{plan_query, require_columns};
-use crate::engine::privileges::Object;
+use crate::agent::{Question, Search, SearchCounts, SearchOptions, SearchTree};
 use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::engine::{binding, options};
@@ -35,10 +34,7 @@ const STATEMENT: &str = "GENERATE ROLLOUTS";
 /// Finished trees wait about so long for their commit.
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The table's property that says how its trees were made.
-const RUN_PROPERTY: &str = "run";
-
-/// What the statement gives: counts, and the mean outcome of the trees' best answers.
+/// What the statement gives: what was done, and how long it took.
 pub fn summary_schema() -> SchemaRef {
     Arc::new(Schema::new(vec![
         Field::new("table_name", DataType::Utf8, false),
@@ -52,31 +48,39 @@ pub fn summary_schema() -> SchemaRef {
 
 pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters: &[ScalarValue]) -> Result<Response> {
     let started = Instant::now();
-    let mut search = SearchOptions::default();
-    for (name, value) in generate.options.iter() {
-        search.set(name, &options::value(name, value)?)?;
-    }
+    let given: Vec<_> = generate.options.iter().map(|(name, value)| Ok((name, options::value(name, value)?))).collect::<Result<_>>()?;
+    let mut search_options = SearchOptions::of(given)?;
     let shared = &session.database().shared;
     let _job = shared.model_jobs.claim(STATEMENT)?;
     let options = shared.agents.get(&generate.agent)?.options;
-    let questions = questions(session, generate, parameters).await?;
+    let questions = questions::questions(session, generate, parameters).await?;
     let agent = binding::bind(&options, &shared.catalog, &shared.models).await?;
+    let valuer = valuer::bind(session, &mut search_options).await?;
     let (schema, name) = table_name(&generate.into)?;
     let target = Target::claim(session, format!("{schema}.{name}"))?;
-    let table = node_table(session, &schema, &name).await?;
-    check_run(&table, &run_property(&agent, &options, &search)).await?;
-    let done = finished_questions(&table).await?;
+    let table = nodes::node_table(session, &schema, &name).await?;
+    run_property::check_run(&table, &run_property::run_property(&agent, &options, &search_options)).await?;
+    let done = nodes::finished_questions(&table).await?;
     let num_questions = questions.len();
     let todo: Vec<Question> = questions.into_iter().filter(|question| !done.contains(&question.id)).collect();
     let mut summary = Summary { table: name.clone(), skipped: num_questions - todo.len(), ..Summary::default() };
     if summary.skipped > 0 {
         session.notices().notice(format!("{} of {num_questions} questions are in {name} already and are skipped", summary.skipped));
     }
-    let work = Work::Rollout { table: (schema, name.clone()), agent: generate.agent.clone() };
+    let simulations = search_options.simulations as u64;
+    let search = Search::new(agent, search_options, valuer);
+    let counters = search.counters();
+    let work = Work::Rollout {
+        table: (schema, name.clone()),
+        agent: generate.agent.clone(),
+        simulations_per_question: simulations,
+        counters: Arc::clone(&counters),
+    };
     let progress = Progress::of(session.notices(), work, format!("{STATEMENT} INTO {name}"), "questions", Some(todo.len() as u64));
-    let trees = search_many(agent, futures::stream::iter(todo), search);
+    let trees = search.trees(futures::stream::iter(todo));
     let finished = FinishedTrees { table, batches: vec![], target: Arc::new(target), tasks: shared.tasks.clone() };
     collect(session, finished, &name, trees, &progress, &mut summary).await?;
+    warn_of_verdicts(session, counters.counts());
     summary.seconds = started.elapsed().as_secs_f64();
     Ok(rows("GENERATE", summary.batch()?))
 }
@@ -105,40 +109,14 @@ impl Drop for Target {
     }
 }
 
-/// Everything that shapes a tree, as JSON: the policy's version, the agent's options, the search's. Concurrency does not.
-fn run_property(agent: &Agent, options: &AgentOptions, search: &SearchOptions) -> Json {
-    let (policy, version) = agent.policy.reference();
-    // A tag may move.
-    let corpus_version = options.corpus_version.as_ref().map(|_| agent.retriever.corpus_version().to_string());
-    let agent = AgentOptions { policy: format!("{policy}@{version}"), corpus_version, ..options.clone() };
-    let search = SearchOptions { concurrency: 0, ..search.clone() };
-    json!({ "agent": agent, "search": search })
-}
-
-/// A table holds trees made in one way: the options are kept with it by the first statement and compared by the next ones.
-///
-/// # Errors
-/// [`Error::NotReady`] naming what differs.
-async fn check_run(table: &Table, wanted: &Json) -> Result<()> {
-    let Some(found) = table.property(RUN_PROPERTY).and_then(|text| serde_json::from_str::<Json>(text).ok()) else {
-        return Ok(table.set_property(RUN_PROPERTY, &wanted.to_string()).await?);
-    };
-    let mut differences = Vec::new();
-    for part in ["agent", "search"] {
-        for (name, now) in wanted[part].as_object().into_iter().flatten() {
-            if &found[part][name] != now {
-                differences.push(format!("{name} = {} (now {now})", found[part][name]));
-            }
-        }
+/// Values that are missing are no reason to fail, and are not passed over in silence.
+fn warn_of_verdicts(session: &Session, SearchCounts { verdicts, unread_verdicts, .. }: SearchCounts) {
+    if unread_verdicts > 0 {
+        let message = "nodes without a value are taken for what their parents are; see judge_prompt, or take a larger judge";
+        session
+            .notices()
+            .warning(format!("{unread_verdicts} of {verdicts} verdicts of the judge could not be read, twice each; {message}"));
     }
-    if differences.is_empty() {
-        return Ok(());
-    }
-    Err(Error::NotReady(format!(
-        "the rollouts in {} were made with {}; use another table, or the same options to go on",
-        table.name(),
-        differences.join(", ")
-    )))
 }
 
 #[derive(Default)]
@@ -152,6 +130,10 @@ struct Summary {
 }
 
 impl Summary {
+    fn show(&self, progress: &Progress) {
+        progress.update((self.questions + self.failed) as u64, &format!("{} nodes", self.nodes));
+    }
+
     fn batch(&self) -> Result<RecordBatch> {
         let count = |value: usize| Arc::new(Int64Array::from(vec![value as i64]));
         RecordBatch::try_new(
@@ -187,6 +169,7 @@ async fn collect(
             next = trees.next() => next,
             _ = commits.tick() => {
                 finished.commit().await?;
+                summary.show(progress);
                 continue;
             }
         };
@@ -205,7 +188,7 @@ async fn collect(
                 last_error = Some(error);
             }
         }
-        progress.update((summary.questions + summary.failed) as u64, &format!("{} nodes", summary.nodes));
+        summary.show(progress);
     }
     finished.commit().await?;
     match last_error {
@@ -252,128 +235,5 @@ impl Drop for FinishedTrees {
         if tokio::runtime::Handle::try_current().is_ok() {
             self.start_commit();
         }
-    }
-}
-
-/// The rows of the query: `id`, `question`, `golden_answers` (text or text[]).
-///
-/// # Errors
-/// [`Error::MissingColumn`]; [`Error::InvalidParameter`] for a NULL or repeated id.
-async fn questions(session: &Session, generate: &GenerateRollouts, parameters: &[ScalarValue]) -> Result<Vec<Question>> {
-    let planned = plan_query(session, &generate.query, parameters).await?;
-    require_columns(STATEMENT, &planned.plan, &["id", "question", "golden_answers"])?;
-    let batches: Vec<RecordBatch> = planned.stream().await?.try_collect().await?;
-    let mut questions = Vec::new();
-    let mut ids = HashSet::new();
-    for batch in &batches {
-        let ids_column = texts(batch, "id")?;
-        let question_column = texts(batch, "question")?;
-        let golds = golden_answers(batch)?;
-        for (row, golden_answers) in golds.into_iter().enumerate() {
-            let id =
-                ids_column.is_valid(row).then(|| ids_column.value(row).to_owned()).ok_or_else(|| bad_id("NULL", "a value in each row"))?;
-            if !ids.insert(id.clone()) {
-                return Err(bad_id(&format!("'{id}' in two rows"), "another id for each question"));
-            }
-            let question = question_column.is_valid(row).then(|| question_column.value(row).to_owned());
-            questions.push(Question { id, question, golden_answers });
-        }
-    }
-    if questions.is_empty() {
-        return Err(Error::NotReady("GENERATE ROLLOUTS needs at least one question; the query gives none".to_owned()));
-    }
-    Ok(questions)
-}
-
-fn bad_id(found: &str, expected: &str) -> Error {
-    Error::InvalidParameter { name: "id of GENERATE ROLLOUTS".to_owned(), found: found.to_owned(), expected: expected.to_owned() }
-}
-
-fn texts(batch: &RecordBatch, name: &str) -> Result<StringArray> {
-    let column = batch.column_by_name(name).ok_or_else(|| Error::Internal(format!("no column {name}")))?;
-    Ok(cast(column, &DataType::Utf8).map_err(arrow)?.as_string::<i32>().clone())
-}
-
-fn golden_answers(batch: &RecordBatch) -> Result<Vec<Vec<String>>> {
-    let column = batch.column_by_name("golden_answers").ok_or_else(|| Error::Internal("no column golden_answers".to_owned()))?;
-    match column.data_type() {
-        DataType::List(_) | DataType::LargeList(_) => {
-            let target = DataType::List(Arc::new(Field::new("item", DataType::Utf8, true)));
-            let lists = cast(column, &target).map_err(arrow)?;
-            let lists = lists.as_list::<i32>();
-            Ok((0..lists.len())
-                .map(|row| {
-                    if lists.is_null(row) {
-                        vec![]
-                    } else {
-                        lists.value(row).as_string::<i32>().iter().flatten().map(str::to_owned).collect()
-                    }
-                })
-                .collect())
-        }
-        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
-            let golds = texts(batch, "golden_answers")?;
-            Ok(golds.iter().map(|gold| gold.map(str::to_owned).into_iter().collect()).collect())
-        }
-        other => Err(Error::WrongType {
-            what: "golden_answers".to_owned(),
-            found: crate::engine::typing::sql_type_name(other),
-            expected: "text or text[]".to_owned(),
-        }),
-    }
-}
-
-/// The table of nodes, made if it does not exist.
-///
-/// # Errors
-/// [`Error::WrongType`] if there is a table of that name with other columns.
-async fn node_table(session: &Session, schema: &str, name: &str) -> Result<Arc<Table>> {
-    let catalog = &session.database().shared.catalog;
-    let nodes = system::node_definition();
-    if !catalog.tables(schema)?.contains(&name.to_owned()) {
-        let object = Object::table(schema, name);
-        let _name = super::name::to_make(session, &object).await;
-        if !session.database().shared.knows(&object) {
-            let table = catalog.create_table(schema, name, nodes, false).await?;
-            session.own(object)?;
-            return Ok(table);
-        }
-        // Another session was faster: it is as if the table had been there.
-        session.access().require_table(schema, name, &[Privilege::Insert, Privilege::Select])?;
-    }
-    let table = catalog.table(schema, name).await?;
-    let names = |schema: &Schema| schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
-    if names(&table.definition().schema) != names(&nodes.schema) {
-        return Err(Error::WrongType {
-            what: format!("table {name}"),
-            found: "a table of other columns".to_owned(),
-            expected: "a table of rollout nodes, or a new name".to_owned(),
-        });
-    }
-    Ok(table)
-}
-
-async fn finished_questions(table: &Arc<Table>) -> Result<HashSet<String>> {
-    let context = SessionContext::new();
-    let frame = context.read_table(Arc::clone(table) as _)?.filter(col("node_id").eq(datafusion::prelude::lit(0_i64)))?;
-    let batches = frame.select_columns(&["question_id"])?.collect().await?;
-    Ok(batches
-        .iter()
-        .flat_map(|batch| batch.column(0).as_string::<i32>().iter().flatten().map(str::to_owned).collect::<Vec<_>>())
-        .collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use rolloutdb_catalogs::system;
-
-    /// The agent makes the rows and the catalog describes the columns; neither knows the other.
-    #[test]
-    fn the_nodes_of_the_agent_fit_the_table_of_the_catalog() {
-        let (table, rows) = (system::node_definition().schema, crate::agent::node_schema());
-        let columns = |schema: &arrow::datatypes::Schema| -> Vec<_> {
-            schema.fields().iter().map(|field| (field.name().clone(), field.data_type().clone())).collect()
-        };
-        assert_eq!(columns(&table), columns(&rows));
     }
 }

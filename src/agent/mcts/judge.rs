@@ -1,0 +1,64 @@
+//! The judge: a model that grades the steps so far, with the right answer before it (ReasonRAG's code values nodes so, by GPT-4o).
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{Question, judge_prompt};
+use crate::agent::client::{Generated, PolicyClient};
+use crate::agent::environment::StepRecord;
+use crate::agent::sampling::{Sampling, SeedPath};
+use crate::agent::search_tree::Cost;
+use crate::error::Result;
+
+/// Tokens of a verdict: two sentences and a number.
+const MAX_TOKENS: usize = 256;
+
+/// Greedy first. A verdict that cannot be read is asked for once more, with some chance that it reads otherwise.
+const TEMPERATURES: [f64; 2] = [0.0, 0.7];
+
+/// A model that says 0 to 100 of the steps so far.
+#[derive(Clone)]
+pub struct Judge {
+    model: Arc<dyn PolicyClient>,
+    template: Arc<str>,
+}
+
+impl Judge {
+    /// `template`: see [`judge_prompt::DEFAULT`], which is taken if it is None.
+    pub fn new(model: Arc<dyn PolicyClient>, template: Option<&str>) -> Self {
+        Self { model, template: template.unwrap_or(judge_prompt::DEFAULT).into() }
+    }
+
+    /// The value in [0, 1] of the last step, given all before it; None if two replies could not be read. Beside it what was spent.
+    pub(super) async fn value(&self, question: &Question, steps: &[&StepRecord], seeds: SeedPath) -> Result<(Option<f64>, Cost)> {
+        let prompt = self.prompt(question, steps);
+        let mut cost = Cost::default();
+        for (attempt, temperature) in (0..).zip(TEMPERATURES) {
+            let sampling =
+                Sampling { temperature, top_p: 1.0, max_tokens: MAX_TOKENS, seed: seeds.rollout(attempt).seed(), stop: Vec::new() };
+            let start = Instant::now();
+            let reply = self.model.generate(&prompt, &sampling).await?;
+            cost.add(cost_of(&reply, start));
+            if let Some(value) = judge_prompt::verdict(&reply.text) {
+                return Ok((Some(value), cost));
+            }
+        }
+        Ok((None, cost))
+    }
+
+    fn prompt(&self, question: &Question, steps: &[&StepRecord]) -> String {
+        let shown = |(index, step): (usize, &&StepRecord)| format!("{}. {}: {}", index + 1, step.action.as_str(), step.response.trim());
+        let steps: Vec<String> = steps.iter().enumerate().map(shown).collect();
+        let asked = question.question.as_deref().unwrap_or_default();
+        judge_prompt::render(&self.template, asked, &question.golden_answers.join(" or "), &steps.join("\n"))
+    }
+}
+
+fn cost_of(reply: &Generated, start: Instant) -> Cost {
+    Cost {
+        prompt_tokens: reply.prompt_tokens,
+        cached_tokens: reply.cached_tokens,
+        generated_tokens: reply.generated_tokens,
+        latency_ms: start.elapsed().as_secs_f64() * 1e3,
+    }
+}

@@ -1,0 +1,67 @@
+//! Sampling beside the tree search: independent trajectories, all kept with their rewards.
+//!
+//! Their common beginnings are common nodes, as in a tree that was searched: siblings are steps that were taken in the same place, and
+//! `visit_count` says how many trajectories went through a node. So pairs, groups and the best of n are read from the same columns.
+
+use futures::{StreamExt, TryStreamExt, stream};
+
+use super::backpropagate::backpropagate;
+use super::returns::{decay, reward, score};
+use super::simulate::Evaluation;
+use super::{Question, Search};
+use crate::agent::environment::{Agent, StepRecord};
+use crate::agent::sampling::SeedPath;
+use crate::agent::search_tree::{Cost, ROOT, SearchTree};
+use crate::error::Result;
+
+/// Trajectories of one question in flight; more would fill the policy's queue without filling its batch.
+const AT_ONCE: usize = 64;
+
+/// Adds `options.simulations` trajectories to a tree that is its root, the first one first. A trajectory depends on the seed and on its index.
+pub async fn sample(search: &Search, tree: &mut SearchTree, question: &Question) -> Result<()> {
+    let Some(context) = tree.context[ROOT].clone() else { return Ok(()) };
+    let seeds = tree.seeds[ROOT];
+    let trajectory = |index: usize| {
+        let agent = Agent { temperature: search.options.sample_temperature(index), ..search.agent.clone() };
+        let (context, seeds) = (context.clone(), seeds.rollout(index as u64));
+        async move { agent.run(context, seeds).await.map(|steps| (steps, seeds)) }
+    };
+    let mut trajectories = stream::iter(0..search.options.simulations).map(trajectory).buffered(AT_ONCE);
+    while let Some((steps, seeds)) = trajectories.try_next().await? {
+        add(search, tree, question, steps, seeds);
+    }
+    for node in 1..tree.len() {
+        let among = tree.parent_id[node].map_or(1, |parent| tree.visit_count[parent].max(1));
+        tree.prior[node] = tree.visit_count[node] as f64 / among as f64;
+    }
+    Ok(())
+}
+
+/// Walks along the steps that the tree has, adds the others, and backs the reward up.
+fn add(search: &Search, tree: &mut SearchTree, question: &Question, steps: Vec<StepRecord>, seeds: SeedPath) {
+    let mut node = ROOT;
+    let mut spent = Cost::default();
+    for (index, step) in (0..).zip(steps) {
+        let cost = Cost::from(&step);
+        spent.add(cost);
+        let is_known = |child: &&usize| tree.step[**child].as_ref().is_some_and(|known| known.response == step.response);
+        let known = tree.children[node].iter().find(is_known).copied();
+        node = match known {
+            Some(known) => {
+                tree.cost[known].add(cost);
+                known
+            }
+            None => {
+                let outcome_reward = step.stop_reason().map(|_| score(step.action.answer(), question));
+                // Its share of the samples is known when all are.
+                tree.push(node, step, 0.0, outcome_reward, cost, seeds.child(index))
+            }
+        };
+    }
+    let depth = tree.depth[node];
+    let value = reward(&search.options, tree.outcome_reward[node].unwrap_or(0.0), depth, depth);
+    // Each trajectory is a draw of its own: one that comes again counts again.
+    let evaluation = Evaluation { value: Some(value), completion_count: 1, completion_reward_sum: value, cost: Cost::default() };
+    backpropagate(tree, node, evaluation, decay(&search.options));
+    search.counters.add_simulation(spent);
+}

@@ -1,0 +1,69 @@
+//! The table of nodes that GENERATE ROLLOUTS writes to.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::array::AsArray;
+use arrow::datatypes::Schema;
+use datafusion::prelude::{SessionContext, col};
+use rolloutdb_catalogs::{Table, system};
+use rolloutdb_sql::Privilege;
+
+use crate::engine::privileges::Object;
+use crate::engine::session::Session;
+use crate::error::{Error, Result};
+
+/// The table of nodes, made if it does not exist.
+///
+/// # Errors
+/// [`Error::WrongType`] if there is a table of that name with other columns.
+pub async fn node_table(session: &Session, schema: &str, name: &str) -> Result<Arc<Table>> {
+    let catalog = &session.database().shared.catalog;
+    let nodes = system::node_definition();
+    if !catalog.tables(schema)?.contains(&name.to_owned()) {
+        let object = Object::table(schema, name);
+        let _name = crate::engine::statement::name::to_make(session, &object).await;
+        if !session.database().shared.knows(&object) {
+            let table = catalog.create_table(schema, name, nodes, false).await?;
+            session.own(object)?;
+            return Ok(table);
+        }
+        // Another session was faster: it is as if the table had been there.
+        session.access().require_table(schema, name, &[Privilege::Insert, Privilege::Select])?;
+    }
+    let table = catalog.table(schema, name).await?;
+    let names = |schema: &Schema| schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+    if names(&table.definition().schema) != names(&nodes.schema) {
+        return Err(Error::WrongType {
+            what: format!("table {name}"),
+            found: "a table of other columns".to_owned(),
+            expected: "a table of rollout nodes, or a new name".to_owned(),
+        });
+    }
+    Ok(table)
+}
+
+pub async fn finished_questions(table: &Arc<Table>) -> Result<HashSet<String>> {
+    let context = SessionContext::new();
+    let frame = context.read_table(Arc::clone(table) as _)?.filter(col("node_id").eq(datafusion::prelude::lit(0_i64)))?;
+    let batches = frame.select_columns(&["question_id"])?.collect().await?;
+    Ok(batches
+        .iter()
+        .flat_map(|batch| batch.column(0).as_string::<i32>().iter().flatten().map(str::to_owned).collect::<Vec<_>>())
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use rolloutdb_catalogs::system;
+
+    /// The agent makes the rows and the catalog describes the columns; neither knows the other.
+    #[test]
+    fn the_nodes_of_the_agent_fit_the_table_of_the_catalog() {
+        let (table, rows) = (system::node_definition().schema, crate::agent::node_schema());
+        let columns = |schema: &arrow::datatypes::Schema| -> Vec<_> {
+            schema.fields().iter().map(|field| (field.name().clone(), field.data_type().clone())).collect()
+        };
+        assert_eq!(columns(&table), columns(&rows));
+    }
+}
