@@ -1,7 +1,11 @@
 use arrow::datatypes::DataType;
 
-use super::answer::{PARAMETERS, best, score_column};
-use crate::function::{Function, Interface, Returns};
+use super::Variant;
+use super::answer::{GOLDS, PREDICTION, best, score_column_of};
+use crate::function::{Function, Interface, Kind, Parameter, Returns};
+
+/// Those of the systems that have this score.
+const VARIANTS: &[(&str, Variant)] = &[("squad", Variant::Squad), ("flashrag", Variant::FlashRag)];
 
 pub(crate) static FUNCTION: Function = Function {
     interface: Interface {
@@ -9,13 +13,21 @@ pub(crate) static FUNCTION: Function = Function {
         section: super::SECTION,
         description: "1 if a gold answer occurs in the prediction as a substring, both after `normalize_answer`, else 0. It forgives long \
             answers, and it finds `no` in `northern`. A gold answer that normalises to nothing counts only for a prediction \
-            that does so too (FlashRAG counts it always).",
-        parameters: PARAMETERS,
+            that does so too; with `variant => 'flashrag'` it counts always, as there.",
+        parameters: &[
+            PREDICTION,
+            GOLDS,
+            Parameter {
+                name: "variant",
+                kind: Kind::Text,
+                description: "'squad' (the default) or 'flashrag': the others have no such score.",
+            },
+        ],
         required: 2,
         example: ("SELECT accuracy('It was Barack Obama.', ARRAY['Barack Obama'])", "1.0"),
     },
     returns: Returns::Always(DataType::Float64),
-    kernel: |arguments| score_column(arguments, score),
+    kernel: |arguments| score_column_of(Variant::of(arguments, 2, VARIANTS)?, arguments, score),
 };
 
 /// 1.0 if a normalised gold answer is a substring of the normalised `prediction`, else 0.0: FlashRAG's `acc` (sub-EM).
@@ -25,8 +37,9 @@ pub fn accuracy(prediction: &str, golds: &[&str]) -> f64 {
     best(prediction, golds, score)
 }
 
-fn score(prediction: &str, gold: &str) -> f64 {
-    f64::from(if gold.is_empty() { prediction.is_empty() } else { prediction.contains(gold) })
+fn score(variant: Variant, prediction: &str, gold: &str) -> f64 {
+    let counts_nothing = variant == Variant::Squad && gold.is_empty();
+    f64::from(if counts_nothing { prediction.is_empty() } else { prediction.contains(gold) })
 }
 
 #[cfg(test)]

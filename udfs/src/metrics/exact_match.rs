@@ -1,5 +1,6 @@
 use arrow::datatypes::DataType;
 
+use super::Variant;
 use super::answer::{PARAMETERS, best, score_column};
 use crate::function::{Function, Interface, Returns};
 
@@ -21,7 +22,7 @@ pub fn exact_match(prediction: &str, golds: &[&str]) -> f64 {
     best(prediction, golds, score)
 }
 
-fn score(prediction: &str, gold: &str) -> f64 {
+pub(super) fn score(_: Variant, prediction: &str, gold: &str) -> f64 {
     f64::from(prediction == gold)
 }
 

@@ -1,5 +1,6 @@
 use arrow::datatypes::DataType;
 
+use super::Variant;
 use super::answer::{PARAMETERS, best, score_column};
 use super::overlap::{Overlap, overlap};
 use crate::function::{Function, Interface, Returns};
@@ -25,8 +26,8 @@ pub fn f1_score(prediction: &str, golds: &[&str]) -> f64 {
     best(prediction, golds, score)
 }
 
-fn score(prediction: &str, gold: &str) -> f64 {
-    let Overlap { precision, recall } = overlap(prediction, gold);
+pub(super) fn score(variant: Variant, prediction: &str, gold: &str) -> f64 {
+    let Overlap { precision, recall } = overlap(variant, prediction, gold);
     if precision + recall == 0.0 { 0.0 } else { 2.0 * precision * recall / (precision + recall) }
 }
 

@@ -3,6 +3,8 @@ use std::sync::Arc;
 use arrow::array::StringArray;
 use arrow::datatypes::DataType;
 
+use super::answer::VARIANT;
+use super::variant::{ALL, Variant};
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
 
 pub(crate) static FUNCTION: Function = Function {
@@ -11,14 +13,14 @@ pub(crate) static FUNCTION: Function = Function {
         section: super::SECTION,
         description: "The form in which answers are compared, as in SQuAD: lower case, without ASCII punctuation, without \
             the articles a, an, the, and with single spaces. NULL for NULL.",
-        parameters: &[Parameter { name: "text", kind: Kind::Text, description: "An answer." }],
+        parameters: &[Parameter { name: "text", kind: Kind::Text, description: "An answer." }, VARIANT],
         required: 1,
         example: ("SELECT normalize_answer('The  U.S. of A.')", "us of"),
     },
     returns: Returns::Always(DataType::Utf8),
     kernel: |arguments| {
-        let texts = arguments.text(0)?;
-        let rows = (0..arguments.num_rows()).map(|row| texts.get(row).map(normalize_answer));
+        let (texts, variant) = (arguments.text(0)?, Variant::of(arguments, 1, ALL)?);
+        let rows = (0..arguments.num_rows()).map(|row| texts.get(row).map(|text| variant.normalize(text)));
         Ok(Arc::new(rows.collect::<StringArray>()))
     },
 };
@@ -27,19 +29,7 @@ pub(crate) static FUNCTION: Function = Function {
 ///
 /// Articles go where a word boundary is on either side, so also beside non-ASCII punctuation, which stays: `l’an` gives `l’`.
 pub fn normalize_answer(text: &str) -> String {
-    let plain: String = text.to_lowercase().chars().filter(|c| !c.is_ascii_punctuation()).collect();
-    without_articles(&plain).split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-/// Replaces each article by one space, so that its neighbours do not grow together.
-fn without_articles(text: &str) -> String {
-    let mut kept = String::with_capacity(text.len());
-    for piece in text.split_inclusive(|c: char| !c.is_alphanumeric()) {
-        let word = piece.trim_end_matches(|c: char| !c.is_alphanumeric());
-        kept.push_str(if matches!(word, "a" | "an" | "the") { " " } else { word });
-        kept.push_str(&piece[word.len()..]);
-    }
-    kept
+    Variant::Squad.normalize(text)
 }
 
 #[cfg(test)]

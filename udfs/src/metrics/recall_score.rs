@@ -1,5 +1,6 @@
 use arrow::datatypes::DataType;
 
+use super::Variant;
 use super::answer::{PARAMETERS, best, score_column};
 use super::overlap::overlap;
 use crate::function::{Function, Interface, Returns};
@@ -25,8 +26,8 @@ pub fn recall_score(prediction: &str, golds: &[&str]) -> f64 {
     best(prediction, golds, score)
 }
 
-fn score(prediction: &str, gold: &str) -> f64 {
-    overlap(prediction, gold).recall
+fn score(variant: Variant, prediction: &str, gold: &str) -> f64 {
+    overlap(variant, prediction, gold).recall
 }
 
 #[cfg(test)]
