@@ -143,6 +143,14 @@ pub enum Error {
     #[error("{0}")]
     OutOfMemory(String),
 
+    /// The server of a remote model could not be reached, or did not finish (08006).
+    #[error("{0}")]
+    RemoteUnreachable(String),
+
+    /// The server of a remote model answered, with no completion (58000).
+    #[error("{0}")]
+    RemoteRefused(String),
+
     /// Reading or writing a file failed (58030; 58P01 when it does not exist).
     #[error("{}: {source}", .path.display())]
     Io { path: PathBuf, source: std::io::Error },

@@ -25,6 +25,12 @@ pub struct Arguments {
     /// Memory for queries, tables held for search and caches, as 4GB; without it 70 % of the machine's. Models come on top
     #[arg(long, value_parser = parse_bytes)]
     memory_limit: Option<u64>,
+    /// Memory for the weights of models, as 8GB; beyond it those unused longest are unloaded. Without it 30 % of the machine's
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    model_memory: Option<u64>,
+    /// Memory of each policy for what it has read and written before, which prompts that begin alike share; 0 for none, without it 512MB
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    prefix_cache: Option<u64>,
     /// How long a version of a table can be read after the next one was written, as "12 hours"; without it 7 days
     #[arg(long, value_parser = parse_retention)]
     version_retention: Option<Duration>,
@@ -96,12 +102,12 @@ struct Limits {
 }
 
 pub async fn run(arguments: Arguments) -> Result<()> {
-    let Arguments { data, memory_limit, version_retention, max_concurrent_jobs, superuser, place, security, limits, reach } = arguments;
+    let Arguments { data, memory_limit, model_memory, prefix_cache, version_retention, max_concurrent_jobs, superuser, place, security, limits, reach } = arguments;
     // What is wrong with files and ports shows before the database is opened.
     let options = options(&data, &security, &limits)?;
     let listeners = listeners(&place)?;
     let max_concurrent_jobs = Some(max_concurrent_jobs);
-    let engine = DatabaseOptions { memory_limit, version_retention, superuser, max_concurrent_jobs, ..DatabaseOptions::default() };
+    let engine = DatabaseOptions { memory_limit, model_memory, prefix_cache, version_retention, superuser, max_concurrent_jobs, ..DatabaseOptions::default() };
     let database = Database::open_with(&data, reach.database_options(engine)).await?;
     server::check_exposure(&listeners, &database, &options)?;
     for warning in database.take_warnings() {

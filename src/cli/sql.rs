@@ -30,6 +30,9 @@ pub struct Arguments {
     /// How long a version of a table can be read after the next one was written, as "12 hours"; without it 7 days
     #[arg(long, value_parser = parse_retention)]
     version_retention: Option<Duration>,
+    /// Host that statements may make this process ask, as example.org or http://10.0.0.7:8000; may be given several times. Without it none
+    #[arg(long = "allow-host", value_name = "HOST")]
+    allowed_hosts: Vec<String>,
     /// Statements to run, separated by semicolons
     #[arg(short, long, conflicts_with = "file")]
     command: Option<String>,
@@ -53,6 +56,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let options = DatabaseOptions {
         memory_limit: arguments.memory_limit,
         version_retention: arguments.version_retention,
+        allowed_hosts: arguments.allowed_hosts.clone(),
         ..DatabaseOptions::default()
     };
     let database = Database::open_with(&arguments.data, options).await?;

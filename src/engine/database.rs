@@ -14,18 +14,20 @@ use super::apply::planner::{TableFunction, split_table_name};
 use super::gate::Places;
 use super::index_builds::IndexBuilds;
 use super::jobs::{Jobs, MAX_CONCURRENT};
-use super::memory::MemoryBudget;
+use super::memory::{MemoryBudget, default_model_memory};
 use super::model_jobs::{JOBS_MAX, ModelJobs};
 use super::name_locks::NameLocks;
 use super::outbound::Outbound;
 use super::privileges::{Object, Privileges};
+use super::remote_models::Outside;
 use super::retention::VERSION_RETENTION;
 use super::roles::Roles;
 use super::secrets::Secrets;
 use super::session::Session;
 use super::{AgentRegistry, function, system};
 use crate::error::{Error, Result};
-use crate::models::{Registry, Runtime};
+use crate::models::remote::Remotes;
+use crate::models::{ModelLimits, Registry, Runtime};
 
 /// How a database uses the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -33,6 +35,11 @@ pub struct DatabaseOptions {
     /// In bytes, at least 64 MiB: for queries (65 %), tables held in memory for search (25 %) and caches. `None`: 70 % of the machine's memory, or of
     /// what the process's control group may have. Models come on top.
     pub memory_limit: Option<u64>,
+    /// In bytes, for the weights of models; beyond it those unused longest are let go. `None`: 30 % of the machine's memory.
+    pub model_memory: Option<u64>,
+    /// In bytes, for the keys and values that each policy keeps of finished sequences, which others that begin like them take over; 0 shares nothing.
+    /// `None`: 512 MiB.
+    pub prefix_cache: Option<u64>,
     /// How long a version of a table can be read after the next one was written, for VACUUM and for writes, which remove older versions now and then.
     /// Versions with a tag, those that agents search and those that statements read stay. `None`: 7 days; [`Duration::MAX`]: for ever.
     pub version_retention: Option<Duration>,
@@ -53,7 +60,8 @@ pub struct DatabaseOptions {
 /// A data directory, open in this process alone. Cheap to clone; sessions keep it open.
 ///
 /// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `jobs/<number>.json`, `roles.json`,
-/// `privileges.json`, `secrets.json`, `spill/` (of running queries) and `tables/.temporary/` (tables of sessions), both emptied when opened.
+/// `privileges.json`, `secrets.json`, `remote/` (answers of servers), `spill/` (of running queries) and `tables/.temporary/` (tables of sessions), both of
+/// which are emptied when opened.
 #[derive(Clone)]
 pub struct Database {
     pub(super) shared: Arc<Shared>,
@@ -65,6 +73,7 @@ pub(super) struct Shared {
     pub catalog: Arc<Catalog>,
     pub registry: Arc<Registry>,
     pub models: Arc<Runtime>,
+    pub remotes: Arc<Remotes>,
     pub agents: AgentRegistry,
     pub roles: Roles,
     pub privileges: Privileges,
@@ -100,6 +109,13 @@ impl Shared {
     }
 }
 
+fn model_limits(options: &DatabaseOptions) -> ModelLimits {
+    ModelLimits {
+        weights: options.model_memory.unwrap_or_else(default_model_memory),
+        prefixes: options.prefix_cache.map_or(ModelLimits::default().prefixes, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+    }
+}
+
 impl Database {
     /// Opens the data directory, and makes it if it does not exist.
     ///
@@ -125,9 +141,11 @@ impl Database {
         let roles = Roles::open(directory, options.superuser.as_deref())?;
         let (privileges, secrets) = (Privileges::open(directory, &roles)?, Secrets::open(directory)?);
         let outbound = Outbound::new(&options.allowed_hosts)?;
+        let outside = Outside { outbound: outbound.clone(), secrets: secrets.clone() };
+        let remotes = Arc::new(Remotes::new(&directory.join("remote"), Arc::new(outside)));
         let places = Arc::new(Places::new(directory, options.file_roots.as_deref(), outbound)?);
         let model_jobs = ModelJobs::new(options.model_jobs.unwrap_or(JOBS_MAX));
-        let models = Runtime::new(Arc::clone(&registry));
+        let models = Runtime::with_remotes(Arc::clone(&registry), Some(Arc::clone(&remotes)), model_limits(&options));
         let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents));
         let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
         let (index_builds, activity) = (Arc::default(), Arc::default());
@@ -138,6 +156,7 @@ impl Database {
             catalog,
             registry,
             models,
+            remotes,
             agents,
             roles,
             privileges,

@@ -96,6 +96,11 @@ impl MemoryBudget {
     }
 }
 
+/// What the weights of models may take where nobody says how much: what [`MemoryBudget`] leaves by default.
+pub fn default_model_memory() -> u64 {
+    (available_memory() as f64 * (1.0 - DEFAULT_SHARE)) as u64
+}
+
 /// `4GB`, `512MB`, `65536kB`, or a number of bytes; units are powers of 1024, as in PostgreSQL.
 ///
 /// # Errors

@@ -1,10 +1,11 @@
 //! What every database has in schema `rollout`: the prompts, the metrics of trainings, and views over models, agents and indexes.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{
-    BooleanArray, Float64Array, Int32Array, Int64Array, ListBuilder, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray,
+    AsArray, BooleanArray, Float64Array, Int64Array, ListBuilder, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray,
 };
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use async_trait::async_trait;
@@ -14,24 +15,23 @@ use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
+use datafusion::prelude::SessionContext;
 use futures::future::BoxFuture;
-use rolloutdb_catalogs::{BackfillInfo, Catalog, GraphPlace, IndexInfo, system};
-use rolloutdb_sql::Privilege;
+use rolloutdb_catalogs::{BackfillInfo, Catalog, GraphPlace, IndexInfo, Table, system};
 
 use super::AgentRegistry;
 use super::activity::{ACTIVITY_VIEW, Activity};
 use super::database::Shared;
 use super::index_builds::{IndexBuilds, PROGRESS_VIEW};
 use super::jobs::Jobs;
-use super::privileges::{Access, Object};
+use super::privileges::Access;
 use super::progress_views::PROGRESS_VIEWS;
 use super::session::WeakSession;
-use super::{privileges, secrets};
-use crate::agent::builtin_prompts;
+use super::{model_views, privileges, remote_models, secrets};
+use crate::agent::{PromptRow, builtin_prompts};
 use crate::error::{Error, Result};
-use crate::models::{ModelInfo, Registry};
 
-/// Makes the system tables that are missing, fills `rollout.prompts` the first time, and shows the views.
+/// Makes the system tables that are missing, fills `rollout.prompts`, and shows the views.
 pub async fn install(shared: &Shared) -> Result<()> {
     let catalog = &shared.catalog;
     catalog.create_system_tables().await?;
@@ -40,11 +40,12 @@ pub async fn install(shared: &Shared) -> Result<()> {
     // The catalog keeps its views: a strong reference to it in one of them would keep it, and its lock, for ever.
     let (indexed, versioned, in_memory_of, torn, filled) =
         (Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog));
-    let builds = Arc::clone(&shared.index_builds);
+    let (builds, runtime) = (Arc::clone(&shared.index_builds), Arc::clone(&shared.models));
     let (granted, roles, named_secrets) = (shared.privileges.clone(), shared.roles.clone(), shared.secrets.clone());
     let views = [
         (PROGRESS_VIEW, View::new(IndexBuilds::schema(), move |_| ready(builds.rows()))),
-        ("models", View::new(models_schema(), move |reader| ready(models(&registry, reader.as_ref())))),
+        ("models", View::new(model_views::models_schema(), move |reader| ready(model_views::models(&registry, reader.as_ref())))),
+        ("loaded_models", View::new(model_views::loaded_schema(), move |_| ready(model_views::loaded_models(&runtime)))),
         ("agents", View::new(agents_schema(), move |_| ready(agents_batch(&agents)))),
         ("privileges", View::new(privileges::schema(), move |_| ready(privileges::rows(&granted, &roles.superuser())))),
         ("secrets", View::new(secrets::schema(), move |_| ready(named_secrets.rows()))),
@@ -115,12 +116,21 @@ pub async fn install(shared: &Shared) -> Result<()> {
     Ok(())
 }
 
-/// Sessions, what their statements have done so far, and jobs.
+/// Sessions, what their statements have done so far, jobs, and what remote models were asked.
 fn activity_views(shared: &Shared) -> Vec<(&'static str, View)> {
     let (activity, jobs) = (Arc::clone(&shared.activity), Arc::clone(&shared.jobs));
+    let (asked, kept) = (Arc::clone(&shared.remotes), Arc::clone(&shared.remotes));
     let mut views = vec![
         (ACTIVITY_VIEW, View::new(Activity::schema(), move |reader| ready(activity.rows(reader.as_ref())))),
         ("jobs", View::new(Jobs::schema(), move |reader| ready(jobs.rows(reader.as_ref())))),
+        ("remote_models", View::new(remote_models::schema(), move |_| ready(remote_models::rows(&asked)))),
+        (
+            "remote_cache",
+            View::new(remote_models::cache_schema(), move |_| {
+                let kept = Arc::clone(&kept);
+                Box::pin(async move { remote_models::cache_rows(&kept).await })
+            }),
+        ),
     ];
     for view in &PROGRESS_VIEWS {
         let activity = Arc::clone(&shared.activity);
@@ -129,13 +139,16 @@ fn activity_views(shared: &Shared) -> Vec<(&'static str, View)> {
     views
 }
 
+/// Adds the prompts of the protocols that the table has none of: of all the first time, of new ones after an upgrade.
 async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {
     let table = catalog.table(system::SYSTEM_SCHEMA, "prompts").await?;
-    if table.row_count().await? > 0 {
+    // A database opens with a damaged table of prompts; who reads it is told.
+    let Ok(known) = protocols_with_prompts(&table).await else { return Ok(()) };
+    let rows: Vec<PromptRow> = builtin_prompts().into_iter().filter(|row| !known.contains(&row.protocol)).collect();
+    if rows.is_empty() {
         return Ok(());
     }
-    let rows = builtin_prompts();
-    let column = |read: fn(&crate::agent::PromptRow) -> &str| Arc::new(StringArray::from_iter_values(rows.iter().map(read)));
+    let column = |read: fn(&PromptRow) -> &str| Arc::new(StringArray::from_iter_values(rows.iter().map(read)));
     let batch = RecordBatch::try_new(
         Arc::clone(&table.definition().schema),
         vec![column(|row| &row.prompt_set), column(|row| &row.protocol), column(|row| &row.state), column(|row| &row.template)],
@@ -144,6 +157,15 @@ async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {
     let stream = RecordBatchStreamAdapter::new(batch.schema(), futures::stream::iter([Ok(batch)]));
     table.append(Box::pin(stream)).await?;
     Ok(())
+}
+
+async fn protocols_with_prompts(table: &Arc<Table>) -> Result<HashSet<String>> {
+    if table.row_count().await? == 0 {
+        return Ok(HashSet::new());
+    }
+    let protocols = SessionContext::new().read_table(Arc::clone(table) as _)?.select_columns(&["protocol"])?;
+    let batches = protocols.collect().await?;
+    Ok(batches.iter().flat_map(|batch| batch.column(0).as_string::<i32>().iter().flatten().map(str::to_owned)).collect())
 }
 
 /// Makes the rows for a reader, whose rights decide what they show; `None`: nobody whom the view knows.
@@ -195,46 +217,12 @@ impl TableProvider for View {
     }
 }
 
-fn text(name: &str) -> Field {
+pub(super) fn text(name: &str) -> Field {
     Field::new(name, DataType::Utf8, false)
 }
 
-fn count(name: &str) -> Field {
+pub(super) fn count(name: &str) -> Field {
     Field::new(name, DataType::Int64, false)
-}
-
-fn models_schema() -> SchemaRef {
-    Arc::new(Schema::new(vec![
-        text("name"),
-        Field::new("version", DataType::Int32, false),
-        text("task"),
-        text("architecture"),
-        count("parameter_count"),
-        text("source"),
-        Field::new("lineage", DataType::Utf8, true),
-        count("created_at_ms"),
-    ]))
-}
-
-/// How a model was made is for those who may use it.
-fn models(registry: &Registry, reader: Option<&Access>) -> Result<RecordBatch> {
-    let models = registry.list()?;
-    let is_shown = |model: &ModelInfo| reader.is_some_and(|reader| reader.has(&Object::model(&model.name), Privilege::Usage));
-    let texts = |read: &dyn Fn(&ModelInfo) -> String| Arc::new(StringArray::from_iter_values(models.iter().map(read)));
-    let batch = RecordBatch::try_new(
-        models_schema(),
-        vec![
-            texts(&|model| model.name.clone()),
-            Arc::new(Int32Array::from_iter_values(models.iter().map(|model| model.version as i32))),
-            texts(&|model| model.task.to_string()),
-            texts(&|model| model.architecture.clone()),
-            Arc::new(Int64Array::from_iter_values(models.iter().map(|model| model.parameter_count as i64))),
-            texts(&|model| model.source.clone()),
-            Arc::new(models.iter().map(|model| is_shown(model).then(|| model.lineage.to_string())).collect::<StringArray>()),
-            Arc::new(Int64Array::from_iter_values(models.iter().map(|model| model.created_at_ms))),
-        ],
-    );
-    Ok(batch.map_err(DataFusionError::from)?)
 }
 
 fn agents_schema() -> SchemaRef {

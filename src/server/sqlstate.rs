@@ -61,6 +61,8 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::ReservedName(_) => "42939",
         Error::Configuration { .. } => "F0000",
         Error::OutOfMemory(_) => "53200",
+        Error::RemoteUnreachable(_) => "08006",
+        Error::RemoteRefused(_) => "58000",
         Error::Io { source, .. } => io_state(source),
         Error::Damaged { .. } => "XX001",
         Error::BadInput { fault: Fault::Form, .. } => "22P04",

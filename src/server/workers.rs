@@ -17,6 +17,9 @@ use tokio::task::JoinHandle;
 /// Batches that are computed ahead of those that are being sent.
 const BATCHES_AHEAD: usize = 1;
 
+/// A sort that was cancelled computes until it pauses, on as many threads as there are processors: others must be left for the next statement.
+const THREADS_PER_PROCESSOR: usize = 4;
+
 /// Planning recurses over the expression tree, as on the threads of the whole program.
 const STACK_BYTES: usize = 16 << 20;
 
@@ -28,12 +31,14 @@ pub(super) struct WorkerThreads(Option<Runtime>);
 pub(super) struct Workers(Handle);
 
 impl WorkerThreads {
-    /// One thread for each processor.
+    /// Some threads for each processor.
     ///
     /// # Errors
     /// Of the operating system, which has no more threads.
     pub(super) fn start() -> std::io::Result<Self> {
-        Ok(Self(Some(Builder::new_multi_thread().enable_all().thread_name("statement").thread_stack_size(STACK_BYTES).build()?)))
+        let threads = THREADS_PER_PROCESSOR * std::thread::available_parallelism().map_or(1, usize::from);
+        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().thread_name("statement").thread_stack_size(STACK_BYTES).build()?;
+        Ok(Self(Some(runtime)))
     }
 
     /// # Panics

@@ -65,7 +65,7 @@ async fn killed_rollouts_keep_whole_trees_and_go_on() -> Result<()> {
         run(&database.session(), setup).await?;
     }
     let generate = "GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT * FROM questions)
-        WITH (simulations = 4, children = 2, max_depth = 6, temperature = 1.0, seed = 5, concurrency = 1)";
+        WITH (simulations = 4, children = 2, parallel = 2, max_depth = 6, temperature = 1.0, seed = 5, concurrency = 1)";
     let committed = data.path().join("tables/public/run.lance/data");
     kill_when(spawn(data.path(), generate), "GENERATE ROLLOUTS", || num_files(&committed) >= 2);
 
@@ -76,7 +76,20 @@ async fn killed_rollouts_keep_whole_trees_and_go_on() -> Result<()> {
     assert_eq!(count(&session, "SELECT count(*) FROM run WHERE node_id = 0").await?, done, "a tree is there with its root or not at all");
     run(&session, generate).await?;
     assert_eq!(count(&session, "SELECT count(*) FROM run WHERE node_id = 0").await?, 40);
+    // In one go, and with others in flight: the trees that the kill interrupted were searched again, from the same seeds.
+    let at_once = generate.replace("INTO run", "INTO whole").replace("concurrency = 1", "concurrency = 8");
+    run(&session, &at_once).await?;
+    assert_eq!(trees(&session, "run").await?, trees(&session, "whole").await?);
     Ok(())
+}
+
+/// All that a seed decides about the trees of a table; not the clock, and not what a cache held.
+async fn trees(session: &Session, table: &str) -> Result<String> {
+    let columns = "question_id, node_id, parent_id, depth, state, action, prompt, response, query, evidence, answer, passage_ids, visit_count, value_sum, \
+        q_value, prior, process_reward, outcome_reward, is_terminal, token_ids, token_logprobs, seed, prompt_tokens, generated_tokens";
+    let sql = format!("SELECT {columns} FROM {table} ORDER BY question_id, node_id");
+    let batches: Vec<_> = session.sql(&sql).await?.try_collect().await?;
+    Ok(arrow::util::pretty::pretty_format_batches(&batches).expect("rows can be shown").to_string())
 }
 
 #[tokio::test(flavor = "multi_thread")]

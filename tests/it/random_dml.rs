@@ -5,6 +5,7 @@
 //! `RANDOM_DML_SEQUENCES=n RANDOM_DML=m RANDOM_DML_SEED=s` runs n sequences of m statements, the first with seed s.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
@@ -17,6 +18,8 @@ use tempfile::TempDir;
 type Model = BTreeMap<i64, (Option<i64>, Option<String>)>;
 
 const STATEMENTS: usize = 150;
+/// Sequences between two lines that say how far a long run is.
+const REPORTED: u64 = 100;
 const IDS: u64 = 40;
 const WORDS: [&str; 3] = ["x", "y", "z"];
 
@@ -353,6 +356,11 @@ async fn random_changes_leave_what_a_model_says() -> Result<()> {
         }
         failures += trial.failures;
         rows += trial.model.len();
+        let done = seed + 1 - first_seed;
+        if done.is_multiple_of(REPORTED) {
+            // Past the test harness, which keeps what a passing test prints: thousands of sequences take hours.
+            let _ = writeln!(std::io::stderr(), "{done} of {sequences} sequences of {statements} statements agree");
+        }
     }
     println!("{sequences} sequences of {statements} statements");
     assert!(failures > 0 && rows > 0, "the statements were too tame");

@@ -82,6 +82,7 @@ const TEXTS: &[&str] = &[
     "prompts",
     "query",
     "question",
+    "question_id",
     "rerank",
     "rerank_column",
     "retriever",

@@ -49,6 +49,7 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         Statement::DropView(drop) => drop.names.iter().try_for_each(|name| rights.owner_to_drop(name)),
         Statement::DropSchema(drop) => rights.known_owner(&Object::schema(&drop.name)),
         Statement::DropModel(drop) => rights.known_owner(&Object::model(&drop.name)),
+        Statement::UnloadModel(unload) => rights.known_owner(&Object::model(&unload.name)),
         Statement::DropAgent(drop) => rights.known_owner(&Object::agent(&drop.name)),
         Statement::AlterTable(alter) => rights.owner(&alter.name),
         Statement::AlterOwner(alter) => rights.alter_owner(alter),

@@ -92,6 +92,7 @@ async fn run(session: &Session, statement: &Statement, parameters: &[ScalarValue
         Statement::DropIndex(drop) => index::drop(session, drop).await,
         Statement::CreateModel(create) => model::create(session, create, parameters).await,
         Statement::DropModel(drop) => model::drop(session, drop).await,
+        Statement::UnloadModel(unload) => model::unload(session, unload),
         Statement::DescribeModel(describe) => model::describe(session, describe),
         Statement::CreateAgent(create) => agent::create(session, create).await,
         Statement::DropAgent(drop) => agent::drop(session, drop).await,

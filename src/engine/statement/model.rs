@@ -7,7 +7,7 @@ use arrow::array::{Array, AsArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use futures::TryStreamExt;
-use rolloutdb_sql::{CreateModel, DescribeModel, DropModel};
+use rolloutdb_sql::{CreateModel, DescribeModel, DropModel, OptionValue, UnloadModel};
 use tokio::sync::oneshot;
 
 use super::{arrow, done, name, rows};
@@ -17,6 +17,7 @@ use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
 use crate::models::registry::ModelFiles;
+use crate::models::remote::RemoteOptions;
 use crate::models::{self, Task};
 use crate::value::Value;
 
@@ -28,7 +29,7 @@ pub async fn create(session: &Session, create: &CreateModel, parameters: &[Scala
     }
     let (mut values, mut task, mut device) = (Vec::new(), None, models::Device::Auto);
     for (name, value) in create.options.iter() {
-        match (name, options::value(name, value)?) {
+        match (name, option_value(name, value)?) {
             ("task", Value::Text(text)) => task = Some(task_named(&text)?),
             ("device", Value::Text(text)) => device = text.parse()?,
             ("task" | "device", other) => {
@@ -46,6 +47,10 @@ pub async fn create(session: &Session, create: &CreateModel, parameters: &[Scala
     let directory = match files_of(&create.source) {
         Files::Inside => None,
         Files::Directory => Some(gate.read_directory(&create.source)?),
+        Files::Server => {
+            check_server(session, &request)?;
+            None
+        }
         Files::Elsewhere => {
             gate.outbound().check(&create.source)?;
             None
@@ -75,6 +80,8 @@ enum Files {
     Inside,
     /// A directory of the server.
     Directory,
+    /// There are none: a server answers.
+    Server,
     /// Another host.
     Elsewhere,
 }
@@ -84,8 +91,34 @@ fn files_of(source: &str) -> Files {
         None => Files::Directory,
         Some((scheme, _)) if scheme.eq_ignore_ascii_case("file") => Files::Directory,
         Some(("builtin" | "random", _)) => Files::Inside,
+        Some(("openai", _)) => Files::Server,
         Some(_) => Files::Elsewhere,
     }
+}
+
+/// A single value; several base URLs may be a list.
+fn option_value(name: &str, value: &OptionValue) -> Result<Value> {
+    let OptionValue::List(values) = value else { return options::value(name, value) };
+    let text = |value: &OptionValue| if let OptionValue::Text(text) = value { Some(text.clone()) } else { None };
+    let texts: Option<Vec<String>> = values.iter().map(text).collect();
+    match texts {
+        Some(texts) if name == "base_url" => Ok(Value::Text(texts.join(","))),
+        _ => options::value(name, value),
+    }
+}
+
+/// Whether the servers of a remote model may be asked, with the secret that it names: its value goes to them.
+fn check_server(session: &Session, create: &models::CreateModel) -> Result<()> {
+    let options = RemoteOptions::read(&create.source, &create.options)?;
+    if let Some(secret) = &options.secret {
+        session.access().require_superuser("a model with a secret of the server")?;
+        let secrets = &session.database().shared.secrets;
+        if !secrets.contains(secret) {
+            return Err(secrets.unknown(secret));
+        }
+    }
+    let gate = session.gate();
+    options.base_urls.iter().try_for_each(|url| gate.outbound().check(url).map(|_| ()))
 }
 
 fn task_named(text: &str) -> Result<Task> {
@@ -134,6 +167,14 @@ pub async fn drop(session: &Session, drop: &DropModel) -> Result<Response> {
     Ok(done("DROP MODEL"))
 }
 
+/// Out of memory. What runs keeps the model until it is done; the next use loads it again.
+pub fn unload(session: &Session, unload: &UnloadModel) -> Result<Response> {
+    if session.database().shared.models.unload(&unload.name)? == 0 {
+        session.notices().notice(format!("model \"{}\" is not in memory", unload.name));
+    }
+    Ok(done("UNLOAD MODEL"))
+}
+
 pub fn description_schema() -> SchemaRef {
     let text = |name: &str| Field::new(name, DataType::Utf8, false);
     Arc::new(Schema::new(vec![text("property"), text("value")]))
@@ -149,7 +190,7 @@ pub fn describe(session: &Session, describe: &DescribeModel) -> Result<Response>
         ("architecture".to_owned(), info.architecture.clone()),
         ("parameter_count".to_owned(), info.parameter_count.to_string()),
         ("source".to_owned(), info.source.clone()),
-        ("device".to_owned(), info.device.description()),
+        ("device".to_owned(), if info.remote.is_some() { "its server's".to_owned() } else { info.device.description() }),
         ("directory".to_owned(), info.directory.display().to_string()),
     ];
     if let serde_json::Value::Object(lineage) = &info.lineage {

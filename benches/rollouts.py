@@ -1,0 +1,107 @@
+"""Tree search: questions per minute of GENERATE ROLLOUTS, with what prompts share computed once, and with every prompt computed whole.
+
+The tree workload is fixed: HopWorld, BM25, tinyhop, equal options and seeds, so that all contestants grow the same trees (which is checked). The peer without
+shared prefixes is the same program with `--prefix-cache 0`. With --transformers, which needs torch and transformers beside requirements.txt, the prompts of
+these trees are also given to `transformers`: batches of prompts of similar lengths, each to write as many tokens as the longest response of its batch has.
+README.md describes the measures.
+"""
+
+import importlib.util
+
+from harness import Bench, Calls, parse, parser
+from server import Server
+
+WORLD = 3
+SIMULATIONS = 16
+# The best of 16 to 128 on two cores.
+BATCH = 64
+SETUP = [
+    "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate')",
+    f"CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => {WORLD})",
+    "CREATE INDEX wiki_text ON wiki USING bm25 (contents)",
+    f"CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => {WORLD}, count => 1000)",
+    "CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = 'short', max_tokens = 48)",
+]
+
+
+def main():
+    options = parser(__doc__)
+    options.add_argument("--questions", type=int, help="trees of one call; default 12, quick 3")
+    options.add_argument("--transformers", action="store_true", help="the prompts in transformers too")
+    options = parse(options, rounds=5)
+    count = options.questions or (3 if options.quick else 12)
+    with Bench("rollouts", options) as bench, Searcher(count) as ours, Searcher(count, "--prefix-cache", "0") as without:
+        bench.run(f"MCTS with tinyhop, {SIMULATIONS} simulations a question", lambda measure: compare(measure, ours, without, count, options))
+
+
+class Searcher:
+    """A server that grows trees of the same questions, call by call the next ones, in tables of their own."""
+
+    def __init__(self, count, *options):
+        self.server, self.count = Server(*options), count
+
+    def __enter__(self):
+        self.server.__enter__()
+        self.connection = self.server.connect()
+        for statement in SETUP:
+            self.connection.execute(statement)
+        return self
+
+    def __exit__(self, *error):
+        self.connection.close()
+        self.server.__exit__(*error)
+
+    def grow(self, call, table=None):
+        # Every call has other questions: those of the call before are in the cache.
+        first = call * self.count % (1000 - self.count)
+        self.connection.execute(
+            f"GENERATE ROLLOUTS INTO {table or f'run{call}'} USING AGENT qa "
+            f"FROM (SELECT id, question, golden_answers FROM questions ORDER BY id LIMIT {self.count} OFFSET {first}) "
+            f"WITH (simulations = {SIMULATIONS}, children = 2, seed = 7)"
+        )
+
+    def rows(self, sql):
+        return self.connection.execute(sql).fetchall()
+
+
+def compare(measure, ours, without, count, options):
+    trees = "SELECT question_id, node_id, parent_id, response, visit_count, process_reward FROM checked ORDER BY question_id, node_id"
+    for searcher in (ours, without):
+        searcher.grow(500, "checked")
+    measure.check_equal("the trees without shared prefixes", without.rows(trees), ours.rows(trees))
+    prompt_tokens, cached_tokens, generated_tokens, nodes = ours.rows(
+        "SELECT sum(prompt_tokens)::int8, sum(cached_tokens)::int8, sum(generated_tokens)::int8, count(*) FROM checked"
+    )[0]
+    measure.check("share of prompt tokens that were shared", cached_tokens / prompt_tokens, at_least=0.5)
+    print(f"  {nodes} nodes of {count} trees: {prompt_tokens:,} prompt tokens, {generated_tokens:,} generated", flush=True)
+    ours_calls, peers = Calls("RolloutDB", ours.grow, count), [Calls("without shared prefixes", without.grow, count)]
+    beside = [Calls("transformers", Transformers(ours).run, count)] if options.transformers and importlib.util.find_spec("transformers") else []
+    measure.compare(ours_calls, peers, target=3.0, unit="questions/s", beside=beside)
+
+
+class Transformers:
+    """The policy calls of the checked trees in transformers, in batches, padded on the left, without shared prefixes."""
+
+    def __init__(self, searcher):
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        self.torch = torch
+        torch.set_num_threads(2)
+        directory = dict(searcher.rows("DESCRIBE MODEL policy"))["directory"]
+        self.tokenizer = AutoTokenizer.from_pretrained(directory, padding_side="left")
+        self.model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+        steps = searcher.rows("SELECT prompt, generated_tokens FROM checked WHERE prompt IS NOT NULL AND generated_tokens > 0")
+        steps.sort(key=lambda step: len(step[0]))
+        self.batches = [steps[start : start + BATCH] for start in range(0, len(steps), BATCH)]
+
+    def run(self, _call):
+        for batch in self.batches:
+            inputs = self.tokenizer([prompt for prompt, _ in batch], return_tensors="pt", padding=True)
+            tokens = max(count for _, count in batch)
+            with self.torch.no_grad():
+                self.model.generate(**inputs, do_sample=True, temperature=0.9, top_p=0.95, min_new_tokens=tokens, max_new_tokens=tokens)
+
+
+if __name__ == "__main__":
+    main()
