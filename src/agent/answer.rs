@@ -28,7 +28,7 @@ pub struct Trajectory {
 /// Runs the agent on a question until it answers or is stopped.
 ///
 /// `question_key` (an id, or the question itself) and the agent's seed decide all sampling. A question that is NULL or blank
-/// ends at once with [`StopReason::EmptyQuestion`]; the policy is not called.
+/// ends at once with [`StopReason::EmptyQuestion`], one whose prompt the policy cannot read with [`StopReason::ContextFull`]; the policy is not called.
 ///
 /// # Errors
 /// Those of the policy and of the retriever.
@@ -38,7 +38,11 @@ pub async fn answer(agent: &Agent, question: Option<&str>, question_key: &str) -
     };
     let start = Instant::now();
     let seeds = SeedPath::question(agent.seed.cast_unsigned(), question_key);
-    let steps = agent.run(agent.open(question).await?, seeds).await?;
+    let context = agent.open(question).await?;
+    if !agent.can_read(&context)? {
+        return Ok(Trajectory::of(Vec::new(), StopReason::ContextFull, start.elapsed().as_secs_f64() * 1e3));
+    }
+    let steps = agent.run(context, seeds).await?;
     let stop_reason = steps.last().and_then(StepRecord::stop_reason).unwrap_or(StopReason::MaxSteps);
     Ok(Trajectory::of(steps, stop_reason, start.elapsed().as_secs_f64() * 1e3))
 }

@@ -186,11 +186,17 @@ impl Agent {
     /// A next step whose prompt the policy cannot read is the end.
     fn within_context(&self, next: Next) -> Result<Next> {
         match &next {
-            Next::Step(context) if !self.policy.fits(&self.prompt(context)?) => {
-                Ok(Next::End(StopReason::ContextFull))
-            }
+            Next::Step(context) if !self.can_read(context)? => Ok(Next::End(StopReason::ContextFull)),
             _ => Ok(next),
         }
+    }
+
+    /// Whether the policy can read the prompt of this context.
+    ///
+    /// # Errors
+    /// If the prompt cannot be written.
+    pub(super) fn can_read(&self, context: &Context) -> Result<bool> {
+        Ok(self.policy.fits(&self.prompt(context)?))
     }
 
     /// What the policy reads. A transcript that goes on is in the policy's form already.

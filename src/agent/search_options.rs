@@ -166,7 +166,7 @@ impl SearchOptions {
         let mut values: Vec<(&str, Value)> = values.into_iter().collect();
         values.sort_by_key(|(name, _)| match *name {
             "preset" => 0,
-            "selection" => 1,
+            "selection" | "method" | "temperature" => 1,
             _ => 2,
         });
         let mut options = Self::default();
@@ -177,14 +177,19 @@ impl SearchOptions {
         Ok(options)
     }
 
-    /// A preset sets all options, a selection its usual `exploration` too.
+    /// A preset sets all options, a selection its usual `exploration` too; a temperature takes the place of a schedule.
     ///
     /// # Errors
     /// [`Error::UnknownOption`], [`Error::WrongType`] or, out of range, [`Error::InvalidParameter`]; nothing changes then.
     pub fn set(&mut self, name: &str, value: &Value) -> Result<()> {
         match name {
             "preset" => *self = choice(name, value, PRESETS)?(),
-            "method" => self.method = choice(name, value, METHODS)?,
+            "method" => {
+                self.method = choice(name, value, METHODS)?;
+                if self.method == Method::Mcts {
+                    self.temperatures.clear();
+                }
+            }
             "simulations" => self.simulations = count(name, value, 1..=1_000_000)?,
             "children" => self.children = count(name, value, 1..=64)?,
             "selection" => {
@@ -202,7 +207,10 @@ impl SearchOptions {
             "judge_prompt" => self.judge_prompt = Some(judge_template(name, value)?),
             "prm" => self.prm = Some(text(name, value)?),
             "parallel" => self.parallel = count(name, value, 1..=256)?,
-            "temperature" => self.temperature = temperature(name, value)?,
+            "temperature" => {
+                self.temperature = temperature(name, value)?;
+                self.temperatures.clear();
+            }
             "rollout_temperature" => self.rollout_temperature = Some(temperature(name, value)?),
             "temperatures" => self.temperatures = schedule(name, value)?,
             "top_p" => self.top_p = share(name, value)?,

@@ -198,7 +198,8 @@ async fn trees_of_all_protocols() {
 
 #[tokio::test]
 async fn a_policy_of_conversations_reads_each_prompt_as_what_a_user_says() {
-    let script = Script::new(&["<query>Jaws</query>", "<evidence>It was directed by Steven Spielberg.</evidence>", "<answer>1946</answer>"]);
+    let script =
+        Script::new(&["<query>Jaws</query>", "<evidence>It was directed by Steven Spielberg.</evidence>", "<answer>1946</answer>"]);
     let trajectory = answer(&agent_of("reasonrag", Chatty(script), MemoryCorpus::films()), QUESTION, "q1").await.unwrap();
     assert_eq!(trajectory.steps.len(), 3);
     for step in &trajectory.steps {

@@ -102,12 +102,32 @@ struct Limits {
 }
 
 pub async fn run(arguments: Arguments) -> Result<()> {
-    let Arguments { data, memory_limit, model_memory, prefix_cache, version_retention, max_concurrent_jobs, superuser, place, security, limits, reach } = arguments;
+    let Arguments {
+        data,
+        memory_limit,
+        model_memory,
+        prefix_cache,
+        version_retention,
+        max_concurrent_jobs,
+        superuser,
+        place,
+        security,
+        limits,
+        reach,
+    } = arguments;
     // What is wrong with files and ports shows before the database is opened.
     let options = options(&data, &security, &limits)?;
     let listeners = listeners(&place)?;
     let max_concurrent_jobs = Some(max_concurrent_jobs);
-    let engine = DatabaseOptions { memory_limit, model_memory, prefix_cache, version_retention, superuser, max_concurrent_jobs, ..DatabaseOptions::default() };
+    let engine = DatabaseOptions {
+        memory_limit,
+        model_memory,
+        prefix_cache,
+        version_retention,
+        superuser,
+        max_concurrent_jobs,
+        ..DatabaseOptions::default()
+    };
     let database = Database::open_with(&data, reach.database_options(engine)).await?;
     server::check_exposure(&listeners, &database, &options)?;
     for warning in database.take_warnings() {

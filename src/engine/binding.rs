@@ -123,7 +123,7 @@ impl PolicyClient for LocalPolicy {
     }
 
     fn written(&self, prompt: String) -> Result<String> {
-        match self.0.chat_template() {
+        match self.0.chat_template()? {
             Some(template) => template.render(&[ChatMessage::user(prompt)], true, &serde_json::Map::new()),
             None => Ok(prompt),
         }

@@ -24,6 +24,10 @@ const NAME: &str = "chat template";
 const TEMPLATE_BYTES_MAX: u64 = 1 << 20;
 /// Steps of one rendering; a template that takes more does not end, or is no template.
 const STEPS_MAX: u64 = 10_000_000;
+/// Of JSON: more would be an attack on the memory, which the number of steps does not bound.
+const INDENT_MAX: usize = 16;
+/// What transformers gives every template, as None unless somebody gives more.
+const ABSENT: [&str; 2] = ["tools", "documents"];
 /// Tokens that templates name.
 const TOKENS: [&str; 4] = ["bos_token", "eos_token", "unk_token", "pad_token"];
 
@@ -102,6 +106,9 @@ impl ChatTemplate {
     pub fn render(&self, messages: &[ChatMessage], add_generation_prompt: bool, variables: &Map<String, Json>) -> Result<String> {
         let mut context: BTreeMap<&str, Value> = variables.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))).collect();
         context.extend(self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text.as_str()))));
+        for name in ABSENT {
+            context.entry(name).or_insert_with(|| Value::from(()));
+        }
         context.insert("messages", Value::from(Serde(messages)));
         context.insert("add_generation_prompt", Value::from(add_generation_prompt));
         let rendered = self.environment.get_template(NAME).and_then(|template| template.render(context));
@@ -116,7 +123,8 @@ impl ChatTemplate {
 /// A text, or of several named templates the one named `default`.
 fn template_field(config: &Json) -> Option<String> {
     let field = config.get("chat_template")?;
-    let named = || field.as_array()?.iter().find(|entry| entry.get("name").and_then(Json::as_str) == Some("default"))?.get("template")?.as_str();
+    let named =
+        || field.as_array()?.iter().find(|entry| entry.get("name").and_then(Json::as_str) == Some("default"))?.get("template")?.as_str();
     field.as_str().or_else(named).map(str::to_owned)
 }
 
@@ -132,7 +140,13 @@ fn token_texts(config: &Json) -> BTreeMap<String, String> {
 /// Truth values and None as Python prints them.
 fn write_as_python(out: &mut Output, state: &mut State, value: &Value) -> Result<(), minijinja::Error> {
     let text = match (bool::try_from(value.clone()).ok(), value.kind()) {
-        (Some(flag), ValueKind::Bool) => if flag { "True" } else { "False" },
+        (Some(flag), ValueKind::Bool) => {
+            if flag {
+                "True"
+            } else {
+                "False"
+            }
+        }
         (_, ValueKind::None) => "None",
         _ => return escape_formatter(out, state, value),
     };
@@ -141,15 +155,19 @@ fn write_as_python(out: &mut Output, state: &mut State, value: &Value) -> Result
 
 /// JSON as Python writes it without `ensure_ascii`; the engine's own filter writes some letters as for HTML.
 fn to_json(value: &Value, indent: Option<Value>, options: Kwargs) -> Result<String, minijinja::Error> {
-    // Python has these too; they change nothing here.
-    for name in ["ensure_ascii", "separators", "sort_keys"] {
-        options.get::<Option<Value>>(name)?;
+    for name in ["ensure_ascii", "sort_keys"] {
+        if options.get::<Option<bool>>(name)? == Some(true) {
+            return Err(minijinja::Error::new(ErrorKind::InvalidOperation, format!("tojson does not know {name}")));
+        }
     }
     let indent = match indent {
         Some(indent) => Some(indent),
         None => options.get("indent")?,
     };
     options.assert_all_used()?;
+    if indent.as_ref().and_then(|indent| usize::try_from(indent.clone()).ok()).is_some_and(|indent| indent > INDENT_MAX) {
+        return Err(minijinja::Error::new(ErrorKind::InvalidOperation, format!("tojson indents by at most {INDENT_MAX}")));
+    }
     let escaped = filters::tojson(value, indent, Kwargs::from_iter(Vec::<(&str, Value)>::new()))?.to_string();
     let mut text = String::with_capacity(escaped.len());
     let mut rest = escaped.as_str();
@@ -231,7 +249,8 @@ mod tests {
 
     #[test]
     fn json_keeps_backslashes_and_letters() {
-        let rendered = template("{{ messages[0].content | tojson }}").render(&[ChatMessage::user("\\u003c <a href='x'>&\\")], false, &Map::new());
+        let rendered =
+            template("{{ messages[0].content | tojson }}").render(&[ChatMessage::user("\\u003c <a href='x'>&\\")], false, &Map::new());
         assert_eq!(rendered.unwrap(), r#""\\u003c <a href='x'>&\\""#);
     }
 
@@ -241,6 +260,14 @@ mod tests {
         for wrong in ["Who?", "{}", r#"[{"role": "user"}]"#] {
             assert!(matches!(ChatMessage::read_all(wrong), Err(Error::InvalidParameter { .. })), "{wrong}");
         }
+    }
+
+    #[test]
+    fn there_are_no_tools_and_no_wide_indents() {
+        let render = |source: &str| template(source).render(&[ChatMessage::user("a")], false, &Map::new());
+        assert_eq!(render("{% if tools is not none or documents %}tools{% endif %}.").unwrap(), ".");
+        assert!(matches!(render("{{ messages | tojson(indent=1000000000) }}"), Err(Error::InvalidParameter { .. })));
+        assert!(matches!(render("{{ messages | tojson(sort_keys=true) }}"), Err(Error::InvalidParameter { .. })));
     }
 
     #[test]

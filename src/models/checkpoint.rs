@@ -34,7 +34,8 @@ pub fn inspect(directory: &Path) -> Result<Checkpoint> {
         Some(decoder) if DecoderArchitecture::is_model_type(decoder) => inspect_decoder(directory, &config),
         Some("bert" | "roberta" | "xlm-roberta") => inspect_encoder(directory, &config),
         Some(other) => {
-            let known = "qwen2, qwen3 and llama (task generate), bert, roberta and xlm-roberta (task embed, or rerank for a sequence classifier)";
+            let known =
+                "qwen2, qwen3 and llama (task generate), bert, roberta and xlm-roberta (task embed, or rerank for a sequence classifier)";
             Err(Error::NotSupported(format!("models of type \"{other}\" are not supported; supported: {known}")))
         }
         None => Err(Error::Damaged { path, reason: "the field \"model_type\" is missing".to_owned() }),

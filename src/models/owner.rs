@@ -6,8 +6,9 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -20,12 +21,16 @@ use crate::error::{Error, Result};
 /// candle's backward pass recurses over the graph, some frames per operation.
 const STACK_BYTES: usize = 64 << 20;
 
+/// How often the thread looks whether a policy that has no work is held by anybody: nobody says so when the last one lets it go.
+const UNUSED_CHECK: Duration = Duration::from_secs(1);
+
 /// A policy in memory.
 #[derive(Debug)]
 pub struct LoadedPolicy {
     pub decoder: Arc<PackedDecoder>,
     pub tokenizer: Tokenizer,
-    pub chat_template: Option<ChatTemplate>,
+    /// Or why it cannot be read, which matters to those who want it.
+    pub chat_template: Result<Option<ChatTemplate>, String>,
     /// Any of these ends a completion.
     pub eos_token_ids: Vec<u32>,
     /// Memory for the keys and values of finished sequences; 0: nothing is shared.
@@ -106,7 +111,14 @@ fn serve(receiver: &Receiver<Message>) {
     loop {
         let idle = schedulers.values().all(|(_, scheduler)| scheduler.is_idle());
         // Without work the thread sleeps until a message comes; with work it takes what is there and goes on.
-        let mut next = if idle { receiver.recv().map_err(|_| TryRecvError::Disconnected) } else { receiver.try_recv() };
+        let mut next = match (idle, schedulers.is_empty()) {
+            (true, true) => receiver.recv().map_err(|_| TryRecvError::Disconnected),
+            (true, false) => receiver.recv_timeout(UNUSED_CHECK).map_err(|error| match error {
+                RecvTimeoutError::Timeout => TryRecvError::Empty,
+                RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+            }),
+            (false, _) => receiver.try_recv(),
+        };
         while let Ok(message) = next {
             handle(message, &mut schedulers);
             next = receiver.try_recv();
@@ -123,7 +135,12 @@ fn handle(message: Message, schedulers: &mut Schedulers) {
         Message::Generate(policy, job) => {
             let key = Arc::as_ptr(&policy) as usize;
             let (_, scheduler) = schedulers.entry(key).or_insert_with(|| {
-                let scheduler = Scheduler::new(Arc::clone(&policy.decoder), policy.tokenizer.clone(), policy.eos_token_ids.clone(), policy.prefix_bytes);
+                let scheduler = Scheduler::new(
+                    Arc::clone(&policy.decoder),
+                    policy.tokenizer.clone(),
+                    policy.eos_token_ids.clone(),
+                    policy.prefix_bytes,
+                );
                 (policy, scheduler)
             });
             scheduler.add(job);

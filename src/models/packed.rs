@@ -296,7 +296,9 @@ impl PackedLayer {
         Ok(Self {
             input_norm: get("input_layernorm.weight")?,
             query_key_value: pack(config.hidden_size, &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], has_bias)?,
-            query_key_norm: has_norm.then(|| Ok::<_, Error>([get("self_attn.q_norm.weight")?, get("self_attn.k_norm.weight")?])).transpose()?,
+            query_key_norm: has_norm
+                .then(|| Ok::<_, Error>([get("self_attn.q_norm.weight")?, get("self_attn.k_norm.weight")?]))
+                .transpose()?,
             output: pack(config.query_width(), &["self_attn.o_proj"], false)?,
             post_attention_norm: get("post_attention_layernorm.weight")?,
             gate_up: pack(config.hidden_size, &["mlp.gate_proj", "mlp.up_proj"], false)?,

@@ -1,7 +1,7 @@
 //! Models by name: loads each version once, hands out handles, and answers the functions `embed`, `generate` and `rerank`, each input once.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use arrow::array::{Array, FixedSizeListArray, Float32Array, Float64Array, StringArray};
@@ -156,6 +156,14 @@ impl Runtime {
         self.pool.unload(reference, &Owner::get()?)
     }
 
+    /// As [`Self::unload`], of a model that was dropped.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the model thread has ended.
+    pub fn forget(&self, reference: &str) -> Result<()> {
+        self.pool.unload(reference, &Owner::get()?).map(drop)
+    }
+
     /// The models in memory, the most recently used first.
     pub fn loaded(&self) -> Vec<LoadedModel> {
         self.pool.models()
@@ -187,8 +195,11 @@ impl Policy {
     }
 
     /// How the policy wants conversations to be written; None for one that only continues texts.
-    pub fn chat_template(&self) -> Option<&ChatTemplate> {
-        self.model.chat_template.as_ref()
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] if its template cannot be read.
+    pub fn chat_template(&self) -> Result<Option<&ChatTemplate>> {
+        self.model.chat_template.as_ref().map(Option::as_ref).map_err(|reason| Error::NotReady(reason.clone()))
     }
 
     /// Tokens that the policy can read and write in one sequence.
@@ -223,7 +234,7 @@ fn load_policy(info: &ModelInfo, prefix_bytes: usize) -> Result<LoadedPolicy> {
     let tokenizer = Tokenizer::load(&info.directory)?;
     let mut eos_token_ids = decoder.config().eos_token_ids.clone();
     eos_token_ids.extend(tokenizer.eos_token_id());
-    let chat_template = ChatTemplate::load(&info.directory)?;
+    let chat_template = ChatTemplate::load(&info.directory).map_err(|error| error.to_string());
     Ok(LoadedPolicy { decoder: Arc::new(decoder), tokenizer, chat_template, eos_token_ids, prefix_bytes })
 }
 
@@ -273,7 +284,7 @@ impl ModelRuntime for Runtime {
     ) -> DataFusionResult<StringArray> {
         let policy = self.policy(model).await?;
         let no_template = || Error::NotReady(format!("model {} has no chat template among its files", policy.info().reference()));
-        let template = policy.chat_template().ok_or_else(no_template)?;
+        let template = policy.chat_template()?.ok_or_else(no_template)?;
         let render = |conversation: &str| {
             let messages = ChatMessage::read_all(conversation)?;
             template.render(&messages, add_generation_prompt, &serde_json::Map::new())

@@ -104,7 +104,8 @@ impl Sampler {
             let ordered = most_probable(probabilities, num_ordered);
             let is_all = num_ordered == by_k;
             // What is left of the probability after `top_k`: 1 unless that took something.
-            let total = if self.top_k == 0 { 1.0 } else { most_probable(probabilities, by_k).iter().map(|token| probabilities[*token]).sum() };
+            let total =
+                if self.top_k == 0 { 1.0 } else { most_probable(probabilities, by_k).iter().map(|token| probabilities[*token]).sum() };
             let nucleus = nucleus(&ordered, probabilities, self.top_p * total);
             let floor = self.min_p * probabilities[ordered[0]];
             let above = ordered.iter().take_while(|token| probabilities[**token] >= floor).count();

@@ -37,7 +37,12 @@ impl WorkerThreads {
     /// Of the operating system, which has no more threads.
     pub(super) fn start() -> std::io::Result<Self> {
         let threads = THREADS_PER_PROCESSOR * std::thread::available_parallelism().map_or(1, usize::from);
-        let runtime = Builder::new_multi_thread().worker_threads(threads).enable_all().thread_name("statement").thread_stack_size(STACK_BYTES).build()?;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(threads)
+            .enable_all()
+            .thread_name("statement")
+            .thread_stack_size(STACK_BYTES)
+            .build()?;
         Ok(Self(Some(runtime)))
     }
 

@@ -56,6 +56,7 @@ const WITHOUT_PATHS: &[&str] = &[
     "train",
     "transaction",
     "truncate",
+    "unload_model",
     "update",
 ];
 const WITH_PATHS: &[&str] = &["copy", "create_model", "secret"];
@@ -68,6 +69,7 @@ const TEXTS: &[&str] = &[
     "columns",
     "corpus",
     "corpus_version",
+    "delimiter",
     "filter",
     "format",
     "fusion",
@@ -80,6 +82,7 @@ const TEXTS: &[&str] = &[
     "operator",
     "policy",
     "prompts",
+    "protocol",
     "query",
     "question",
     "question_id",
@@ -88,7 +91,6 @@ const TEXTS: &[&str] = &[
     "retriever",
     "split",
     "text",
-    "delimiter",
 ];
 /// Arguments that are numbers, or true or false.
 const NUMBERS: &[&str] = &[

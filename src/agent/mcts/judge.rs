@@ -31,7 +31,10 @@ impl Judge {
 
     /// The value in [0, 1] of the last step, given all before it; None if two replies could not be read. Beside it what was spent.
     pub(super) async fn value(&self, question: &Question, steps: &[&StepRecord], seeds: SeedPath) -> Result<(Option<f64>, Cost)> {
-        let prompt = self.prompt(question, steps);
+        let prompt = self.model.written(self.prompt(question, steps))?;
+        if !self.model.fits(&prompt) {
+            return Ok((None, Cost::default()));
+        }
         let mut cost = Cost::default();
         for (attempt, temperature) in (0..).zip(TEMPERATURES) {
             let sampling =
@@ -47,11 +50,19 @@ impl Judge {
     }
 
     fn prompt(&self, question: &Question, steps: &[&StepRecord]) -> String {
-        let shown = |(index, step): (usize, &&StepRecord)| format!("{}. {}: {}", index + 1, step.action.as_str(), step.response.trim());
+        let shown = |(index, step): (usize, &&StepRecord)| {
+            format!("{}. {}: {}", index + 1, step.action.as_str(), without_control(step.response.trim()))
+        };
         let steps: Vec<String> = steps.iter().enumerate().map(shown).collect();
         let asked = question.question.as_deref().unwrap_or_default();
-        judge_prompt::render(&self.template, asked, &question.golden_answers.join(" or "), &steps.join("\n"))
+        let golden_answers = without_control(&question.golden_answers.join(" or "));
+        judge_prompt::render(&self.template, &without_control(asked), &golden_answers, &steps.join("\n"))
     }
+}
+
+/// Without the beginnings of tokens such as `<|im_end|>`, which would end what the judge is asked.
+fn without_control(text: &str) -> String {
+    text.replace("<|", "‹|").replace("<\u{ff5c}", "‹\u{ff5c}")
 }
 
 fn cost_of(reply: &Generated, start: Instant) -> Cost {

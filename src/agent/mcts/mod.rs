@@ -105,6 +105,9 @@ impl Search {
             return Err(no_golden_answers(question));
         }
         let opened = self.agent.open(&tree.question).await?;
+        if !self.agent.can_read(&opened)? {
+            return Ok(tree);
+        }
         tree.context[ROOT] = Some(opened);
         match self.options.method {
             Method::Mcts => self.grow(&mut tree, question).await?,

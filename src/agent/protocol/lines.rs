@@ -46,7 +46,7 @@ pub fn after_header<'a>(line: &'a str, name: &str) -> Option<&'a str> {
 /// What follows `So the final answer is`, `The answer is:`, `Final answer:` or the like at the beginning of a line.
 pub fn after_announcement(line: &str) -> Option<&str> {
     let line = without_words(undecorated(line), &["so", "the"]);
-    let rest = strip_phrase(without_words(line, &["final"]), "answer").map(undecorated)?;
+    let rest = strip_phrase(without_words(line, &["final"]), "answer").map(str::trim_ascii_start)?;
     match strip_phrase(rest, "is") {
         Some(rest) => Some(after_colon(rest)),
         None => after_header(line, "final answer"),

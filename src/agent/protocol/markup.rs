@@ -101,7 +101,7 @@ fn tags<'a>(text: &'a str, names: &'static [&'static str]) -> impl Iterator<Item
 
 /// Whether what follows a `<` makes it markup, closed by `>` or not.
 fn looks_like_markup(after: &str, names: &[&str]) -> bool {
-    if after.starts_with('|') {
+    if after.starts_with(['|', '\u{ff5c}']) {
         return true;
     }
     let (_, rest) = split_slash(after);

@@ -174,7 +174,14 @@ impl Columns<'_> {
 
     fn node(&self, row: usize) -> Node {
         let parent_id = self.integer("parent_id", row);
-        let content = ["query", "evidence", "answer", "response"].into_iter().find_map(|name| self.text(name, row));
+        // A protocol may have retrieved with the question: a query is what the step wrote only if that was its action.
+        let names: &[&str] = match self.text("action", row).as_deref() {
+            Some("query_generation") => &["query", "response"],
+            Some("evidence_extraction" | "sub_answer") => &["evidence", "response"],
+            Some("answer_generation") => &["answer", "response"],
+            _ => &["response"],
+        };
+        let content = names.iter().find_map(|name| self.text(name, row));
         let content = content.or_else(|| self.text("prompt", row).filter(|_| parent_id.is_none()));
         let content = shortened(&content.unwrap_or_default());
         let terminal: &BooleanArray = self.column("is_terminal").as_boolean();

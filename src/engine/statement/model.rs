@@ -162,6 +162,7 @@ pub async fn drop(session: &Session, drop: &DropModel) -> Result<Response> {
         dropped => {
             dropped?;
             shared.privileges.forget(&object)?;
+            shared.models.forget(&drop.name)?;
         }
     }
     Ok(done("DROP MODEL"))

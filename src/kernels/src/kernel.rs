@@ -81,13 +81,7 @@ pub unsafe fn multiply_panel_with(instructions: Instructions, left: Left<'_>, nu
 
 /// `out[row][.. width] (+)= weights[row] · values`, for values whose rows are `values_stride` apart and padded with zeros or
 /// other heads' values up to a multiple of [`HALF_PANEL`] columns.
-pub fn multiply_values(
-    weights: Left<'_>,
-    num_rows: usize,
-    values: &[f32],
-    values_stride: usize,
-    out: Out<'_>,
-) {
+pub fn multiply_values(weights: Left<'_>, num_rows: usize, values: &[f32], values_stride: usize, out: Out<'_>) {
     let width = out.width;
     let mut column = 0;
     while column < width {

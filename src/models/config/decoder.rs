@@ -111,7 +111,11 @@ impl DecoderConfig {
         for name in ["mlp_bias", "attention_bias", "use_sliding_window"] {
             // Qwen2 always has the biases of attention that the flag asks for.
             if fields.flag(name)? && !(name == "attention_bias" && architecture.has_attention_bias()) {
-                return Err(Error::NotSupported(format!("{}: {name} is not supported for models of type \"{}\"", path.display(), architecture.model_type())));
+                return Err(Error::NotSupported(format!(
+                    "{}: {name} is not supported for models of type \"{}\"",
+                    path.display(),
+                    architecture.model_type()
+                )));
             }
         }
         let hidden_size = fields.size("hidden_size")?;

@@ -21,10 +21,17 @@ pub struct RopeConfig {
 pub enum RopeScaling {
     None,
     /// All divided by `factor` (position interpolation, arXiv:2306.15595).
-    Linear { factor: f64 },
+    Linear {
+        factor: f64,
+    },
     /// Of Llama 3.1: waves longer than `original_positions / low_freq_factor` are divided by `factor`, those shorter than
     /// `original_positions / high_freq_factor` stay, and those between are blended.
-    Llama3 { factor: f64, low_freq_factor: f64, high_freq_factor: f64, original_positions: f64 },
+    Llama3 {
+        factor: f64,
+        low_freq_factor: f64,
+        high_freq_factor: f64,
+        original_positions: f64,
+    },
 }
 
 impl RopeConfig {

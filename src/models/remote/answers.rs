@@ -161,15 +161,16 @@ impl Answers {
     /// One sync for all that was written before it begins.
     fn sync(&self, write: u64) -> IoResult<()> {
         let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
-        if *synced >= write {
-            return Ok(());
-        }
         let (writes, lost, file) = {
             let state = self.state();
             (state.writes, state.lost, state.last.clone())
         };
+        // First: a later write that was synced says nothing of those that were lost before it.
         if lost >= write {
             return Err(IoError::other("the disk did not take an answer that was written beside this one"));
+        }
+        if *synced >= write {
+            return Ok(());
         }
         if let Some(Err(error)) = file.map(|file| file.sync_data()) {
             self.state().lose(writes);

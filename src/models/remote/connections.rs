@@ -65,6 +65,16 @@ impl Credential {
                 is_hidden[start..start + piece_chars].fill(true);
             }
         }
+        // The rest of a word that has a piece of it is another piece, too short to be told from other words.
+        let words: Vec<usize> = chars.chunk_by(|a, b| a.is_whitespace() == b.is_whitespace()).map(<[char]>::len).collect();
+        let mut start = 0;
+        for len in words {
+            let range = start..start + len;
+            if is_hidden[range.clone()].contains(&true) {
+                is_hidden[range].fill(true);
+            }
+            start += len;
+        }
         let mut shown = String::with_capacity(text.len());
         for (index, char) in chars.iter().enumerate() {
             match (is_hidden[index], index > 0 && is_hidden[index - 1]) {

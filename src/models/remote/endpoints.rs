@@ -8,6 +8,8 @@ use url::Url;
 
 /// A server that failed once is passed over so long, and twice as long after each further failure.
 const FIRST_REST: Duration = Duration::from_secs(1);
+/// Whatever a server asks for.
+const LONGEST_PAUSE: Duration = Duration::from_secs(86_400);
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
 /// The servers of a model.
@@ -97,7 +99,7 @@ impl Place {
         state.failures = state.failures.saturating_add(1);
         state.rests_until = Some(now + rest);
         if let Some(pause) = pause {
-            state.paused_until = Some(now + pause);
+            state.paused_until = Some(now + pause.min(LONGEST_PAUSE));
         }
     }
 }

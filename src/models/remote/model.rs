@@ -134,7 +134,8 @@ impl Served {
                 Ok(completion) => return Ok(completion),
                 Err(fault) => fault,
             };
-            let is_asked_too_much = fault.retry_after.is_some_and(|wait| wait > RETRY_AFTER_MAX);
+            // Another server may answer meanwhile.
+            let is_asked_too_much = fault.retry_after.is_some_and(|wait| wait > RETRY_AFTER_MAX) && !self.endpoints.is_any_ready();
             if !fault.is_passing() || is_asked_too_much || number >= self.options.retries {
                 return Err(self.failure(&fault, &host, number + 1));
             }

@@ -1,8 +1,8 @@
 //! No more requests a minute than a server allows.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 /// Gives out times to send at, evenly: a burst at the start of a minute is what some servers count as too many.
@@ -19,16 +19,14 @@ impl Pace {
         Self { gap, next: Mutex::new(None) }
     }
 
-    /// Waits for a time to send at; one that is given up is lost.
+    /// Waits for a time to send at, in the order of asking. Who goes away leaves its place to the next.
     pub async fn wait(&self) {
         let Some(gap) = self.gap else { return };
-        let turn = {
-            let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-            let turn = next.map_or_else(Instant::now, |next| next.max(Instant::now()));
-            *next = Some(turn + gap);
-            turn
-        };
-        tokio::time::sleep_until(turn).await;
+        let mut next = self.next.lock().await;
+        if let Some(next) = *next {
+            tokio::time::sleep_until(next).await;
+        }
+        *next = Some(Instant::now() + gap);
     }
 }
 

@@ -68,12 +68,14 @@ impl RemoteOptions {
         Json::Object(body).to_string().into()
     }
 
-    /// The servers are part of it: two of them may have different models by one name.
+    /// The servers are part of it, since two of them may have different models by one name, and so is the name of the secret.
     pub(super) fn key(&self, body: &[u8]) -> Key {
         let mut urls: Vec<&str> = self.base_urls.iter().map(String::as_str).collect();
         urls.sort_unstable();
         let mut context = Context::new(&SHA256);
-        for part in ["1", self.path(), &urls.join(" ")] {
+        // Who may use one key may not read what another one paid for.
+        let secret = self.secret.as_deref().unwrap_or_default();
+        for part in ["2", self.path(), &urls.join(" "), secret] {
             context.update(part.as_bytes());
             context.update(b"\n");
         }

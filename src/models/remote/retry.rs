@@ -42,9 +42,10 @@ fn seconds_of_date(text: &str) -> Option<u64> {
     let words: Vec<&str> = text.split_whitespace().collect();
     let [_, day, month, year, time, "GMT"] = words.as_slice() else { return None };
     let month = MONTHS.iter().position(|name| name == month)? as i64;
-    let (day, year): (i64, i64) = (day.parse().ok()?, year.parse().ok()?);
+    let (day, year): (i64, i64) =
+        (day.parse().ok().filter(|day| (1..=31).contains(day))?, year.parse().ok().filter(|year| (1970..=9999).contains(year))?);
     let time: Vec<i64> = time.split(':').map(|part| part.parse().ok()).collect::<Option<_>>()?;
-    let [hour, minute, second] = time.as_slice() else { return None };
+    let [hour @ 0..=23, minute @ 0..=59, second @ 0..=60] = time.as_slice() else { return None };
     // Years that begin in March have their leap day at the end.
     let (year, month) = if month < 2 { (year - 1, month + 10) } else { (year, month - 2) };
     let days = 365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400) + (153 * month + 2) / 5 + day - 1 - 719_468;
@@ -74,7 +75,7 @@ mod tests {
         assert_eq!(seconds_of_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
         assert_eq!(seconds_of_date("Thu, 29 Feb 2024 00:00:00 GMT"), Some(1_709_164_800));
         assert_eq!(retry_after("Sun, 06 Nov 1994 08:49:37 GMT"), Some(Duration::ZERO));
-        for none in ["", "soon", "-1", "inf", "NaN", "Sun, 06 Foo 1994 08:49:37 GMT"] {
+        for none in ["", "Sun, 06 Nov 9223372036854775807 08:49:37 GMT", "soon", "-1", "inf", "NaN", "Sun, 06 Foo 1994 08:49:37 GMT"] {
             assert_eq!(retry_after(none), None, "{none:?}");
         }
     }

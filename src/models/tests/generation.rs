@@ -182,7 +182,8 @@ fn greedy_equals_the_decoder_run_again_from_the_start() {
     let policy = tiny_policy();
     let reloaded = PackedDecoder::new(&Decoder::random(policy.decoder.config().clone(), 3).unwrap()).unwrap();
     let prompt = &prompts(9, 300)[8];
-    let greedy = run(&mut scheduler(policy), vec![GenerateRequest { sampler: Sampler::default(), ..request(prompt, 0) }]).remove(0).unwrap();
+    let greedy =
+        run(&mut scheduler(policy), vec![GenerateRequest { sampler: Sampler::default(), ..request(prompt, 0) }]).remove(0).unwrap();
     let mut tokens = prompt.clone();
     for expected in greedy.token_ids {
         let mut cache = reloaded.new_cache();

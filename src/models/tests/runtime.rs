@@ -82,8 +82,13 @@ async fn many_callers_share_the_model() {
     let (_home, runtime) = runtime();
     let policy = runtime.policy("policy").await.unwrap();
     let prompt = policy.tokenizer().encode("Question: who directed film 3?\nThought:").unwrap();
-    let request =
-        |seed| GenerateRequest { prompt: prompt.clone(), max_new_tokens: 20, sampler: Sampler { temperature: 1.0, ..Sampler::default() }, seed, stop: Vec::new() };
+    let request = |seed| GenerateRequest {
+        prompt: prompt.clone(),
+        max_new_tokens: 20,
+        sampler: Sampler { temperature: 1.0, ..Sampler::default() },
+        seed,
+        stop: Vec::new(),
+    };
     let together = futures::future::join_all((0..40).map(|seed| policy.generate(request(seed)))).await;
     for (seed, together) in together.into_iter().enumerate() {
         let (alone, together) = (policy.generate(request(seed as u64)).await.unwrap(), together.unwrap());

@@ -55,7 +55,10 @@ fn a_prompt_has_one_beginning() {
     assert_eq!(plain.encode_prompt("Who").unwrap(), plain.encode("Who").unwrap());
     let path = directory.path().join(TOKENIZER_FILE);
     let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
-    let (token, text) = (serde_json::json!({"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}), serde_json::json!({"Sequence": {"id": "A", "type_id": 0}}));
+    let (token, text) = (
+        serde_json::json!({"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}),
+        serde_json::json!({"Sequence": {"id": "A", "type_id": 0}}),
+    );
     json["post_processor"] = serde_json::json!({
         "type": "TemplateProcessing", "single": [token, text, token], "pair": [token, text, text],
         "special_tokens": {"<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}},

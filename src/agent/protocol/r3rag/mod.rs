@@ -68,11 +68,13 @@ impl Protocol for R3Rag {
     }
 
     fn parse(&self, state: State, response: &str) -> Parsed {
+        // The prompt ends with the header: what begins without one is the answer, whatever follows it.
+        if state == State::AnswerGeneration && !read::begins_with_header(response) {
+            return read_answer(response);
+        }
         match read(response).outcome {
             Some(Outcome { is_query: true, content, end }) => Parsed { action: action_of(content, MAX_QUERY_CHARS, Action::Query), end },
             Some(Outcome { is_query: false, content, end }) => Parsed { action: answer_of(content), end },
-            // The prompt ends with the header.
-            None if state == State::AnswerGeneration => read_answer(response),
             None => Parsed::malformed(response),
         }
     }

@@ -66,6 +66,11 @@ fn outcome<'a>(response: &'a str, is_query: bool, rest: &'a str, end: usize) -> 
     next.map_or(Outcome { is_query, content: rest, end }, |line| Outcome { is_query, content: line.text, end: line.end })
 }
 
+/// Whether the first line that is not blank is a header's.
+pub fn begins_with_header(response: &str) -> bool {
+    first_line(response, 0).is_some_and(|line| is_header(line.text))
+}
+
 fn is_header(line: &str) -> bool {
     after_step_header(line).is_some() || [ANALYSIS, QUERY, DOCUMENTS, ANSWER].iter().any(|name| after_header(line, name).is_some())
 }

@@ -72,10 +72,10 @@ impl Protocol for SelfAsk {
     fn parse(&self, state: State, response: &str) -> Parsed {
         match state {
             State::EvidenceExtraction => read_intermediate_answer(response),
-            // The prompt ends with the header; what is no follow-up question is the answer.
-            State::AnswerGeneration => match read_reasoning(response) {
-                Parsed { action: Action::Malformed, .. } => read_answer(response),
-                parsed => parsed,
+            // The prompt ends with the header: the first line is the answer, whatever follows it, unless it has a header of its own.
+            State::AnswerGeneration => match first_line(response, 0).map(|line| read_reasoning(&response[..line.end])) {
+                Some(parsed) if parsed.action != Action::Malformed => parsed,
+                _ => read_answer(response),
             },
             _ => read_reasoning(response),
         }
