@@ -125,11 +125,14 @@ const PUCT_EXPLORATION: f64 = 2.5;
 /// Temperatures that a schedule may have.
 const TEMPERATURES_MAX: usize = 64;
 
+/// All options at once.
+type Preset = fn() -> SearchOptions;
+
 const METHODS: &[(&str, Method)] = &[("mcts", Method::Mcts), ("sample", Method::Sample), ("best_of_n", Method::Sample)];
 const SELECTIONS: &[(&str, Selection)] = &[("uct", Selection::Uct), ("puct", Selection::Puct)];
 const VALUES: &[(&str, ValueSource)] = &[("simulate", ValueSource::Simulate), ("judge", ValueSource::Judge), ("prm", ValueSource::Prm)];
 const RETURNS: &[(&str, Returns)] = &[("spre", Returns::Spre), ("discounted", Returns::Discounted)];
-const PRESETS: &[(&str, fn() -> SearchOptions)] =
+const PRESETS: &[(&str, Preset)] =
     &[("reasonrag", SearchOptions::default), ("prorag", SearchOptions::prorag), ("r3rag", SearchOptions::r3rag)];
 
 impl SearchOptions {

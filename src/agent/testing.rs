@@ -257,7 +257,7 @@ pub async fn shown(agent: &Agent, question: &str) -> String {
     for step in &trajectory.steps {
         writeln!(shown, "--- {} {}\n{}«{}»", step.state.as_str(), step.action.as_str(), step.prompt, step.response).unwrap();
     }
-    write!(shown, "=== {} {:?}\n", trajectory.stop_reason.as_str(), trajectory.answer).unwrap();
+    writeln!(shown, "=== {} {:?}", trajectory.stop_reason.as_str(), trajectory.answer).unwrap();
     shown
 }
 

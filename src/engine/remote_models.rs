@@ -34,8 +34,11 @@ impl Connections for Outside {
     }
 }
 
+/// One number of a row.
+type Tally = fn(&UsageRow) -> u64;
+
 /// Tallies of `rollout.remote_models`, in order.
-const TALLIES: [(&str, fn(&UsageRow) -> u64); 9] = [
+const TALLIES: [(&str, Tally); 9] = [
     ("requests", |row| row.requests),
     ("retries", |row| row.retries),
     ("failures", |row| row.failures),

@@ -45,8 +45,8 @@ pub fn render(template: &str, question: &str, golden_answers: &str, steps: &str)
 /// None if there is no such line, or its number is out of range or of another scale (`8/10`).
 pub fn verdict(reply: &str) -> Option<f64> {
     let bare = |line: &str| line.trim_matches(|letter: char| letter.is_whitespace() || "*_#`\"'".contains(letter)).to_lowercase();
-    let scores = reply.lines().filter_map(|line| bare(line).strip_prefix("score").map(str::to_owned));
-    let text = scores.last().unwrap_or_else(|| bare(reply));
+    let mut last_first = reply.lines().rev().filter_map(|line| bare(line).strip_prefix("score").map(str::to_owned));
+    let text = last_first.next().unwrap_or_else(|| bare(reply));
     let number = text.trim_matches(|letter: char| letter.is_whitespace() || ":=*_`\"'".contains(letter));
     let number = number.trim_end_matches('.').trim_end_matches('%');
     let number = number.strip_suffix("/100").or_else(|| number.strip_suffix("/ 100")).unwrap_or(number).trim();

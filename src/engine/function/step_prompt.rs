@@ -105,7 +105,13 @@ fn context(
         context.opening = found;
     } else {
         let first = Context::new(question, protocol.initial_state(usize::MAX));
-        let (prompt, action) = (protocol.prompt(prompts, &first)?.into(), protocol.parse(first.state, thoughts).action);
+        let parsed = protocol.parse(first.state, thoughts);
+        let renders_each_step = matches!(protocol.name(), "r3rag" | "self_ask");
+        if renders_each_step && !thoughts[parsed.end..].trim().is_empty() {
+            let message = format!("step_prompt() of protocol {} after more than one earlier step; it knows one", protocol.name());
+            return Err(crate::error::Error::NotSupported(message));
+        }
+        let (prompt, action) = (protocol.prompt(prompts, &first)?.into(), parsed.action);
         context.history = vec![Arc::new(EarlierStep { prompt, response: thoughts.into(), action, retrieved: found })];
     }
     Ok(context)

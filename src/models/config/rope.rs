@@ -75,8 +75,7 @@ impl RopeConfig {
             _ if !is_positive(self.theta) => Some("rope_theta is not a positive number"),
             RopeScaling::Linear { factor } if !is_positive(factor) => Some("the factor of the rope scaling is not a positive number"),
             RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_positions }
-                if ![factor, low_freq_factor, original_positions].into_iter().all(is_positive)
-                    || !(high_freq_factor.is_finite() && high_freq_factor > low_freq_factor) =>
+                if ![factor, low_freq_factor, original_positions, high_freq_factor - low_freq_factor].into_iter().all(is_positive) =>
             {
                 Some("the factors of the rope scaling are not positive, or not in order")
             }

@@ -42,6 +42,8 @@ fn what_is_no_step_is_malformed() {
         assert_eq!(parsed(Reasoning, response).0, Action::Malformed, "{response}");
     }
     assert_eq!(parsed(AnswerGeneration, " 1946.\nStep 2").0, answered("1946"), "the prompt ends with the header");
+    assert_eq!(parsed(AnswerGeneration, " 1946.\nStep 3:\nThe problem analysis: x\nThe retrieval query: y").0, answered("1946"));
+    assert_eq!(parsed(AnswerGeneration, "Step 3:\nThe problem analysis: Hm.").0, Action::Malformed);
     assert_eq!(parsed(AnswerGeneration, "Step 4:\nThe problem analysis: Hm.\nThe final answer: x").0, answered("x"));
     assert_eq!(parsed(AnswerGeneration, "The retrieval query: x").0, query("x"));
 }

@@ -36,6 +36,7 @@ fn the_other_states_know_their_header() {
     assert_eq!(parsed(AnswerGeneration, " 1946.\n").0, answered("1946"));
     assert_eq!(parsed(AnswerGeneration, "So the final answer is: 1946").0, answered("1946"));
     assert_eq!(parsed(AnswerGeneration, "Follow up: x").0, query("x"));
+    assert_eq!(parsed(AnswerGeneration, " 1946.\nFollow up: x").0, answered("1946"), "what it goes on with does not count");
 }
 
 #[test]

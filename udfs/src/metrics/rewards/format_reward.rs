@@ -13,7 +13,7 @@ pub(crate) static FUNCTION: Function = Function {
         name: "format_reward",
         section: SECTION,
         description: "Reward of a trajectory for its format, whatever its answer: of 'prorag' 1 if it is `well_formed`, else -1; of 'search_r1' 0.2 or 0; \
-            of 'r3rag' 0 or -0.9. ReasonRAG has none.",
+            of 'r3rag' -0.9 if a step is malformed, else 0, for a trajectory that finds no answer breaks no format there. ReasonRAG has none.",
         parameters: &[Parameter { name: "protocol", kind: Kind::Text, description: "'prorag', 'search_r1' or 'r3rag'." }, ACTIONS],
         required: 2,
         example: ("SELECT format_reward('prorag', ARRAY['query_generation', 'malformed'])", "-1.0"),
@@ -32,19 +32,24 @@ pub(crate) static FUNCTION: Function = Function {
 /// A grammar, and what it pays to follow and to break it.
 #[derive(Debug, Clone, Copy)]
 struct Format {
-    grammar: Grammar,
+    /// None: no step may be malformed, and that is all.
+    grammar: Option<Grammar>,
     kept: f64,
     broken: f64,
 }
 
 const FORMATS: &[(&str, Format)] = &[
-    ("prorag", Format { grammar: QUERIES_WITH_SUB_ANSWERS, kept: 1.0, broken: -1.0 }),
-    ("search_r1", Format { grammar: QUERIES, kept: 0.2, broken: 0.0 }),
-    ("r3rag", Format { grammar: QUERIES, kept: 0.0, broken: -0.9 }),
+    ("prorag", Format { grammar: Some(QUERIES_WITH_SUB_ANSWERS), kept: 1.0, broken: -1.0 }),
+    ("search_r1", Format { grammar: Some(QUERIES), kept: 0.2, broken: 0.0 }),
+    ("r3rag", Format { grammar: None, kept: 0.0, broken: -0.9 }),
 ];
 
 impl Format {
     fn reward(self, actions: &[&str]) -> f64 {
-        if is_well_formed(self.grammar, actions) { self.kept } else { self.broken }
+        let is_kept = match self.grammar {
+            Some(grammar) => is_well_formed(grammar, actions),
+            None => !actions.contains(&"malformed"),
+        };
+        if is_kept { self.kept } else { self.broken }
     }
 }

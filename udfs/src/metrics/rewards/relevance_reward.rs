@@ -27,7 +27,7 @@ pub(crate) static FUNCTION: Function = Function {
             Parameter {
                 name: "well_formed",
                 kind: Kind::Boolean,
-                description: "Whether the trajectory follows its format; true by default.",
+                description: "Whether no step is malformed, `NOT 'malformed' = ANY(actions)`; true by default.",
             },
         ],
         required: 3,
