@@ -24,7 +24,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// `template`: see [`judge_prompt::DEFAULT`], which is taken if it is None.
+    /// `template`: see `judge_prompt::DEFAULT`, which is taken if it is None.
     pub fn new(model: Arc<dyn PolicyClient>, template: Option<&str>) -> Self {
         Self { model, template: template.unwrap_or(judge_prompt::DEFAULT).into() }
     }

@@ -4,8 +4,8 @@
 //! Two kinds of prompts: those of most protocols are rendered anew for each step, from what came before; those of [`SearchR1`] and
 //! [`ProRag`] are one transcript, to which responses and passages are appended byte for byte.
 //!
-//! Three ways to read: tags ([`markup`]), header lines and phrases ([`lines`]). What comes from outside is written so that none of
-//! them finds anything in it ([`quoting`]).
+//! Three ways to read: tags (`markup`), header lines and phrases (`lines`). What comes from outside is written so that none of
+//! them finds anything in it (`quoting`).
 
 mod context;
 mod cot;

@@ -32,13 +32,13 @@ impl EncoderConfig {
         self.max_position_embeddings - self.position_offset
     }
 
-    /// Reads `directory/config.json`. Errors as [`DecoderConfig::load`].
+    /// Reads `directory/config.json`. Errors as `DecoderConfig::load`.
     pub fn load(directory: &Path) -> Result<Self> {
         let path = directory.join(CONFIG_FILE);
         Self::from_json(&read_json(&path)?, &path)
     }
 
-    /// Reads a parsed `config.json`; `path` is for messages only. Errors as [`DecoderConfig::load`].
+    /// Reads a parsed `config.json`; `path` is for messages only. Errors as `DecoderConfig::load`.
     pub fn from_json(value: &Value, path: &Path) -> Result<Self> {
         let fields = Fields { value, path };
         let model_type = fields.text("model_type").unwrap_or("bert");
