@@ -1,4 +1,4 @@
-//! The models: policies of the Qwen2, Qwen3 and Llama architectures, BERT-family embedders and cross-encoders in candle, their tokenizers, versions on disk, and the
+//! The models: policies of the Qwen2, Qwen3 and Llama architectures, policies of servers, BERT-family embedders and cross-encoders in candle, their tokenizers, versions on disk, and the
 //! thread that runs them in batches. Knows nothing of SQL and tables.
 
 mod builtin;
