@@ -1,5 +1,5 @@
-//! The models: policies of the Qwen2, Qwen3 and Llama architectures, policies of servers, BERT-family embedders and cross-encoders in candle, their tokenizers, versions on disk, and the
-//! thread that runs them in batches. Knows nothing of SQL and tables.
+//! The models: policies of the Qwen2, Qwen3 and Llama architectures, policies of servers, BERT-family embedders and cross-encoders in candle, their
+//! tokenizers, versions on disk, and the thread that runs them in batches. Knows nothing of SQL and tables.
 
 mod builtin;
 mod cache;
