@@ -1,50 +1,67 @@
 """Tree search: questions per minute of GENERATE ROLLOUTS, with what prompts share computed once, and with every prompt computed whole.
 
-The tree workload is fixed: HopWorld, BM25, tinyhop, equal options and seeds, so that all contestants grow the same trees (which is checked). The peer without
-shared prefixes is the same program with `--prefix-cache 0`. With --transformers, which needs torch and transformers beside requirements.txt, the prompts of
+The tree workload is fixed: HopWorld, BM25, tinyhop, equal options and seeds, so that all contestants grow the same trees (which is checked); with
+`--policy qwen2` a random Qwen2 of 0.1 B parameters, in the protocol ircot, which takes any text for a thought. The peer without shared prefixes is the same program with `--prefix-cache 0`. With --transformers, which needs torch and transformers beside requirements.txt, the prompts of
 these trees are also given to `transformers`: batches of prompts of similar lengths, each to write as many tokens as the longest response of its batch has.
 README.md describes the measures.
 """
 
 import importlib.util
+import os
+import tempfile
 
+import random_qwen2
 from harness import Bench, Calls, parse, parser
 from server import Server
 
 WORLD = 3
-SIMULATIONS = 16
 # The best of 16 to 128 on two cores.
 BATCH = 64
 SETUP = [
-    "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate')",
+    "CREATE MODEL policy FROM '{policy}' WITH (task = 'generate')",
     f"CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => {WORLD})",
     "CREATE INDEX wiki_text ON wiki USING bm25 (contents)",
     f"CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => {WORLD}, count => 1000)",
-    "CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = 'short', max_tokens = 48)",
+    "CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = 'short', protocol = '{protocol}', max_tokens = 48, max_steps = {steps})",
 ]
+# By policy: the protocol, the most steps, questions of one call, and simulations of each.
+WORKLOADS = {"tinyhop": ("reasonrag", 8, 12, 16), "qwen2": ("ircot", 4, 2, 6)}
 
 
 def main():
     options = parser(__doc__)
-    options.add_argument("--questions", type=int, help="trees of one call; default 12, quick 3")
+    options.add_argument("--policy", choices=list(WORKLOADS), default="tinyhop")
+    options.add_argument("--questions", type=int, help="trees of one call; default 12 of tinyhop and 2 of qwen2, quick 3 and 1")
     options.add_argument("--transformers", action="store_true", help="the prompts in transformers too")
     options = parse(options, rounds=5)
-    count = options.questions or (3 if options.quick else 12)
-    with Bench("rollouts", options) as bench, Searcher(count) as ours, Searcher(count, "--prefix-cache", "0") as without:
-        bench.run(f"MCTS with tinyhop, {SIMULATIONS} simulations a question", lambda measure: compare(measure, ours, without, count, options))
+    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
+        if options.policy == "qwen2":
+            random_qwen2.save(directory)
+        workload = Workload(options, directory)
+        with Bench("rollouts", options) as bench, Searcher(workload) as ours, Searcher(workload, "--prefix-cache", "0") as without:
+            name = f"MCTS with {options.policy}, {workload.simulations} simulations a question"
+            bench.run(name, lambda measure: compare(measure, ours, without, options))
+
+
+class Workload:
+    def __init__(self, options, directory):
+        self.protocol, self.steps, questions, self.simulations = WORKLOADS[options.policy]
+        self.policy = directory if options.policy == "qwen2" else "builtin://tinyhop"
+        self.num_questions = options.questions or (-(-questions // 4) if options.quick else questions)
 
 
 class Searcher:
     """A server that grows trees of the same questions, call by call the next ones, in tables of their own."""
 
-    def __init__(self, count, *options):
-        self.server, self.count = Server(*options), count
+    def __init__(self, workload, *options):
+        self.workload, self.server = workload, Server(*options)
 
     def __enter__(self):
         self.server.__enter__()
         self.connection = self.server.connect()
+        work = self.workload
         for statement in SETUP:
-            self.connection.execute(statement)
+            self.connection.execute(statement.format(policy=work.policy, protocol=work.protocol, steps=work.steps))
         return self
 
     def __exit__(self, *error):
@@ -53,21 +70,23 @@ class Searcher:
 
     def grow(self, call, table=None):
         # Every call has other questions: those of the call before are in the cache.
-        first = call * self.count % (1000 - self.count)
+        count = self.workload.num_questions
+        first = call * count % (1000 - count)
         self.connection.execute(
             f"GENERATE ROLLOUTS INTO {table or f'run{call}'} USING AGENT qa "
-            f"FROM (SELECT id, question, golden_answers FROM questions ORDER BY id LIMIT {self.count} OFFSET {first}) "
-            f"WITH (simulations = {SIMULATIONS}, children = 2, seed = 7)"
+            f"FROM (SELECT id, question, golden_answers FROM questions ORDER BY id LIMIT {count} OFFSET {first}) "
+            f"WITH (simulations = {self.workload.simulations}, children = 2, seed = 7)"
         )
 
     def rows(self, sql):
         return self.connection.execute(sql).fetchall()
 
 
-def compare(measure, ours, without, count, options):
+def compare(measure, ours, without, options):
+    count = ours.workload.num_questions
     trees = "SELECT question_id, node_id, parent_id, response, visit_count, process_reward FROM checked ORDER BY question_id, node_id"
     for searcher in (ours, without):
-        searcher.grow(500, "checked")
+        searcher.grow(70, "checked")
     measure.check_equal("the trees without shared prefixes", without.rows(trees), ours.rows(trees))
     prompt_tokens, cached_tokens, generated_tokens, nodes = ours.rows(
         "SELECT sum(prompt_tokens)::int8, sum(cached_tokens)::int8, sum(generated_tokens)::int8, count(*) FROM checked"

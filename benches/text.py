@@ -14,7 +14,7 @@ import numpy as np
 import Stemmer
 
 from harness import Bench, Calls, parse, parser, read_bandwidth
-from server import Prepared, Server, round_trip
+from server import Prepared, PreparedInLibpq, Server, round_trip
 
 K = 10
 # Recall@10 of a plain BM25 (k1 1.2, b 0.75, stop words, Porter's stemmer); tests/it/real_data.rs has the same.
@@ -41,6 +41,7 @@ def main():
                 contest = Contest(name, questions, connection, bandwidth)
                 bench.run(f"{name}, all questions in one statement", contest.all_at_once)
                 bench.run(f"{name}, one by one", contest.one_by_one)
+                bench.run(f"{name}, one by one through libpq", contest.one_by_one_through_libpq)
 
 
 def data_folder(names):
@@ -150,10 +151,16 @@ class Contest:
         measure.compare(ours, peers, target=1.0, beside=[self.whole_set("bm25s Numba", self.numba)], floor=self.floor(1))
 
     def one_by_one(self, measure):
-        statement = Prepared(self.connection, SEARCH_ONE)
-        measure.check("recall", self.questions.recall([statement.column(text) for text in self.questions.questions]), self.least_recall)
+        self.compare_one_by_one(measure, Prepared(self.connection, SEARCH_ONE).column)
+
+    def one_by_one_through_libpq(self, measure):
+        self.compare_one_by_one(measure, PreparedInLibpq(self.connection, SEARCH_ONE))
+
+    def compare_one_by_one(self, measure, search):
+        """`search` gives the ids that are found for a text."""
+        measure.check("recall", self.questions.recall([search(text) for text in self.questions.questions]), self.least_recall)
         self.check_peer(measure, "NumPy", self.numpy)
-        ours = Calls("RolloutDB", lambda i: statement(*self.texts(i)))
+        ours = Calls("RolloutDB", lambda i: search(*self.texts(i)))
         peers = [self.whole_set("bm25s NumPy, all at once", self.numpy)]
         beside = [Calls("bm25s NumPy, one by one", lambda i: self.numpy.search(self.texts(i)))]
         measure.compare(ours, peers, target=0.3, beside=beside, floor=self.floor(len(self.questions.ids)))
