@@ -27,9 +27,9 @@ const INDEX_CACHE_SHARE: f64 = 0.08;
 const UNKNOWN_MACHINE: u64 = 4 << 30;
 /// A sort keeps this part of the memory of queries free, in each partition, for merging what it has spilled.
 const MERGE_SHARE: usize = 16;
-/// Rows up to this size are sorted as one. DataFusion would sort each batch and merge them, and counts on twice the size of the batches for that, which
-/// sorted rows with their keys exceed unless arrays happen to hold spare bytes. Far below the 2 GiB that one array of texts can hold.
-const SORTED_AT_ONCE_MAX: usize = 512 << 20;
+/// Sorts sort this much at once, or this part of the memory of queries if that is less: a piece holds several batches of rows that are not wide.
+const SORT_PIECE_MAX: usize = 16 << 20;
+const SORT_PIECES: usize = 32;
 /// What a batch of rows should not exceed, as a part of the memory of queries: spilled rows are merged a batch of each file at a time.
 const BATCHES: usize = 64;
 /// Of a wide row; what a batch holds is guessed from it.
@@ -83,16 +83,21 @@ impl MemoryBudget {
         Ok(builder.build_arc()?)
     }
 
-    /// Settings that must fit the memory: rows in a batch, what every partition of a sort sets aside, whether it spills or not, and how much it sorts as
-    /// one.
+    /// Settings that must fit the memory: rows in a batch, and what every partition of a sort sets aside, whether it spills or not.
     pub fn fit(&self, mut config: SessionConfig) -> SessionConfig {
         let partitions = config.target_partitions();
         let execution = &mut config.options_mut().execution;
         execution.batch_size = execution.batch_size.min((self.queries / (BATCHES * ROW_BYTES)).max(BATCH_ROWS_MIN));
         execution.sort_spill_reservation_bytes =
             execution.sort_spill_reservation_bytes.min(self.queries / (MERGE_SHARE * partitions.max(1)));
-        execution.sort_in_place_threshold_bytes = self.queries.min(SORTED_AT_ONCE_MAX);
+        // Sorts are given pieces, which they merge.
+        execution.sort_in_place_threshold_bytes = 0;
         config
+    }
+
+    /// How much a sort sorts at once, in bytes.
+    pub fn sort_piece(&self) -> usize {
+        SORT_PIECE_MAX.min(self.queries / SORT_PIECES)
     }
 }
 

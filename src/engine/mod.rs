@@ -70,6 +70,7 @@ mod setting_definitions;
 mod settings;
 mod shown_text;
 mod single_row;
+mod sort_pieces;
 mod statement;
 mod statement_catalog;
 mod system;

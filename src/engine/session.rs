@@ -40,6 +40,7 @@ use super::setting_definitions::MAX_CONCURRENT_JOBS;
 use super::settings::{SessionSettings, Settings};
 use super::shown_text::shown_text;
 use super::single_row::SingleRow;
+use super::sort_pieces::SortsInPieces;
 use super::temporary::TemporarySchema;
 use super::three_valued_in::ThreeValuedIn;
 use super::timeouts::Timeouts;
@@ -193,6 +194,7 @@ impl Session {
             .with_optimizer_rule(Arc::new(NearestNeighbours { effort: effort.clone() }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
             .with_physical_optimizer_rule(Arc::new(InterruptibleJoins(current.clone())))
+            .with_physical_optimizer_rule(Arc::new(SortsInPieces { bytes: database.shared.memory.sort_piece() }))
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))
             .build();
         function::register_scalar_functions(&mut state, &database.shared);

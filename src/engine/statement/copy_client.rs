@@ -1,10 +1,14 @@
 //! COPY t FROM STDIN, COPY t|(query) TO STDOUT.
 
+use std::sync::Arc;
+
 use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use datafusion::common::ScalarValue;
+use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::SendableRecordBatchStream;
-use futures::{StreamExt, stream};
+use futures::StreamExt;
+use futures::stream::{self, BoxStream};
 use rolloutdb_sql::{CopyFrom, CopySource, CopyTo, Options};
 
 use super::copy::{Origin, append, copied_query};
@@ -16,6 +20,9 @@ use crate::engine::files::{self, Format, Input, OnError, RecordFormat, RowWriter
 use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
+
+/// Batches that are written as bytes before the client has taken those before them.
+const BATCHES_AHEAD: usize = 2;
 
 /// Checks what can be checked before the client sends anything.
 pub async fn copy_in(session: &Session, copy: &CopyFrom) -> Result<Response> {
@@ -65,7 +72,9 @@ pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValu
     };
     let work = Work::Copy { command: "COPY TO", source: "PIPE", table, bytes_total: None };
     let progress = Progress::of(session.notices(), work, "COPY TO STDOUT", "rows", None);
-    let messages = Messages { rows: progress.watch(rows), writer, header: Vec::new(), stage: Stage::Begin };
+    let writer = Arc::new(writer);
+    let rows = written_ahead(progress.watch(rows), &writer);
+    let messages = Messages { rows, writer, header: Vec::new(), stage: Stage::Begin };
     let messages = stream::try_unfold(messages, move |mut messages| async move {
         let next = messages.next(is_binary).await?;
         Ok::<_, Error>(next.map(|next| (next, messages)))
@@ -73,10 +82,24 @@ pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValu
     Ok(Response::CopyOut(CopyOut { is_binary, num_columns, messages: messages.boxed() }))
 }
 
+/// Rows as bytes, in their order. The next ones are written while a client takes those before.
+fn written_ahead(rows: SendableRecordBatchStream, writer: &Arc<RowWriter>) -> BoxStream<'static, Result<WrittenRows>> {
+    let writer = Arc::clone(writer);
+    let written = rows.map(move |batch| {
+        let writer = Arc::clone(&writer);
+        async move {
+            let batch = batch?;
+            let written = SpawnedTask::spawn_blocking(move || writer.rows(&batch)).await;
+            written.map_err(|error| Error::Internal(format!("rows for a client: {error}")))?
+        }
+    });
+    written.buffered(BATCHES_AHEAD).boxed()
+}
+
 /// Rows on their way to a client.
 struct Messages {
-    rows: SendableRecordBatchStream,
-    writer: RowWriter,
+    rows: BoxStream<'static, Result<WrittenRows>>,
+    writer: Arc<RowWriter>,
     /// Of the binary format: a part of the first message, as PostgreSQL sends it.
     header: Vec<u8>,
     stage: Stage,
@@ -102,12 +125,12 @@ impl Messages {
                     }
                 }
                 Stage::Rows => {
-                    let Some(batch) = self.rows.next().await else {
+                    let Some(written) = self.rows.next().await else {
                         self.stage = Stage::Done;
                         let end = [std::mem::take(&mut self.header), self.writer.end()].concat();
                         return Ok((!end.is_empty()).then(|| message(end)));
                     };
-                    let WrittenRows { bytes, ends } = self.writer.rows(&batch?)?;
+                    let WrittenRows { bytes, ends } = written?;
                     if !ends.is_empty() {
                         return Ok(Some(self.rows_after_header(bytes, ends)));
                     }
