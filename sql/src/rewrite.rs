@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use crate::ast::{
-    ArrayElemTypeDef, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments, Ident,
-    ObjectName, Query, Select, SetExpr, TableFactor, TableVersion, Value, VisitMut, VisitorMut,
+    AccessExpr, ArrayElemTypeDef, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, Query, Select, SetExpr, TableFactor, TableVersion, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use crate::depth::{DEPTH_MAX, QUERY_DEPTH_MAX, balance};
 use crate::error::{Error, Result};
@@ -101,6 +101,11 @@ impl VisitorMut for Rewriter {
             let what = "levels of expressions within expressions";
             return ControlFlow::Break(Box::new(Error::TooDeep { limit: DEPTH_MAX, what }));
         }
+        if let Some(number) = value_after_period(expr) {
+            let (line, column) = (number.span.start.line, number.span.start.column);
+            let (message, near) = ("expected a name after the period".to_owned(), number.to_string());
+            return ControlFlow::Break(Box::new(Error::Syntax { message, line, column, near }));
+        }
         if holds_query(expr) { self.enter_queries() } else { ControlFlow::Continue(()) }
     }
 
@@ -117,6 +122,15 @@ impl VisitorMut for Rewriter {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// `'a'. 1e10`: sqlparser takes the number for a field.
+fn value_after_period(expr: &Expr) -> Option<&ValueWithSpan> {
+    let Expr::CompoundFieldAccess { access_chain, .. } = expr else { return None };
+    access_chain.iter().find_map(|access| match access {
+        AccessExpr::Dot(Expr::Value(value)) => Some(value),
+        _ => None,
+    })
 }
 
 fn holds_query(expr: &Expr) -> bool {

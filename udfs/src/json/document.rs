@@ -41,10 +41,12 @@ impl<'a> Document<'a> {
     /// # Errors
     /// [`Error::JsonText`] if the text is not one JSON value.
     pub fn parse(text: &'a str) -> Result<Self, Error> {
-        match serde_json::from_str::<IgnoredAny>(text) {
-            Ok(_) => Ok(Self(text.trim_matches(is_blank))),
-            Err(error) => Err(Error::JsonText { text: shortened(text), reason: error.to_string() }),
-        }
+        let reason = match serde_json::from_str::<IgnoredAny>(text) {
+            Ok(_) if !has_lone_surrogate(text) => return Ok(Self(text.trim_matches(is_blank))),
+            Ok(_) => "a Unicode escape from \\ud800 to \\udfff stands for a character only as one of a pair".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        Err(Error::JsonText { text: shortened(text), reason })
     }
 
     pub fn as_str(self) -> &'a str {
@@ -107,6 +109,29 @@ impl<'a> Document<'a> {
     pub fn string(self) -> String {
         serde_json::from_str(self.0).expect("a string of a well-formed document")
     }
+}
+
+/// Whether a text that is JSON otherwise has half of a surrogate pair, which is no character; serde_json finds that when it reads the string.
+fn has_lone_surrogate(text: &str) -> bool {
+    let mut rest = text;
+    // Only strings have backslashes.
+    while let Some((_, escape)) = rest.split_once('\\') {
+        rest = match code_unit(escape) {
+            Some(0xd800..=0xdbff) => match escape[5..].strip_prefix('\\').and_then(code_unit) {
+                Some(0xdc00..=0xdfff) => &escape[11..],
+                _ => return true,
+            },
+            Some(0xdc00..=0xdfff) => return true,
+            Some(_) => &escape[5..],
+            None => &escape[1..],
+        };
+    }
+    false
+}
+
+/// Of `uXXXX`, what follows the backslash of a Unicode escape; `None` for another escape.
+fn code_unit(escape: &str) -> Option<u16> {
+    u16::from_str_radix(escape.strip_prefix('u')?.get(..4)?, 16).ok()
 }
 
 /// The text between the brackets of an object or array.
@@ -174,6 +199,19 @@ mod tests {
         for text in ["", "{", "{'a': 1}", "[1,]", "1 2", "nul", "{\"a\" 1}", "NaN"] {
             let message = Document::parse(text).expect_err(text).to_string();
             assert!(message.contains("invalid input syntax for type json"), "{text}: {message}");
+        }
+    }
+
+    #[test]
+    fn half_a_surrogate_pair_is_no_character() {
+        for text in
+            [r#""\ud83d""#, r#""\ud83dx""#, r#""\ude00""#, r#""\ud83d\u0041""#, r#""\ud83d\ud83d""#, r#"{"\ud83d": 1}"#, r#"["\\\ude00"]"#]
+        {
+            let message = Document::parse(text).expect_err(text).to_string();
+            assert!(message.contains("only as one of a pair"), "{text}: {message}");
+        }
+        for (text, character) in [(r#""\ud83d\ude00""#, "\u{1f600}"), (r#""\\ud83d""#, "\\ud83d"), (r#""\u00e9\n""#, "\u{e9}\n")] {
+            assert_eq!(document(text).string(), character);
         }
     }
 }
