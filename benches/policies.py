@@ -99,7 +99,7 @@ class Products:
 
 def remote_call(measure, options):
     """Milliseconds of `generate()` over a server that answers at once, less those of the same request by a bare client, less the SQL statement's own."""
-    with EchoServer() as remote, Server("--allow-host", "127.0.0.1") as server:
+    with EchoServer() as remote, Server("--allow-host", "http://127.0.0.1") as server:
         connection = server.connect()
         connection.execute(
             f"CREATE MODEL remote FROM 'openai://echo' WITH (task = 'generate', base_url = 'http://127.0.0.1:{remote.port}/v1', cache = false)"

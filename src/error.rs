@@ -143,13 +143,17 @@ pub enum Error {
     #[error("{0}")]
     OutOfMemory(String),
 
-    /// The server of a remote model could not be reached, or did not finish (08006).
+    /// The server of a remote model, or a hub, could not be reached, or did not finish (08006).
     #[error("{0}")]
     RemoteUnreachable(String),
 
-    /// The server of a remote model answered, with no completion (58000).
+    /// The server of a remote model, or a hub, answered with something else than was asked for (58000).
     #[error("{0}")]
     RemoteRefused(String),
+
+    /// A prompt that a remote model cannot read, or only without room for an answer (22023).
+    #[error("{0}")]
+    ContextFull(String),
 
     /// Reading or writing a file failed (58030; 58P01 when it does not exist).
     #[error("{}: {source}", .path.display())]

@@ -9,6 +9,7 @@
 pub mod agent;
 pub mod engine;
 pub mod error;
+mod flights;
 pub mod models;
 pub mod server;
 pub mod training;

@@ -38,6 +38,7 @@ mod state;
 mod storage;
 pub mod system;
 mod table;
+mod table_identity;
 mod tags;
 mod temporary;
 mod view;
@@ -68,6 +69,7 @@ pub use search::{
 };
 pub use storage::MemoryLimits;
 pub use table::Table;
+pub use table_identity::TableIdentity;
 pub use tags::Tag;
 pub use temporary::{is_temporary_schema, temporary_schema};
 pub use view::View;

@@ -42,8 +42,11 @@ pub async fn answer(agent: &Agent, question: Option<&str>, question_key: &str) -
     if !agent.can_read(&context)? {
         return Ok(Trajectory::of(Vec::new(), StopReason::ContextFull, start.elapsed().as_secs_f64() * 1e3));
     }
-    let steps = agent.run(context, seeds).await?;
-    let stop_reason = steps.last().and_then(StepRecord::stop_reason).unwrap_or(StopReason::MaxSteps);
+    let steps = agent.run(&context, seeds).await?;
+    let stop_reason = match steps.last() {
+        Some(last) => last.stop_reason().unwrap_or(StopReason::MaxSteps),
+        None => StopReason::ContextFull,
+    };
     Ok(Trajectory::of(steps, stop_reason, start.elapsed().as_secs_f64() * 1e3))
 }
 

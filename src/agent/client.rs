@@ -1,6 +1,10 @@
 //! The two doors of the agent to the world: a policy that writes and a retriever that finds.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use async_trait::async_trait;
+use futures::future::try_join_all;
 
 use super::sampling::Sampling;
 use crate::error::Result;
@@ -14,7 +18,26 @@ pub trait PolicyClient: Send + Sync {
     ///
     /// The completion depends on the policy, `prompt` and `sampling` only: the same three give the same tokens, alone or in
     /// a batch. It ends at end-of-text, after `max_tokens` tokens, or at the first of `sampling.stop` that it writes.
+    ///
+    /// # Errors
+    /// [`crate::Error::ContextFull`] if only the asking tells that the policy cannot read the prompt: the trajectory ends there.
     async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated>;
+
+    /// How many completions of a prompt are best asked for by one call of [`PolicyClient::generate_together`], at least 1.
+    fn samples_per_call(&self) -> usize {
+        1
+    }
+
+    /// Samples one completion of `prompt` for each seed, in order; that of `sampling` is none of them.
+    ///
+    /// They depend on all the seeds together: a server draws several samples from the first one. Equal seeds, at once, give equal completions.
+    ///
+    /// # Errors
+    /// As [`PolicyClient::generate`].
+    async fn generate_together(&self, prompt: &str, sampling: &Sampling, seeds: &[u64]) -> Result<Vec<Generated>> {
+        let samplings: Vec<Sampling> = seeds.iter().map(|seed| Sampling { seed: *seed, ..sampling.clone() }).collect();
+        try_join_all(samplings.iter().map(|sampling| self.generate(prompt, sampling))).await
+    }
 
     /// The prompt in the form that the policy reads: a model that was trained on conversations reads it as what a user says.
     ///
@@ -57,10 +80,35 @@ pub struct Generated {
 #[async_trait]
 pub trait Retriever: Send + Sync {
     /// The best passages for `query`, best first, at most `k`; ties break by id so that a run repeats.
-    async fn search(&self, query: &str, k: usize) -> Result<Vec<Passage>>;
+    async fn search(&self, query: &str, k: usize) -> Result<Arc<[Passage]>>;
 
     /// Version of the corpus table that is searched.
     fn corpus_version(&self) -> u64;
+
+    /// What it was asked so far, kept up while it is asked; one that does not count stays at zero.
+    fn counters(&self) -> Arc<RetrievalCounters> {
+        Arc::default()
+    }
+}
+
+/// Tallies of a retriever. They decide nothing.
+#[derive(Debug, Default)]
+pub struct RetrievalCounters {
+    queries: AtomicU64,
+    known: AtomicU64,
+}
+
+impl RetrievalCounters {
+    /// Counts a query; `is_known`: what it finds was there from an equal one.
+    pub fn add(&self, is_known: bool) {
+        self.queries.fetch_add(1, Ordering::Relaxed);
+        self.known.fetch_add(u64::from(is_known), Ordering::Relaxed);
+    }
+
+    /// Queries, and those of them that an equal one had been searched for.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.queries.load(Ordering::Relaxed), self.known.load(Ordering::Relaxed))
+    }
 }
 
 /// A row of the corpus as the policy reads it.

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use futures::future::try_join_all;
+
 use super::client::{Generated, PolicyClient, Retriever};
 use super::options::AgentOptions;
 use super::prompts::{PromptRow, PromptSet};
 use super::protocol::{Action, Context, EarlierStep, Protocol, Retrieved, State, StopReason, Transition, protocol};
 use super::sampling::{Sampling, SeedPath};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Policy, retriever, protocol and limits. Clones share the first three.
 #[derive(Clone)]
@@ -25,6 +27,9 @@ pub struct Agent {
     pub max_tokens: usize,
     pub temperature: f64,
     pub top_p: f64,
+    pub top_k: usize,
+    pub min_p: f64,
+    pub repetition_penalty: f64,
     pub seed: i64,
 }
 
@@ -83,8 +88,22 @@ impl Agent {
     pub fn new(policy: Arc<dyn PolicyClient>, retriever: Arc<dyn Retriever>, rows: &[PromptRow], options: &AgentOptions) -> Result<Self> {
         let protocol = protocol(&options.protocol)?;
         let prompts = Arc::new(PromptSet::from_rows(&options.prompts, &*protocol, rows)?);
-        let AgentOptions { k, max_steps, max_tokens, temperature, top_p, seed, .. } = *options;
-        Ok(Self { policy, retriever, protocol, prompts, k, max_steps, max_tokens, temperature, top_p, seed })
+        let AgentOptions { k, max_steps, max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, .. } = *options;
+        Ok(Self {
+            policy,
+            retriever,
+            protocol,
+            prompts,
+            k,
+            max_steps,
+            max_tokens,
+            temperature,
+            top_p,
+            top_k,
+            min_p,
+            repetition_penalty,
+            seed,
+        })
     }
 
     /// The context of the first step, without what is retrieved before it.
@@ -109,38 +128,88 @@ impl Agent {
     /// # Errors
     /// Those of the policy and of the retriever. What the policy writes is never an error.
     pub async fn step(&self, context: &Context, seed: u64) -> Result<StepRecord> {
-        let sampled = self.sample(context, seed).await?;
-        self.act(context, sampled).await
+        match self.sample_together(context, &[seed]).await?.pop() {
+            Some(sampled) => self.act(context, sampled).await,
+            None => Err(too_few(0, 1)),
+        }
     }
 
-    /// Steps from `context` to the end of the trajectory; the last one's `next` is [`Next::End`].
+    /// Steps from `context` to the end of the trajectory; the last one's `next` is [`Next::End`]. There are none if the policy cannot read the first
+    /// prompt.
     ///
     /// # Errors
     /// As [`Agent::step`].
-    pub async fn run(&self, mut context: Context, seeds: SeedPath) -> Result<Vec<StepRecord>> {
-        let mut steps = Vec::new();
-        for index in 0.. {
-            let step = self.step(&context, seeds.child(index).seed()).await?;
-            let next = step.next.clone();
-            steps.push(step);
-            match next {
-                Next::Step(next) => context = next,
-                Next::End(_) => break,
+    pub async fn run(&self, context: &Context, seeds: SeedPath) -> Result<Vec<StepRecord>> {
+        Ok(self.run_together(context, &[seeds]).await?.pop().unwrap_or_default())
+    }
+
+    /// As [`Agent::run`], a trajectory for each place. Their first steps are asked for by as few calls as the policy allows.
+    pub(super) async fn run_all(&self, context: &Context, seeds: &[SeedPath]) -> Result<Vec<Vec<StepRecord>>> {
+        let calls = seeds.chunks(self.samples_per_call()).map(|seeds| self.run_together(context, seeds));
+        Ok(try_join_all(calls).await?.into_iter().flatten().collect())
+    }
+
+    async fn run_together(&self, context: &Context, seeds: &[SeedPath]) -> Result<Vec<Vec<StepRecord>>> {
+        let first_seeds: Vec<u64> = seeds.iter().map(|seeds| seeds.child(0).seed()).collect();
+        let sampled = match self.sample_together(context, &first_seeds).await {
+            Err(Error::ContextFull(_)) => return Ok(vec![Vec::new(); seeds.len()]),
+            sampled => sampled?,
+        };
+        let go_on = |(sampled, seeds): (Sampled, SeedPath)| async move { self.run_on(self.act(context, sampled).await?, seeds).await };
+        try_join_all(sampled.into_iter().zip(seeds.iter().copied()).map(go_on)).await
+    }
+
+    /// From the first step to the end of the trajectory.
+    async fn run_on(&self, first: StepRecord, seeds: SeedPath) -> Result<Vec<StepRecord>> {
+        let mut steps = vec![first];
+        for index in 1.. {
+            let Some(last) = steps.last_mut() else { break };
+            let Next::Step(context) = last.next.clone() else { break };
+            match self.step(&context, seeds.child(index).seed()).await {
+                Ok(step) => steps.push(step),
+                Err(Error::ContextFull(_)) => last.next = Next::End(StopReason::ContextFull),
+                Err(error) => return Err(error),
             }
         }
         Ok(steps)
     }
 
-    pub(super) async fn sample(&self, context: &Context, seed: u64) -> Result<Sampled> {
+    /// A response for each seed, by as few calls as the policy allows.
+    pub(super) async fn sample_all(&self, context: &Context, seeds: &[u64]) -> Result<Vec<Sampled>> {
+        let calls = seeds.chunks(self.samples_per_call()).map(|seeds| self.sample_together(context, seeds));
+        Ok(try_join_all(calls).await?.into_iter().flatten().collect())
+    }
+
+    /// Samples that share a call.
+    pub(super) fn samples_per_call(&self) -> usize {
+        self.policy.samples_per_call().max(1)
+    }
+
+    /// A response for each seed, by one call.
+    async fn sample_together(&self, context: &Context, seeds: &[u64]) -> Result<Vec<Sampled>> {
         let start = Instant::now();
         let prompt: Arc<str> = self.prompt(context)?.into();
-        let mut generated = self.policy.generate(&prompt, &self.sampling(context.state, seed)).await?;
+        let sampling = self.sampling(context.state, seeds.first().copied().unwrap_or_default());
+        let generated = match seeds {
+            [_] => vec![self.policy.generate(&prompt, &sampling).await?],
+            _ => self.policy.generate_together(&prompt, &sampling, seeds).await?,
+        };
+        if generated.len() != seeds.len() {
+            return Err(too_few(generated.len(), seeds.len()));
+        }
+        let latency_ms = milliseconds_since(start);
+        let read = |(generated, seed)| self.read(context, Arc::clone(&prompt), generated, seed, latency_ms);
+        Ok(generated.into_iter().zip(seeds.iter().copied()).map(read).collect())
+    }
+
+    /// What the policy has written, up to the end of its action.
+    fn read(&self, context: &Context, prompt: Arc<str>, mut generated: Generated, seed: u64, latency_ms: f64) -> Sampled {
         if let Some(stop) = self.protocol.cut_by_stop(context.state, &generated.text).filter(|_| generated.stopped) {
             generated.text.push_str(stop);
         }
         let parsed = self.protocol.parse(context.state, &generated.text);
         let response = generated.text[..parsed.end].into();
-        Ok(Sampled { prompt, response, action: parsed.action, generated, seed, latency_ms: milliseconds_since(start) })
+        Sampled { prompt, response, action: parsed.action, generated, seed, latency_ms }
     }
 
     pub(super) async fn act(&self, context: &Context, sampled: Sampled) -> Result<StepRecord> {
@@ -178,9 +247,9 @@ impl Agent {
     }
 
     async fn retrieve(&self, query: &str) -> Result<Retrieved> {
-        let mut passages = self.retriever.search(query, self.k).await?;
-        passages.truncate(self.k);
-        Ok(Retrieved { query: query.into(), passages: passages.into() })
+        let passages = self.retriever.search(query, self.k).await?;
+        let passages = if passages.len() > self.k { passages[..self.k].into() } else { passages };
+        Ok(Retrieved { query: query.into(), passages })
     }
 
     /// A next step whose prompt the policy cannot read is the end.
@@ -210,6 +279,9 @@ impl Agent {
         Sampling {
             temperature: self.temperature,
             top_p: self.top_p,
+            top_k: self.top_k,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
             max_tokens: self.max_tokens,
             seed,
             stop: self.protocol.stop(state).iter().map(|stop| (*stop).to_owned()).collect(),
@@ -241,6 +313,10 @@ impl StepRecord {
 fn follow(context: &Context, sampled: &Sampled, retrieved: Option<Retrieved>, state: State) -> Context {
     let (prompt, response) = (Arc::clone(&sampled.prompt), Arc::clone(&sampled.response));
     context.followed(EarlierStep { prompt, response, action: sampled.action.clone(), retrieved }, state)
+}
+
+fn too_few(found: usize, wanted: usize) -> Error {
+    Error::Internal(format!("a policy gave {found} completions for {wanted} seeds"))
 }
 
 /// Ids of the passages, each once, in order.

@@ -15,6 +15,7 @@ mod answer_batch;
 mod client;
 mod columns;
 mod environment;
+pub mod judging;
 mod mcts;
 mod options;
 pub mod prompts;
@@ -25,7 +26,7 @@ mod search_tree;
 
 pub use answer::{Trajectory, answer, answer_many};
 pub use answer_batch::{answer_batch, answer_schema, answer_steps_batch, answer_steps_schema};
-pub use client::{Generated, Passage, PolicyClient, Retriever};
+pub use client::{Generated, Passage, PolicyClient, RetrievalCounters, Retriever};
 pub use environment::{Agent, Next, StepRecord};
 pub use mcts::{Judge, ProcessRewardModel, Question, Search, SearchCounters, SearchCounts, Valuer};
 pub use options::{AgentOptions, RetrieverKind};

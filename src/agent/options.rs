@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::value::Value;
 
+/// More tokens than any vocabulary has.
+const TOP_K_MAX: i64 = 1_000_000;
+
 /// Which search of the corpus the agent's queries use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -51,6 +54,12 @@ pub struct AgentOptions {
     /// 0 is greedy.
     pub temperature: f64,
     pub top_p: f64,
+    /// The most probable tokens to sample from; 0 is all.
+    pub top_k: usize,
+    /// Least probability of a token beside the most probable one's, 0 to 1; 0 is any.
+    pub min_p: f64,
+    /// Above 0; 1 changes nothing.
+    pub repetition_penalty: f64,
     pub seed: i64,
 }
 
@@ -68,6 +77,9 @@ impl Default for AgentOptions {
             max_tokens: 256,
             temperature: 0.0,
             top_p: 1.0,
+            top_k: 0,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
             seed: 0,
         }
     }
@@ -86,6 +98,9 @@ impl AgentOptions {
         "max_tokens",
         "temperature",
         "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
         "seed",
     ];
 
@@ -104,6 +119,9 @@ impl AgentOptions {
             "max_tokens" => self.max_tokens = count(name, value, 1..=32_768)?,
             "temperature" => self.temperature = temperature(name, value)?,
             "top_p" => self.top_p = share(name, value)?,
+            "top_k" => self.top_k = top_k(name, value)?,
+            "min_p" => self.min_p = fraction(name, value)?,
+            "repetition_penalty" => self.repetition_penalty = penalty(name, value)?,
             "seed" => self.seed = integer(name, value)?,
             _ => return Err(unknown_option(name, "an agent", Self::NAMES)),
         }
@@ -159,6 +177,20 @@ pub(super) fn at_least_zero(name: &str, value: &Value) -> Result<f64> {
 
 pub(super) fn share(name: &str, value: &Value) -> Result<f64> {
     number(name, value, "a number above 0 and at most 1", |value| value > 0.0 && value <= 1.0)
+}
+
+pub(super) fn fraction(name: &str, value: &Value) -> Result<f64> {
+    number(name, value, "a number from 0 to 1", |value| (0.0..=1.0).contains(&value))
+}
+
+pub(super) fn top_k(name: &str, value: &Value) -> Result<usize> {
+    count(name, value, 0..=TOP_K_MAX)
+}
+
+pub(super) fn penalty(name: &str, value: &Value) -> Result<f64> {
+    // Logits have single precision: beyond it a number would be 0 or infinite.
+    let in_range = |value: f64| value as f32 > 0.0 && (value as f32).is_finite();
+    number(name, value, "a number above 0; 1 changes nothing", in_range)
 }
 
 pub(super) fn text(name: &str, value: &Value) -> Result<String> {
@@ -227,6 +259,14 @@ mod tests {
         agent_error("k", Text("3".into()), expect!["option k is the text '3', expected an integer"]);
         agent_error("temperature", Float(-0.1), expect!["temperature = -0.1: expected a number from 0 (greedy) to 100"]);
         agent_error("temperature", Float(f64::NAN), expect!["temperature = NaN: expected a number from 0 (greedy) to 100"]);
+        agent_error("top_k", Int(-1), expect!["top_k = -1: expected an integer from 0 to 1000000"]);
+        agent_error("min_p", Float(1.1), expect!["min_p = 1.1: expected a number from 0 to 1"]);
+        agent_error("repetition_penalty", Int(0), expect!["repetition_penalty = 0: expected a number above 0; 1 changes nothing"]);
+        agent_error(
+            "repetition_penalty",
+            Float(1e39),
+            expect!["repetition_penalty = 1000000000000000000000000000000000000000: expected a number above 0; 1 changes nothing"],
+        );
         agent_error("policy", Bool(true), expect!["option policy is the boolean true, expected a text"]);
         agent_error("policy", Text(" ".into()), expect!["policy = '': expected a name"]);
         agent_error("retriever", Text("bm25".into()), expect!["retriever = 'bm25': expected 'text', 'vector' or 'hybrid'"]);
@@ -234,7 +274,7 @@ mod tests {
             "max_step",
             Int(1),
             expect![[
-                r#"unknown option "max_step" of an agent; did you mean "max_steps"?; it has: policy, corpus, corpus_version, retriever, k, protocol, prompts, max_steps, max_tokens, temperature, top_p, seed"#
+                r#"unknown option "max_step" of an agent; did you mean "max_steps"?; it has: policy, corpus, corpus_version, retriever, k, protocol, prompts, max_steps, max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed"#
             ]],
         );
     }

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use super::judging;
 use super::protocol::{Protocol, State, all_protocols};
 use crate::error::{Error, Result};
 
@@ -32,9 +33,10 @@ impl PromptRow {
     }
 }
 
-/// The rows that come with RolloutDB, of all protocols.
+/// The rows that come with RolloutDB, of all protocols and of judges.
 pub fn builtin_prompts() -> Vec<PromptRow> {
-    all_protocols().iter().flat_map(|protocol| protocol.builtin_prompts()).collect()
+    let of_protocols = all_protocols().into_iter().flat_map(|protocol| protocol.builtin_prompts());
+    of_protocols.chain(judging::builtin_prompts()).collect()
 }
 
 /// The templates of one prompt set for one protocol, read and checked.
@@ -42,6 +44,7 @@ pub fn builtin_prompts() -> Vec<PromptRow> {
 pub struct PromptSet {
     name: String,
     templates: BTreeMap<State, Template>,
+    texts: BTreeMap<State, String>,
 }
 
 /// What the placeholders stand for in one step.
@@ -61,13 +64,14 @@ impl PromptSet {
     /// [`Error::NotReady`] if a state has no template or two; [`Error::UnknownOption`] for an unknown placeholder.
     pub fn from_rows(name: &str, protocol: &dyn Protocol, rows: &[PromptRow]) -> Result<Self> {
         let of_protocol = || rows.iter().filter(|row| row.protocol == protocol.name());
-        let mut templates = BTreeMap::new();
+        let (mut templates, mut texts) = (BTreeMap::new(), BTreeMap::new());
         for row in of_protocol().filter(|row| row.prompt_set == name) {
             let state = state_named(&row.state, protocol)?;
             let template = Template::parse(&row.template, &format!("prompt {name}.{}", row.state))?;
             if templates.insert(state, template).is_some() {
                 return Err(Error::NotReady(format!("prompt set \"{name}\" has two templates for state {}", row.state)));
             }
+            texts.insert(state, row.template.clone());
         }
         if templates.is_empty() {
             return Err(unknown_set(name, of_protocol()));
@@ -76,7 +80,7 @@ impl PromptSet {
             let (protocol, state) = (protocol.name(), state.as_str());
             return Err(Error::NotReady(format!("prompt set \"{name}\" has no template for state {state} of protocol {protocol}")));
         }
-        Ok(Self { name: name.to_owned(), templates })
+        Ok(Self { name: name.to_owned(), templates, texts })
     }
 
     /// The set of that name among those that come with RolloutDB.
@@ -89,6 +93,11 @@ impl PromptSet {
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The templates as they were written, in the order of the states.
+    pub fn texts(&self) -> impl Iterator<Item = (State, &str)> {
+        self.texts.iter().map(|(state, text)| (*state, text.as_str()))
     }
 
     /// The prompt of `state`.

@@ -7,12 +7,25 @@ pub struct Sampling {
     pub temperature: f64,
     /// Nucleus: in (0, 1]; 1 keeps every token.
     pub top_p: f64,
+    /// The most probable tokens to keep; 0 keeps all.
+    pub top_k: usize,
+    /// In [0, 1]: keeps tokens at least this times as probable as the most probable one.
+    pub min_p: f64,
+    /// Above 0; 1 does nothing.
+    pub repetition_penalty: f64,
     /// At least 1.
     pub max_tokens: usize,
     /// Below 2^63, so that it fits an `int8` column and a stored step can be sampled again.
     pub seed: u64,
     /// The completion ends with the first of these that it writes.
     pub stop: Vec<String>,
+}
+
+impl Default for Sampling {
+    /// Greedy, one token.
+    fn default() -> Self {
+        Self { temperature: 0.0, top_p: 1.0, top_k: 0, min_p: 0.0, repetition_penalty: 1.0, max_tokens: 1, seed: 0, stop: Vec::new() }
+    }
 }
 
 /// A place in a tree of random choices: the run, the question, then an index per level.

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::mcts::judge_prompt;
-use super::options::{at_least_zero, count, integer, out_of_range, share, temperature, text, unknown_option};
-use crate::error::{Error, Result, nearest};
+use super::judging::{self, Subject};
+use super::options::{at_least_zero, count, fraction, integer, out_of_range, penalty, share, temperature, text, top_k, unknown_option};
+use crate::error::{Result, nearest};
 use crate::value::Value;
 
 /// How trajectories are found.
@@ -71,7 +71,7 @@ pub struct SearchOptions {
     pub value: ValueSource,
     /// Model that judges, `name` or `name@version`.
     pub judge: Option<String>,
-    /// Template that it is asked by; the built-in one if None.
+    /// Template that it is asked by; that of `rollout.prompts` if None.
     pub judge_prompt: Option<String>,
     /// Process reward model, `name` or `name@version`.
     pub prm: Option<String>,
@@ -84,6 +84,10 @@ pub struct SearchOptions {
     /// Of the trajectories of [`Method::Sample`], one after the other, again from the first; empty: `temperature`.
     pub temperatures: Vec<f64>,
     pub top_p: f64,
+    /// The most probable tokens to sample from, 0 for all; the agent's unless given. So are the next two.
+    pub top_k: Option<usize>,
+    pub min_p: Option<f64>,
+    pub repetition_penalty: Option<f64>,
     pub seed: i64,
     /// Questions in flight.
     pub concurrency: usize,
@@ -113,6 +117,9 @@ impl Default for SearchOptions {
             rollout_temperature: None,
             temperatures: Vec::new(),
             top_p: 0.95,
+            top_k: None,
+            min_p: None,
+            repetition_penalty: None,
             seed: 0,
             concurrency: 16,
         }
@@ -157,6 +164,9 @@ impl SearchOptions {
         "rollout_temperature",
         "temperatures",
         "top_p",
+        "top_k",
+        "min_p",
+        "repetition_penalty",
         "seed",
         "concurrency",
     ];
@@ -183,7 +193,7 @@ impl SearchOptions {
     /// A preset sets all options, a selection its usual `exploration` too; a temperature takes the place of a schedule.
     ///
     /// # Errors
-    /// [`Error::UnknownOption`], [`Error::WrongType`] or, out of range, [`Error::InvalidParameter`]; nothing changes then.
+    /// As [`super::AgentOptions::set`]; nothing changes then.
     pub fn set(&mut self, name: &str, value: &Value) -> Result<()> {
         match name {
             "preset" => *self = choice(name, value, PRESETS)?(),
@@ -217,6 +227,9 @@ impl SearchOptions {
             "rollout_temperature" => self.rollout_temperature = Some(temperature(name, value)?),
             "temperatures" => self.temperatures = schedule(name, value)?,
             "top_p" => self.top_p = share(name, value)?,
+            "top_k" => self.top_k = Some(top_k(name, value)?),
+            "min_p" => self.min_p = Some(fraction(name, value)?),
+            "repetition_penalty" => self.repetition_penalty = Some(penalty(name, value)?),
             "seed" => self.seed = integer(name, value)?,
             "concurrency" => self.concurrency = count(name, value, 1..=1024)?,
             _ => return Err(unknown_option(name, "GENERATE ROLLOUTS", Self::NAMES)),
@@ -227,7 +240,7 @@ impl SearchOptions {
     /// Checks that the options fit together: each model with its source of values, a schedule with sampling.
     ///
     /// # Errors
-    /// [`Error::InvalidParameter`] naming what is missing or would have no effect.
+    /// [`crate::error::Error::InvalidParameter`] naming what is missing or would have no effect.
     pub fn check(&self) -> Result<()> {
         if self.method == Method::Sample && self.value != ValueSource::Simulate {
             let expected = "'simulate' with method = 'sample', whose trajectories all end: their answers are scored";
@@ -329,16 +342,8 @@ fn schedule(name: &str, value: &Value) -> Result<Vec<f64>> {
 
 fn judge_template(name: &str, value: &Value) -> Result<String> {
     let template = text(name, value)?;
-    let known: Vec<String> = judge_prompt::PLACEHOLDERS.iter().map(|known| (*known).to_owned()).collect();
-    if let Some(unknown) = judge_prompt::placeholders(&template).into_iter().find(|found| !known.contains(found)) {
-        return Err(Error::UnknownOption { kind: "placeholder", name: unknown, of: name.to_owned(), known });
-    }
-    match known.iter().find(|known| !template.contains(&format!("{{{known}}}"))) {
-        Some(missing) => {
-            Err(out_of_range(name, format!("a text without {{{missing}}}"), "a text with {question}, {golden_answers} and {steps}"))
-        }
-        None => Ok(template),
-    }
+    judging::check(&template, Subject::Steps.placeholders(), name)?;
+    Ok(template)
 }
 
 #[cfg(test)]
@@ -363,6 +368,7 @@ mod tests {
         error(&[("exploration", Float(-1.0))], expect!["exploration = -1: expected a number of at least 0"]);
         error(&[("simulations", Int(0))], expect!["simulations = 0: expected an integer from 1 to 1000000"]);
         error(&[("parallel", Int(0))], expect!["parallel = 0: expected an integer from 1 to 256"]);
+        error(&[("min_p", Float(-0.1))], expect!["min_p = -0.1: expected a number from 0 to 1"]);
         error(&[("method", word("mtcs"))], expect!["method = 'mtcs': expected 'mcts', 'sample' or 'best_of_n'; did you mean 'mcts'?"]);
         error(&[("selection", word("greedy"))], expect!["selection = 'greedy': expected 'uct' or 'puct'"]);
         error(

@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use super::answer_batch::{internal, passage_ids};
 use super::columns::{float4_list, int4, int4_list, int8, list_of, schema, text, text_list};
 use super::environment::{Agent, Next, Sampled, StepRecord};
-use super::protocol::{Context, State};
+use super::protocol::{Context, State, StopReason};
 use super::sampling::SeedPath;
 use crate::error::Result;
 
@@ -37,7 +37,7 @@ pub struct SearchTree {
     pub context: Vec<Option<Context>>,
     /// Simulations that passed through the node (N).
     pub visit_count: Vec<u64>,
-    /// Those of them that gave a value: all, but for verdicts of a judge that could not be read.
+    /// Those of them that gave a value: all, but for verdicts that could not be read and steps too long for a reward model.
     pub value_count: Vec<u64>,
     /// Sum of the values (W).
     pub value_sum: Vec<f64>,
@@ -126,6 +126,16 @@ impl SearchTree {
         self.seeds.push(seeds);
         self.children[parent].push(node);
         node
+    }
+
+    /// Ends the trajectory at a node whose prompt the policy cannot read.
+    pub(super) fn close(&mut self, node: usize) {
+        if let Some(step) = &mut self.step[node] {
+            step.next = Next::End(StopReason::ContextFull);
+        }
+        self.context[node] = None;
+        // Whoever answers has no next prompt.
+        self.outcome_reward[node] = Some(0.0);
     }
 
     /// Number of nodes, at least 1.

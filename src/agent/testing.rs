@@ -44,7 +44,7 @@ impl MemoryCorpus {
 
 #[async_trait]
 impl Retriever for MemoryCorpus {
-    async fn search(&self, query: &str, k: usize) -> Result<Vec<Passage>> {
+    async fn search(&self, query: &str, k: usize) -> Result<Arc<[Passage]>> {
         let query = words(query);
         let mut found: Vec<(usize, &Passage)> = self.0.iter().map(|passage| (overlap(&query, passage), passage)).collect();
         found.retain(|(overlap, _)| *overlap > 0);

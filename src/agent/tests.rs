@@ -84,6 +84,32 @@ async fn a_trajectory_ends_with_the_policys_context() {
     assert!((1..8).contains(&trajectory.steps.len()), "{} steps", trajectory.steps.len());
 }
 
+/// As [`Narrow`], but only whoever asks is told.
+struct Refusing(Narrow);
+
+#[async_trait::async_trait]
+impl PolicyClient for Refusing {
+    async fn generate(&self, prompt: &str, sampling: &Sampling) -> crate::error::Result<Generated> {
+        if self.0.fits(prompt) { self.0.generate(prompt, sampling).await } else { Err(Error::ContextFull("too long".to_owned())) }
+    }
+
+    fn reference(&self) -> (String, u32) {
+        self.0.reference()
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_of_a_long_prompt_is_no_error() {
+    let refusing = agent_of("search_r1", Refusing(Narrow(Parrot("<search>Jaws</search>"))), MemoryCorpus::films());
+    let narrow = agent_of("search_r1", Narrow(Parrot("<search>Jaws</search>")), MemoryCorpus::films());
+    let (refused, known) = (answer(&refusing, QUESTION, "q1").await.unwrap(), answer(&narrow, QUESTION, "q1").await.unwrap());
+    assert_eq!((refused.stop_reason, refused.steps.len()), (StopReason::ContextFull, known.steps.len()));
+    assert_eq!(without_latency(&answer_batch(&[refused]).unwrap()), without_latency(&answer_batch(&[known]).unwrap()));
+    let long = format!("{} {}", QUESTION.unwrap(), "or ".repeat(200));
+    let trajectory = answer(&refusing, Some(&long), "q2").await.unwrap();
+    assert_eq!((trajectory.stop_reason, trajectory.steps.len()), (StopReason::ContextFull, 0));
+}
+
 async fn stops(policy: &'static str, max_steps: usize) -> (usize, usize, StopReason) {
     let mut agent = agent(Parrot(policy));
     agent.max_steps = max_steps;

@@ -9,7 +9,7 @@ use arrow::json::writer::LineDelimited;
 use arrow::util::pretty::pretty_format_batches_with_schema;
 use clap::ValueEnum;
 use datafusion::error::DataFusionError;
-use futures::TryStreamExt;
+use futures::{FutureExt, TryStreamExt};
 use rolloutdb::engine::{CopyIn, CopyOut, EmbeddedJson, Response, copy_channel, nested_as_text, parse_bytes, parse_retention};
 use rolloutdb::{Database, DatabaseOptions, Error, Result, Session};
 use tokio::runtime::Handle;
@@ -66,7 +66,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
         let run = async { print(session.execute(&statement, vec![]).await?, arguments.format).await };
         tokio::select! {
             result = run => result?,
-            () = interrupted() => {
+            () = interrupted().map(|()| session.interrupt()) => {
                 database.settle().await;
                 return Err(Error::Cancelled("the statement"));
             }

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 
 use super::session::Session;
 use super::statement;
+use super::task_history::Task;
 use crate::error::Result;
 
 /// Chunks on their way to the reader. With [`CHUNK_BYTES`] it bounds what a client that is faster than the table has in memory.
@@ -24,6 +25,8 @@ const CHUNK_BYTES: usize = 128 << 10;
 pub struct CopyIn {
     session: Session,
     copy: CopyFrom,
+    /// Of which it is the rest.
+    task: Option<Arc<Task>>,
     /// Whether the bytes are of the binary format.
     pub is_binary: bool,
     pub num_columns: usize,
@@ -37,7 +40,11 @@ impl fmt::Debug for CopyIn {
 
 impl CopyIn {
     pub(super) fn new(session: &Session, copy: &CopyFrom, is_binary: bool, num_columns: usize) -> Self {
-        Self { session: session.clone(), copy: copy.clone(), is_binary, num_columns }
+        Self { session: session.clone(), copy: copy.clone(), task: None, is_binary, num_columns }
+    }
+
+    pub(super) fn of_task(self, task: &Arc<Task>) -> Self {
+        Self { task: Some(Arc::clone(task)), ..self }
     }
 
     /// Reads what the other end of `input` sends, writes the rows in one commit, and gives the command tag, `COPY 3`.
@@ -49,6 +56,11 @@ impl CopyIn {
         let mut unfinished = Unfinished { session: self.session.clone(), has_ended: Arc::clone(&input.has_ended), is_done: false };
         let result = statement::copy_client::receive(&self.session, &self.copy, input).boxed().await;
         unfinished.is_done = true;
+        match (&self.task, &result) {
+            (Some(task), Ok(tag)) => task.done(tag),
+            (Some(task), Err(error)) => task.failed(error),
+            (None, _) => {}
+        }
         self.session.end_copy(result.is_ok());
         result
     }

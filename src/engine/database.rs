@@ -21,12 +21,15 @@ use super::outbound::Outbound;
 use super::privileges::{Object, Privileges};
 use super::remote_models::Outside;
 use super::retention::VERSION_RETENTION;
+use super::retrieval_cache::RetrievalCache;
 use super::roles::Roles;
 use super::secrets::Secrets;
 use super::session::Session;
+use super::task_history::TaskHistory;
 use super::{AgentRegistry, function, system};
 use crate::error::{Error, Result};
-use crate::models::remote::Remotes;
+use crate::models::hub::Hub;
+use crate::models::remote::{Connections, Remotes};
 use crate::models::{ModelLimits, Registry, Runtime};
 
 /// How a database uses the machine.
@@ -59,9 +62,9 @@ pub struct DatabaseOptions {
 
 /// A data directory, open in this process alone. Cheap to clone; sessions keep it open.
 ///
-/// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `jobs/<number>.json`, `roles.json`,
-/// `privileges.json`, `secrets.json`, `remote/` (answers of servers), `spill/` (of running queries) and `tables/.temporary/` (tables of sessions), both of
-/// which are emptied when opened.
+/// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `jobs/<number>.json`, `task_history.jsonl`, `roles.json`,
+/// `privileges.json`, `secrets.json`, `remote/` (answers of servers), `hub/` (files of hubs), `spill/` (of running queries) and
+/// `tables/.temporary/` (tables of sessions), both of which are emptied when opened.
 #[derive(Clone)]
 pub struct Database {
     pub(super) shared: Arc<Shared>,
@@ -74,7 +77,9 @@ pub(super) struct Shared {
     pub registry: Arc<Registry>,
     pub models: Arc<Runtime>,
     pub remotes: Arc<Remotes>,
+    pub hub: Arc<Hub>,
     pub agents: AgentRegistry,
+    pub retrievals: Arc<RetrievalCache>,
     pub roles: Roles,
     pub privileges: Privileges,
     /// Of whom it is to make, rename and drop what.
@@ -91,6 +96,7 @@ pub(super) struct Shared {
     pub index_builds: Arc<IndexBuilds>,
     pub activity: Arc<Activity>,
     pub jobs: Arc<Jobs>,
+    pub task_history: Arc<TaskHistory>,
     /// Commits that go on after their statement was cancelled.
     pub tasks: TaskTracker,
 }
@@ -141,15 +147,18 @@ impl Database {
         let roles = Roles::open(directory, options.superuser.as_deref())?;
         let (privileges, secrets) = (Privileges::open(directory, &roles)?, Secrets::open(directory)?);
         let outbound = Outbound::new(&options.allowed_hosts)?;
-        let outside = Outside { outbound: outbound.clone(), secrets: secrets.clone() };
-        let remotes = Arc::new(Remotes::new(&directory.join("remote"), Arc::new(outside)));
+        let outside: Arc<dyn Connections> = Arc::new(Outside { outbound: outbound.clone(), secrets: secrets.clone() });
+        let remotes = Arc::new(Remotes::new(&directory.join("remote"), Arc::clone(&outside)));
+        let hub = Arc::new(Hub::new(&directory.join("hub"), outside));
         let places = Arc::new(Places::new(directory, options.file_roots.as_deref(), outbound)?);
         let model_jobs = ModelJobs::new(options.model_jobs.unwrap_or(JOBS_MAX));
         let models = Runtime::with_remotes(Arc::clone(&registry), Some(Arc::clone(&remotes)), model_limits(&options));
-        let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents));
+        let retrievals = RetrievalCache::new(memory.retrievals);
+        let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents, &retrievals));
         let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
         let (index_builds, activity) = (Arc::default(), Arc::default());
         let jobs = Jobs::open(&directory.join("jobs"), options.max_concurrent_jobs.unwrap_or(MAX_CONCURRENT), roles.clone())?;
+        let task_history = Arc::new(TaskHistory::open(&directory.join("task_history.jsonl"), roles.clone())?);
         let version_retention = options.version_retention.unwrap_or(VERSION_RETENTION);
         let shared = Shared {
             opened: SystemTime::now(),
@@ -157,7 +166,9 @@ impl Database {
             registry,
             models,
             remotes,
+            hub,
             agents,
+            retrievals,
             roles,
             privileges,
             names: NameLocks::default(),
@@ -172,6 +183,7 @@ impl Database {
             index_builds,
             activity,
             jobs: Arc::new(jobs),
+            task_history,
             tasks,
         };
         // Boxed: what it is made of is more than the crates of those who open a database lay out.
@@ -193,10 +205,19 @@ impl Database {
     /// Stops the jobs that run, which read `interrupted` then, and waits for what cancelled statements still have to commit: to be called before the
     /// process ends.
     pub async fn settle(&self) {
+        self.announce_end();
         self.shared.jobs.interrupt().await;
         self.shared.tasks.close();
         self.shared.tasks.wait().await;
         self.shared.tasks.reopen();
+        let history = Arc::clone(&self.shared.task_history);
+        // A panic in it would be of no interest to a process that ends.
+        let _ = tokio::task::spawn_blocking(move || history.flush()).await;
+    }
+
+    /// The process is about to end: statements that are stopped from now on read `interrupted` in `rollout.task_history`.
+    pub fn announce_end(&self) {
+        self.shared.task_history.announce_end();
     }
 
     /// For programs that make connections of their own: what CREATE SECRET has named.

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Error, Result};
 
 /// Who may do what is nobody's business but the server's.
-const MODE: u32 = 0o600;
+pub const MODE: u32 = 0o600;
 
 /// `None`: there is no such file.
 ///
@@ -35,12 +35,20 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
 /// # Errors
 /// [`Error::Io`].
 pub fn write<T: Serialize>(path: &Path, value: &T) -> Result<()> {
-    let io_error = |source| Error::Io { path: path.to_owned(), source };
     let text = serde_json::to_string_pretty(value).map_err(|error| Error::Internal(format!("writing {}: {error}", path.display())))?;
+    replace(path, format!("{text}\n").as_bytes())
+}
+
+/// As [`write`], for a file of another form.
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
+    let io_error = |source| Error::Io { path: path.to_owned(), source };
     // What a crash leaves of this name is overwritten by the next write.
     let unfinished = path.with_extension("json.unfinished");
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(&unfinished).map_err(io_error)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.write_all(b"\n")).and_then(|()| file.sync_all()).map_err(io_error)?;
+    file.write_all(bytes).and_then(|()| file.sync_all()).map_err(io_error)?;
     std::fs::rename(&unfinished, path).map_err(io_error)?;
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(folder).and_then(|folder| folder.sync_all()).map_err(io_error)

@@ -118,17 +118,25 @@ impl Gate {
         }
     }
 
-    /// A directory to read files from, each of which goes through [`Self::open`].
+    /// A directory to read files from, each of which goes through [`Self::open`]. Of a file it is the directory that the file is in, and its name there.
     ///
     /// # Errors
     /// As [`Self::read`].
-    pub fn read_directory(&self, name: &str) -> Result<PathBuf> {
+    pub fn read_directory(&self, name: &str) -> Result<(PathBuf, Option<String>)> {
         self.require_member(READ_FILES, "read")?;
-        let real = self.inside(name, &self.local(name)?)?;
+        let path = self.local(name)?;
+        let real = self.inside(name, &path)?;
         if real.is_dir() {
-            return Ok(real);
+            return Ok((real, None));
         }
-        Err(Error::Io { path: real, source: IoError::new(ErrorKind::NotFound, "no such directory") })
+        // The file's own name, and not that of what a link leads to.
+        match (path.parent(), path.file_name().and_then(|name| name.to_str())) {
+            (Some(parent), Some(file)) if real.is_file() => {
+                let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+                Ok((self.inside(name, parent)?, Some(file.to_owned())))
+            }
+            _ => Err(Error::Io { path: real, source: IoError::new(ErrorKind::NotFound, "no such directory or file") }),
+        }
     }
 
     /// A file of a directory that was allowed: a link in it may lead elsewhere.

@@ -22,14 +22,16 @@ const LIMIT_MIN: u64 = 64 << 20;
 /// Parts of the limit; what is left is for caches of file metadata.
 const QUERY_SHARE: f64 = 0.65;
 const RESIDENT_SHARE: f64 = 0.25;
-const INDEX_CACHE_SHARE: f64 = 0.08;
+const INDEX_CACHE_SHARE: f64 = 0.07;
+const RETRIEVAL_CACHE_SHARE: f64 = 0.01;
 /// Where the memory of the machine is not known: 4 GiB.
 const UNKNOWN_MACHINE: u64 = 4 << 30;
 /// A sort keeps this part of the memory of queries free, in each partition, for merging what it has spilled.
 const MERGE_SHARE: usize = 16;
-/// Sorts sort this much at once, or this part of the memory of queries if that is less: a piece holds several batches of rows that are not wide.
+/// A partition of a sort sorts this much at once, or this part of its share of the memory of queries if that is less. Twice a piece is set aside for it, and
+/// a piece holds several batches of rows that are not wide.
 const SORT_PIECE_MAX: usize = 16 << 20;
-const SORT_PIECES: usize = 32;
+const SORT_PIECES: usize = 16;
 /// What a batch of rows should not exceed, as a part of the memory of queries: spilled rows are merged a batch of each file at a time.
 const BATCHES: usize = 64;
 /// Of a wide row; what a batch holds is guessed from it.
@@ -45,6 +47,8 @@ pub struct MemoryBudget {
     /// Queries together. Sorts and aggregations that need more go to the disk; what can not fails with 53200.
     pub queries: usize,
     pub catalog: MemoryLimits,
+    /// What queries of agents found.
+    pub retrievals: usize,
 }
 
 impl MemoryBudget {
@@ -63,8 +67,9 @@ impl MemoryBudget {
         }
         let part = |share: f64| (limit as f64 * share) as usize;
         let (queries, resident_bytes, index_cache_bytes) = (part(QUERY_SHARE), part(RESIDENT_SHARE), part(INDEX_CACHE_SHARE));
-        let metadata_cache_bytes = limit as usize - queries - resident_bytes - index_cache_bytes;
-        Ok(Self { limit, queries, catalog: MemoryLimits { resident_bytes, index_cache_bytes, metadata_cache_bytes } })
+        let retrievals = part(RETRIEVAL_CACHE_SHARE);
+        let metadata_cache_bytes = limit as usize - queries - resident_bytes - index_cache_bytes - retrievals;
+        Ok(Self { limit, queries, catalog: MemoryLimits { resident_bytes, index_cache_bytes, metadata_cache_bytes }, retrievals })
     }
 
     /// What queries of all sessions run in. `spill_folder` is emptied: what is in it belonged to queries of a process that is gone.
@@ -95,9 +100,9 @@ impl MemoryBudget {
         config
     }
 
-    /// How much a sort sorts at once, in bytes.
-    pub fn sort_piece(&self) -> usize {
-        SORT_PIECE_MAX.min(self.queries / SORT_PIECES)
+    /// How much each partition of a sort sorts at once, in bytes.
+    pub fn sort_piece(&self, partitions: usize) -> usize {
+        SORT_PIECE_MAX.min(self.queries / (SORT_PIECES * partitions.max(1)))
     }
 }
 
@@ -178,7 +183,7 @@ mod tests {
     fn the_parts_are_the_limit() {
         let budget = MemoryBudget::new(Some(1 << 30)).expect("a size");
         let MemoryLimits { resident_bytes, index_cache_bytes, metadata_cache_bytes } = budget.catalog;
-        assert_eq!(budget.queries + resident_bytes + index_cache_bytes + metadata_cache_bytes, 1 << 30);
+        assert_eq!(budget.queries + resident_bytes + index_cache_bytes + metadata_cache_bytes + budget.retrievals, 1 << 30);
         assert!(budget.queries > resident_bytes && metadata_cache_bytes > 0);
         assert!(MemoryBudget::new(Some(1 << 20)).is_err());
         assert!(MemoryBudget::new(None).expect("a machine has memory").limit > LIMIT_MIN);

@@ -1,6 +1,8 @@
-//! Names of the operating system's users.
+//! What the operating system tells: names of its users, room on its disks.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, CString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use super::roles::FALLBACK_SUPERUSER;
 
@@ -39,6 +41,20 @@ pub fn name_of(user_id: u32) -> Option<String> {
     }
 }
 
+/// Bytes that this process may still write to the disk of a folder; `None` if the system does not tell.
+pub fn bytes_free(folder: &Path) -> Option<u64> {
+    let path = CString::new(folder.as_os_str().as_bytes()).ok()?;
+    let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path ends in a zero byte, and found is valid for the write of one entry.
+    let code = unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) };
+    if code != 0 {
+        return None;
+    }
+    // SAFETY: statvfs has filled it, since it says that it has not failed.
+    let found = unsafe { found.assume_init() };
+    u64::try_from(u128::from(found.f_bavail) * u128::from(found.f_frsize)).ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +63,11 @@ mod tests {
     fn the_first_user_is_root() {
         assert_eq!(name_of(0).as_deref(), Some("root"));
         assert_eq!(name_of(user_id()).unwrap_or_else(|| FALLBACK_SUPERUSER.to_owned()), user_name());
+    }
+
+    #[test]
+    fn a_folder_is_on_a_disk_and_what_is_not_there_is_on_none() {
+        assert!(bytes_free(Path::new("/")).is_some());
+        assert_eq!(bytes_free(Path::new("/no/such/folder")), None);
     }
 }

@@ -26,6 +26,7 @@ use super::parameter_values::ParameterValues;
 use super::privileges::relations::{Relations, check_models};
 use super::session::Session;
 use super::statement_catalog::{OpenedTables, with_opened_tables};
+use super::task_history::CurrentTask;
 use super::views::TablesOfViews;
 use super::{
     casts, constants, lateral_names, macros, output_names, parameter_types, pg_catalog, quoted_constants, search_path, versions, views,
@@ -152,6 +153,10 @@ async fn plan_with(
     mut named: HashMap<String, Arc<dyn TableProvider>>,
 ) -> Result<Planned> {
     let mut state = session.context().state();
+    // Rows may be read when the session is at another statement.
+    let task = CurrentTask::default();
+    task.set_as(session.current_task());
+    state.config_mut().set_extension(Arc::new(task));
     search_path::qualify(session, &mut statement)?;
     // While the text still says through which view a table is read.
     let relations = Relations::of(session, &statement, &named)?;

@@ -115,7 +115,7 @@ impl PreparedStatement {
         let started = Instant::now();
         loan.fit(session, query, parameters).await?;
         let Kept::Ready(plan) = &loan.kept else { return Ok(None) };
-        let rows = if plan.is_for(parameters) { plan.run(parameters).await? } else { None };
+        let rows = if plan.is_for(parameters) { plan.run(session, parameters).await? } else { None };
         // Until it has come to its end.
         self.brief.store(false, Ordering::Relaxed);
         let brief = Arc::clone(&self.brief);

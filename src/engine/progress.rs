@@ -131,7 +131,15 @@ pub enum Work {
         table: (String, String),
         column: String,
     },
+    /// Files of a model that come from a hub.
+    Download {
+        model: String,
+        source: String,
+    },
 }
+
+/// The unit of work that is shown in MB and GB.
+pub const BYTES: &str = "bytes";
 
 /// How far a statement is.
 #[derive(Debug)]
@@ -245,9 +253,11 @@ impl Progress {
     fn line(&self, detail: &str) -> String {
         let record = &self.record;
         let (done, rate) = (record.done(), record.rate());
-        let mut line = match record.total {
-            Some(total) => format!("{}: {done} of {total} {}, {rate:.1}/s", self.what, record.unit),
-            None => format!("{}: {done} {}, {rate:.1}/s", self.what, record.unit),
+        let mut line = match (record.unit.as_str(), record.total) {
+            (BYTES, Some(total)) => format!("{}: {} of {}, {}/s", self.what, size_text(done), size_text(total), size_text(rate as u64)),
+            (BYTES, None) => format!("{}: {}, {}/s", self.what, size_text(done), size_text(rate as u64)),
+            (unit, Some(total)) => format!("{}: {done} of {total} {unit}, {rate:.1}/s", self.what),
+            (unit, None) => format!("{}: {done} {unit}, {rate:.1}/s", self.what),
         };
         if let Some(seconds) = record.seconds_left() {
             line += &format!(", {} left", duration_text(seconds));
@@ -267,6 +277,15 @@ impl Drop for Progress {
     }
 }
 
+/// `1500000` bytes as `1.5 MB`.
+pub fn size_text(bytes: u64) -> String {
+    let units = [(1_000_000_000_u64, "GB"), (1_000_000, "MB"), (1_000, "kB")];
+    match units.into_iter().find(|(size, _)| bytes >= *size) {
+        Some((size, unit)) => format!("{:.1} {unit}", bytes as f64 / size as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
 /// `75` seconds as `1m15s`.
 pub fn duration_text(seconds: f64) -> String {
     let seconds = seconds.round() as u64;
@@ -274,5 +293,21 @@ pub fn duration_text(seconds: f64) -> String {
         (0, 0, s) => format!("{s}s"),
         (0, m, s) => format!("{m}m{s:02}s"),
         (h, m, _) => format!("{h}h{m:02}m"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_told_in_units_that_fit() {
+        for (bytes, text) in [(999, "999 bytes"), (1_500, "1.5 kB"), (988_097_824, "988.1 MB"), (15_231_233_024, "15.2 GB")] {
+            assert_eq!(size_text(bytes), text);
+        }
+        let progress = Progress::new(&Notices::default(), "CREATE MODEL m", BYTES, Some(2_000_000));
+        progress.update(500_000, "");
+        let line = progress.line("");
+        assert!(line.starts_with("CREATE MODEL m: 500.0 kB of 2.0 MB, ") && line.contains("/s, ") && line.ends_with(" left"), "{line}");
     }
 }

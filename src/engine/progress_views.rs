@@ -29,7 +29,7 @@ enum Kind {
 use Kind::{Bigint, Double, Integer, Text};
 
 /// The first is PostgreSQL's, with the table's names beside; the others are ours.
-pub static PROGRESS_VIEWS: [ProgressView; 4] = [
+pub static PROGRESS_VIEWS: [ProgressView; 5] = [
     ProgressView {
         name: "pg_stat_progress_copy",
         columns: &[
@@ -65,6 +65,8 @@ pub static PROGRESS_VIEWS: [ProgressView; 4] = [
             ("simulations_per_second", Double),
             ("tokens_per_second", Double),
             ("cache_hit_rate", Double),
+            ("retrievals", Bigint),
+            ("retrieval_hit_rate", Double),
             ("seconds", Double),
             ("seconds_left", Double),
         ],
@@ -103,6 +105,21 @@ pub static PROGRESS_VIEWS: [ProgressView; 4] = [
             ("seconds_left", Double),
         ],
         shows: |work| matches!(work, Work::Embed { .. }),
+    },
+    ProgressView {
+        name: "pg_stat_progress_download",
+        columns: &[
+            ("pid", Integer),
+            ("datname", Text),
+            ("model", Text),
+            ("source", Text),
+            ("bytes_total", Bigint),
+            ("bytes_done", Bigint),
+            ("bytes_per_second", Double),
+            ("seconds", Double),
+            ("seconds_left", Double),
+        ],
+        shows: |work| matches!(work, Work::Download { .. }),
     },
 ];
 
@@ -164,7 +181,8 @@ fn text(name: &str, record: &Record) -> Option<String> {
         ("command", Work::Copy { command, .. }) => Some((*command).to_owned()),
         ("type", Work::Copy { source, .. }) => Some((*source).to_owned()),
         ("agent", Work::Rollout { agent, .. }) => Some(agent.clone()),
-        ("model", Work::Train { model, .. }) => Some(model.clone()),
+        ("model", Work::Train { model, .. } | Work::Download { model, .. }) => Some(model.clone()),
+        ("source", Work::Download { source, .. }) => Some(source.clone()),
         ("method", Work::Train { method, .. }) => Some(method.clone()),
         ("phase", Work::Train { phase, .. }) => Some((*phase).to_owned()),
         ("column_name", Work::Embed { column, .. }) => Some(column.clone()),
@@ -181,6 +199,7 @@ fn count(name: &str, record: &Record) -> Option<u64> {
         ("bytes_processed", _) => None,
         ("tuples_excluded", _) => Some(0),
         ("simulations_done", Work::Rollout { counters, .. }) => Some(counters.counts().simulations),
+        ("retrievals", Work::Rollout { counters, .. }) => Some(counters.counts().retrievals),
         (name, _) if name.ends_with("_total") => record.total,
         _ => Some(record.done()),
     }
@@ -190,10 +209,11 @@ fn measure(name: &str, record: &Record) -> Option<f64> {
     let in_a_second = |count: u64| Some(count as f64 / record.seconds().max(1e-9));
     match (name, &record.work) {
         ("seconds_left", _) => record.seconds_left(),
-        ("per_second", _) => Some(record.rate()),
+        ("per_second" | "bytes_per_second", _) => Some(record.rate()),
         ("simulations_per_second", Work::Rollout { counters, .. }) => in_a_second(counters.counts().simulations),
         ("tokens_per_second", Work::Rollout { counters, .. }) => in_a_second(counters.counts().generated_tokens),
         ("cache_hit_rate", Work::Rollout { counters, .. }) => counters.counts().cache_hit_rate(),
+        ("retrieval_hit_rate", Work::Rollout { counters, .. }) => counters.counts().retrieval_hit_rate(),
         _ => Some(record.seconds()),
     }
 }
@@ -224,6 +244,7 @@ mod tests {
         for (tally, count) in [(&counters.simulations, 5), (&counters.prompt_tokens, 100), (&counters.cached_tokens, 75)] {
             tally.store(count, std::sync::atomic::Ordering::Relaxed);
         }
+        [false, true, true, true].into_iter().for_each(|is_known| counters.retrievals.add(is_known));
         let view = PROGRESS_VIEWS.iter().find(|view| view.name == "pg_stat_progress_rollout").expect("it is a view");
         let rows = view.rows(&activity).expect("rows");
         let measure = |name: &str| rows.column_by_name(name).expect(name).as_primitive::<Float64Type>().value(0);
@@ -231,10 +252,12 @@ mod tests {
         assert!(measure("seconds_left") >= 78.9 * measure("seconds"));
         assert!(measure("simulations_per_second") > 0.0 && measure("per_second") == 0.0);
         assert_eq!((measure("cache_hit_rate"), measure("tokens_per_second")), (0.75, 0.0));
+        assert_eq!(measure("retrieval_hit_rate"), 0.75);
         progress.update(7, "12 nodes");
         let rows = view.rows(&activity).expect("rows");
         let number = |name: &str| rows.column_by_name(name).expect(name).as_primitive::<Int64Type>().value(0);
         assert_eq!((rows.num_rows(), number("questions_total"), number("questions_done"), number("simulations_done")), (1, 40, 7, 5));
+        assert_eq!(number("retrievals"), 4);
         assert_eq!(rows.column_by_name("table_name").expect("it").as_string::<i32>().value(0), "run1");
         let mut others = PROGRESS_VIEWS.iter().filter(|other| other.name != view.name);
         assert!(others.all(|other| other.rows(&activity).expect("rows").num_rows() == 0));

@@ -177,6 +177,19 @@ impl Retrieval {
         Self { filter: Some(filter), ..self.clone() }
     }
 
+    /// All that decides what a search of this version of the table finds, beside the query and k, with the versions of its models.
+    ///
+    /// # Errors
+    /// [`Error::UnknownObject`] for a model that was dropped.
+    pub fn fingerprint(&self) -> Result<String> {
+        let Self { table: _, kind, vector, text_column, text, filter, fusion, candidates, effort, reranking, models } = self;
+        let version = |name: &str, task| Ok::<_, Error>(models.find(name, task)?.reference());
+        let embedder = self.query_model().map(|name| version(name, Task::Embed)).transpose()?;
+        let reranker = reranking.as_ref().map(|reranking| version(&reranking.model, Task::Rerank)).transpose()?;
+        let ranked = format!("{kind:?} {vector:?} {embedder:?} {text_column:?} {text:?} {filter:?} {effort:?}");
+        Ok(format!("{ranked} {fusion:?} {candidates} {reranking:?} {reranker:?}"))
+    }
+
     pub fn is_reranked(&self) -> bool {
         self.reranking.is_some()
     }

@@ -38,9 +38,10 @@ use super::savepoints::{SavedState, Savepoints};
 use super::session_user::{RoleId, SessionUser};
 use super::setting_definitions::MAX_CONCURRENT_JOBS;
 use super::settings::{SessionSettings, Settings};
-use super::shown_text::shown_text;
+use super::shown_text::{printed, shown_text};
 use super::single_row::SingleRow;
 use super::sort_pieces::SortsInPieces;
+use super::task_history::{CurrentTask, Task};
 use super::temporary::TemporarySchema;
 use super::three_valued_in::ThreeValuedIn;
 use super::timeouts::Timeouts;
@@ -71,6 +72,7 @@ struct Inner {
     /// `hnsw.ef_search` and `ivfflat.probes`, which a planner rule reads.
     effort: EffortSetting,
     current: CurrentStatement,
+    task: Arc<CurrentTask>,
     transaction: Mutex<TransactionStatus>,
     cursors: Mutex<Cursors>,
     named_statements: Mutex<NamedStatements>,
@@ -194,7 +196,7 @@ impl Session {
             .with_optimizer_rule(Arc::new(NearestNeighbours { effort: effort.clone() }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
             .with_physical_optimizer_rule(Arc::new(InterruptibleJoins(current.clone())))
-            .with_physical_optimizer_rule(Arc::new(SortsInPieces { bytes: database.shared.memory.sort_piece() }))
+            .with_physical_optimizer_rule(Arc::new(SortsInPieces(database.shared.memory)))
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
@@ -208,6 +210,7 @@ impl Session {
         let settings = SessionSettings::default();
         settings.lock().set_at_startup(MAX_CONCURRENT_JOBS, database.shared.jobs.max_concurrent().to_string());
         let temporary = TemporarySchema::new(&database, activity.pid());
+        let task = database.shared.task_history.session();
         let inner = Inner {
             database,
             context,
@@ -220,6 +223,7 @@ impl Session {
             settings_epoch: AtomicU64::new(next_epoch()),
             effort,
             current,
+            task,
             transaction: Mutex::new(TransactionStatus::Idle),
             cursors: Mutex::default(),
             named_statements: Mutex::default(),
@@ -230,6 +234,7 @@ impl Session {
         let session = Self { inner: Arc::new(inner) };
         // Views of the system show what the session's role may see.
         session.context().state_ref().write().config_mut().set_extension(Arc::new(session.downgrade()));
+        session.context().state_ref().write().config_mut().set_extension(Arc::clone(&session.inner.task));
         for function in function::session_state::functions(&session.downgrade()) {
             session.context().register_udf(function);
         }
@@ -282,7 +287,7 @@ impl Session {
         if let Some(execute) = statement::execute_in(statement) {
             return self.execute_named(statement, execute).await;
         }
-        self.execute_with(statement, statement::execute(self, statement, &parameters).boxed()).await
+        self.execute_with(statement, None, statement::execute(self, statement, &parameters).boxed()).await
     }
 
     /// A statement that runs often: what its runs have in common is done once.
@@ -301,7 +306,7 @@ impl Session {
         if let Some(execute) = statement::execute_in(statement) {
             return self.execute_named(statement, execute).await;
         }
-        self.execute_with(statement, self.run_prepared(prepared, &parameters).boxed()).await
+        self.execute_with(statement, Some(prepared.shown()), self.run_prepared(prepared, &parameters).boxed()).await
     }
 
     async fn run_prepared(&self, prepared: &PreparedStatement, parameters: &[ScalarValue]) -> Result<Response> {
@@ -327,18 +332,24 @@ impl Session {
                 None => self.run_prepared(&prepared, &values).await,
             }
         };
-        self.execute_with(runs, run.boxed()).await
+        self.execute_with(runs, None, run.boxed()).await
     }
 
-    /// `run` is boxed: the futures of all statements within each other are more than the compiler lays out.
-    async fn execute_with(&self, statement: &Statement, run: BoxFuture<'_, Result<Response>>) -> Result<Response> {
+    /// `run` is boxed: the futures of all statements within each other are more than the compiler lays out. `shown`: its text, if that is known.
+    async fn execute_with(
+        &self,
+        statement: &Statement,
+        shown: Option<&Arc<str>>,
+        run: BoxFuture<'_, Result<Response>>,
+    ) -> Result<Response> {
         self.check_takes(statement)?;
+        let task = self.begin_task(statement, shown);
         let current = self.inner.current.begin(statement::writes(statement));
         let mut unfinished = Unfinished { session: self, current: Some(current) };
         self.inner.timeouts.arm();
         let result = self.inner.timeouts.limited(run).await;
         let current = unfinished.current.take();
-        let result = result.map(|response| self.watched(response, current));
+        let result = task.followed(statement, result.map(|response| self.watched(response, current)));
         for warning in self.inner.database.take_warnings() {
             self.notices().warning(warning);
         }
@@ -387,6 +398,9 @@ impl Session {
 
     /// Ends the statement that runs, whatever it computes at this moment; whether it has committed is not known. For those that cannot drop it at once.
     pub fn interrupt(&self) {
+        if let Some(task) = self.task() {
+            task.stop();
+        }
         if self.inner.current.interrupt() {
             self.note_written();
         }
@@ -410,6 +424,22 @@ impl Session {
         });
         let watched = RecordBatchStreamAdapter::new(schema, rows);
         Response::Rows { stream: Box::pin(watched), tag }
+    }
+
+    fn begin_task(&self, statement: &Statement, shown: Option<&Arc<str>>) -> Arc<Task> {
+        let text = shown.map_or_else(|| Arc::from(printed(statement)), Arc::clone);
+        let task = self.inner.database.shared.task_history.begin(statement, text, self.inner.user.role_id());
+        self.inner.task.set(&task);
+        task
+    }
+
+    /// The statement that runs, for the history.
+    pub(super) fn task(&self) -> Option<Arc<Task>> {
+        self.inner.task.get()
+    }
+
+    pub(super) fn current_task(&self) -> &CurrentTask {
+        &self.inner.task
     }
 
     /// What [`Self::execute`] does after other statements.

@@ -1,5 +1,7 @@
 //! The text of a statement as others may see it, in activity, jobs and logs: without secrets, and not longer than is useful.
 
+use std::fmt::{self, Write};
+
 use rolloutdb_sql::Statement;
 
 /// Bytes of a statement's text that are shown, as PostgreSQL's `track_activity_query_size`.
@@ -36,6 +38,32 @@ pub fn shown_texts(statements: &[Statement], text: &str) -> String {
     shortened(&shown.collect::<Vec<_>>().join("; "))
 }
 
+/// The text of a statement without the one that it was made from: as it is printed, as far as it is shown.
+pub fn printed(statement: &Statement) -> String {
+    if let Some(head) = secretive_head(statement) {
+        return format!("{head} ...");
+    }
+    let mut text = Beginning(String::new());
+    // An error says that there is more.
+    let _ = write!(text, "{statement}");
+    text.0
+}
+
+/// Takes as much as is shown, and refuses the rest: what would be cut off is not printed.
+struct Beginning(String);
+
+impl Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let room = TEXT_BYTES_MAX - self.0.len();
+        if text.len() <= room {
+            self.0.push_str(text);
+            return Ok(());
+        }
+        self.0.push_str(&text[..text.floor_char_boundary(room)]);
+        Err(fmt::Error)
+    }
+}
+
 fn secretive_head(statement: &Statement) -> Option<&'static str> {
     let known = |words: &str| SECRETIVE.iter().copied().find(|head| head.eq_ignore_ascii_case(words));
     match statement {
@@ -50,7 +78,8 @@ fn secretive_head(statement: &Statement) -> Option<&'static str> {
     }
 }
 
-fn shortened(text: &str) -> String {
+/// As much of a text as is shown.
+pub fn shortened(text: &str) -> String {
     match text.len() > TEXT_BYTES_MAX {
         true => text[..text.floor_char_boundary(TEXT_BYTES_MAX)].to_owned(),
         false => text.to_owned(),
@@ -74,5 +103,11 @@ mod tests {
         assert_eq!(shown_texts(&rolloutdb_sql::parse(several).expect("SQL"), several), "SELECT 1; CREATE ROLE ...");
         let long = format!("SELECT '{}'", "é".repeat(2000));
         assert!(shown(&long).len() <= TEXT_BYTES_MAX);
+        let printed = |text: &str| printed(&rolloutdb_sql::parse(text).expect("SQL")[0]);
+        assert_eq!(printed("select  'planted'"), "SELECT 'planted'");
+        assert_eq!(printed("EXPLAIN SELECT 1"), "EXPLAIN SELECT 1");
+        assert_eq!(printed("alter  role r PASSWORD 'planted'"), "ALTER ROLE ...");
+        let long = printed(&long);
+        assert!(long.starts_with("SELECT 'éé") && (TEXT_BYTES_MAX - 1..=TEXT_BYTES_MAX).contains(&long.len()), "{}", long.len());
     }
 }

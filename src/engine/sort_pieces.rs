@@ -19,22 +19,23 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, Statistics};
 use futures::{TryStreamExt, stream};
 
+use super::memory::MemoryBudget;
+
 /// Narrow rows: what a core sorts in some 50 ms.
 const PIECE_ROWS: usize = 1 << 16;
 
-/// A rule that gives sorts of all their rows pieces of up to `bytes`, or one batch where that is larger. Those with a LIMIT keep few rows anyway.
+/// A rule that gives sorts of all their rows pieces that fit the memory, or one batch where that is larger. Those with a LIMIT keep few rows anyway.
 #[derive(Debug)]
-pub struct SortsInPieces {
-    pub bytes: usize,
-}
+pub struct SortsInPieces(pub MemoryBudget);
 
 impl PhysicalOptimizerRule for SortsInPieces {
-    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+    fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
+        let bytes = self.0.sort_piece(config.execution.target_partitions);
         let in_pieces = plan.transform_up(|node| {
             let Some(sort) = node.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_none()) else {
                 return Ok(Transformed::no(node));
             };
-            let pieces: Arc<dyn ExecutionPlan> = Arc::new(SortPiecesExec { input: Arc::clone(sort.input()), bytes: self.bytes });
+            let pieces: Arc<dyn ExecutionPlan> = Arc::new(SortPiecesExec { input: Arc::clone(sort.input()), bytes });
             Ok(Transformed::yes(node.with_new_children(vec![pieces])?))
         });
         Ok(in_pieces?.data)

@@ -26,7 +26,9 @@ use super::index_builds::{IndexBuilds, PROGRESS_VIEW};
 use super::jobs::Jobs;
 use super::privileges::Access;
 use super::progress_views::PROGRESS_VIEWS;
+use super::retrieval_cache::RetrievalCache;
 use super::session::WeakSession;
+use super::task_history::TaskHistory;
 use super::{model_views, privileges, remote_models, secrets};
 use crate::agent::{PromptRow, builtin_prompts};
 use crate::error::{Error, Result};
@@ -42,7 +44,9 @@ pub async fn install(shared: &Shared) -> Result<()> {
         (Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog));
     let (builds, runtime) = (Arc::clone(&shared.index_builds), Arc::clone(&shared.models));
     let (granted, roles, named_secrets) = (shared.privileges.clone(), shared.roles.clone(), shared.secrets.clone());
+    let retrievals = Arc::clone(&shared.retrievals);
     let views = [
+        ("retrieval_cache", View::new(RetrievalCache::schema(), move |_| ready(retrievals.rows()))),
         (PROGRESS_VIEW, View::new(IndexBuilds::schema(), move |_| ready(builds.rows()))),
         ("models", View::new(model_views::models_schema(), move |reader| ready(model_views::models(&registry, reader.as_ref())))),
         ("loaded_models", View::new(model_views::loaded_schema(), move |_| ready(model_views::loaded_models(&runtime)))),
@@ -118,11 +122,12 @@ pub async fn install(shared: &Shared) -> Result<()> {
 
 /// Sessions, what their statements have done so far, jobs, and what remote models were asked.
 fn activity_views(shared: &Shared) -> Vec<(&'static str, View)> {
-    let (activity, jobs) = (Arc::clone(&shared.activity), Arc::clone(&shared.jobs));
+    let (activity, jobs, history) = (Arc::clone(&shared.activity), Arc::clone(&shared.jobs), Arc::clone(&shared.task_history));
     let (asked, kept) = (Arc::clone(&shared.remotes), Arc::clone(&shared.remotes));
     let mut views = vec![
         (ACTIVITY_VIEW, View::new(Activity::schema(), move |reader| ready(activity.rows(reader.as_ref())))),
         ("jobs", View::new(Jobs::schema(), move |reader| ready(jobs.rows(reader.as_ref())))),
+        ("task_history", View::new(TaskHistory::schema(), move |reader| ready(history.rows(reader.as_ref())))),
         ("remote_models", View::new(remote_models::schema(), move |_| ready(remote_models::rows(&asked)))),
         (
             "remote_cache",
@@ -239,6 +244,9 @@ fn agents_schema() -> SchemaRef {
         count("max_tokens"),
         Field::new("temperature", DataType::Float64, false),
         Field::new("top_p", DataType::Float64, false),
+        count("top_k"),
+        Field::new("min_p", DataType::Float64, false),
+        Field::new("repetition_penalty", DataType::Float64, false),
         count("seed"),
         count("created_at_ms"),
     ]))
@@ -265,6 +273,9 @@ fn agents_batch(agents: &AgentRegistry) -> Result<RecordBatch> {
             counts(|agent| agent.options.max_tokens as i64),
             floats(|agent| agent.options.temperature),
             floats(|agent| agent.options.top_p),
+            counts(|agent| agent.options.top_k as i64),
+            floats(|agent| agent.options.min_p),
+            floats(|agent| agent.options.repetition_penalty),
             counts(|agent| agent.options.seed),
             counts(|agent| agent.created_at_ms),
         ],

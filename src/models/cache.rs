@@ -71,6 +71,14 @@ impl<T: Clone> Cache<T> {
         answers.for_each(|(question, answer)| self.insert(&mut generations, question, answer, &bytes));
     }
 
+    /// Forgets the answers of models, `name@version`. They go on counting as bytes till the next generation.
+    pub fn forget(&self, models: &[String]) {
+        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let stays = |question: &Question, _: &mut T| !models.contains(&question.model.0);
+        generations.new.retain(stays);
+        generations.old.retain(stays);
+    }
+
     fn insert(&self, generations: &mut Generations<T>, question: Question, answer: T, bytes: impl Fn(&T) -> usize) {
         generations.new_bytes += size_of::<(Question, T)>() + question.input.len() + bytes(&answer);
         generations.new.insert(question, answer);
@@ -101,5 +109,9 @@ mod tests {
         assert_eq!((get("lost"), get("199"), get("0")), (None, Some(199), None));
         let another = Question { model: Arc::new(("m@1".to_owned(), 8)), input: "kept".to_owned() };
         assert_eq!(cache.get(&[another], |_| 100), [None]);
+        cache.forget(&["n@1".to_owned()]);
+        assert_eq!(get("kept"), Some(1));
+        cache.forget(&["n@1".to_owned(), "m@1".to_owned()]);
+        assert_eq!((get("kept"), get("199")), (None, None));
     }
 }

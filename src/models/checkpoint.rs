@@ -1,12 +1,13 @@
 //! Is this directory a model that we can run? Read from the configurations and file headers, without loading the weights.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
 use super::config::{CONFIG_FILE, DecoderArchitecture, DecoderConfig, EncoderConfig, first_architecture, read_json};
-use super::embedder::EmbedderSettings;
+use super::embedder_settings::EmbedderSettings;
 use super::encoder::tensor_prefix;
+use super::gguf::{self, GgufInfo, GgufWeights};
 use super::registry::Task;
 use super::reranker::{Activation, head_shapes, is_classifier};
 use super::tokenizer::{TOKENIZER_FILE, Tokenizer};
@@ -20,6 +21,8 @@ pub struct Checkpoint {
     pub architecture: String,
     /// A tied head counts once.
     pub parameter_count: u64,
+    /// How the weights are stored, if they are in a GGUF file.
+    pub gguf: Option<GgufInfo>,
 }
 
 /// Checks configuration, tokenizer, and the name and shape of every weight.
@@ -28,11 +31,40 @@ pub struct Checkpoint {
 /// [`Error::Io`], [`Error::Damaged`] for anything missing, truncated or of the wrong shape, [`Error::NotSupported`] for an
 /// architecture that we do not have.
 pub fn inspect(directory: &Path) -> Result<Checkpoint> {
+    if let Some(path) = gguf::file(directory) {
+        return inspect_gguf(directory, &path);
+    }
     let path = directory.join(CONFIG_FILE);
     let config = read_json(&path)?;
+    match family(&config, path)? {
+        Family::Decoder => inspect_decoder(directory, &config),
+        Family::Encoder => inspect_encoder(directory, &config),
+    }
+}
+
+/// Checks the configuration alone: whether the rest of the files, which may be still to come, could be a model that we run.
+///
+/// # Errors
+/// As [`inspect`].
+pub fn check_configuration(directory: &Path) -> Result<()> {
+    let path = directory.join(CONFIG_FILE);
+    let config = read_json(&path)?;
+    match family(&config, path.clone())? {
+        Family::Decoder => DecoderConfig::from_json(&config, &path).map(drop),
+        Family::Encoder => EncoderConfig::from_json(&config, &path).map(drop),
+    }
+}
+
+/// By which a configuration and its weights are read.
+enum Family {
+    Decoder,
+    Encoder,
+}
+
+fn family(config: &Value, path: PathBuf) -> Result<Family> {
     match config.get("model_type").and_then(Value::as_str) {
-        Some(decoder) if DecoderArchitecture::is_model_type(decoder) => inspect_decoder(directory, &config),
-        Some("bert" | "roberta" | "xlm-roberta") => inspect_encoder(directory, &config),
+        Some(decoder) if DecoderArchitecture::is_model_type(decoder) => Ok(Family::Decoder),
+        Some("bert" | "roberta" | "xlm-roberta") => Ok(Family::Encoder),
         Some(other) => {
             let known =
                 "qwen2, qwen3 and llama (task generate), bert, roberta and xlm-roberta (task embed, or rerank for a sequence classifier)";
@@ -48,7 +80,15 @@ fn inspect_decoder(directory: &Path, value: &Value) -> Result<Checkpoint> {
     check_shapes(directory, &read_shapes(directory)?, &expected)?;
     check_tokenizer(directory, config.vocab_size)?;
     let architecture = first_architecture(value).unwrap_or(config.architecture.class()).to_owned();
-    Ok(Checkpoint { task: Task::Generate, architecture, parameter_count: count(&expected) })
+    Ok(Checkpoint { task: Task::Generate, architecture, parameter_count: count(&expected), gguf: None })
+}
+
+fn inspect_gguf(directory: &Path, path: &Path) -> Result<Checkpoint> {
+    let weights = GgufWeights::open(path)?;
+    let config = weights.config();
+    check_tokenizer(directory, config.vocab_size)?;
+    let (architecture, parameter_count) = (config.architecture.class().to_owned(), count(&config.tensor_shapes()));
+    Ok(Checkpoint { task: Task::Generate, architecture, parameter_count, gguf: Some(weights.info()) })
 }
 
 fn inspect_encoder(directory: &Path, value: &Value) -> Result<Checkpoint> {
@@ -67,7 +107,7 @@ fn inspect_encoder(directory: &Path, value: &Value) -> Result<Checkpoint> {
         EmbedderSettings::load(directory)?;
     }
     let task = if is_reranker { Task::Rerank } else { Task::Embed };
-    Ok(Checkpoint { task, architecture: config.architecture, parameter_count: count(&expected) })
+    Ok(Checkpoint { task, architecture: config.architecture, parameter_count: count(&expected), gguf: None })
 }
 
 fn check_tokenizer(directory: &Path, vocab_size: usize) -> Result<()> {

@@ -17,8 +17,8 @@ use crate::error::{Error, Result};
 
 /// Standard deviation of random weights, as in the Qwen2 and GPT-2 families.
 const INITIAL_STD: f64 = 0.02;
-const EMBEDDING: &str = "model.embed_tokens.weight";
-const HEAD: &str = "lm_head.weight";
+pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
+pub(super) const HEAD: &str = "lm_head.weight";
 
 /// A decoder: embedding, pre-norm blocks of grouped-query attention and SwiGLU, final norm, output head.
 #[derive(Debug)]

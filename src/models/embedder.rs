@@ -1,36 +1,22 @@
-//! Texts to vectors: the encoder with the pooling, the prompts and the limit that its sentence-transformers files ask for.
+//! Texts to vectors: the encoder with its pooling, its prompts and its limit (`embedder_settings.rs`).
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use serde_json::Value;
 
-use super::config::read_json;
+use super::calls::{self, Calls};
 use super::device::Device;
-use super::encoder::{Batch, Encoder, Pooling};
+use super::embedder_settings::EmbedderSettings;
+use super::encoder::{Batch, Encoder};
 use super::owner::Owner;
 use super::registry::ModelInfo;
 use super::shared_forward::{SharedForward, Waiting, ask};
-use super::tokenizer::{TOKENIZER_CONFIG_FILE, Tokenizer};
+use super::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 
 /// Texts that a thread tokenizes at a time.
 const TEXTS_PER_TASK: usize = 64;
-
-/// What the files beside an encoder say about its use. Without them: mean, normalised, no prompts.
-#[derive(Debug, Clone, PartialEq)]
-pub struct EmbedderSettings {
-    pub pooling: Pooling,
-    /// Vectors have length 1.
-    pub normalise: bool,
-    /// Longest text in tokens; longer ones are cut. `None`: what the encoder can read.
-    pub max_tokens: Option<usize>,
-    /// Put before a query.
-    pub query_prompt: String,
-    /// Put before a passage.
-    pub passage_prompt: String,
-}
 
 /// An encoder in memory with its tokenizer.
 #[derive(Debug)]
@@ -49,40 +35,13 @@ pub struct Embedder {
     owner: Owner,
 }
 
-impl EmbedderSettings {
-    /// Reads `modules.json`, the pooling's `config.json`, `sentence_bert_config.json` and `config_sentence_transformers.json`
-    /// as far as they are there.
-    ///
-    /// # Errors
-    /// [`Error::Io`], [`Error::Damaged`], [`Error::NotSupported`] for a pooling or a module that we do not compute.
-    pub fn load(directory: &Path) -> Result<Self> {
-        let (pooling, normalise) = match read_optional(&directory.join("modules.json"))? {
-            Some(modules) => read_modules(directory, &modules)?,
-            None => (Pooling::Mean, true),
-        };
-        let prompts = read_optional(&directory.join("config_sentence_transformers.json"))?.unwrap_or_default();
-        let prompt = |names: &[&str]| {
-            let default = prompts.get("default_prompt_name").and_then(Value::as_str);
-            let mut names = names.iter().copied().chain(default);
-            names.find_map(|name| prompts.get("prompts")?.get(name)?.as_str()).unwrap_or_default().to_owned()
-        };
-        Ok(Self {
-            pooling,
-            normalise,
-            max_tokens: max_tokens(directory)?,
-            query_prompt: prompt(&["query"]),
-            passage_prompt: prompt(&["passage", "document"]),
-        })
-    }
-}
-
 impl LoadedEmbedder {
     /// Loads a model directory.
     ///
     /// # Errors
-    /// As [`Encoder::load`], [`Tokenizer::load`] and [`EmbedderSettings::load`].
-    pub fn load(directory: &Path, device: Device) -> Result<Self> {
-        let (encoder, settings) = (Encoder::load(directory, device)?.0, EmbedderSettings::load(directory)?);
+    /// As [`Encoder::load`] and [`Tokenizer::load`].
+    pub fn load(directory: &Path, device: Device, settings: EmbedderSettings) -> Result<Self> {
+        let encoder = Encoder::load(directory, device)?.0;
         let max_tokens = settings.max_tokens.unwrap_or(usize::MAX).min(encoder.max_tokens());
         let tokenizer = Tokenizer::load_truncating(directory, max_tokens)?;
         Ok(Self { encoder, tokenizer, settings, waiting: Waiting::default() })
@@ -105,11 +64,11 @@ impl LoadedEmbedder {
     }
 
     /// Token ids of texts, with the prompt of the kind before each.
-    fn encode(&self, texts: &[String], prompt: &str) -> Result<Vec<Vec<u32>>> {
+    pub(super) fn encode(&self, texts: &[String], prompt: &str) -> Result<Vec<Vec<u32>>> {
         texts
             .par_iter()
             .with_min_len(TEXTS_PER_TASK)
-            .map(|text| self.tokenizer.encode_with_special_tokens(&format!("{prompt}{text}")))
+            .map(|text| self.tokenizer.encode_with_special_tokens(&self.settings.read_as(prompt, text)))
             .collect()
     }
 }
@@ -168,6 +127,7 @@ impl Embedder {
         let model = Arc::clone(&self.model);
         let encode = move || model.encode(&texts, prompt(&model.settings));
         let encoded = tokio::task::spawn_blocking(encode).await.map_err(|error| Error::Internal(error.to_string()))??;
+        calls::count(given(encoded.iter().map(Vec::len)));
         let dim = self.dim();
         let mut vectors = vec![0.0; encoded.len() * dim];
         for batch in batches(encoded.iter().map(Vec::len), self.model.forward_tokens()) {
@@ -180,6 +140,11 @@ impl Embedder {
         }
         Ok(vectors)
     }
+}
+
+/// Inputs of these numbers of tokens, for those that count what a statement takes.
+pub(super) fn given(lengths: impl ExactSizeIterator<Item = usize>) -> Calls {
+    Calls { inputs: lengths.len() as u64, prompt_tokens: lengths.map(|length| length as u64).sum(), ..Calls::default() }
 }
 
 /// Indices of texts of similar lengths, at most `forward_tokens` together (one text may be longer). `lengths`: tokens of each text.
@@ -199,52 +164,4 @@ pub(super) fn batches(lengths: impl Iterator<Item = usize>, forward_tokens: usiz
         }
     }
     batches
-}
-
-fn read_optional(path: &Path) -> Result<Option<Value>> {
-    if path.exists() { read_json(path).map(Some) } else { Ok(None) }
-}
-
-/// Pooling and normalisation from the list of modules; module types are Python classes, of which the last part counts.
-fn read_modules(directory: &Path, modules: &Value) -> Result<(Pooling, bool)> {
-    let (mut pooling, mut normalise) = (Pooling::Mean, false);
-    for module in modules.as_array().into_iter().flatten() {
-        let class = module.get("type").and_then(Value::as_str).unwrap_or_default();
-        let path = module.get("path").and_then(Value::as_str).unwrap_or_default();
-        match class.rsplit('.').next().unwrap_or_default() {
-            "Transformer" => {}
-            "Pooling" => pooling = read_pooling(&directory.join(path).join("config.json"))?,
-            "Normalize" => normalise = true,
-            other => return Err(Error::NotSupported(format!("the sentence-transformers module \"{other}\" is not supported"))),
-        }
-    }
-    Ok((pooling, normalise))
-}
-
-fn read_pooling(path: &Path) -> Result<Pooling> {
-    let config = read_json(path)?;
-    let flag = |name: &str| config.get(name).and_then(Value::as_bool).unwrap_or(false);
-    let named = config.get("pooling_mode").and_then(Value::as_str);
-    let others =
-        ["pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens", "pooling_mode_lasttoken", "pooling_mode_weightedmean_tokens"];
-    match (named, flag("pooling_mode_mean_tokens"), flag("pooling_mode_cls_token")) {
-        (Some("mean"), ..) => Ok(Pooling::Mean),
-        (Some("cls"), ..) => Ok(Pooling::Cls),
-        (None, true, false) if !others.iter().any(|name| flag(name)) => Ok(Pooling::Mean),
-        (None, false, true) if !others.iter().any(|name| flag(name)) => Ok(Pooling::Cls),
-        _ => Err(Error::NotSupported(format!("{}: only the poolings mean and cls are supported", path.display()))),
-    }
-}
-
-/// The limit that the model was trained with, else the tokenizer's own.
-pub(super) fn max_tokens(directory: &Path) -> Result<Option<usize>> {
-    for (file, field) in [("sentence_bert_config.json", "max_seq_length"), (TOKENIZER_CONFIG_FILE, "model_max_length")] {
-        let config = read_optional(&directory.join(file))?;
-        // transformers writes 1e30 for "no limit", which is not a whole number of 64 bits.
-        let limit = config.and_then(|config| config.get(field)?.as_u64());
-        if let Some(limit) = limit.and_then(|limit| usize::try_from(limit).ok()) {
-            return Ok(Some(limit));
-        }
-    }
-    Ok(None)
 }

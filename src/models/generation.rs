@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 
+use super::calls::Calls;
 use super::config::DecoderConfig;
 use super::sampling::Sampler;
 
@@ -45,6 +46,18 @@ pub struct Completion {
     pub cached_tokens: usize,
     /// From the call to the result, waiting included.
     pub latency_ms: f64,
+}
+
+impl Completion {
+    /// For those that count what a statement takes.
+    pub(super) fn tokens(&self) -> Calls {
+        Calls {
+            prompt_tokens: self.prompt_tokens as u64,
+            cached_tokens: self.cached_tokens as u64,
+            generated_tokens: self.token_ids.len() as u64,
+            ..Calls::default()
+        }
+    }
 }
 
 impl GenerateRequest {

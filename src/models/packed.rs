@@ -1,20 +1,20 @@
-//! The decoder for generation: packed weights and a key-value cache per sequence.
+//! The decoder for generation: packed or encoded weights and a key-value cache per sequence.
 //!
 //! One forward takes any mix of prompts and single next tokens, flat and without padding. Every number of a token depends on
-//! its own sequence alone, bit for bit (see `panels.rs`), so results do not change with the batch.
+//! its own sequence alone, bit for bit (see `panels.rs` and `encoded.rs`), so results do not change with the batch.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::{Device, Tensor};
+use candle_core::Device;
 use rayon::prelude::*;
 
 use super::config::DecoderConfig;
-use super::decoder::Decoder;
+use super::decoder::{Decoder, EMBEDDING, HEAD};
+use super::gguf::{self, GgufWeights};
 use super::kernel::{Left, Out, PANEL, Panel, multiply_panel, multiply_values};
 use super::kv_cache::{BLOCK, KvCache, KvShape};
+use super::linear::{Linear, Matrix};
 use super::ops::{Rope, RopeTable};
-use super::panels::PackedMatrix;
 use super::simd::{rms_norm_row, rotate, silu_mul_forward, softmax};
 use crate::error::{Error, Result};
 
@@ -23,15 +23,32 @@ const QUERY_ROWS: usize = 48;
 /// Multiply-adds of attention below which it stays on the calling thread.
 const PARALLEL_WORK: usize = 1 << 20;
 
-/// Weights of a decoder, packed for inference on the CPU.
+/// Where the weights of a decoder are, by Hugging Face's names.
+pub(super) trait WeightSource {
+    /// The shape of the model.
+    fn config(&self) -> &DecoderConfig;
+
+    /// Radians per position of each pair of a head, fastest first.
+    fn frequencies(&self) -> Vec<f64> {
+        self.config().rope.frequencies(self.config().head_dim)
+    }
+
+    /// A bias or the weight of a norm.
+    fn vector(&self, name: &str) -> Result<Vec<f32>>;
+
+    /// A matrix as it is kept in memory.
+    fn matrix(&self, name: &str) -> Result<Matrix>;
+}
+
+/// Weights of a decoder for inference on the CPU: packed, or encoded as a GGUF file has them.
 #[derive(Debug)]
 pub struct PackedDecoder {
     config: DecoderConfig,
     /// The embedding when it is not the head.
-    embedding: Option<Vec<f32>>,
+    embedding: Option<Matrix>,
     layers: Vec<PackedLayer>,
     norm: Vec<f32>,
-    head: PackedMatrix,
+    head: Linear,
     rope: Rope,
 }
 
@@ -39,14 +56,14 @@ pub struct PackedDecoder {
 struct PackedLayer {
     input_norm: Vec<f32>,
     /// Query, key and value heads side by side.
-    query_key_value: PackedMatrix,
+    query_key_value: Linear,
     /// Weights `[head_dim]` of the norms of every query head and of every key head.
     query_key_norm: Option<[Vec<f32>; 2]>,
-    output: PackedMatrix,
+    output: Linear,
     post_attention_norm: Vec<f32>,
     /// Gate and up side by side.
-    gate_up: PackedMatrix,
-    down: PackedMatrix,
+    gate_up: Linear,
+    down: Linear,
 }
 
 /// The next tokens of one sequence, and the cache of those before them.
@@ -64,9 +81,12 @@ struct Span {
 }
 
 impl PackedDecoder {
-    /// Loads a model directory. Errors as [`Decoder::load`].
+    /// Loads a model directory: a GGUF file or safetensors. Errors as [`Decoder::load`].
     pub fn load(directory: &Path) -> Result<Self> {
-        Self::new(&Decoder::load(directory, &Device::Cpu, false)?)
+        match gguf::file(directory) {
+            Some(path) => Self::of(&GgufWeights::open(&path)?),
+            None => Self::new(&Decoder::load(directory, &Device::Cpu, false)?),
+        }
     }
 
     /// Packs the weights of a decoder.
@@ -74,19 +94,20 @@ impl PackedDecoder {
     /// # Errors
     /// [`Error::Tensor`] if a weight cannot be read from its device.
     pub fn new(decoder: &Decoder) -> Result<Self> {
-        let config = decoder.config().clone();
-        let source = Source(decoder.tensors());
-        let (vocab, hidden) = (config.vocab_size, config.hidden_size);
-        let embedding = if config.tie_word_embeddings { None } else { Some(source.values("model.embed_tokens.weight")?) };
-        let head = decoder.head_weight().flatten_all()?.to_vec1::<f32>()?;
-        debug_assert_eq!(head.len(), vocab * hidden);
-        let layers = (0..config.num_hidden_layers).map(|index| PackedLayer::new(&source, index, &config)).collect::<Result<_>>()?;
+        Self::of(decoder)
+    }
+
+    fn of(source: &impl WeightSource) -> Result<Self> {
+        let config = source.config().clone();
+        let embedding = (!config.tie_word_embeddings).then(|| source.matrix(EMBEDDING)).transpose()?;
+        let head = source.matrix(if config.tie_word_embeddings { EMBEDDING } else { HEAD })?;
+        let layers = (0..config.num_hidden_layers).map(|index| PackedLayer::new(source, index, &config)).collect::<Result<_>>()?;
         Ok(Self {
             embedding,
             layers,
-            norm: source.values("model.norm.weight")?,
-            head: PackedMatrix::new(hidden, &[&head], &[]),
-            rope: Rope::new(config.rope.frequencies(config.head_dim)),
+            norm: source.vector("model.norm.weight")?,
+            head: Linear::new(config.hidden_size, vec![head], &[]),
+            rope: Rope::new(source.frequencies()),
             config,
         })
     }
@@ -144,7 +165,7 @@ impl PackedDecoder {
             first_row += segment.tokens.len();
             for (token, row) in segment.tokens.iter().zip(&mut rows) {
                 match &self.embedding {
-                    Some(embedding) => row.copy_from_slice(&embedding[*token as usize * hidden..][..hidden]),
+                    Some(embedding) => embedding.copy_row(*token as usize, row),
                     None => self.head.copy_row(*token as usize, row),
                 }
             }
@@ -283,37 +304,40 @@ impl PackedDecoder {
 }
 
 impl PackedLayer {
-    fn new(source: &Source<'_>, index: usize, config: &DecoderConfig) -> Result<Self> {
-        let get = |name: &str| source.values(&format!("model.layers.{index}.{name}"));
-        let pack = |input: usize, names: &[&str], with_bias: bool| {
-            let read = |suffix: &str| names.iter().map(|name| get(&format!("{name}.{suffix}"))).collect::<Result<Vec<_>>>();
-            let (matrices, biases) = (read("weight")?, if with_bias { read("bias")? } else { Vec::new() });
-            let matrices: Vec<&[f32]> = matrices.iter().map(Vec::as_slice).collect();
-            let biases: Vec<&[f32]> = biases.iter().map(Vec::as_slice).collect();
-            Ok::<_, Error>(PackedMatrix::new(input, &matrices, &biases))
+    fn new(source: &impl WeightSource, index: usize, config: &DecoderConfig) -> Result<Self> {
+        let name = |name: &str, suffix: &str| format!("model.layers.{index}.{name}.{suffix}");
+        let norm = |of: &str| source.vector(&name(of, "weight"));
+        let linear = |input: usize, names: &[&str], with_bias: bool| {
+            let matrices = names.iter().map(|of| source.matrix(&name(of, "weight"))).collect::<Result<_>>()?;
+            let biased = names.iter().filter(|_| with_bias);
+            let biases = biased.map(|of| source.vector(&name(of, "bias"))).collect::<Result<Vec<_>>>()?;
+            Ok::<_, Error>(Linear::new(input, matrices, &biases))
         };
         let (has_bias, has_norm) = (config.architecture.has_attention_bias(), config.architecture.has_query_key_norm());
         Ok(Self {
-            input_norm: get("input_layernorm.weight")?,
-            query_key_value: pack(config.hidden_size, &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], has_bias)?,
-            query_key_norm: has_norm
-                .then(|| Ok::<_, Error>([get("self_attn.q_norm.weight")?, get("self_attn.k_norm.weight")?]))
-                .transpose()?,
-            output: pack(config.query_width(), &["self_attn.o_proj"], false)?,
-            post_attention_norm: get("post_attention_layernorm.weight")?,
-            gate_up: pack(config.hidden_size, &["mlp.gate_proj", "mlp.up_proj"], false)?,
-            down: pack(config.intermediate_size, &["mlp.down_proj"], false)?,
+            input_norm: norm("input_layernorm")?,
+            query_key_value: linear(config.hidden_size, &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"], has_bias)?,
+            query_key_norm: has_norm.then(|| Ok::<_, Error>([norm("self_attn.q_norm")?, norm("self_attn.k_norm")?])).transpose()?,
+            output: linear(config.query_width(), &["self_attn.o_proj"], false)?,
+            post_attention_norm: norm("post_attention_layernorm")?,
+            gate_up: linear(config.hidden_size, &["mlp.gate_proj", "mlp.up_proj"], false)?,
+            down: linear(config.intermediate_size, &["mlp.down_proj"], false)?,
         })
     }
 }
 
-/// The tensors of a decoder as vectors.
-struct Source<'a>(&'a BTreeMap<String, Tensor>);
+impl WeightSource for Decoder {
+    fn config(&self) -> &DecoderConfig {
+        self.config()
+    }
 
-impl Source<'_> {
-    fn values(&self, name: &str) -> Result<Vec<f32>> {
-        let tensor = self.0.get(name).ok_or_else(|| Error::Internal(format!("the decoder has no tensor {name}")))?;
+    fn vector(&self, name: &str) -> Result<Vec<f32>> {
+        let tensor = self.tensors().get(name).ok_or_else(|| Error::Internal(format!("the decoder has no tensor {name}")))?;
         Ok(tensor.flatten_all()?.to_vec1::<f32>()?)
+    }
+
+    fn matrix(&self, name: &str) -> Result<Matrix> {
+        self.vector(name).map(Matrix::Values)
     }
 }
 

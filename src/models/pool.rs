@@ -129,8 +129,11 @@ fn collect(owner: &Owner) -> Result<()> {
     owner.post(|| {})
 }
 
-/// Single precision on the CPU, half of it on a GPU.
+/// Single precision on the CPU, half of it on a GPU; those of a GGUF file as it has them.
 fn weight_bytes(info: &ModelInfo) -> u64 {
+    if let Some(gguf) = &info.gguf {
+        return gguf.weight_bytes;
+    }
     info.parameter_count * if matches!(info.device, Device::Cuda(_)) { 2 } else { 4 }
 }
 
@@ -152,6 +155,8 @@ mod tests {
             device: Device::Cpu,
             lineage: serde_json::Value::Null,
             remote: None,
+            embedding: None,
+            gguf: None,
         })
     }
 
@@ -170,6 +175,12 @@ mod tests {
         let narrow = Pool::new(1);
         narrow.slot(&info("a", 1));
         assert_eq!(held(&narrow), ["a@1"], "one always fits");
+    }
+
+    #[test]
+    fn weights_of_a_gguf_file_count_as_they_are_stored() {
+        let gguf = Some(crate::models::gguf::GgufInfo { weight_bytes: 11, tensor_types: Vec::new() });
+        assert_eq!(weight_bytes(&ModelInfo { gguf, ..(*info("a", 1)).clone() }), 11);
     }
 
     #[test]

@@ -16,7 +16,9 @@ use tempfile::TempDir;
 use super::checkpoint::{self, Checkpoint};
 use super::config::EncoderConfig;
 use super::device::Device;
+use super::embedder_settings::EmbeddingOptions;
 use super::encoder::Encoder;
+use super::gguf::GgufInfo;
 use super::remote::RemoteOptions;
 use super::source::{self, OpenFile, Source};
 use crate::error::{Error, Result};
@@ -66,18 +68,24 @@ pub struct ModelInfo {
     /// Of a model that a server has: where it is. There are no weights then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remote: Option<RemoteOptions>,
+    /// Of a model that embeds: what its maker said in place of its files.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub embedding: Option<EmbeddingOptions>,
+    /// Of a model from a GGUF file: how its weights are stored. It generates, and is not trained.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gguf: Option<GgufInfo>,
 }
 
 /// A model to create.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateModel {
     pub name: String,
-    /// A directory, `builtin://tinyhop`, `random://qwen2` or `openai://` with the name that a server gives it.
+    /// A directory, `builtin://tinyhop`, `random://qwen2`, `openai://` with the name that a server gives it, or `hf://org/name` with a revision.
     pub source: String,
     /// Checked against the files; read from them when absent.
     pub task: Option<Task>,
     pub device: Device,
-    /// Sizes and seed of a random model, where and how a remote one is asked; other sources take none.
+    /// Sizes and seed of a random model, where and how a remote one is asked, how one that embeds is used.
     pub options: Vec<(String, Value)>,
     /// What a random model's tokenizer is trained on.
     pub texts: Vec<String>,
@@ -100,6 +108,7 @@ struct Origin {
     device: Device,
     lineage: Json,
     remote: Option<RemoteOptions>,
+    embedding: Option<EmbeddingOptions>,
 }
 
 /// The models of a data directory.
@@ -127,6 +136,20 @@ impl ModelInfo {
         }
         let (model, source) = (self.reference(), &self.source);
         Err(Error::NotSupported(format!("{what} needs a model whose weights are here; {model} is {source}, which a server has")))
+    }
+
+    /// Fails for a model that cannot be trained: `what` needs weights, and in full precision.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`].
+    pub fn require_trainable(&self, what: &str) -> Result<()> {
+        self.require_weights(what)?;
+        let Some(gguf) = &self.gguf else { return Ok(()) };
+        let (model, types) = (self.reference(), gguf.tensor_types.join(", "));
+        Err(Error::NotSupported(format!(
+            "{what} needs weights in full precision; {model} is from a GGUF file ({types}), which is for generation alone; \
+             make a model of the safetensors that the file was converted from, and train that one"
+        )))
     }
 }
 
@@ -198,11 +221,13 @@ impl Registry {
     ///
     /// # Errors
     /// As [`Self::create`], and [`Error::Cancelled`]; those of opening a file.
-    pub fn create_unless(&self, create: CreateModel, files: Option<ModelFiles<'_>>, is_cancelled: &dyn Fn() -> bool) -> Result<ModelInfo> {
-        check_name(&create.name)?;
-        if !self.versions(&create.name)?.is_empty() {
-            return Err(Error::DuplicateObject { kind: "model", name: create.name });
-        }
+    pub fn create_unless(
+        &self,
+        mut create: CreateModel,
+        files: Option<ModelFiles<'_>>,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<ModelInfo> {
+        self.check_new(&create.name)?;
         let source = match files {
             Some(ModelFiles { directory, .. }) => Source::Directory(directory.to_owned()),
             None => Source::parse(&create.source, &self.source_root)?,
@@ -210,33 +235,67 @@ impl Registry {
         if matches!(source, Source::Remote) {
             return self.create_remote(create);
         }
+        let lineage = source::lineage(&create.source, &create.options);
+        let embedding = if matches!(source, Source::RandomQwen2) { None } else { EmbeddingOptions::take(&mut create.options)? };
         let open_any: &OpenFile<'_> = &|path| std::fs::File::open(path).map_err(|source| io(path, source));
         let staged = self.stage()?;
         source.write(&create.options, &create.texts, staged.path(), files.map_or(open_any, |files| files.open))?;
+        let origin = Origin { source: create.source, device: create.device, lineage, remote: None, embedding };
+        self.publish_new(&create.name, create.task, staged, origin, is_cancelled)
+    }
+
+    /// As [`Self::create_unless`], of files that were fetched: `source` says exactly what they are, where the one of the statement leaves that open.
+    ///
+    /// # Errors
+    /// As [`Self::create_unless`].
+    pub fn create_staged(
+        &self,
+        mut create: CreateModel,
+        staged: StagedModel,
+        source: String,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<ModelInfo> {
+        self.check_new(&create.name)?;
+        let lineage = source::lineage(&create.source, &create.options);
+        let embedding = EmbeddingOptions::take(&mut create.options)?;
+        let origin = Origin { source, device: create.device, lineage, remote: None, embedding };
+        self.publish_new(&create.name, create.task, staged, origin, is_cancelled)
+    }
+
+    /// Version 1 of a new model, if its files are one that runs and does what is asked of it.
+    fn publish_new(
+        &self,
+        name: &str,
+        task: Option<Task>,
+        staged: StagedModel,
+        origin: Origin,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<ModelInfo> {
         let checkpoint = checkpoint::inspect(staged.path())?;
-        if let Some(task) = create.task.filter(|task| *task != checkpoint.task) {
+        let device = origin.device;
+        if let Some(task) = task.filter(|task| *task != checkpoint.task) {
             return Err(invalid(
                 "task",
                 &task.to_string(),
                 &format!("{}, because the model is a {}", checkpoint.task, checkpoint.architecture),
             ));
         }
-        let lineage = source::lineage(&create.source, &create.options);
-        if checkpoint.task == Task::Generate && matches!(create.device, Device::Cuda(_)) {
-            let device = create.device;
+        if let Some(options) = origin.embedding.as_ref().filter(|_| checkpoint.task != Task::Embed) {
+            return Err(options.refused_for(checkpoint.task));
+        }
+        if checkpoint.task == Task::Generate && matches!(device, Device::Cuda(_)) {
             return Err(Error::NotSupported(format!(
                 "device = '{device}': a model that generates runs on the CPU; leave the option out, or say 'cpu'"
             )));
         }
         match checkpoint.task {
-            Task::Generate => create.device.check()?,
-            Task::Embed | Task::Rerank => Encoder::check(&EncoderConfig::load(staged.path())?, create.device)?,
+            Task::Generate => device.check()?,
+            Task::Embed | Task::Rerank => Encoder::check(&EncoderConfig::load(staged.path())?, device)?,
         }
         if is_cancelled() {
             return Err(Error::Cancelled("CREATE MODEL"));
         }
-        let origin = Origin { source: create.source, device: create.device, lineage, remote: None };
-        self.publish_checkpoint(&create.name, staged, checkpoint, origin, true)
+        self.publish_checkpoint(name, staged, checkpoint, origin, true)
     }
 
     /// A model that a server has: its version is its options. The server is not asked.
@@ -250,8 +309,8 @@ impl Registry {
         }
         let remote = RemoteOptions::read(&create.source, &create.options)?;
         let lineage = source::lineage(&create.source, &create.options);
-        let checkpoint = Checkpoint { task: Task::Generate, architecture: "remote".to_owned(), parameter_count: 0 };
-        let origin = Origin { source: create.source, device: Device::Auto, lineage, remote: Some(remote) };
+        let checkpoint = Checkpoint { task: Task::Generate, architecture: "remote".to_owned(), parameter_count: 0, gguf: None };
+        let origin = Origin { source: create.source, device: Device::Auto, lineage, remote: Some(remote), embedding: None };
         self.publish_checkpoint(&create.name, self.stage()?, checkpoint, origin, true)
     }
 
@@ -328,6 +387,15 @@ impl Registry {
         Ok(self.versions(name)?.last().copied().unwrap_or(0).max(dropped) + 1)
     }
 
+    /// Whether a new model can have this name: to be asked before hours of downloading, not after.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] with the rule; [`Error::DuplicateObject`].
+    pub fn check_new(&self, name: &str) -> Result<()> {
+        check_name(name)?;
+        if self.versions(name)?.is_empty() { Ok(()) } else { Err(Error::DuplicateObject { kind: "model", name: name.to_owned() }) }
+    }
+
     /// Whether a model can have this name: to be asked before hours of training, not after.
     ///
     /// # Errors
@@ -351,7 +419,8 @@ impl Registry {
     pub fn publish(&self, name: &str, staged: StagedModel, base: &ModelInfo, lineage: Json) -> Result<ModelInfo> {
         check_name(name)?;
         let checkpoint = checkpoint::inspect(staged.path())?;
-        let origin = Origin { source: format!("train://{}", base.reference()), device: base.device, lineage, remote: None };
+        let source = format!("train://{}", base.reference());
+        let origin = Origin { source, device: base.device, lineage, remote: None, embedding: None };
         self.publish_checkpoint(name, staged, checkpoint, origin, false)
     }
 
@@ -381,6 +450,8 @@ impl Registry {
             device: origin.device,
             lineage: origin.lineage,
             remote: origin.remote,
+            embedding: origin.embedding,
+            gguf: checkpoint.gguf,
         };
         write_info(&info, staged.path())?;
         sync_tree(staged.path())?;

@@ -5,15 +5,17 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::calls;
 use super::config::{CONFIG_FILE, EncoderConfig, read_json};
 use super::device::Device;
-use super::embedder::{batches, max_tokens};
+use super::embedder::{batches, given};
+use super::embedder_settings::max_tokens;
 use super::encoder::{Batch, Encoder, Pooling, tensor_prefix};
 use super::owner::Owner;
 use super::panels::PackedMatrix;
 use super::registry::ModelInfo;
 use super::shared_forward::{SharedForward, Waiting, ask};
-use super::tokenizer::Tokenizer;
+use super::tokenizer::{Tokenizer, check_limit};
 use super::weights::{TensorShapes, read_shapes};
 use crate::error::{Error, Result};
 
@@ -22,6 +24,8 @@ use crate::error::{Error, Result};
 pub struct LoadedReranker {
     encoder: Encoder,
     tokenizer: Tokenizer,
+    /// Of a pair.
+    max_tokens: usize,
     dense: PackedMatrix,
     output_weight: Vec<f32>,
     output_bias: f32,
@@ -106,9 +110,11 @@ impl LoadedReranker {
         let (dense_weight, dense_bias) = (next()?, next()?);
         let (output_weight, output_bias) = (next()?, next()?);
         let max_tokens = max_tokens(directory)?.unwrap_or(usize::MAX).min(encoder.max_tokens());
+        check_limit(directory, max_tokens)?;
         Ok(Self {
             dense: PackedMatrix::new(config.hidden_size, &[&dense_weight], &[&dense_bias]),
-            tokenizer: Tokenizer::load_truncating(directory, max_tokens)?,
+            tokenizer: Tokenizer::load(directory)?,
+            max_tokens,
             output_weight,
             output_bias: output_bias[0],
             activation: Activation::load(directory)?,
@@ -122,11 +128,25 @@ impl LoadedReranker {
     /// # Errors
     /// As [`Tokenizer::encode_pair`].
     pub fn encode(&self, query: &str, passage: &str) -> Result<(Vec<u32>, Vec<u32>)> {
-        let (tokens, mut segments) = self.tokenizer.encode_pair(query, passage)?;
+        Ok(self.told_apart(self.tokenizer.encode_pair(query, passage, self.max_tokens)?))
+    }
+
+    /// As [`Self::encode`], of a prompt and the step that followed it: where both are too long the prompt loses its beginning, and the step nothing.
+    /// `None` for a step that alone is too long.
+    ///
+    /// # Errors
+    /// As [`Tokenizer::encode_pair`].
+    pub fn encode_step(&self, prompt: &str, step: &str) -> Result<Option<(Vec<u32>, Vec<u32>)>> {
+        let encoded = self.tokenizer.encode_pair_with_whole_second(prompt, step, self.max_tokens)?;
+        Ok(encoded.map(|pair| self.told_apart(pair)))
+    }
+
+    /// With segments that the model knows.
+    fn told_apart(&self, (tokens, mut segments): EncodedPair) -> EncodedPair {
         if self.encoder.config().type_vocab_size < 2 {
             segments.fill(0);
         }
-        Ok((tokens, segments))
+        (tokens, segments)
     }
 
     /// One score per encoded pair; on the CPU each is the same whatever the others are.
@@ -206,6 +226,7 @@ impl Reranker {
         let model = Arc::clone(&self.model);
         let encode = move || pairs.iter().map(|(query, passage)| model.encode(query, passage)).collect::<Result<Vec<_>>>();
         let encoded = tokio::task::spawn_blocking(encode).await.map_err(|error| Error::Internal(error.to_string()))??;
+        calls::count(given(encoded.iter().map(|(tokens, _)| tokens.len())));
         let mut scores = vec![0.0; encoded.len()];
         for batch in batches(encoded.iter().map(|(tokens, _)| tokens.len()), self.model.forward_tokens()) {
             let pairs: Vec<_> = batch.iter().map(|index| encoded[*index].clone()).collect();
@@ -215,5 +236,19 @@ impl Reranker {
             }
         }
         Ok(scores)
+    }
+
+    /// The score of a step and the prompt that it followed, whose beginning is cut where both are too long; `None` for a step that alone is too long.
+    ///
+    /// # Errors
+    /// As [`Self::score`].
+    pub async fn score_step(&self, prompt: String, step: String) -> Result<Option<f32>> {
+        let model = Arc::clone(&self.model);
+        let encode = move || model.encode_step(&prompt, &step);
+        let encoded = tokio::task::spawn_blocking(encode).await.map_err(|error| Error::Internal(error.to_string()))??;
+        let Some(pair) = encoded else { return Ok(None) };
+        let num_tokens = pair.0.len();
+        calls::count(given(std::iter::once(num_tokens)));
+        Ok(ask(&self.model, &self.owner, vec![pair], num_tokens).await?.first().copied())
     }
 }

@@ -14,16 +14,17 @@ use rolloutdb_udfs::model::{EmbedKind, GenerateOptions, ModelRuntime};
 use tokio::sync::oneshot;
 
 use super::cache::{Cache, Question};
-use super::calls;
+use super::calls::{self, Calls};
 use super::chat_template::{ChatMessage, ChatTemplate};
 use super::config::EncoderConfig;
 use super::embedder::{Embedder, LoadedEmbedder};
+use super::embedder_settings::EmbedderSettings;
 use super::generation::{Completion, GenerateRequest};
 use super::owner::{LoadedPolicy, Owner};
 use super::packed::PackedDecoder;
 use super::pool::{Loaded, LoadedModel, Pool};
 use super::registry::{ModelInfo, Registry, Task};
-use super::remote::{RemoteModel, RemoteRequest, Remotes};
+use super::remote::{AnswerSource, Cleared, RemoteModel, RemoteRequest, Remotes};
 use super::reranker::{LoadedReranker, Reranker};
 use super::sampling::Sampler;
 use super::scheduler::Job;
@@ -114,6 +115,22 @@ impl Runtime {
         remotes.open(&info, options).await.map(Some)
     }
 
+    /// Takes the kept answers of a source from the disk and out of memory, or those of all remote models.
+    ///
+    /// # Errors
+    /// [`Error::Io`], [`Error::Damaged`].
+    pub async fn clear_answers(&self, source: Option<AnswerSource>) -> Result<Cleared> {
+        let Some(remotes) = &self.remotes else { return Ok(Cleared::default()) };
+        let has_source = |info: &ModelInfo, source| info.remote.as_ref().is_some_and(|options| options.answer_source() == source);
+        let is_cleared = |info: &ModelInfo| source.map_or(info.remote.is_some(), |source| has_source(info, source));
+        let models: Vec<String> = self.registry.list()?.iter().filter(|info| is_cleared(info)).map(ModelInfo::reference).collect();
+        // What is read from the disk meanwhile goes with what was in memory before; a statement that is cancelled in between leaves none of it.
+        self.completions.forget(&models);
+        let cleared = remotes.clear(source).await?;
+        self.completions.forget(&models);
+        Ok(cleared)
+    }
+
     /// An embedder, `name` (its newest version) or `name@version`.
     ///
     /// # Errors
@@ -121,7 +138,10 @@ impl Runtime {
     pub async fn embedder(&self, reference: &str) -> Result<Embedder> {
         let info = Arc::new(self.find(reference, Task::Embed)?);
         let owner = Owner::get()?;
-        let load = |info: &ModelInfo| LoadedEmbedder::load(&info.directory, info.device).map(|model| Loaded::Embedder(Arc::new(model)));
+        let load = |info: &ModelInfo| {
+            let model = LoadedEmbedder::load(&info.directory, info.device, EmbedderSettings::of(info)?)?;
+            Ok(Loaded::Embedder(Arc::new(model)))
+        };
         match self.pool.get(&info, &owner, load).await? {
             Loaded::Embedder(model) => Ok(Embedder::new(info, model, owner)),
             _ => Err(loaded_as_another(&info)),
@@ -215,7 +235,9 @@ impl Policy {
     pub async fn generate(&self, request: GenerateRequest) -> Result<Completion> {
         let (reply, result) = oneshot::channel();
         self.owner.generate(Arc::clone(&self.model), Job { request, reply, arrived: Instant::now() })?;
-        result.await.unwrap_or_else(|_| Err(Error::Internal("the model thread dropped a generation".to_owned())))
+        calls::count(Calls { inputs: 1, ..Calls::default() });
+        let ended = result.await.unwrap_or_else(|_| Err(Error::Internal("the model thread dropped a generation".to_owned())));
+        ended.inspect(|completion| calls::count(completion.tokens()))
     }
 }
 
@@ -243,6 +265,10 @@ impl ModelRuntime for Runtime {
     fn embedding_dim(&self, model: &str) -> DataFusionResult<usize> {
         let info = self.find(model, Task::Embed)?;
         Ok(EncoderConfig::load(&info.directory)?.hidden_size)
+    }
+
+    fn note_repeats(&self, count: usize) {
+        calls::count(Calls { repeats: count as u64, ..Calls::default() });
     }
 
     async fn embed(&self, model: &str, texts: &StringArray, kind: EmbedKind) -> DataFusionResult<FixedSizeListArray> {
@@ -313,7 +339,8 @@ async fn answers<T: Clone, F: Future<Output = Result<Vec<T>>>>(
 ) -> Result<Vec<T>> {
     let known = cache.get(&questions, bytes);
     let missing: Vec<usize> = known.iter().enumerate().filter(|(_, answer)| answer.is_none()).map(|(index, _)| index).collect();
-    calls::count(missing.len(), known.len() - missing.len());
+    // What is missing is counted where the model is given it.
+    calls::count(Calls { cache_hits: (known.len() - missing.len()) as u64, ..Calls::default() });
     let asked = if missing.is_empty() { Vec::new() } else { ask(missing.clone()).await? };
     if asked.len() != missing.len() {
         return Err(Error::Internal(format!("a model gave {} answers to {} questions", asked.len(), missing.len())));
@@ -341,8 +368,9 @@ impl Generator {
         match self {
             Self::Local(policy) => generate_text(policy, prompt, options).await,
             Self::Remote(remote) => {
-                let GenerateOptions { max_tokens, temperature, top_p, seed, ref stop } = *options;
-                let completion = remote.complete(&RemoteRequest { prompt, max_tokens, temperature, top_p, seed, stop }).await?;
+                let GenerateOptions { max_tokens, temperature, top_p, seed, ref stop, top_k, min_p, repetition_penalty } = *options;
+                let request = RemoteRequest { prompt, max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop };
+                let completion = remote.complete(&request).await?;
                 Ok(completion.text.as_str().into())
             }
         }
@@ -353,7 +381,13 @@ async fn generate_text(policy: &Policy, prompt: &str, options: &GenerateOptions)
     let request = GenerateRequest {
         prompt: policy.tokenizer().encode_prompt(prompt)?,
         max_new_tokens: options.max_tokens,
-        sampler: Sampler { temperature: options.temperature as f32, top_p: options.top_p as f32, ..Sampler::default() },
+        sampler: Sampler {
+            temperature: options.temperature as f32,
+            repetition_penalty: options.repetition_penalty as f32,
+            top_k: options.top_k,
+            top_p: options.top_p as f32,
+            min_p: options.min_p as f32,
+        },
         seed: options.seed,
         stop: options.stop.clone(),
     };

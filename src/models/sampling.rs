@@ -8,6 +8,8 @@ use crate::error::{Error, Result};
 
 /// Tokens that are put in order first when most of a nucleus is expected in few of them.
 const CANDIDATES: usize = 256;
+/// Above it what a nucleus leaves out is within the rounding of sums of probabilities.
+const TOP_P_SHARP: f32 = 0.999;
 
 /// How a token is chosen. Each step works on what the one before it left, in the order of the fields after the first, as in transformers.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,7 +22,7 @@ pub struct Sampler {
     pub top_k: usize,
     /// In (0, 1]: keeps the smallest set of most probable tokens that have at least this share (arXiv:1904.09751); 1 keeps all.
     pub top_p: f32,
-    /// In [0, 1): keeps tokens at least this times as probable as the most probable one (arXiv:2407.01082); 0 keeps all.
+    /// In [0, 1]: keeps tokens at least this times as probable as the most probable one (arXiv:2407.01082); 0 keeps all.
     pub min_p: f32,
 }
 
@@ -54,8 +56,8 @@ impl Sampler {
         if !(self.top_p > 0.0 && self.top_p <= 1.0) {
             return refuse("top_p", self.top_p, "more than 0 and at most 1");
         }
-        if !(0.0..1.0).contains(&self.min_p) {
-            return refuse("min_p", self.min_p, "0 or more and less than 1");
+        if !(0.0..=1.0).contains(&self.min_p) {
+            return refuse("min_p", self.min_p, "from 0 to 1");
         }
         Ok(())
     }
@@ -98,14 +100,18 @@ impl Sampler {
         if by_k == probabilities.len() && self.top_p >= 1.0 && self.min_p == 0.0 {
             return None;
         }
+        let candidates = self.candidates(probabilities);
+        let by_k = by_k.min(candidates.len());
         // A nucleus is small as a rule: most of a large vocabulary need not be put in order.
         let mut num_ordered = if self.top_p < 1.0 || self.min_p > 0.0 { CANDIDATES.min(by_k) } else { by_k };
         loop {
-            let ordered = most_probable(probabilities, num_ordered);
+            let ordered = most_probable(&candidates, probabilities, num_ordered);
             let is_all = num_ordered == by_k;
             // What is left of the probability after `top_k`: 1 unless that took something.
-            let total =
-                if self.top_k == 0 { 1.0 } else { most_probable(probabilities, by_k).iter().map(|token| probabilities[*token]).sum() };
+            let total = match self.top_k {
+                0 => 1.0,
+                _ => most_probable(&candidates, probabilities, by_k).iter().map(|token| probabilities[*token]).sum(),
+            };
             let nucleus = nucleus(&ordered, probabilities, self.top_p * total);
             let floor = self.min_p * probabilities[ordered[0]];
             let above = ordered.iter().take_while(|token| probabilities[**token] >= floor).count();
@@ -116,12 +122,25 @@ impl Sampler {
             num_ordered = (num_ordered * 8).min(by_k);
         }
     }
+
+    /// Tokens among which the kept ones are, by id. Those below the share `(1 - top_p) / V` have less than `1 - top_p` together, so none of them is in the
+    /// nucleus of the whole distribution; half of that leaves room for rounding.
+    fn candidates(&self, probabilities: &[f32]) -> Vec<usize> {
+        let all = 0..probabilities.len();
+        if self.top_k > 0 || self.top_p > TOP_P_SHARP {
+            return all.collect();
+        }
+        let least = 0.5 * (1.0 - self.top_p) / probabilities.len() as f32;
+        let near: Vec<usize> = all.clone().filter(|token| probabilities[*token] >= least).collect();
+        // Of logits that are no numbers.
+        if near.is_empty() { all.collect() } else { near }
+    }
 }
 
-/// The `count` most probable tokens in order, the smaller id first among equals.
-fn most_probable(probabilities: &[f32], count: usize) -> Vec<usize> {
+/// The `count` most probable of these tokens in order, the smaller id first among equals.
+fn most_probable(tokens: &[usize], probabilities: &[f32], count: usize) -> Vec<usize> {
     let before = |a: &usize, b: &usize| probabilities[*b].total_cmp(&probabilities[*a]).then(a.cmp(b));
-    let mut order: Vec<usize> = (0..probabilities.len()).collect();
+    let mut order = tokens.to_vec();
     if count < order.len() {
         order.select_nth_unstable_by(count, before);
         order.truncate(count);

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use rayon::prelude::*;
 use tokio::sync::oneshot;
 
 use super::generation::{Completion, Finish, GenerateRequest};
@@ -25,6 +26,8 @@ const RUNNING_BYTES: usize = 2 << 30;
 const PROMPT_TOKENS_PER_STEP: usize = 2048;
 /// Tokens worth waiting for while a sibling computes them; fewer are if they are all that is missing.
 const SHARED_MIN: usize = 16;
+/// Logits of all rows below which one thread samples.
+const PARALLEL_LOGITS: usize = 1 << 15;
 
 /// A request and where its result goes.
 pub struct Job {
@@ -82,19 +85,14 @@ impl Scheduler {
         self.waiting.retain(|job| !job.reply.is_closed());
         self.running.retain(|row| !row.job.reply.is_closed());
         self.admit();
-        let fed = self.feed();
-        let mut finished = Vec::new();
-        for (index, logits) in fed {
-            let row = &mut self.running[index];
-            match row.extend(&logits, &self.tokenizer, &self.eos_token_ids, self.decoder.config().max_position_embeddings) {
-                Ok(None) => {}
-                ended => finished.push((index, ended.map(|finish| finish.unwrap_or(Finish::Length)))),
-            }
-        }
+        let (is_read, logits) = self.feed();
+        let ended = self.extend(&is_read, &logits);
         // From the back, so that the indices before stay valid.
-        for (index, ended) in finished.into_iter().rev() {
-            let row = self.running.remove(index);
-            self.answer(row, ended);
+        for (index, ended) in ended.into_iter().enumerate().rev() {
+            if let Some(ended) = ended {
+                let row = self.running.remove(index);
+                self.answer(row, ended);
+            }
         }
     }
 
@@ -153,24 +151,35 @@ impl Scheduler {
         })
     }
 
-    /// One forward; gives the logits of every row whose known tokens are all read.
-    fn feed(&mut self) -> Vec<(usize, Vec<f32>)> {
+    /// One forward; says of every row whether its known tokens are all read, and gives the logits `[rows, V]` after what was read.
+    fn feed(&mut self) -> (Vec<bool>, Vec<f32>) {
         let mut budget = PROMPT_TOKENS_PER_STEP;
-        let mut fed = Vec::new();
-        let mut segments = Vec::new();
-        for (index, row) in self.running.iter_mut().enumerate() {
+        let mut is_read = Vec::with_capacity(self.running.len());
+        let mut segments = Vec::with_capacity(self.running.len());
+        for row in &mut self.running {
             let start = row.cache.len();
             let count = (row.tokens.len() - start).min(budget.max(1));
             budget = budget.saturating_sub(count - 1);
-            fed.push((index, start + count == row.tokens.len()));
+            is_read.push(start + count == row.tokens.len());
             segments.push(Segment { cache: &mut row.cache, tokens: &row.tokens[start..start + count] });
         }
-        if segments.is_empty() {
-            return Vec::new();
+        let logits = if segments.is_empty() { Vec::new() } else { self.decoder.forward(&mut segments) };
+        (is_read, logits)
+    }
+
+    /// Samples the next token of every row that is read; says of each whether it ends with it, and how.
+    fn extend(&mut self, is_read: &[bool], logits: &[f32]) -> Vec<Option<Result<Finish>>> {
+        let Self { decoder, tokenizer, eos_token_ids, running, .. } = self;
+        let (vocabulary, len_max) = (decoder.config().vocab_size, decoder.config().max_position_embeddings);
+        let extend = |((row, is_read), logits): ((&mut Row, &bool), &[f32])| match is_read {
+            true => row.extend(logits, tokenizer, eos_token_ids, len_max).transpose(),
+            false => None,
+        };
+        if logits.len() < PARALLEL_LOGITS {
+            running.iter_mut().zip(is_read).zip(logits.chunks_exact(vocabulary)).map(extend).collect()
+        } else {
+            running.par_iter_mut().zip(is_read).zip(logits.par_chunks_exact(vocabulary)).map(extend).collect()
         }
-        let logits = self.decoder.forward(&mut segments);
-        let logits = logits.chunks_exact(self.decoder.config().vocab_size);
-        fed.into_iter().zip(logits).filter(|((_, read), _)| *read).map(|((index, _), logits)| (index, logits.to_vec())).collect()
     }
 
     /// Sends a row's result and keeps its keys and values.

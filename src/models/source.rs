@@ -8,12 +8,14 @@ use serde_json::{Map, Value as Json, json};
 use super::builtin::{BUILTIN, BuiltinFile};
 use super::config::{DecoderArchitecture, DecoderConfig, RopeConfig};
 use super::decoder::Decoder;
+use super::embedder_settings::EmbeddingOptions;
+use super::gguf;
 use super::tokenizer::train_byte_level_bpe;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
 /// Files of a model directory that are worth keeping beside the weights.
-const FILES: [&str; 11] = [
+pub(super) const FILES: [&str; 13] = [
     "config.json",
     "generation_config.json",
     "tokenizer.json",
@@ -23,6 +25,8 @@ const FILES: [&str; 11] = [
     "modules.json",
     "1_Pooling/config.json",
     "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_xlm-roberta_config.json",
     "config_sentence_transformers.json",
     "model.safetensors.index.json",
 ];
@@ -47,7 +51,9 @@ pub type OpenFile<'a> = dyn Fn(&Path) -> Result<File> + 'a;
 /// A parsed source.
 #[derive(Debug)]
 pub enum Source {
+    /// Of safetensors or of a GGUF file.
     Directory(PathBuf),
+    GgufFile(PathBuf),
     Builtin(&'static [BuiltinFile]),
     RandomQwen2,
     /// A server has it; nothing is written but its options.
@@ -58,8 +64,8 @@ impl Source {
     /// Reads the text after FROM. Relative directories are below `root`.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] for `hf://` and unknown schemes, [`Error::UnknownObject`] for an unknown built-in
-    /// model, [`Error::Io`] if the directory does not exist.
+    /// [`Error::NotSupported`] for `hf://`, whose files [`super::hub::Hub`] fetches, and unknown schemes, [`Error::UnknownObject`] for an unknown built-in
+    /// model, [`Error::Io`] if there is no such directory or file.
     pub fn parse(text: &str, root: &Path) -> Result<Self> {
         match text.split_once("://") {
             Some(("builtin", name)) => builtin(name),
@@ -70,9 +76,9 @@ impl Source {
                 Err(Error::UnknownObject { kind: "random architecture", name: other.to_owned(), known })
             }
             Some((scheme, _)) => Err(Error::NotSupported(format!(
-                "the source {scheme}:// is not supported yet; download the model and give its directory, or use builtin://tinyhop"
+                "the source {scheme}:// has no files here; download the model and give its directory, or use hf://org/name or builtin://tinyhop"
             ))),
-            None => directory(root.join(text)),
+            None => local(root.join(text)),
         }
     }
 
@@ -81,6 +87,8 @@ impl Source {
     /// # Errors
     /// [`Error::UnknownOption`], [`Error::InvalidParameter`], [`Error::NotReady`] (a random model without texts), [`Error::Io`].
     pub fn write(&self, options: &[(String, Value)], texts: &[String], target: &Path, open: &OpenFile<'_>) -> Result<()> {
+        let (file, others) = gguf::take_option(options)?;
+        let options = if matches!(self, Self::Directory(_)) { others.as_slice() } else { options };
         if !matches!(self, Self::RandomQwen2)
             && let Some((name, _)) = options.first()
         {
@@ -89,11 +97,18 @@ impl Source {
                 kind: "option",
                 name: name.clone(),
                 of,
-                known: vec!["task".to_owned(), "device".to_owned()],
+                known: ["task", "device", gguf::OPTION].into_iter().chain(EmbeddingOptions::NAMES).map(str::to_owned).collect(),
             });
         }
         match self {
-            Self::Directory(directory) => copy(directory, target, open),
+            Self::Directory(directory) => match gguf::choose(directory, file)? {
+                Some(name) => gguf::copy(directory, &name, target, open),
+                None => copy(directory, target, open),
+            },
+            Self::GgufFile(path) => {
+                let name = path.file_name().unwrap_or_default().to_string_lossy();
+                gguf::copy(path.parent().unwrap_or(path), &name, target, open)
+            }
             Self::Builtin(files) => files.iter().try_for_each(|(name, bytes)| {
                 let path = target.join(name);
                 std::fs::write(&path, bytes).map_err(|source| Error::Io { path, source })
@@ -129,12 +144,14 @@ fn builtin(name: &str) -> Result<Source> {
     })
 }
 
-fn directory(path: PathBuf) -> Result<Source> {
-    let missing = |reason: &str| std::io::Error::new(std::io::ErrorKind::NotFound, reason.to_owned());
-    if !path.is_dir() {
-        return Err(Error::Io { path, source: missing("no such directory") });
+fn local(path: PathBuf) -> Result<Source> {
+    if path.is_dir() {
+        return Ok(Source::Directory(path));
     }
-    Ok(Source::Directory(path))
+    if path.is_file() {
+        return Ok(Source::GgufFile(path));
+    }
+    Err(Error::Io { path, source: std::io::Error::new(std::io::ErrorKind::NotFound, "no such directory or GGUF file") })
 }
 
 /// Copies the files of a model that we know, and its weights.
@@ -150,10 +167,15 @@ fn copy(directory: &Path, target: &Path, open: &OpenFile<'_>) -> Result<()> {
         }
         let parent = to.parent().unwrap_or(target);
         std::fs::create_dir_all(parent).map_err(|source| io(parent, source))?;
-        let mut file = open(&from)?;
-        let mut copied = File::create(&to).map_err(|source| io(&to, source))?;
-        std::io::copy(&mut file, &mut copied).map_err(|source| io(&from, source))?;
+        copy_file(&from, &to, open)?;
     }
+    Ok(())
+}
+
+pub(super) fn copy_file(from: &Path, to: &Path, open: &OpenFile<'_>) -> Result<()> {
+    let mut file = open(from)?;
+    let mut copied = File::create(to).map_err(|source| Error::Io { path: to.to_owned(), source })?;
+    std::io::copy(&mut file, &mut copied).map_err(|source| Error::Io { path: from.to_owned(), source })?;
     Ok(())
 }
 

@@ -10,7 +10,10 @@ use tokenizers::normalizers::NFC;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::sequence::Sequence;
 use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
-use tokenizers::{AddedToken, SplitDelimiterBehavior, TokenizerBuilder, TruncationParams};
+use tokenizers::{
+    AddedToken, Encoding, PostProcessor, SplitDelimiterBehavior, TokenizerBuilder, TruncationDirection, TruncationParams,
+    truncate_encodings,
+};
 
 use super::chat_template::CHAT_TEMPLATE_FILE;
 use super::config::{read_bounded, read_json};
@@ -26,7 +29,8 @@ pub const END_OF_TEXT: &str = "<|endoftext|>";
 /// Byte-level BPE starts from one token per byte.
 const NUM_BYTES: usize = 256;
 /// Words of Qwen2, from its published tokenizer: contractions, letters with one sign before, single digits, signs, white space.
-const QWEN2_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+pub(super) const QWEN2_WORDS: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Four times the largest that is published.
 const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
 /// Two special tokens and one of the text.
@@ -61,14 +65,14 @@ impl Tokenizer {
     }
 
     fn load_with(directory: &Path, truncation: Option<TruncationParams>) -> Result<Self> {
+        if let Some(truncation) = &truncation {
+            check_limit(directory, truncation.max_length)?;
+        }
         let path = directory.join(TOKENIZER_FILE);
         let bytes = read_bounded(&path, TOKENIZER_BYTES_MAX)?;
         check_growth(&path, &bytes)?;
         let broken = |error: tokenizers::Error| Error::Damaged { path: path.clone(), reason: error.to_string() };
         let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(broken)?;
-        if let Some(limit) = truncation.as_ref().map(|truncation| truncation.max_length).filter(|limit| *limit < TRUNCATED_MIN) {
-            return Err(broken(format!("texts would be cut to {limit} tokens, expected at least {TRUNCATED_MIN}").into()));
-        }
         inner.with_padding(None).with_truncation(truncation).map_err(broken)?;
         let eos_token_id = eos_token(directory)?.and_then(|token| inner.token_to_id(&token));
         let beginning = beginning(&inner).map_err(broken)?;
@@ -130,14 +134,41 @@ impl Tokenizer {
         Ok(ranges.collect())
     }
 
-    /// The ids of two texts with the special tokens of the model between and round them, and the segment of each, as an encoder reads a pair. A limit cuts
-    /// the longer of the two first.
+    /// The ids of two texts with the special tokens of the model between and round them, and the segment of each, as an encoder reads a pair. What is
+    /// beyond `max_tokens`, special tokens included, is cut from the end of the longer text first.
     ///
     /// # Errors
     /// As [`Self::encode`].
-    pub fn encode_pair(&self, first: &str, second: &str) -> Result<(Vec<u32>, Vec<u32>)> {
-        let encoding = self.inner.encode_fast((first, second), true);
-        let encoding = encoding.map_err(|error| Error::Internal(format!("encoding a pair of texts: {error}")))?;
+    pub fn encode_pair(&self, first: &str, second: &str, max_tokens: usize) -> Result<(Vec<u32>, Vec<u32>)> {
+        let longest_first = TruncationParams { max_length: self.room_of_pair(max_tokens), ..TruncationParams::default() };
+        let (first, second) = (self.part(first)?, self.part(second)?);
+        let (first, second) = truncate_encodings(first, Some(second), &longest_first).map_err(pair_error)?;
+        self.joined(first, second)
+    }
+
+    /// As [`Self::encode_pair`], but only the first text is cut, at its beginning. `None` if the second one alone is beyond `max_tokens`.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_pair_with_whole_second(&self, first: &str, second: &str, max_tokens: usize) -> Result<Option<(Vec<u32>, Vec<u32>)>> {
+        let (mut first, second) = (self.part(first)?, self.part(second)?);
+        let Some(room) = self.room_of_pair(max_tokens).checked_sub(second.get_ids().len()) else { return Ok(None) };
+        first.truncate(room, 0, TruncationDirection::Left);
+        self.joined(first, Some(second)).map(Some)
+    }
+
+    /// Tokens that two texts may have together.
+    fn room_of_pair(&self, max_tokens: usize) -> usize {
+        max_tokens.saturating_sub(self.inner.get_post_processor().map_or(0, |processor| processor.added_tokens(true)))
+    }
+
+    /// One text of a pair.
+    fn part(&self, text: &str) -> Result<Encoding> {
+        self.inner.encode_fast(text, false).map_err(pair_error)
+    }
+
+    fn joined(&self, first: Encoding, second: Option<Encoding>) -> Result<(Vec<u32>, Vec<u32>)> {
+        let encoding = self.inner.post_process(first, second, true).map_err(pair_error)?;
         Ok((encoding.get_ids().to_vec(), encoding.get_type_ids().to_vec()))
     }
 
@@ -168,6 +199,22 @@ impl Tokenizer {
     pub fn vocab_size(&self) -> usize {
         self.inner.get_vocab_size(true)
     }
+}
+
+/// Checks that a limit leaves something of a text.
+///
+/// # Errors
+/// [`Error::Damaged`], since the limit is that of the files in `directory`.
+pub fn check_limit(directory: &Path, max_tokens: usize) -> Result<()> {
+    if max_tokens >= TRUNCATED_MIN {
+        return Ok(());
+    }
+    let reason = format!("texts would be cut to {max_tokens} tokens, expected at least {TRUNCATED_MIN}");
+    Err(Error::Damaged { path: directory.join(TOKENIZER_FILE), reason })
+}
+
+fn pair_error(error: tokenizers::Error) -> Error {
+    Error::Internal(format!("encoding a pair of texts: {error}"))
 }
 
 /// The special tokens that stand before the first token of a text.

@@ -55,8 +55,7 @@ fn growth(rule: &Value) -> u64 {
         }
         Some("Replace") => {
             let content = text_bytes(rule.get("content"));
-            // What a regular expression matches may be one byte, or none between any two.
-            let pattern = rule.get("pattern").and_then(|pattern| pattern.get("String")).map_or(0, |text| text_bytes(Some(text)));
+            let pattern = rule.get("pattern").map_or(0, least_match);
             if pattern == 0 { content + 1 } else { content.div_ceil(pattern).max(1) }
         }
         Some("Prepend") => text_bytes(rule.get("prepend")) + 1,
@@ -65,6 +64,18 @@ fn growth(rule: &Value) -> u64 {
         Some("ByteLevel") => 2,
         Some("Metaspace") => text_bytes(rule.get("replacement")).max(1),
         _ => 1,
+    }
+}
+
+/// The fewest bytes that a pattern matches: of a regular expression 0, since it may match between any two, but for runs of a letter such as ` {2,}`.
+fn least_match(pattern: &Value) -> u64 {
+    let expression = pattern.get("Regex").and_then(Value::as_str).unwrap_or_default();
+    let run = expression.strip_suffix(",}").and_then(|run| run.split_once('{'));
+    match run {
+        Some((letter, least)) if letter == " " || (letter.chars().count() == 1 && letter.chars().all(char::is_alphanumeric)) => {
+            least.parse::<u64>().unwrap_or(0).saturating_mul(letter.len() as u64)
+        }
+        _ => pattern.get("String").map_or(0, |text| text_bytes(Some(text))),
     }
 }
 
@@ -123,7 +134,13 @@ mod tests {
             "post_processor": { "type": "TemplateProcessing", "single": [{}, {}, {}], "special_tokens": { "<s>": { "ids": [0] } } },
             "model": { "vocab": { "a": 0 } },
         });
-        check(&tokenizer).expect("36 * 2 * 3 = 216");
+        check(&tokenizer).expect("36 * 1 * 3 = 108");
+        // As newer conversions of SentencePiece write it: runs of blanks become the sign.
+        let mut converted = tokenizer.clone();
+        converted["normalizer"]["normalizers"][1]["content"] = json!("▁");
+        check(&converted).expect("36 * 2 * 3 = 216");
+        converted["normalizer"]["normalizers"][1]["pattern"] = json!({ "Regex": " {0,}" });
+        assert!(matches!(check(&converted), Err(Error::Damaged { .. })), "36 * 4 * 3 = 432");
         check(&json!({ "normalizer": null })).expect("no rules");
         check(&json!({ "normalizer": { "type": "Sequence", "normalizers": [replace("``", "\""), replace(" ", "▁")] } }))
             .expect("a sign for blanks");

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 
 /// File name of the weights in a model directory.
 pub const WEIGHTS_FILE: &str = "model.safetensors";
-const INDEX_FILE: &str = "model.safetensors.index.json";
+pub(super) const INDEX_FILE: &str = "model.safetensors.index.json";
 
 /// The longest header that the format has; a file of that size may say more.
 const HEADER_BYTES_MAX: u64 = 100_000_000;

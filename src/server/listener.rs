@@ -69,6 +69,7 @@ pub async fn serve_with(database: Database, listeners: Listeners, options: Serve
             Err(_) => tokio::time::sleep(ACCEPT_RETRY).await,
         }
     }
+    server.database.announce_end();
     server.stop.cancel();
     server.connections.close();
     server.connections.wait().await;

@@ -54,13 +54,15 @@ impl Connection {
     pub(super) async fn uninterrupted<T>(&self, work: impl Future<Output = PgWireResult<T>>) -> PgWireResult<T> {
         let activity = self.session.activity();
         activity.begin();
+        let interrupted = async {
+            let reason = self.interrupted().await;
+            // Before the work is dropped: what cannot be dropped yet, because it computes, hears of it so.
+            self.session.interrupt();
+            reason
+        };
         let outcome = tokio::select! {
             biased;
-            reason = self.interrupted() => {
-                // What cannot be dropped yet, because it computes, hears of it so.
-                self.session.interrupt();
-                Err(reason)
-            }
+            reason = interrupted => Err(reason),
             outcome = AssertUnwindSafe(work).catch_unwind() => outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
         };
         let outcome = outcome.inspect_err(|_| self.session.fail_transaction());

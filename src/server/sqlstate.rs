@@ -31,7 +31,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
     match error {
         Error::UnknownObject { .. } | Error::RoleGone(_) => "42704",
         Error::DuplicateObject { .. } => "42710",
-        Error::UnknownOption { .. } | Error::InvalidParameter { .. } => "22023",
+        Error::UnknownOption { .. } | Error::InvalidParameter { .. } | Error::ContextFull(_) => "22023",
         Error::MissingColumn { .. } | Error::UnknownColumn { .. } => "42703",
         Error::Unresolved { kind: Unresolved::Column, .. } => "42703",
         Error::Unresolved { kind: Unresolved::Function, .. } => "42883",

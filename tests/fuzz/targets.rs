@@ -6,6 +6,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use futures::TryStreamExt;
+use rolloutdb::models::checkpoint::inspect;
+use rolloutdb::models::gguf::{GGUF_FILE, complete};
+use rolloutdb::models::packed::{PackedDecoder, Segment};
 use rolloutdb::models::weights::read_shapes;
 use rolloutdb::models::{DecoderConfig, EncoderConfig};
 use rolloutdb::{Database, Session, server};
@@ -20,6 +23,7 @@ pub const TARGETS: &[Target] = &[
     ("manifest", manifest),
     ("model_config", model_config),
     ("model_weights", model_weights),
+    ("gguf", gguf),
     ("rows", rows),
 ];
 
@@ -92,6 +96,24 @@ pub fn model_weights(bytes: &[u8]) {
     let folder = folder();
     std::fs::write(folder.join("model.safetensors"), bytes).expect("a temporary file");
     let _ = read_shapes(folder);
+}
+
+/// A GGUF file of a model: its header, the tokenizer that its metadata make, and its weights. What passes all checks computes a token.
+pub fn gguf(bytes: &[u8]) {
+    let folder = folder().join("gguf");
+    std::fs::create_dir_all(&folder).expect("a temporary folder");
+    for name in ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja"] {
+        // Of the bytes before; there may be none.
+        let _ = std::fs::remove_file(folder.join(name));
+    }
+    std::fs::write(folder.join(GGUF_FILE), bytes).expect("a temporary file");
+    if complete(&folder).is_err() || inspect(&folder).is_err() {
+        return;
+    }
+    if let Ok(decoder) = PackedDecoder::load(&folder) {
+        let mut cache = decoder.new_cache();
+        let _ = decoder.forward(&mut [Segment { cache: &mut cache, tokens: &[0] }]);
+    }
 }
 
 /// A file of rows, as CSV and as JSON lines.

@@ -10,6 +10,8 @@ use futures::TryStreamExt;
 use rolloutdb::server::sqlstate::{message, sqlstate};
 use rolloutdb::{Database, DatabaseOptions, Result, Session};
 
+use crate::hub_server::{HubServer, Repository};
+
 /// A file system in memory, gone when dropped.
 struct SmallDisk(tempfile::TempDir);
 
@@ -127,5 +129,31 @@ async fn a_full_disk_stops_the_statement_and_harms_nothing() -> Result<()> {
     let session = database.session();
     assert_eq!(count(&session, "SELECT count(*) FROM t").await?, 50_002);
     assert_eq!(count(&session, "SELECT count(*) FROM t WHERE id = 1 AND text = 'eno'").await?, 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_stops_a_download_and_is_not_left_full() -> Result<()> {
+    let Some(disk) = SmallDisk::mount(48) else {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: this process may not mount a small file system\n");
+        return Ok(());
+    };
+    let weights = "model.safetensors";
+    // Where the hub tells the size, nothing is fetched; else the file ends where the disk does.
+    for tells in [true, false] {
+        let repository = Repository::of_fixture("bert").with(weights, vec![0; 80 << 20]);
+        let server = HubServer::of(&if tells { repository } else { repository.without_blobs() });
+        let data = disk.path().join(if tells { "told" } else { "untold" });
+        let options = DatabaseOptions { memory_limit: Some(64 << 20), allowed_hosts: vec![server.url()], ..DatabaseOptions::default() };
+        let session = Database::open_with(&data, options).await?.session();
+        let create = format!("CREATE MODEL m FROM 'hf://org/model' WITH (endpoint = '{}')", server.url());
+        let error = run(&session, &create).await.expect_err("it does not fit");
+        assert_eq!(sqlstate(&error), "53100", "{error:?}");
+        assert!(message(&error).contains("no space left"), "{}", message(&error));
+        assert_eq!(server.asked_for(weights).is_empty(), tells);
+        let left: Vec<_> = files(disk.path()).into_iter().filter(|(path, _)| path.display().to_string().contains(weights)).collect();
+        assert_eq!(left, [], "nothing of it is left");
+        run(&session, "CREATE TABLE t AS SELECT 1 AS id").await?;
+    }
     Ok(())
 }

@@ -29,6 +29,22 @@ pub(crate) enum Reply {
     /// Nothing, until the client goes away.
     Hang,
     After(Duration, Box<Reply>),
+    /// Server-sent events, piece by piece.
+    Stream(Vec<Piece>),
+}
+
+/// A piece of a stream.
+#[derive(Clone, Debug)]
+pub(crate) enum Piece {
+    /// The data of an event.
+    Data(String),
+    /// Bytes as they are.
+    Raw(Vec<u8>),
+    Pause(Duration),
+    /// The connection ends.
+    Cut,
+    /// Nothing more, until the client goes away.
+    Hang,
 }
 
 type Behaviour = dyn Fn(&Asked, usize) -> Reply + Send + Sync;
@@ -48,6 +64,8 @@ struct Shared {
     most_in_flight: AtomicUsize,
     /// Clients that went away before their answer.
     given_up: AtomicUsize,
+    /// Pieces of streams that were written.
+    written: AtomicUsize,
 }
 
 impl Reply {
@@ -69,8 +87,54 @@ impl Reply {
         Self::Say(status, vec![], json!({"error": {"message": message, "type": "server_error", "code": null}}).to_string())
     }
 
+    /// Several samples, as servers of this API write them.
+    pub(crate) fn samples(texts: &[String]) -> Self {
+        let choice = |(index, text): (usize, &String)| json!({"index": index, "message": {"content": text}, "finish_reason": "stop"});
+        let choices: Vec<Json> = texts.iter().enumerate().map(choice).collect();
+        Self::json(json!({"choices": choices, "usage": {"prompt_tokens": 100, "completion_tokens": 10 * texts.len()}}))
+    }
+
     pub(crate) fn after(milliseconds: u64, reply: Self) -> Self {
         Self::After(Duration::from_millis(milliseconds), Box::new(reply))
+    }
+
+    /// The same answer, in events with so many characters each. `asked`: in the form that it is asked for in.
+    pub(crate) fn streamed(self, asked: &Asked, piece_chars: usize) -> Self {
+        let Self::Say(200, _, body) = &self else { return self };
+        let body: Json = serde_json::from_str(body).expect("an answer is JSON");
+        let mut events = Vec::new();
+        for choice in body["choices"].as_array().into_iter().flatten() {
+            let text = choice.pointer("/message/content").or_else(|| choice.get("text")).and_then(Json::as_str).unwrap_or_default();
+            let index = &choice["index"];
+            let event = |text: &str, reason: &Json| {
+                let mut choice = json!({"index": index, "finish_reason": reason});
+                if asked.is_chat() {
+                    choice["delta"] = json!({"content": text});
+                } else {
+                    choice["text"] = json!(text);
+                }
+                json!({"choices": [choice], "usage": null})
+            };
+            let chars: Vec<char> = text.chars().collect();
+            events.extend(chars.chunks(piece_chars).map(|piece| event(&piece.iter().collect::<String>(), &Json::Null)));
+            events.push(event("", &choice["finish_reason"]));
+        }
+        if asked.body.pointer("/stream_options/include_usage") == Some(&json!(true)) {
+            events.push(json!({"choices": [], "usage": body["usage"]}));
+        }
+        let done = Piece::Data("[DONE]".to_owned());
+        Self::Stream(events.iter().map(|event| Piece::Data(event.to_string())).chain([done]).collect())
+    }
+}
+
+impl Piece {
+    /// An event of a chat that says this, and goes on.
+    pub(crate) fn chat(text: &str) -> Self {
+        Self::Data(json!({"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": null}]}).to_string())
+    }
+
+    pub(crate) fn pause(milliseconds: u64) -> Self {
+        Self::Pause(Duration::from_millis(milliseconds))
     }
 }
 
@@ -79,6 +143,10 @@ impl Asked {
     pub(crate) fn prompt(&self) -> &str {
         let chat = self.body.pointer("/messages/0/content");
         chat.or_else(|| self.body.get("prompt")).and_then(Json::as_str).unwrap_or_default()
+    }
+
+    pub(crate) fn is_chat(&self) -> bool {
+        self.path.ends_with("/chat/completions")
     }
 
     pub(crate) fn stop(&self) -> Vec<&str> {
@@ -99,6 +167,7 @@ impl OpenAiServer {
             in_flight: AtomicUsize::new(0),
             most_in_flight: AtomicUsize::new(0),
             given_up: AtomicUsize::new(0),
+            written: AtomicUsize::new(0),
         });
         let served = Arc::clone(&shared);
         std::thread::spawn(move || {
@@ -148,6 +217,10 @@ impl OpenAiServer {
     pub(crate) fn given_up(&self) -> usize {
         self.shared.given_up.load(Ordering::SeqCst)
     }
+
+    pub(crate) fn written(&self) -> usize {
+        self.shared.written.load(Ordering::SeqCst)
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -174,8 +247,8 @@ async fn serve(mut stream: TcpStream, shared: Arc<Shared>) {
     }
 }
 
-/// None at the end of the connection.
-async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Asked> {
+/// None at the end of the connection; a body that is no JSON is null.
+pub(crate) async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Asked> {
     let mut chunk = [0; 4096];
     let end_of_head = loop {
         if let Some(end) = buffer.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
@@ -228,10 +301,55 @@ async fn answer(stream: &mut TcpStream, reply: Reply, shared: &Shared, asked: &A
             lock(&shared.answered).push(asked.clone());
             stream.write_all(response(status, &headers, &body).as_bytes()).await.is_ok()
         }
+        Reply::Stream(pieces) => {
+            let is_whole = write_pieces(stream, pieces, shared).await;
+            if is_whole {
+                lock(&shared.answered).push(asked.clone());
+            }
+            is_whole
+        }
     }
 }
 
-async fn is_gone_within(stream: &mut TcpStream, time: Duration) -> bool {
+/// Whether all of them were written and the connection goes on.
+async fn write_pieces(stream: &mut TcpStream, pieces: Vec<Piece>, shared: &Shared) -> bool {
+    let head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let mut is_there = stream.write_all(head.as_bytes()).await.is_ok();
+    let num_pieces = pieces.len();
+    for (index, piece) in pieces.into_iter().enumerate() {
+        let bytes = match piece {
+            Piece::Data(data) => format!("data: {data}\n\n").into_bytes(),
+            Piece::Raw(bytes) => bytes,
+            Piece::Cut => return false,
+            Piece::Pause(time) => {
+                is_there = is_there && !is_gone_within(stream, time).await;
+                continue;
+            }
+            Piece::Hang => {
+                is_gone_within(stream, Duration::from_secs(600)).await;
+                is_there = false;
+                continue;
+            }
+        };
+        if !is_there {
+            break;
+        }
+        let mut chunk = [format!("{:x}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"].concat();
+        if index + 1 == num_pieces {
+            // With what ends the body: who has read the last event may go away.
+            chunk.extend_from_slice(b"0\r\n\r\n");
+        }
+        is_there = stream.write_all(&chunk).await.is_ok();
+        shared.written.fetch_add(usize::from(is_there), Ordering::SeqCst);
+    }
+    if num_pieces == 0 {
+        is_there = stream.write_all(b"0\r\n\r\n").await.is_ok();
+    }
+    shared.given_up.fetch_add(usize::from(!is_there), Ordering::SeqCst);
+    is_there
+}
+
+pub(crate) async fn is_gone_within(stream: &mut TcpStream, time: Duration) -> bool {
     let mut byte = [0];
     matches!(tokio::time::timeout(time, stream.peek(&mut byte)).await, Ok(Ok(0) | Err(_)))
 }

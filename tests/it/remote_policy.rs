@@ -1,5 +1,10 @@
 //! Policies behind servers: what is asked, what it costs, what happens when servers fail, and that nothing is paid for twice.
 
+mod cache;
+mod context;
+mod samples;
+mod streaming;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -57,7 +62,12 @@ async fn with_model(data: &Path, server: &OpenAiServer, options: &str) -> Result
 
 /// What a policy of the protocol `reasonrag` would say: a pure function of what it is asked, cut at its stop text as servers do.
 fn reason(asked: &Asked) -> Reply {
-    let sum = asked.prompt().bytes().fold(asked.body["seed"].as_u64().unwrap_or(0), |sum, byte| {
+    Reply::chat(&reasoned(asked, 0), "stop")
+}
+
+/// The text of a sample: as vLLM does, from the seed and the sample's number.
+fn reasoned(asked: &Asked, sample: u64) -> String {
+    let sum = asked.prompt().bytes().fold(asked.body["seed"].as_u64().unwrap_or(0) + sample, |sum, byte| {
         sum.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(u64::from(byte)).rotate_left(17)
     });
     let whole = match asked.stop().as_slice() {
@@ -67,7 +77,7 @@ fn reason(asked: &Asked) -> Reply {
         _ => format!("So the next query is <query>film {}</query>", sum % 7),
     };
     let cut = asked.stop().iter().filter_map(|stop| whole.find(stop)).min();
-    Reply::chat(&whole[..cut.unwrap_or(whole.len())], "stop")
+    whole[..cut.unwrap_or(whole.len())].to_owned()
 }
 
 const WORLD: &str = "CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 3);
@@ -444,9 +454,14 @@ async fn agents_answer_and_search_with_a_server() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_run_that_goes_on_pays_nothing_twice() -> Result<()> {
+    killed_run("", reason).await
+}
+
+/// `reason`: how the server answers.
+async fn killed_run(options: &str, reason: fn(&Asked) -> Reply) -> Result<()> {
     let expected = {
-        let (data, server) = (temporary(), OpenAiServer::start(|asked, _| reason(asked)));
-        let (_database, session) = with_model(data.path(), &server, "").await?;
+        let (data, server) = (temporary(), OpenAiServer::start(move |asked, _| reason(asked)));
+        let (_database, session) = with_model(data.path(), &server, options).await?;
         rows(&session, WORLD).await?;
         rows(&session, GENERATE).await?;
         rows(&session, TREE).await?
@@ -460,7 +475,7 @@ async fn a_killed_run_that_goes_on_pays_nothing_twice() -> Result<()> {
         },
     );
     {
-        let (_database, session) = with_model(data.path(), &server, "").await?;
+        let (_database, session) = with_model(data.path(), &server, options).await?;
         rows(&session, WORLD).await?;
     }
     let mut child = Command::new(binary())
@@ -506,18 +521,25 @@ async fn a_killed_run_that_goes_on_pays_nothing_twice() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "a measurement"]
 async fn overhead_of_a_call() -> Result<()> {
-    let server = OpenAiServer::start(|asked, _| Reply::chat(asked.prompt(), "stop"));
+    // Four thousand characters, of which a stream has eight in a piece.
+    let server = OpenAiServer::start(|asked, _| {
+        let reply = Reply::chat(asked.prompt(), "stop");
+        if asked.body["stream"] == json!(true) { reply.streamed(asked, 8) } else { reply }
+    });
     let prompt = "passage ".repeat(500);
-    for (concurrency, cache) in [(1, false), (1, true), (16, false), (16, true)] {
+    for (concurrency, cache, stream) in
+        [(1, false, false), (1, true, false), (16, false, false), (16, true, false), (1, false, true), (16, false, true), (16, true, true)]
+    {
         let data = temporary();
-        let (_database, session) = with_model(data.path(), &server, &format!(", concurrency = {concurrency}, cache = {cache}")).await?;
+        let options = format!(", concurrency = {concurrency}, cache = {cache}, stream = {stream}");
+        let (_database, session) = with_model(data.path(), &server, &options).await?;
         let ask = |from: usize, to: usize| {
             format!("SELECT count(generate('m', '{prompt}' || value::text, max_tokens => 8)) FROM generate_series({from}, {to})")
         };
         rows(&session, &ask(1, 20)).await?;
         let started = Instant::now();
         rows(&session, &ask(1_001, 2_000)).await?;
-        println!("concurrency {concurrency}, cache {cache}: {:.3} ms a call", started.elapsed().as_secs_f64());
+        println!("concurrency {concurrency}, cache {cache}, stream {stream}: {:.3} ms a call", started.elapsed().as_secs_f64());
     }
     Ok(())
 }

@@ -1,8 +1,9 @@
 """A policy behind somebody else's server: `openai_server.py BINARY`.
 
 `transformers serve` serves the directory of a policy that is in the database too. Greedy, both must say the same at every step of every question,
-with the stop strings that this server keeps in its texts; rollouts are made through the server; then the server is stopped, and a second process
-makes the same rollouts again from the answers that were kept. Needs torch and transformers[serving]. Exits with 0 if all holds.
+with the stop strings that this server keeps in its texts, and so in a stream, with the stop strings and without the server knowing them; rollouts are
+made through the server, which is asked for several samples and gives one; then the server is stopped, and a second process makes the same rollouts again
+from the answers that were kept. Needs torch and transformers[serving]. Exits with 0 if all holds.
 """
 
 import json
@@ -20,9 +21,15 @@ CREATE MODEL here FROM 'builtin://tinyhop' WITH (task = 'generate');
 CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 1);
 CREATE INDEX wiki_text ON wiki USING bm25 (contents);
 CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => 1, count => 6);
-CREATE MODEL there FROM 'openai://{model}' WITH (base_url = '{base_url}', api = 'completions', concurrency = 2, price_input = 1, price_output = 1);
+CREATE MODEL there FROM 'openai://{model}' WITH (base_url = '{base_url}', api = 'completions', concurrency = 2, samples_per_request = 4,
+  price_input = 1, price_output = 1);
+CREATE MODEL streaming FROM 'openai://{model}' WITH (base_url = '{base_url}', api = 'completions', concurrency = 2, cache = false, stream = true);
+CREATE MODEL unstopped FROM 'openai://{model}' WITH (base_url = '{base_url}', api = 'completions', concurrency = 2, cache = false, stream = true,
+  extra = '{{"stop": null}}');
 CREATE AGENT here WITH (policy = 'here', corpus = 'wiki', retriever = 'text', prompts = 'short', max_tokens = 64);
 CREATE AGENT there WITH (policy = 'there', corpus = 'wiki', retriever = 'text', prompts = 'short', max_tokens = 64);
+CREATE AGENT streaming WITH (policy = 'streaming', corpus = 'wiki', retriever = 'text', prompts = 'short', max_tokens = 64);
+CREATE AGENT unstopped WITH (policy = 'unstopped', corpus = 'wiki', retriever = 'text', prompts = 'short', max_tokens = 64);
 """
 STEPS = """
 COPY (SELECT q.id, s.step, s.state, s.action, s.response, s.generated_tokens FROM questions q CROSS JOIN LATERAL answer_steps(q.question, agent => '{agent}') s
@@ -76,13 +83,16 @@ def main(binary):
         try:
             wait_for(f"{host}/health", server)
             steps = {}
-            for agent in ["here", "there"]:
+            for agent in ["here", "there", "streaming", "unstopped"]:
                 path = home / f"{agent}.jsonl"
                 sql(binary, data, host, STEPS.format(agent=agent, path=path))
                 steps[agent] = rows(path)
-            assert [step["response"] for step in steps["here"]] == [step["response"] for step in steps["there"]], steps
-            assert [step["action"] for step in steps["here"]] == [step["action"] for step in steps["there"]]
-            print(f"{len(steps['there'])} greedy steps of 6 questions are the same here and behind transformers serve")
+            for agent in ["there", "streaming", "unstopped"]:
+                assert [step["response"] for step in steps["here"]] == [step["response"] for step in steps[agent]], steps
+                assert [step["action"] for step in steps["here"]] == [step["action"] for step in steps[agent]]
+            tokens = {agent: [step["generated_tokens"] for step in steps[agent]] for agent in steps}
+            assert tokens["there"] == tokens["streaming"], tokens
+            print(f"{len(steps['there'])} greedy steps of 6 questions are the same here, behind transformers serve, and in its streams")
             sql(binary, data, host, ROLLOUTS.format(run="first", path=home / "first.jsonl", tallies=home / "first_tallies.jsonl"))
         finally:
             server.kill()

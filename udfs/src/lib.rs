@@ -46,7 +46,7 @@ pub use named_arguments::complete_named_arguments;
 pub use numeric_in::{check_digits, field as numeric_field, is_plain_numeric, numeric_type};
 pub use text_type::TextType;
 
-use model::ModelRuntime;
+use model::{AnswerJudge, ModelRuntime};
 
 /// In the order of the manual.
 const FUNCTIONS: &[&[&function::Function]] =
@@ -79,10 +79,11 @@ pub fn aggregate_functions() -> Vec<AggregateUDF> {
     vec![metrics::ci95::function(), metrics::paired_test::function()]
 }
 
-/// The functions that answer through `runtime`.
-pub fn model_functions(runtime: Arc<dyn ModelRuntime>) -> Vec<ScalarUDF> {
+/// The functions that answer through `runtime`, and those whose answers `judge` reads.
+pub fn model_functions(runtime: &Arc<dyn ModelRuntime>, judge: &Arc<dyn AnswerJudge>) -> Vec<ScalarUDF> {
     let functions = [model::embed::function, model::generate::function, model::apply_chat_template::function, model::rerank::function];
-    functions.map(|function| function(Arc::clone(&runtime))).into()
+    let functions = functions.map(|function| function(Arc::clone(runtime)));
+    functions.into_iter().chain(model::judge::functions(runtime, judge)).collect()
 }
 
 /// Name and reference entry of every function of this crate, in the order of the manual.
@@ -90,7 +91,14 @@ pub fn model_functions(runtime: Arc<dyn ModelRuntime>) -> Vec<ScalarUDF> {
 /// `ScalarUDF::documentation` would lack the model functions: DataFusion's wrapper round an asynchronous function drops it.
 pub fn documentation() -> Vec<(String, Documentation)> {
     let scalars = FUNCTIONS.iter().flat_map(|group| group.iter()).map(|function| &function.interface);
-    let models = [&model::embed::INTERFACE, &model::generate::INTERFACE, &model::apply_chat_template::INTERFACE, &model::rerank::INTERFACE];
+    let models = [
+        &model::embed::INTERFACE,
+        &model::generate::INTERFACE,
+        &model::apply_chat_template::INTERFACE,
+        &model::rerank::INTERFACE,
+        &model::judge::JUDGE,
+        &model::judge::JUDGE_REPLY,
+    ];
     let aggregates = aggregate_functions();
     scalars
         .chain(models)

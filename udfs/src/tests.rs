@@ -14,7 +14,7 @@ use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::{ast, dialect::PostgreSqlDialect, parser::Parser};
 use expect_test::{Expect, expect};
 
-use crate::model::{EmbedKind, GenerateOptions, ModelRuntime};
+use crate::model::{AnswerJudge, EmbedKind, GenerateOptions, JudgeOptions, JudgedAnswer, ModelRuntime, Ruling};
 use crate::vector::{ColumnTypePlanner, VectorOperatorPlanner, vector_literal};
 use crate::{Error, aggregate_functions, complete_named_arguments, documentation, model_functions, scalar_functions};
 
@@ -54,9 +54,10 @@ impl ModelRuntime for Letters {
 
     async fn generate(&self, _model: &str, prompts: &StringArray, options: GenerateOptions) -> Result<StringArray> {
         self.note(format!("generate seed {} {:?}", options.seed, prompts.iter().flatten().collect::<Vec<_>>()));
-        let GenerateOptions { max_tokens, temperature, top_p, seed, stop } = options;
+        let GenerateOptions { max_tokens, temperature, top_p, seed, stop, top_k, min_p, repetition_penalty } = options;
+        let narrowed = if top_k > 0 { format!(" k={top_k} m={min_p} r={repetition_penalty}") } else { String::new() };
         let reverse = |text: &str| text.chars().rev().take(max_tokens).collect::<String>();
-        let complete = |text| format!("{} t={temperature} p={top_p} s={seed} {stop:?}", reverse(text));
+        let complete = |text| format!("{} t={temperature} p={top_p} s={seed} {stop:?}{narrowed}", reverse(text));
         Ok(prompts.iter().map(|text| text.map(complete)).collect())
     }
 
@@ -73,20 +74,38 @@ impl ModelRuntime for Letters {
     }
 }
 
+/// Says yes to answers that are a gold one, nothing to those with a question mark, and no to the others.
+#[async_trait]
+impl AnswerJudge for Letters {
+    async fn rule(&self, model: &str, cases: &[JudgedAnswer<'_>], options: &JudgeOptions) -> Result<Vec<Ruling>> {
+        let asked: Vec<String> = cases.iter().map(|case| format!("{} {:?} {}", case.question, case.golds, case.answer)).collect();
+        self.note(format!("judge {model} {} {} {asked:?}", options.prompts, options.max_tokens));
+        let ruling = |case: &JudgedAnswer<'_>| {
+            let is_correct = (!case.answer.contains('?')).then(|| case.golds.contains(&case.answer));
+            Ruling { is_correct, reply: Some(format!("{is_correct:?}")) }
+        };
+        Ok(cases.iter().map(ruling).collect())
+    }
+}
+
 /// Words that a query and a passage share.
 fn shared_words(query: &str, passage: &str) -> f64 {
     query.split(' ').filter(|word| passage.split(' ').any(|other| other == *word)).count() as f64
 }
 
-fn session(runtime: Arc<dyn ModelRuntime>) -> SessionContext {
+fn session(runtime: Arc<Letters>) -> SessionContext {
     let config = SessionConfig::new().with_target_partitions(1).set_str("datafusion.sql_parser.dialect", "PostgreSQL");
     let state = SessionStateBuilder::new_with_default_features().with_config(config).with_type_planner(Arc::new(ColumnTypePlanner));
     let mut state = state.build();
     state.register_expr_planner(Arc::new(VectorOperatorPlanner)).expect("a session takes planners");
     let context = SessionContext::new_with_state(state);
-    scalar_functions().into_iter().chain(model_functions(runtime)).for_each(|function| context.register_udf(function));
+    scalar_functions().into_iter().chain(functions_of(runtime)).for_each(|function| context.register_udf(function));
     aggregate_functions().into_iter().for_each(|function| context.register_udaf(function));
     context
+}
+
+fn functions_of(runtime: Arc<Letters>) -> Vec<ScalarUDF> {
+    model_functions(&(Arc::clone(&runtime) as _), &(runtime as _))
 }
 
 async fn rows(context: &SessionContext, sql: &str) -> Result<Vec<String>> {
@@ -125,15 +144,15 @@ async fn check(sql: &str, expected: Expect) {
 #[tokio::test]
 async fn every_function_has_an_entry_and_its_example_is_true() {
     let runtime = Arc::new(Letters::default());
-    let context = session(Arc::clone(&runtime) as _);
+    let context = session(Arc::clone(&runtime));
     let entries = documentation();
-    let registered = scalar_functions().len() + aggregate_functions().len() + model_functions(runtime).len();
+    let registered = scalar_functions().len() + aggregate_functions().len() + functions_of(runtime).len();
     assert_eq!(entries.len(), registered);
     for (name, entry) in entries {
         assert!(entry.arguments.is_some_and(|arguments| !arguments.is_empty()), "{name} has no arguments");
         let example = entry.sql_example.unwrap_or_else(|| panic!("{name} has no example"));
         let (statement, result) = example.trim_start_matches("```sql\n").split_once(";\n-- ").expect("statement and result");
-        if !["embed", "generate", "rerank", "apply_chat_template"].contains(&name.as_str()) {
+        if !["embed", "generate", "rerank", "apply_chat_template", "judge", "judge_reply"].contains(&name.as_str()) {
             assert_eq!(show(rows(&context, statement).await), result.trim_end_matches("\n```"), "{name}");
         }
     }
@@ -144,7 +163,7 @@ async fn equal_conversations_are_rendered_once() {
     let runtime = Arc::new(Letters::default());
     let sql = "SELECT apply_chat_template('m', c, add_generation_prompt => e) FROM (VALUES ('a', true), ('b', false), ('a', true), ('a', false), (NULL, true), \
                ('c', NULL)) t(c, e)";
-    let found = rows(&session(Arc::clone(&runtime) as _), sql).await.expect("texts");
+    let found = rows(&session(Arc::clone(&runtime)), sql).await.expect("texts");
     assert_eq!(found, ["a answer:", "b", "a answer:", "a", "NULL", "c answer:"]);
     assert_eq!(runtime.calls(), [r#"chat true ["a", "c"]"#, r#"chat false ["b", "a"]"#]);
 }
@@ -353,7 +372,7 @@ async fn a_parameter_beside_an_operator_is_a_vector_or_its_text() {
 #[tokio::test]
 async fn embed_once_per_distinct_text() {
     let runtime = Arc::new(Letters::default());
-    let context = session(Arc::clone(&runtime) as _);
+    let context = session(Arc::clone(&runtime));
     let sql = "SELECT embed('letters', t) FROM (VALUES ('jaws'), ('shark'), (NULL), ('jaws')) u(t)";
     expect![[r#"
         [4.0, 1.0]
@@ -403,7 +422,7 @@ async fn embed_arguments() {
 #[tokio::test]
 async fn generate_once_per_prompt_and_options() {
     let runtime = Arc::new(Letters::default());
-    let context = session(Arc::clone(&runtime) as _);
+    let context = session(Arc::clone(&runtime));
     let sql = "SELECT generate('letters', t, max_tokens => 3, temperature => 0.5, top_p => 0.9, seed => s, stop => ARRAY['x'])
         FROM (VALUES ('jaws', 1), ('jaws', 2), ('emma', 1), ('jaws', 1), (NULL, 3)) u(t, s)";
     expect![[r#"
@@ -422,7 +441,7 @@ async fn generate_once_per_prompt_and_options() {
 #[tokio::test]
 async fn rerank_once_per_distinct_pair() {
     let runtime = Arc::new(Letters::default());
-    let context = session(Arc::clone(&runtime) as _);
+    let context = session(Arc::clone(&runtime));
     let sql = "SELECT rerank('letters', q, p) FROM (VALUES ('a b', 'b a'), ('a b', 'c'), (NULL, 'c'), ('a b', 'b a'), ('a', NULL)) u(q, p)";
     expect![[r#"
         2.0
@@ -435,6 +454,50 @@ async fn rerank_once_per_distinct_pair() {
     check("SELECT rerank('letters', passage => 'a', query => 'a')", expect!["1.0"]).await;
     check("SELECT rerank('letters', NULL, 'a')", expect!["NULL"]).await;
     check("SELECT rerank('letters', 'a')", expect!["error: wrong number of arguments: rerank(model, query, passage) was given 2"]).await;
+}
+
+#[tokio::test]
+async fn judge_once_per_distinct_case() {
+    let runtime = Arc::new(Letters::default());
+    let context = session(Arc::clone(&runtime));
+    let sql = "SELECT judge('letters', q, g, a, max_tokens => 9, prompts => NULL) FROM (VALUES ('q', ARRAY['a', 'b'], 'b'), ('q', ARRAY['a', 'b'], 'c'),
+        ('q', ARRAY['a', 'b'], 'b'), ('q', ARRAY['a'], 'b?'), ('q', ARRAY['a'], NULL), ('q', ARRAY['a'], ' '), (NULL, ARRAY['a'], 'a'), ('q', NULL, 'a')) u(q, g, a)";
+    expect![[r#"
+        1.0
+        0.0
+        1.0
+        NULL
+        0.0
+        0.0
+        NULL
+        NULL"#]]
+    .assert_eq(&show(rows(&context, sql).await));
+    expect![[r#"judge letters default 9 ["q [\"a\", \"b\"] b", "q [\"a\", \"b\"] c", "q [\"a\"] b?"]"#]]
+        .assert_eq(&runtime.calls().join("\n"));
+}
+
+#[tokio::test]
+async fn judge_arguments() {
+    check(
+        "SELECT judge('letters', 'q', 'a', 'a'), judge_reply('letters', 'q', 'a', 'b', 'mine'), judge_reply('letters', 'q', 'a', NULL)",
+        expect!["1.0 | Some(false) | NULL"],
+    )
+    .await;
+    check("SELECT judge(answer => 'a', golds => ARRAY['b', 'a'], question => 'q', model => 'letters')", expect!["1.0"]).await;
+    check("SELECT judge('letters', 'q', ARRAY[]::text[], 'a')", expect!["NULL"]).await;
+    check("SELECT judge('letters', 'q', 'a', 'a', 'mine', 0)", expect!["error: judge: max_tokens is 0, expected 1 or more"]).await;
+    check(
+        "SELECT judge('letters', 'q', 'a', 'a', 'mine', n) FROM (VALUES (1), (2)) t(n)",
+        expect!["error: judge: max_tokens must be a constant, but its rows differ"],
+    )
+    .await;
+    check("SELECT judge(NULL, 'q', 'a', 'a')", expect!["error: judge: model is NULL, expected the name of a model"]).await;
+    check("SELECT judge('letters', 'q', 'a', 5)", expect!["error: judge: answer is of type bigint, expected text"]).await;
+    check(
+        "SELECT judge('letters', 'q', 'a')",
+        expect!["error: wrong number of arguments: judge(model, question, golds, answer[, prompts[, max_tokens]]) was given 3"],
+    )
+    .await;
 }
 
 #[tokio::test]
@@ -453,6 +516,17 @@ async fn generate_arguments() {
         expect!["error: generate: stop is '', expected texts of at least one character"],
     )
     .await;
+    check(
+        "SELECT generate('letters', 'jaws', 2, NULL, NULL, NULL, NULL, k, 0.25, 1.5) FROM (VALUES (0), (5)) t(k)",
+        expect![[r#"
+            sw t=0 p=1 s=0 []
+            sw t=0 p=1 s=0 [] k=5 m=0.25 r=1.5"#]],
+    )
+    .await;
+    let narrowed = |argument: &str| format!("SELECT generate('letters', 'jaws', NULL, NULL, NULL, NULL, NULL, {argument})");
+    check(&narrowed("-1"), expect!["error: generate: top_k is -1, expected 0 or more"]).await;
+    check(&narrowed("0, 1.5"), expect!["error: generate: min_p is 1.5, expected from 0 to 1"]).await;
+    check(&narrowed("0, 0, 0"), expect!["error: generate: repetition_penalty is 0, expected above 0"]).await;
     check("SELECT generate('letters', 'jaws', 'many')", expect!["error: generate: max_tokens is of type text, expected an integer"]).await;
     check(
         "SELECT generate('letters', 'jaws', temperature => 1.0)",
@@ -462,7 +536,7 @@ async fn generate_arguments() {
 }
 
 fn completed(call: &str) -> String {
-    let functions: Vec<ScalarUDF> = model_functions(Arc::new(Letters::default()));
+    let functions = functions_of(Arc::new(Letters::default()));
     let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(call).expect("tokens").parse_expr().expect("an expression");
     let ast::Expr::Function(mut call) = parsed else { panic!("{call} is not a call") };
     let function = functions.iter().find(|f| f.name() == call.name.to_string()).expect("a model function");
@@ -486,7 +560,7 @@ fn gaps_between_named_arguments_become_null() {
     check(
         "generate('m', 'p', temprature => 1.0)",
         expect![[
-            r#"error: generate has no argument "temprature"; did you mean "temperature"?; it has: model, prompt, max_tokens, temperature, top_p, seed, stop"#
+            r#"error: generate has no argument "temprature"; did you mean "temperature"?; it has: model, prompt, max_tokens, temperature, top_p, seed, stop, top_k, min_p, repetition_penalty"#
         ]],
     );
     check(

@@ -37,8 +37,8 @@ pub trait LateVector: fmt::Debug + Send + Sync {
     /// What it is made of, for EXPLAIN.
     fn text(&self) -> &str;
 
-    /// `None`: there is no vector, and nothing is near to it.
-    async fn vector(&self) -> DataFusionResult<Option<Vec<f32>>>;
+    /// `None`: there is no vector, and nothing is near to it. `context`: of the statement that wants it.
+    async fn vector(&self, context: &TaskContext) -> DataFusionResult<Option<Vec<f32>>>;
 }
 
 /// The vector that is searched for.
@@ -52,7 +52,7 @@ pub enum QueryVector {
 
 impl QueryVector {
     /// `None`: a NULL, to which no row has a distance.
-    async fn value(&self, parameters: &Parameters) -> DataFusionResult<Option<Vec<f32>>> {
+    async fn value(&self, parameters: &Parameters, context: &TaskContext) -> DataFusionResult<Option<Vec<f32>>> {
         match self {
             Self::Constant(vector) => Ok(Some(vector.clone())),
             Self::Parameter(id) => match parameters.get(id) {
@@ -66,7 +66,7 @@ impl QueryVector {
                 }
                 other => datafusion::common::internal_err!("parameter {id} is {other:?}, not a vector"),
             },
-            Self::Later(later) => later.vector().await,
+            Self::Later(later) => later.vector(context).await,
         }
     }
 }
@@ -313,7 +313,7 @@ impl ExecutionPlan for NearestRowsExec {
         let (query, parameters, first_come) = (self.query.clone(), self.parameters.clone(), self.first_come);
         let (projection, row_schema) = (self.projection.clone(), Arc::clone(&schema));
         let rows = stream::once(async move {
-            let found = match query.value(&parameters).await? {
+            let found = match query.value(&parameters, &context).await? {
                 Some(query) if !search.may_find(first_come).await? => {
                     Self::rows(search.clone(), query, projection.clone(), row_schema).await?
                 }

@@ -4,6 +4,7 @@
 
 mod alter_owner;
 mod alter_table;
+mod clear_cache;
 mod comment;
 mod copy;
 mod create_agent;
@@ -46,6 +47,7 @@ use crate::suggest::did_you_mean;
 
 pub use alter_owner::{AlterOwner, OwnedKind};
 pub use alter_table::{AlterAction, AlterTable};
+pub use clear_cache::ClearCache;
 pub use comment::{Comment, CommentedObject};
 pub use copy::{CopyFrom, CopyPlace, CopySource, CopyTo};
 pub use create_agent::CreateAgent;
@@ -91,6 +93,7 @@ pub enum Statement {
     CreateModel(CreateModel),
     DropModel(DropModel),
     UnloadModel(UnloadModel),
+    ClearCache(ClearCache),
     /// `SHOW MODELS`
     ShowModels,
     DescribeModel(DescribeModel),
@@ -178,6 +181,7 @@ const STARTS: &[&str] = &[
     "BEGIN",
     "CALL",
     "CANCEL",
+    "CLEAR",
     "CLOSE",
     "COMMENT",
     "COMMIT",
@@ -307,6 +311,7 @@ impl Statement {
             "BEGIN" | "START" | "COMMIT" | "END" | "ROLLBACK" | "ABORT" => transaction::parse(parser),
             "SAVEPOINT" | "RELEASE" => savepoint::parse(parser),
             "UNLOAD" => UnloadModel::parse(parser).map(Self::UnloadModel),
+            "CLEAR" => ClearCache::parse(parser).map(Self::ClearCache),
             "CANCEL" | "RESUME" | "WAIT" => JobCommand::parse(parser).map(Self::JobCommand),
             "EXPLAIN" => Explain::parse(parser).map(Self::Explain),
             "SELECT" | "VALUES" | "TABLE" => parser.query().map(Self::Query),
@@ -395,6 +400,7 @@ impl Statement {
             Self::CreateModel(_) => "CREATE MODEL",
             Self::DropModel(_) => "DROP MODEL",
             Self::UnloadModel(_) => "UNLOAD MODEL",
+            Self::ClearCache(_) => "CLEAR CACHE",
             Self::DescribeModel(_) => "DESCRIBE MODEL",
             Self::CreateAgent(_) => "CREATE AGENT",
             Self::DropAgent(_) => "DROP AGENT",
@@ -475,6 +481,7 @@ impl fmt::Display for Statement {
             Self::CreateModel(statement) => statement.fmt(f),
             Self::DropModel(statement) => statement.fmt(f),
             Self::UnloadModel(statement) => statement.fmt(f),
+            Self::ClearCache(statement) => statement.fmt(f),
             Self::ShowModels => f.write_str("SHOW MODELS"),
             Self::DescribeModel(statement) => statement.fmt(f),
             Self::CreateAgent(statement) => statement.fmt(f),

@@ -295,6 +295,7 @@ fn definition() -> impl Strategy<Value = Statement> {
         }),
         (reference(), any::<bool>()).prop_map(|(name, if_exists)| Statement::DropModel(DropModel { name, if_exists })),
         reference().prop_map(|name| Statement::UnloadModel(UnloadModel { name })),
+        proptest::option::of(reference()).prop_map(|model| Statement::ClearCache(ClearCache { model })),
         (name(), any::<bool>()).prop_map(|(name, if_exists)| Statement::DropAgent(DropAgent { name, if_exists })),
         (proptest::collection::vec(object_name(), 1..3), any::<bool>())
             .prop_map(|(names, if_exists)| Statement::DropTable(DropTable { names, if_exists })),

@@ -1,7 +1,9 @@
 //! What a search has done so far, for those who watch it.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::agent::client::RetrievalCounters;
 use crate::agent::search_tree::Cost;
 
 /// Tallies of all trees of a search, those in flight included. They decide nothing.
@@ -13,6 +15,7 @@ pub struct SearchCounters {
     pub(crate) generated_tokens: AtomicU64,
     pub(crate) verdicts: AtomicU64,
     pub(crate) unread_verdicts: AtomicU64,
+    pub(crate) retrievals: Arc<RetrievalCounters>,
 }
 
 /// The tallies at one moment.
@@ -23,15 +26,24 @@ pub struct SearchCounts {
     /// Those of the prompt tokens that came from a prefix cache.
     pub cached_tokens: u64,
     pub generated_tokens: u64,
-    /// Nodes that a judge was asked about.
+    /// Nodes that a judge or a reward model was asked about.
     pub verdicts: u64,
-    /// Those of which it said nothing that could be read, twice.
+    /// Those without a value: a judge said nothing that could be read, twice, or a reward model could not read the whole step.
     pub unread_verdicts: u64,
+    /// Queries to the corpus.
+    pub retrievals: u64,
+    /// Those of them that an equal one had been searched for.
+    pub known_retrievals: u64,
 }
 
 impl SearchCounters {
+    pub(super) fn new(retrievals: Arc<RetrievalCounters>) -> Self {
+        Self { retrievals, ..Self::default() }
+    }
+
     pub fn counts(&self) -> SearchCounts {
         let count = |tally: &AtomicU64| tally.load(Ordering::Relaxed);
+        let (retrievals, known_retrievals) = self.retrievals.counts();
         SearchCounts {
             simulations: count(&self.simulations),
             prompt_tokens: count(&self.prompt_tokens),
@@ -39,6 +51,8 @@ impl SearchCounters {
             generated_tokens: count(&self.generated_tokens),
             verdicts: count(&self.verdicts),
             unread_verdicts: count(&self.unread_verdicts),
+            retrievals,
+            known_retrievals,
         }
     }
 
@@ -60,5 +74,10 @@ impl SearchCounts {
     pub fn cache_hit_rate(&self) -> Option<f64> {
         // Tallies of tokens stay far below 2^53.
         (self.prompt_tokens > 0).then(|| self.cached_tokens as f64 / self.prompt_tokens as f64)
+    }
+
+    /// Share of the queries that an equal one had been searched for, in [0, 1]; None before the first.
+    pub fn retrieval_hit_rate(&self) -> Option<f64> {
+        (self.retrievals > 0).then(|| self.known_retrievals as f64 / self.retrievals as f64)
     }
 }

@@ -26,9 +26,12 @@ pub struct Child {
 ///
 /// All samples are drawn at once, so that they share a batch and the node is fully expanded afterwards, however many of them
 /// were equal. Equal responses are one child, whose `prior` is their share of the samples and whose cost is that of all.
+///
+/// # Errors
+/// Those of the policy and of the retriever; [`crate::Error::ContextFull`] if only the asking tells that the policy cannot read the leaf's prompt.
 pub async fn expand(agent: &Agent, context: &Context, seeds: SeedPath, question: &Question, num_children: usize) -> Result<Vec<Child>> {
-    let samples = (0..num_children as u64).map(|index| agent.sample(context, seeds.child(index).seed()));
-    let (distinct, shares) = deduplicate(try_join_all(samples).await?);
+    let sample_seeds: Vec<u64> = (0..num_children as u64).map(|index| seeds.child(index).seed()).collect();
+    let (distinct, shares) = deduplicate(agent.sample_all(context, &sample_seeds).await?);
     let steps = try_join_all(distinct.into_iter().map(|sampled| agent.act(context, sampled))).await?;
     let child = |(step, share): (StepRecord, Share)| {
         let mut cost = Cost::from(&step);

@@ -3,18 +3,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{Question, judge_prompt};
+use super::Question;
 use crate::agent::client::{Generated, PolicyClient};
 use crate::agent::environment::StepRecord;
+use crate::agent::judging::{self, Subject, TEMPERATURES};
 use crate::agent::sampling::{Sampling, SeedPath};
 use crate::agent::search_tree::Cost;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Tokens of a verdict: two sentences and a number.
 const MAX_TOKENS: usize = 256;
-
-/// Greedy first. A verdict that cannot be read is asked for once more, with some chance that it reads otherwise.
-const TEMPERATURES: [f64; 2] = [0.0, 0.7];
 
 /// A model that says 0 to 100 of the steps so far.
 #[derive(Clone)]
@@ -24,9 +22,14 @@ pub struct Judge {
 }
 
 impl Judge {
-    /// `template`: see `judge_prompt::DEFAULT`, which is taken if it is None.
+    /// `template`: for [`Subject::Steps`], the built-in one if it is None.
     pub fn new(model: Arc<dyn PolicyClient>, template: Option<&str>) -> Self {
-        Self { model, template: template.unwrap_or(judge_prompt::DEFAULT).into() }
+        Self { model, template: template.unwrap_or(Subject::Steps.builtin()).into() }
+    }
+
+    /// What it is asked by.
+    pub fn template(&self) -> &str {
+        &self.template
     }
 
     /// The value in [0, 1] of the last step, given all before it; None if two replies could not be read. Beside it what was spent.
@@ -37,12 +40,15 @@ impl Judge {
         }
         let mut cost = Cost::default();
         for (attempt, temperature) in (0..).zip(TEMPERATURES) {
-            let sampling =
-                Sampling { temperature, top_p: 1.0, max_tokens: MAX_TOKENS, seed: seeds.rollout(attempt).seed(), stop: Vec::new() };
+            let sampling = Sampling { temperature, max_tokens: MAX_TOKENS, seed: seeds.rollout(attempt).seed(), ..Sampling::default() };
             let start = Instant::now();
-            let reply = self.model.generate(&prompt, &sampling).await?;
+            let reply = match self.model.generate(&prompt, &sampling).await {
+                // Only the asking told that it cannot read the prompt.
+                Err(Error::ContextFull(_)) => break,
+                reply => reply?,
+            };
             cost.add(cost_of(&reply, start));
-            if let Some(value) = judge_prompt::verdict(&reply.text) {
+            if let Some(value) = judging::score(&reply.text) {
                 return Ok((Some(value), cost));
             }
         }
@@ -54,9 +60,13 @@ impl Judge {
             format!("{}. {}: {}", index + 1, step.action.as_str(), without_control(step.response.trim()))
         };
         let steps: Vec<String> = steps.iter().enumerate().map(shown).collect();
-        let asked = question.question.as_deref().unwrap_or_default();
+        let asked = without_control(question.question.as_deref().unwrap_or_default());
         let golden_answers = without_control(&question.golden_answers.join(" or "));
-        judge_prompt::render(&self.template, &without_control(asked), &golden_answers, &steps.join("\n"))
+        let steps = steps.join("\n");
+        judging::render(
+            &self.template,
+            &[("question", asked.as_str()), ("golden_answers", golden_answers.as_str()), ("steps", steps.as_str())],
+        )
     }
 }
 

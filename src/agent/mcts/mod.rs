@@ -17,7 +17,6 @@ mod backpropagate;
 mod counters;
 mod expand;
 mod judge;
-pub(super) mod judge_prompt;
 mod returns;
 mod sample;
 mod select;
@@ -73,14 +72,24 @@ struct Visit {
     children: Vec<Child>,
     /// None for a node that ends a trajectory, whose reward is known.
     evaluation: Option<Evaluation>,
+    /// The trajectory ends there since the policy could not read its prompt.
+    is_full: bool,
 }
 
 impl Search {
     /// `valuer`: as `options.value` says.
     pub fn new(agent: Agent, options: SearchOptions, valuer: Valuer) -> Self {
-        let agent = Agent { temperature: options.temperature, top_p: options.top_p, ..agent };
+        let agent = Agent {
+            temperature: options.temperature,
+            top_p: options.top_p,
+            top_k: options.top_k.unwrap_or(agent.top_k),
+            min_p: options.min_p.unwrap_or(agent.min_p),
+            repetition_penalty: options.repetition_penalty.unwrap_or(agent.repetition_penalty),
+            ..agent
+        };
         let completing = Agent { temperature: options.rollout_temperature.unwrap_or(options.temperature), ..agent.clone() };
-        Self { agent, completing, options, valuer, counters: Arc::default() }
+        let counters = Arc::new(SearchCounters::new(agent.retriever.counters()));
+        Self { agent, completing, options, valuer, counters }
     }
 
     /// What has been done so far, kept up while trees grow.
@@ -144,6 +153,10 @@ impl Search {
             let grown = &*tree;
             let visits = try_join_all(leaves.iter().copied().map(|leaf| self.visit(grown, leaf, question))).await?;
             for (leaf, visit) in leaves.into_iter().zip(visits) {
+                // As that of a question whose prompt is known to be too long, the tree is its root.
+                if leaf == ROOT && visit.is_full && visit.children.is_empty() {
+                    return Ok(());
+                }
                 self.record(tree, leaf, visit);
             }
         }
@@ -160,25 +173,32 @@ impl Search {
             let completion_count = tree.completion_count[leaf];
             let place = Place { depth: tree.depth[leaf], context, seeds: tree.seeds[leaf], steps, completion_count };
             let evaluation = simulate::evaluate(self, &place, question).await?;
-            return Ok(Visit { evaluation: Some(evaluation), ..Visit::default() });
+            return Ok(Visit { is_full: evaluation.is_none(), evaluation, ..Visit::default() });
         }
-        let children = expand::expand(&self.agent, context, tree.seeds[leaf], question, self.options.children).await?;
+        let children = match expand::expand(&self.agent, context, tree.seeds[leaf], question, self.options.children).await {
+            Err(Error::ContextFull(_)) => return Ok(Visit { is_full: true, ..Visit::default() }),
+            children => children?,
+        };
         let first = children.first().expect("a node has at least one sample");
-        let evaluation = match &first.step.next {
+        let (evaluation, is_full) = match &first.step.next {
             Next::Step(context) => {
                 steps.push(&first.step);
                 let place = Place { depth: tree.depth[leaf] + 1, context, seeds: first.seeds, steps, completion_count: 0 };
-                Some(simulate::evaluate(self, &place, question).await?)
+                let evaluation = simulate::evaluate(self, &place, question).await?;
+                (evaluation, evaluation.is_none())
             }
-            Next::End(_) => None,
+            Next::End(_) => (None, false),
         };
-        Ok(Visit { children, evaluation })
+        Ok(Visit { children, evaluation, is_full })
     }
 
     fn record(&self, tree: &mut SearchTree, leaf: usize, visit: Visit) {
         let mut spent = Cost::default();
         visit.children.iter().for_each(|child| spent.add(child.cost));
         let node = if visit.children.is_empty() { leaf } else { expand::add(tree, leaf, visit.children) };
+        if visit.is_full {
+            tree.close(node);
+        }
         let evaluation = visit.evaluation.unwrap_or_else(|| simulate::terminal(tree, node, &self.options));
         spent.add(evaluation.cost);
         self.counters.add_simulation(spent);

@@ -20,15 +20,24 @@ const AT_ONCE: usize = 64;
 /// Adds `options.simulations` trajectories to a tree that is its root, the first one first. A trajectory depends on the seed and on its index.
 pub async fn sample(search: &Search, tree: &mut SearchTree, question: &Question) -> Result<()> {
     let Some(context) = tree.context[ROOT].clone() else { return Ok(()) };
-    let seeds = tree.seeds[ROOT];
-    let trajectory = |index: usize| {
-        let agent = Agent { temperature: search.options.sample_temperature(index), ..search.agent.clone() };
-        let (context, seeds) = (context.clone(), seeds.rollout(index as u64));
-        async move { agent.run(context, seeds).await.map(|steps| (steps, seeds)) }
+    let (seeds, count) = (tree.seeds[ROOT], search.options.simulations);
+    // Those that share a call have one temperature.
+    let together = if search.options.temperatures.len() > 1 { 1 } else { search.agent.samples_per_call() };
+    let group = |first: usize| {
+        let agent = Agent { temperature: search.options.sample_temperature(first), ..search.agent.clone() };
+        let seeds: Vec<SeedPath> = (first..count.min(first + together)).map(|index| seeds.rollout(index as u64)).collect();
+        let context = &context;
+        async move { agent.run_all(context, &seeds).await.map(|trajectories| (trajectories, seeds)) }
     };
-    let mut trajectories = stream::iter(0..search.options.simulations).map(trajectory).buffered(AT_ONCE);
-    while let Some((steps, seeds)) = trajectories.try_next().await? {
-        add(search, tree, question, steps, seeds);
+    let mut groups = stream::iter((0..count).step_by(together)).map(group).buffered(AT_ONCE.div_ceil(together));
+    while let Some((trajectories, seeds)) = groups.try_next().await? {
+        for (steps, seeds) in trajectories.into_iter().zip(seeds) {
+            // Only the asking told that the policy cannot read the question's prompt: the tree is its root.
+            if steps.is_empty() {
+                return Ok(());
+            }
+            add(search, tree, question, steps, seeds);
+        }
     }
     for node in 1..tree.len() {
         let among = tree.parent_id[node].map_or(1, |parent| tree.visit_count[parent].max(1));

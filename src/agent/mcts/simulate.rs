@@ -1,7 +1,5 @@
 //! What a node is worth: by letting the policy run to the end from it, or by asking a model about the steps so far.
 
-use futures::future::try_join_all;
-
 use super::returns::{reward, score};
 use super::value::Valuer;
 use super::{Question, Search};
@@ -15,7 +13,7 @@ use crate::error::Result;
 /// What a simulation found out about a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Evaluation {
-    /// Mean reward of the completions, or a model's value of the steps so far, in [0, 1]; None if the model's verdict could not be read.
+    /// Mean reward of the completions, or a model's value of the steps so far, in [0, 1]; None if the model gave none that could be read.
     pub value: Option<f64>,
     /// Completions (or values of a model) that were not known before, and the sum of their rewards.
     pub completion_count: u64,
@@ -35,17 +33,19 @@ pub struct Place<'a> {
     pub completion_count: u64,
 }
 
-/// Values a node that does not end a trajectory. The steps of completions are no nodes of the tree; their result and their cost count.
-pub async fn evaluate(search: &Search, place: &Place<'_>, question: &Question) -> Result<Evaluation> {
+/// Values a node that does not end a trajectory. The steps of completions are no nodes of the tree; their result and their cost count. None if only the
+/// asking tells that the policy cannot read the node's prompt, which ends the trajectory.
+pub async fn evaluate(search: &Search, place: &Place<'_>, question: &Question) -> Result<Option<Evaluation>> {
     match (&search.valuer, place.steps.last()) {
         (Valuer::Judge(judge), Some(_)) => {
             let (value, cost) = judge.value(question, &place.steps, place.seeds).await?;
             search.counters.add_verdict(value.is_some());
-            Ok(Evaluation::of_model(value, cost))
+            Ok(Some(Evaluation::of_model(value, cost)))
         }
         (Valuer::Prm(model), Some(step)) => {
             let value = model.value(&step.prompt, &step.response).await?;
-            Ok(Evaluation::of_model(Some(value), Cost::default()))
+            search.counters.add_verdict(value.is_some());
+            Ok(Some(Evaluation::of_model(value, Cost::default())))
         }
         // Of a question without a step nothing can be judged: it is at the root of a tree that has no depth.
         (Valuer::Policy, _) | (_, None) => complete(search, place, question).await,
@@ -53,12 +53,15 @@ pub async fn evaluate(search: &Search, place: &Place<'_>, question: &Question) -
 }
 
 /// `options.rollouts_per_node` completions, sampled together.
-async fn complete(search: &Search, place: &Place<'_>, question: &Question) -> Result<Evaluation> {
+async fn complete(search: &Search, place: &Place<'_>, question: &Question) -> Result<Option<Evaluation>> {
     let (agent, options) = (search.completing_agent(), &search.options);
     // A node that is valued has no children, so all completions through it started at it: their count is the next index.
     let rollouts = (place.completion_count..).take(options.rollouts_per_node);
-    let completions = rollouts.map(|index| agent.run(place.context.clone(), place.seeds.rollout(index)));
-    let completions = try_join_all(completions).await?;
+    let rollouts: Vec<SeedPath> = rollouts.map(|index| place.seeds.rollout(index)).collect();
+    let completions = agent.run_all(place.context, &rollouts).await?;
+    if completions.iter().all(Vec::is_empty) {
+        return Ok(None);
+    }
 
     let mut evaluation = Evaluation::default();
     for steps in &completions {
@@ -68,7 +71,7 @@ async fn complete(search: &Search, place: &Place<'_>, question: &Question) -> Re
         evaluation.cost.add(cost_of(steps));
     }
     evaluation.value = Some(evaluation.completion_reward_sum / completions.len().max(1) as f64);
-    Ok(evaluation)
+    Ok(Some(evaluation))
 }
 
 /// The trajectory that ends here is one completion: a new one at the first visit only, so that selecting an answer again and

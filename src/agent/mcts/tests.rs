@@ -16,6 +16,7 @@ use crate::agent::testing::{FilmPolicy, MemoryCorpus, Parrot, agent, agent_with,
 
 mod rounds;
 mod sampling;
+mod together;
 mod valuers;
 
 fn options(simulations: usize, seed: i64) -> SearchOptions {

@@ -20,6 +20,7 @@ pub enum Valuer {
 /// A trained model that values one step of a trajectory without seeing the golden answers.
 #[async_trait]
 pub trait ProcessRewardModel: Send + Sync {
-    /// The value, in [0, 1], of a step that the policy wrote when it was shown `prompt`. It depends on the two texts only.
-    async fn value(&self, prompt: &str, step: &str) -> Result<f64>;
+    /// The value, in [0, 1], of a step that the policy wrote when it was shown `prompt`; None if the model cannot read the whole step. It
+    /// depends on the two texts only.
+    async fn value(&self, prompt: &str, step: &str) -> Result<Option<f64>>;
 }

@@ -2,12 +2,13 @@
 //! like them.
 //!
 //! A header counts at the beginning of a line only, and text from outside is never more than the rest of one line. A phrase counts
-//! wherever its words stand with white space between them; in text from outside a space that does not break stands there, which looks
-//! the same and is none of the ASCII white space that the reader wants.
+//! wherever its words stand with white space, or the hyphen that it has, between them; in text from outside a space or a hyphen that does
+//! not break stands there, which looks the same and is none of the ASCII characters that the reader wants.
 
 use super::{Action, MAX_ANSWER_CHARS, Parsed, action_of};
 
 const NO_BREAK_SPACE: &str = "\u{a0}";
+const NO_BREAK_HYPHEN: &str = "\u{2011}";
 
 /// What announces an answer in running text.
 pub const ANSWER_IS: &str = "answer is";
@@ -88,15 +89,16 @@ pub fn has_phrase(text: &str, phrase: &str) -> bool {
     phrases(text, phrase).next().is_some()
 }
 
-/// `text` with no `phrases` in it: a space that does not break stands between their first two words.
+/// `text` with no `phrases` in it: a space or a hyphen that does not break stands between their first two words.
 pub fn break_phrases(mut text: String, broken: &[&str]) -> String {
     for phrase in broken {
-        let first_word = phrase.split(' ').next().map_or(0, str::len);
+        let first_word = phrase.find([' ', '-']).expect("a phrase has two words");
+        let unbroken = if phrase[first_word..].starts_with('-') { NO_BREAK_HYPHEN } else { NO_BREAK_SPACE };
         let starts: Vec<usize> = phrases(&text, phrase).map(|(start, _)| start).collect();
         // From the end, so that the earlier places stay where they are.
         for start in starts.into_iter().rev() {
-            let space = start + first_word;
-            text.replace_range(space..=space, NO_BREAK_SPACE);
+            let between = start + first_word;
+            text.replace_range(between..=between, unbroken);
         }
     }
     text
@@ -232,10 +234,10 @@ mod tests {
         /// Whatever stands in a text, no phrase is found in it after breaking them, and breaking them twice changes nothing more.
         #[test]
         fn broken_phrases_are_none(pieces in prop::collection::vec(
-            prop_oneof![Just("answer"), Just("IS"), Just(" "), Just("\t"), Just("follow"), Just("up"), Just("é"), Just(":"), Just("final")],
+            prop_oneof![Just("answer"), Just("IS"), Just(" "), Just("\t"), Just("follow"), Just("up"), Just("é"), Just(":"), Just("final"), Just("-")],
             0..30,
         )) {
-            let names = ["answer is", "follow up", "final answer is"];
+            let names = ["answer is", "follow up", "follow-up", "final answer is"];
             let broken = break_phrases(pieces.concat(), &names);
             prop_assert!(names.iter().all(|name| !has_phrase(&broken, name)), "{broken:?}");
             prop_assert_eq!(break_phrases(broken.clone(), &names), broken);

@@ -10,7 +10,7 @@ use crate::agent::client::Passage;
 pub struct Quoting {
     /// Names of tags.
     tags: &'static [&'static str],
-    /// Words with a space between them, as of header lines.
+    /// Words with a space or a hyphen between them, as of header lines.
     phrases: &'static [&'static str],
 }
 

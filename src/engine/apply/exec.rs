@@ -18,7 +18,9 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Exe
 use datafusion::physical_planner::{ExtensionPlanner, PhysicalPlanner};
 use futures::{StreamExt, TryStreamExt};
 
+use super::call_metrics::NodeCalls;
 use super::{Applied, Apply, ApplyFunction};
+use crate::engine::task_history::calls_of;
 use crate::models::CallCounts;
 
 /// Turns [`Apply`] nodes into [`ApplyExec`].
@@ -53,6 +55,7 @@ struct ApplyExec {
     text: String,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
+    calls: Arc<NodeCalls>,
 }
 
 /// What one call needs; shared by all partitions.
@@ -80,7 +83,7 @@ impl ApplyExec {
             input.boundedness(),
         );
         let call = Call { function, arguments, is_outer, schema };
-        Self { input, call, text, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new() }
+        Self { input, call, text, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new(), calls: Arc::default() }
     }
 }
 
@@ -118,13 +121,13 @@ impl ExecutionPlan for ApplyExec {
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
+        let counts = calls_of(&context).into_iter().chain([Arc::clone(&self.calls.counts)]);
+        let counts = Arc::new(CallCounts::counted_by(counts));
         let input = self.input.execute(partition, context)?;
         let baseline = BaselineMetrics::new(&self.metrics, partition);
         let num_calls = MetricBuilder::new(&self.metrics).counter("calls", partition);
         let call_time = MetricBuilder::new(&self.metrics).subset_time("call_time", partition);
-        let model_inputs = MetricBuilder::new(&self.metrics).counter("model_inputs", partition);
-        let cache_hits = MetricBuilder::new(&self.metrics).counter("cache_hits", partition);
-        let call = self.call.clone();
+        let (call, calls) = (self.call.clone(), Arc::clone(&self.calls));
         let slice_call = call.clone();
         let slices = input
             .map_ok(move |batch| {
@@ -134,14 +137,13 @@ impl ExecutionPlan for ApplyExec {
         let output = slices.then(move |slice| {
             let (call, baseline) = (call.clone(), baseline.clone());
             let (num_calls, call_time) = (num_calls.clone(), call_time.clone());
-            let (model_inputs, cache_hits) = (model_inputs.clone(), cache_hits.clone());
+            let (calls, counts) = (Arc::clone(&calls), Arc::clone(&counts));
             async move {
                 let started = Instant::now();
-                let counts: Arc<CallCounts> = Arc::default();
+                let in_flight = calls.begin();
                 let batch: RecordBatch = counts.scope(call.run(slice?)).await?;
+                drop(in_flight);
                 num_calls.add(1);
-                model_inputs.add(counts.inputs());
-                cache_hits.add(counts.cache_hits());
                 call_time.add_duration(started.elapsed());
                 baseline.record_output(batch.num_rows());
                 Ok(batch)
@@ -151,7 +153,9 @@ impl ExecutionPlan for ApplyExec {
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
-        Some(self.metrics.clone_inner())
+        let mut metrics = self.metrics.clone_inner();
+        self.calls.metrics().into_iter().for_each(|metric| metrics.push(metric));
+        Some(metrics)
     }
 }
 

@@ -12,6 +12,7 @@
 
 pub mod arguments;
 mod array_calls;
+mod call_metrics;
 mod column_list;
 mod exec;
 pub mod extract;

@@ -16,6 +16,7 @@ use crate::agent::{self, Agent, AgentOptions, Trajectory};
 use crate::engine::apply::arguments::{Arguments, Names, Parameter};
 use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
+use crate::engine::retrieval_cache::RetrievalCache;
 use crate::engine::{AgentRegistry, binding};
 use crate::error::{Error, Result};
 use crate::models::Runtime;
@@ -40,11 +41,20 @@ const PARAMETERS: &[Parameter] = &[
     Parameter::constant("seed", DataType::Int64),
     Parameter::constant("corpus_version", DataType::Utf8),
     Parameter::constant("protocol", DataType::Utf8),
+    Parameter::constant("top_k", DataType::Int64),
+    Parameter::constant("min_p", DataType::Float64),
+    Parameter::constant("repetition_penalty", DataType::Float64),
 ];
 
-pub fn functions(catalog: &Arc<Catalog>, models: &Arc<Runtime>, agents: &AgentRegistry) -> Vec<Arc<dyn TableFunction>> {
+pub fn functions(
+    catalog: &Arc<Catalog>,
+    models: &Arc<Runtime>,
+    agents: &AgentRegistry,
+    retrievals: &Arc<RetrievalCache>,
+) -> Vec<Arc<dyn TableFunction>> {
     let function = |name, output| -> Arc<dyn TableFunction> {
-        Arc::new(AnswerFunction { name, output, catalog: Arc::clone(catalog), models: Arc::clone(models), agents: agents.clone() })
+        let (catalog, models, retrievals) = (Arc::clone(catalog), Arc::clone(models), Arc::clone(retrievals));
+        Arc::new(AnswerFunction { name, output, catalog, models, agents: agents.clone(), retrievals })
     };
     vec![function("answer", Output::Answer), function("answer_steps", Output::Steps)]
 }
@@ -62,6 +72,7 @@ struct AnswerFunction {
     catalog: Arc<Catalog>,
     models: Arc<Runtime>,
     agents: AgentRegistry,
+    retrievals: Arc<RetrievalCache>,
 }
 
 impl TableFunction for AnswerFunction {
@@ -96,6 +107,7 @@ impl TableFunction for AnswerFunction {
             options,
             catalog: Arc::clone(&self.catalog),
             models: Arc::clone(&self.models),
+            retrievals: Arc::clone(&self.retrievals),
             bound: OnceCell::new(),
         })))
     }
@@ -118,6 +130,7 @@ struct AnswerCall {
     options: AgentOptions,
     catalog: Arc<Catalog>,
     models: Arc<Runtime>,
+    retrievals: Arc<RetrievalCache>,
     /// Opened by the first batch: the whole statement uses one version of the policy, the corpus and the prompts.
     bound: OnceCell<Agent>,
 }
@@ -155,7 +168,8 @@ impl ApplyFunction for AnswerCall {
     }
 
     async fn call(&self, arguments: Vec<ArrayRef>, _: usize) -> Result<Applied> {
-        let agent = self.bound.get_or_try_init(|| binding::bind(&self.options, &self.catalog, &self.models)).await?.clone();
+        let bind = || binding::bind(&self.options, &self.catalog, &self.models, &self.retrievals);
+        let agent = self.bound.get_or_try_init(bind).await?.clone();
         let questions = questions(arguments[0].as_string::<i32>());
         let trajectories: Vec<Trajectory> = agent::answer_many(agent, futures::stream::iter(questions), CONCURRENCY).try_collect().await?;
         match self.output {

@@ -6,6 +6,7 @@ mod files;
 mod hopworld;
 mod identity;
 pub mod interval_times;
+mod judge;
 mod json_parts;
 mod json_texts;
 mod only_value;
@@ -26,6 +27,7 @@ use rolloutdb_catalogs::Catalog;
 use super::AgentRegistry;
 use super::apply::planner::TableFunction;
 use super::database::Shared;
+use super::retrieval_cache::RetrievalCache;
 use crate::models::{Registry, Runtime};
 
 pub use identity::identity_numbers;
@@ -37,13 +39,14 @@ pub fn table_functions(
     registry: &Arc<Registry>,
     models: &Arc<Runtime>,
     agents: &AgentRegistry,
+    retrievals: &Arc<RetrievalCache>,
 ) -> HashMap<&'static str, Arc<dyn TableFunction>> {
     let mut functions: Vec<Arc<dyn TableFunction>> = search::functions(models);
     functions.extend(hopworld::functions());
     functions.extend(json_parts::functions());
     functions.extend(files::functions());
     functions.extend(chunk::functions(registry));
-    functions.extend(answer::functions(catalog, models, agents));
+    functions.extend(answer::functions(catalog, models, agents, retrievals));
     functions.extend([rollout_tree::function(), rollout_summary::function()]);
     functions.into_iter().map(|function| (function.name(), function)).collect()
 }
@@ -52,7 +55,7 @@ pub fn table_functions(
 pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
     let models: Arc<dyn rolloutdb_udfs::model::ModelRuntime> = shared.models.clone();
     let mut scalar = rolloutdb_udfs::scalar_functions();
-    scalar.extend(rolloutdb_udfs::model_functions(models));
+    scalar.extend(rolloutdb_udfs::model_functions(&models, &judge::answer_judge(&shared.catalog, &shared.models)));
     scalar.extend([step_prompt::function(), json_texts::function()]);
     scalar.extend(interval_times::functions());
     for function in scalar {

@@ -68,6 +68,10 @@ async fn a_path_is_where_it_leads() {
     assert!(gate.write(&path("inside/new/../../outside/b.csv")).is_err());
     assert_eq!(gate.write(&path("inside/new.csv")).expect("a new file"), Path::new(&path("inside/new.csv")));
     assert!(is_denied(&gate.read_directory(&path("outside"))) && is_denied(&gate.read_directory(&path("inside/folder"))));
+    assert!(is_denied(&gate.read_directory(&path("outside/a.csv"))) && is_denied(&gate.read_directory(&path("inside/link.csv"))));
+    assert!(is_denied(&gate.read_directory(&path("outside/back.csv"))), "it leads inside, but lies outside");
+    let found = gate.read_directory(&path("inside/a.csv")).expect("a file of the root");
+    assert_eq!(found, (PathBuf::from(path("inside")), Some("a.csv".to_owned())));
     assert!(is_denied(&gate.open(Path::new(&path("inside/link.csv")))));
     gate.open(Path::new(&path("inside/a.csv"))).expect("a file");
 }

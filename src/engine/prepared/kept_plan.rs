@@ -22,6 +22,7 @@ use crate::engine::parameter_values::ParameterValues;
 use crate::engine::planning::{plan_open_query, plan_query};
 use crate::engine::privileges::Fingerprint;
 use crate::engine::session::Session;
+use crate::engine::task_history::CurrentTask;
 use crate::engine::temporary::resolved_query;
 use crate::engine::{search_path, versions, views};
 use crate::error::Result;
@@ -45,6 +46,8 @@ pub struct KeptPlan {
     names: u64,
     /// Whose rights it was checked with.
     rights: Fingerprint,
+    /// Of the statement that runs it.
+    task: Arc<CurrentTask>,
     context: Arc<TaskContext>,
 }
 
@@ -83,7 +86,9 @@ impl KeptPlan {
         if is_of_one_statement(&plan)? {
             return Ok(None);
         }
-        Ok(Some(Self { plan, parameters, types, decided, made, tables, is_bounded, settings, names, rights, context: state.task_ctx() }))
+        let task = state.config().get_extension::<CurrentTask>().unwrap_or_default();
+        let context = state.task_ctx();
+        Ok(Some(Self { plan, parameters, types, decided, made, tables, is_bounded, settings, names, rights, task, context }))
     }
 
     pub async fn serves(&self, session: &Session, parameters: &[ScalarValue]) -> Result<bool> {
@@ -111,7 +116,8 @@ impl KeptPlan {
     }
 
     /// `None` if a model makes something else than the plan was made for.
-    pub async fn run(&self, parameters: &[ScalarValue]) -> Result<Option<SendableRecordBatchStream>> {
+    pub async fn run(&self, session: &Session, parameters: &[ScalarValue]) -> Result<Option<SendableRecordBatchStream>> {
+        self.task.set_as(session.current_task());
         let Some(made) = self.made.make(parameters).await? else { return Ok(None) };
         self.parameters.set(parameters.iter().cloned().chain(made).collect());
         Ok(Some(execute_stream(reset_plan_states(Arc::clone(&self.plan))?, Arc::clone(&self.context))?))

@@ -50,6 +50,10 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         Statement::DropSchema(drop) => rights.known_owner(&Object::schema(&drop.name)),
         Statement::DropModel(drop) => rights.known_owner(&Object::model(&drop.name)),
         Statement::UnloadModel(unload) => rights.known_owner(&Object::model(&unload.name)),
+        Statement::ClearCache(clear) => match &clear.model {
+            Some(model) => rights.known_owner(&Object::model(model)),
+            None => rights.access.require_superuser("the kept answers of all models"),
+        },
         Statement::DropAgent(drop) => rights.known_owner(&Object::agent(&drop.name)),
         Statement::AlterTable(alter) => rights.owner(&alter.name),
         Statement::AlterOwner(alter) => rights.alter_owner(alter),

@@ -21,7 +21,11 @@ pub async fn declare(session: &Session, declare: &Declare, parameters: &[ScalarV
         return Err(Error::NoTransaction(advice.to_owned()));
     }
     session.cursors().check_free(&declare.name)?;
-    let stream = query::rows(session, &declare.query, parameters).await?;
+    let rows = query::rows(session, &declare.query, parameters).await?;
+    let stream = match session.task() {
+        Some(task) => task.watch_rows(rows),
+        None => rows,
+    };
     let options = CursorOptions { is_binary: declare.is_binary, is_held: declare.is_held, is_of_transaction };
     session.cursors().add(&declare.name, declare.to_string(), stream, options)?;
     Ok(done("DECLARE CURSOR"))

@@ -9,15 +9,15 @@ use rolloutdb_sql::{Analyze, Optimize, Vacuum};
 
 use super::{done, table_name};
 use crate::engine::session::{Response, Session};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 pub async fn vacuum(session: &Session, vacuum: &Vacuum) -> Result<Response> {
-    let retention = session.database().shared.version_retention;
+    let retention = if vacuum.full { Duration::ZERO } else { session.database().shared.version_retention };
     for table in tables(session, &vacuum.tables).await? {
         if vacuum.full {
             table.compact().await?;
         }
-        let removed = table.vacuum(if vacuum.full { Duration::ZERO } else { retention }).await?;
+        let removed = table.vacuum(retention).await?;
         let (schema, name) = (table.schema_name(), table.name());
         if removed.files + removed.versions > 0 {
             let freed = removed.bytes as f64 / f64::from(1 << 20);
@@ -26,7 +26,22 @@ pub async fn vacuum(session: &Session, vacuum: &Vacuum) -> Result<Response> {
                 .notice(format!("{schema}.{name}: {} versions and {} files removed, {freed:.1} MiB", removed.versions, removed.files));
         }
     }
+    if vacuum.tables.is_empty() {
+        remove_unused_downloads(session, retention).await?;
+    }
     Ok(done("VACUUM"))
+}
+
+/// Files that were fetched and that no model has; parts of files among them, which nobody has taken up.
+async fn remove_unused_downloads(session: &Session, older_than: Duration) -> Result<()> {
+    let hub = Arc::clone(&session.database().shared.hub);
+    let removed = tokio::task::spawn_blocking(move || hub.remove_unused(older_than)).await;
+    let removed = removed.map_err(|error| Error::Internal(error.to_string()))??;
+    if removed.files > 0 {
+        let freed = removed.bytes as f64 / f64::from(1 << 20);
+        session.notices().notice(format!("models of hubs: {} files that no model has removed, {freed:.1} MiB", removed.files));
+    }
+    Ok(())
 }
 
 pub async fn optimize(session: &Session, optimize: &Optimize) -> Result<Response> {

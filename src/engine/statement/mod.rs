@@ -6,6 +6,7 @@ mod alter_owner;
 mod attempt;
 mod backfill;
 mod change;
+mod clear_cache;
 mod comment;
 mod copy;
 pub mod copy_client;
@@ -13,6 +14,7 @@ mod copy_format;
 mod cursor;
 mod explain;
 mod grant;
+mod hub_model;
 mod index;
 mod insert;
 mod job;
@@ -93,6 +95,7 @@ async fn run(session: &Session, statement: &Statement, parameters: &[ScalarValue
         Statement::CreateModel(create) => model::create(session, create, parameters).await,
         Statement::DropModel(drop) => model::drop(session, drop).await,
         Statement::UnloadModel(unload) => model::unload(session, unload),
+        Statement::ClearCache(clear) => clear_cache::execute(session, clear).await,
         Statement::DescribeModel(describe) => model::describe(session, describe),
         Statement::CreateAgent(create) => agent::create(session, create).await,
         Statement::DropAgent(drop) => agent::drop(session, drop).await,
@@ -162,6 +165,7 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
         Statement::Delete(delete) => change::delete::describe(session, delete).await,
         Statement::Merge(merge) => change::merge::describe(session, merge).await,
         Statement::Explain(explain) => explain::describe(session, explain).await,
+        Statement::ClearCache(_) => Ok(rows_description(clear_cache::schema())),
         Statement::DescribeModel(_) => Ok(rows_description(model::description_schema())),
         Statement::DescribeAgent(_) => Ok(rows_description(agent::description_schema())),
         Statement::DescribeTable(_) => Ok(rows_description(table::description_schema())),
@@ -214,6 +218,7 @@ pub fn writes(statement: &Statement) -> bool {
             | Statement::DropIndex(_)
             | Statement::CreateModel(_)
             | Statement::DropModel(_)
+            | Statement::ClearCache(_)
             | Statement::CreateAgent(_)
             | Statement::DropAgent(_)
             | Statement::CreateRole(_)
@@ -243,6 +248,7 @@ pub fn commits_in_parts(statement: &Statement) -> bool {
             | Statement::Vacuum(_)
             | Statement::Optimize(_)
             | Statement::Reindex(_)
+            | Statement::ClearCache(_)
     )
 }
 

@@ -10,15 +10,16 @@ use futures::TryStreamExt;
 use rolloutdb_sql::{CreateModel, DescribeModel, DropModel, OptionValue, UnloadModel};
 use tokio::sync::oneshot;
 
-use super::{arrow, done, name, rows};
+use super::{arrow, done, hub_model, name, rows};
 use crate::engine::options;
 use crate::engine::planning::plan_query;
 use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
+use crate::models::gguf;
 use crate::models::registry::ModelFiles;
 use crate::models::remote::RemoteOptions;
-use crate::models::{self, Task};
+use crate::models::{self, EmbedderSettings, EncoderConfig, ModelInfo, Task};
 use crate::value::Value;
 
 pub async fn create(session: &Session, create: &CreateModel, parameters: &[ScalarValue]) -> Result<Response> {
@@ -41,21 +42,23 @@ pub async fn create(session: &Session, create: &CreateModel, parameters: &[Scala
     }
     let texts = texts(session, create, parameters).await?;
     let (name, source) = (create.name.clone(), create.source.clone());
-    let request = models::CreateModel { name, source, task, device, options: values, texts };
+    let mut request = models::CreateModel { name, source, task, device, options: values, texts };
     let registry = Arc::clone(&shared.registry);
     let gate = session.gate();
-    let directory = match files_of(&create.source) {
-        Files::Inside => None,
-        Files::Directory => Some(gate.read_directory(&create.source)?),
-        Files::Server => {
-            check_server(session, &request)?;
-            None
+    let (mut directory, mut snapshot) = (None, None);
+    match files_of(&create.source) {
+        Files::Inside => {}
+        Files::Directory => {
+            let (folder, file) = gate.read_directory(&create.source)?;
+            directory = Some(folder);
+            request.options.extend(file.map(|file| (gguf::OPTION.to_owned(), Value::Text(file))));
         }
+        Files::Server => check_server(session, &request)?,
+        Files::Hub => snapshot = Some(Box::pin(hub_model::fetch(session, &request)).await?),
         Files::Elsewhere => {
             gate.outbound().check(&create.source)?;
-            None
         }
-    };
+    }
     // Copying weights and training a tokenizer take seconds of file and processor time. The receiver goes with the statement: if that is dropped, what
     // still runs makes no model.
     let (sender, _statement) = oneshot::channel::<()>();
@@ -65,9 +68,16 @@ pub async fn create(session: &Session, create: &CreateModel, parameters: &[Scala
     let work = move || {
         // Here, since a statement that is cancelled now ends before this does.
         let _name = lock;
-        let open = |path: &Path| gate.open(path);
-        let files = directory.as_deref().map(|directory| ModelFiles { directory, open: &open });
-        registry.create_unless(request, files, &|| sender.is_closed())?;
+        let is_cancelled = || sender.is_closed();
+        if let Some(snapshot) = snapshot {
+            let staged = registry.stage()?;
+            snapshot.place(staged.path())?;
+            registry.create_staged(request, staged, snapshot.source(), &is_cancelled)?;
+        } else {
+            let open = |path: &Path| gate.open(path);
+            let files = directory.as_deref().map(|directory| ModelFiles { directory, open: &open });
+            registry.create_unless(request, files, &is_cancelled)?;
+        }
         maker.own(object)
     };
     tokio::task::spawn_blocking(work).await.map_err(|error| Error::Internal(error.to_string()))??;
@@ -82,6 +92,8 @@ enum Files {
     Directory,
     /// There are none: a server answers.
     Server,
+    /// A hub, from which they are fetched.
+    Hub,
     /// Another host.
     Elsewhere,
 }
@@ -92,6 +104,7 @@ fn files_of(source: &str) -> Files {
         Some((scheme, _)) if scheme.eq_ignore_ascii_case("file") => Files::Directory,
         Some(("builtin" | "random", _)) => Files::Inside,
         Some(("openai", _)) => Files::Server,
+        Some(("hf", _)) => Files::Hub,
         Some(_) => Files::Elsewhere,
     }
 }
@@ -194,6 +207,12 @@ pub fn describe(session: &Session, describe: &DescribeModel) -> Result<Response>
         ("device".to_owned(), if info.remote.is_some() { "its server's".to_owned() } else { info.device.description() }),
         ("directory".to_owned(), info.directory.display().to_string()),
     ];
+    if info.task == Task::Embed {
+        properties.extend(embedding_properties(&info)?);
+    }
+    if let Some(gguf) = &info.gguf {
+        properties.push(("weights".to_owned(), format!("GGUF: {}", gguf.tensor_types.join(", "))));
+    }
     if let serde_json::Value::Object(lineage) = &info.lineage {
         properties.extend(lineage.iter().map(|(name, value)| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -203,4 +222,19 @@ pub fn describe(session: &Session, describe: &DescribeModel) -> Result<Response>
     let names = StringArray::from_iter_values(properties.iter().map(|(name, _)| name));
     let values = StringArray::from_iter_values(properties.iter().map(|(_, value)| value));
     Ok(rows("DESCRIBE", RecordBatch::try_new(description_schema(), vec![Arc::new(names), Arc::new(values)]).map_err(arrow)?))
+}
+
+/// How it makes vectors of texts, as its files say and its maker.
+fn embedding_properties(info: &ModelInfo) -> Result<Vec<(String, String)>> {
+    let (settings, config) = (EmbedderSettings::of(info)?, EncoderConfig::load(&info.directory)?);
+    let max_tokens = settings.max_tokens.unwrap_or(usize::MAX).min(config.max_tokens());
+    let properties = [
+        ("dimensions", config.hidden_size.to_string()),
+        ("max_tokens", max_tokens.to_string()),
+        ("pooling", settings.pooling.to_string()),
+        ("normalize", settings.normalise.to_string()),
+        ("query_prompt", settings.query_prompt),
+        ("passage_prompt", settings.passage_prompt),
+    ];
+    Ok(properties.map(|(name, value)| (name.to_owned(), value)).into())
 }

@@ -23,7 +23,7 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::task::TaskTracker;
 
 use super::{arrow, rows, table_name};
-use crate::agent::{Question, Search, SearchCounts, SearchOptions, SearchTree};
+use crate::agent::{Question, Search, SearchCounts, SearchOptions, SearchTree, ValueSource};
 use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::engine::{binding, options};
@@ -54,12 +54,12 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
     let _job = shared.model_jobs.claim(STATEMENT)?;
     let options = shared.agents.get(&generate.agent)?.options;
     let questions = questions::questions(session, generate, parameters).await?;
-    let agent = binding::bind(&options, &shared.catalog, &shared.models).await?;
+    let agent = binding::bind(&options, &shared.catalog, &shared.models, &shared.retrievals).await?;
     let valuer = valuer::bind(session, &mut search_options).await?;
     let (schema, name) = table_name(&generate.into)?;
     let target = Target::claim(session, format!("{schema}.{name}"))?;
     let table = nodes::node_table(session, &schema, &name).await?;
-    run_property::check_run(&table, &run_property::run_property(&agent, &options, &search_options)).await?;
+    run_property::check_run(&table, &run_property::run_property(&agent, &options, &search_options, &valuer)).await?;
     let done = nodes::finished_questions(&table).await?;
     let num_questions = questions.len();
     let todo: Vec<Question> = questions.into_iter().filter(|question| !done.contains(&question.id)).collect();
@@ -67,7 +67,7 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
     if summary.skipped > 0 {
         session.notices().notice(format!("{} of {num_questions} questions are in {name} already and are skipped", summary.skipped));
     }
-    let simulations = search_options.simulations as u64;
+    let (simulations, value) = (search_options.simulations as u64, search_options.value);
     let search = Search::new(agent, search_options, valuer);
     let counters = search.counters();
     let work = Work::Rollout {
@@ -79,8 +79,13 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
     let progress = Progress::of(session.notices(), work, format!("{STATEMENT} INTO {name}"), "questions", Some(todo.len() as u64));
     let trees = search.trees(futures::stream::iter(todo));
     let finished = FinishedTrees { table, batches: vec![], target: Arc::new(target), tasks: shared.tasks.clone() };
-    collect(session, finished, &name, trees, &progress, &mut summary).await?;
-    warn_of_verdicts(session, counters.counts());
+    let task = session.task();
+    let calls = task.as_ref().map(|task| Arc::clone(task.calls())).unwrap_or_default();
+    calls.scope(collect(session, finished, &name, trees, &progress, &mut summary)).await?;
+    if let Some(task) = task {
+        task.say_rows(summary.nodes);
+    }
+    warn_of_verdicts(session, value, counters.counts());
     summary.seconds = started.elapsed().as_secs_f64();
     Ok(rows("GENERATE", summary.batch()?))
 }
@@ -110,13 +115,18 @@ impl Drop for Target {
 }
 
 /// Values that are missing are no reason to fail, and are not passed over in silence.
-fn warn_of_verdicts(session: &Session, SearchCounts { verdicts, unread_verdicts, .. }: SearchCounts) {
-    if unread_verdicts > 0 {
-        let message = "nodes without a value are taken for what their parents are; see judge_prompt, or take a larger judge";
-        session
-            .notices()
-            .warning(format!("{unread_verdicts} of {verdicts} verdicts of the judge could not be read, twice each; {message}"));
+fn warn_of_verdicts(session: &Session, value: ValueSource, SearchCounts { verdicts, unread_verdicts, .. }: SearchCounts) {
+    if unread_verdicts == 0 {
+        return;
     }
+    let (what, advice) = match value {
+        ValueSource::Prm => {
+            ("steps are longer than the reward model can read", "lower max_tokens of the agent, or take a model that reads more")
+        }
+        _ => ("verdicts of the judge could not be read, twice each", "see judge_prompt, or take a larger judge"),
+    };
+    let message = format!("{unread_verdicts} of {verdicts} {what}; nodes without a value are taken for what their parents are; {advice}");
+    session.notices().warning(message);
 }
 
 #[derive(Default)]

@@ -62,6 +62,7 @@ pub async fn drop(session: &Session, drop: &DropSchema) -> Result<Response> {
             privileges.forget(&object)?;
         }
     }
+    shared.retrievals.forget_dropped();
     catalog.drop_schema(&drop.name)?;
     privileges.forget(&schema)?;
     Ok(done("DROP SCHEMA"))

@@ -266,5 +266,6 @@ pub async fn drop(session: &Session, drop: &DropTable) -> Result<Response> {
             }
         }
     }
+    session.database().shared.retrievals.forget_dropped();
     Ok(done("DROP TABLE"))
 }

@@ -78,7 +78,7 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
     let shared = &session.database().shared;
     let _job = shared.model_jobs.claim("TRAIN")?;
     let base = shared.registry.get(&train.base)?;
-    base.require_weights("TRAIN")?;
+    base.require_trainable("TRAIN")?;
     let task = task(train)?;
     if train.validate.is_some() {
         return Err(Error::NotSupported("VALIDATE USING is not supported yet; evaluate the new model with a SELECT".to_owned()));
@@ -86,6 +86,9 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
     shared.registry.check_name(&train.model)?;
     let examples = read_rows(session, train, parameters, &task).await?;
     let num_examples = examples.len();
+    if let Some(task) = session.task() {
+        task.say_rows(num_examples);
+    }
     let run = Run { session, train, base: &base, options_json: options_json(train) };
     let (decoder, last) = run.training(task, examples).await?;
     let info = run.publish(decoder, num_examples, &last, started.elapsed().as_secs_f64()).await?;

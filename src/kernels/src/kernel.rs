@@ -112,7 +112,7 @@ impl Sink<'_> {
 }
 
 /// A vector register of f32.
-trait Vector: Copy {
+pub(crate) trait Vector: Copy {
     const LANES: usize;
     /// A register of zeros.
     unsafe fn zero() -> Self;
@@ -121,6 +121,8 @@ trait Vector: Copy {
     unsafe fn store(self, at: *mut f32);
     /// `self + left * right`, with `left` in every lane.
     unsafe fn add_product(self, left: f32, right: Self) -> Self;
+    /// `self + left * right`, lane by lane.
+    unsafe fn add_products(self, left: Self, right: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
 }
 
@@ -252,6 +254,11 @@ impl Vector for [f32; 4] {
     }
 
     #[inline(always)]
+    unsafe fn add_products(self, left: Self, right: Self) -> Self {
+        std::array::from_fn(|lane| self[lane] + left[lane] * right[lane])
+    }
+
+    #[inline(always)]
     unsafe fn add(self, other: Self) -> Self {
         std::array::from_fn(|lane| self[lane] + other[lane])
     }
@@ -314,6 +321,11 @@ mod x86 {
                 #[inline(always)]
                 unsafe fn add_product(self, left: f32, right: Self) -> Self {
                     unsafe { $fma($splat(left), right, self) }
+                }
+
+                #[inline(always)]
+                unsafe fn add_products(self, left: Self, right: Self) -> Self {
+                    unsafe { $fma(left, right, self) }
                 }
 
                 #[inline(always)]

@@ -5,6 +5,9 @@
 
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod decoding;
+pub mod dots;
+pub mod encoding;
 pub mod kernel;
 pub mod ops;
 pub mod simd;

@@ -32,7 +32,8 @@ fn detect() -> Instructions {
 
 #[cfg(target_arch = "x86_64")]
 fn detect() -> Instructions {
-    let fma = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+    // Every processor with AVX2 that is known has the other two.
+    let fma = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
     let wide = is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl");
     match (fma, wide && is_x86_feature_detected!("avx512dq") && is_x86_feature_detected!("avx512bw")) {
         (true, true) => Instructions::Avx512,
@@ -66,6 +67,8 @@ macro_rules! vectorised {
         }
     };
 }
+pub(crate) use vectorised;
+
 /// `e^x` with a relative error below 2e-7; inputs are clamped to the range of normal f32 results.
 #[inline(always)]
 #[allow(clippy::excessive_precision, reason = "the constants are given as published for the Cephes library")]

@@ -51,7 +51,7 @@ impl DecoderArchitecture {
     ///
     /// # Errors
     /// [`Error::NotSupported`], with those that are supported.
-    fn of_model_type(name: &str) -> Result<Self> {
+    pub(in crate::models) fn of_model_type(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|architecture| architecture.model_type() == name).ok_or_else(|| {
             let known = Self::ALL.map(Self::model_type).join(", ");
             Error::NotSupported(format!("a decoder of type \"{name}\" is not supported; supported: {known}"))

@@ -193,8 +193,10 @@ fn attend_text(query_key_value: &[f32], out: &mut [f32], config: &EncoderConfig)
 /// The vector of a text from its rows `[width]`.
 fn pool(rows: &[&[f32]], width: usize, pooling: Pooling, normalise: bool) -> Vec<f32> {
     let mut vector = match pooling {
-        Pooling::Cls => rows.first().map_or_else(|| vec![0.0; width], |row| row.to_vec()),
         Pooling::Mean => mean(rows, width),
+        Pooling::Cls => rows.first().map_or_else(|| vec![0.0; width], |row| row.to_vec()),
+        Pooling::Last => rows.last().map_or_else(|| vec![0.0; width], |row| row.to_vec()),
+        Pooling::Max => max(rows, width),
     };
     if normalise {
         let norm = vector.iter().map(|x| x * x).sum::<f32>().sqrt().max(NORM_MIN);
@@ -209,4 +211,11 @@ fn mean(rows: &[&[f32]], width: usize) -> Vec<f32> {
     let scale = 1.0 / rows.len().max(1) as f32;
     sum.iter_mut().for_each(|x| *x *= scale);
     sum
+}
+
+fn max(rows: &[&[f32]], width: usize) -> Vec<f32> {
+    let Some((first, rest)) = rows.split_first() else { return vec![0.0; width] };
+    let mut largest = first.to_vec();
+    rest.iter().for_each(|row| largest.iter_mut().zip(*row).for_each(|(largest, x)| *largest = largest.max(*x)));
+    largest
 }

@@ -5,7 +5,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rolloutdb_kernels::cuda::{Floats, Gpu, GpuNorm, HEAD_WIDTH_MAX, HIDDEN_MAX, Halves, Pool};
+use rolloutdb_kernels::cuda::{Floats, Gpu, GpuNorm, HEAD_WIDTH_MAX, HIDDEN_MAX, Halves, Pool, PooledRows};
 
 use super::weights::{self, Linear, Norm, Source};
 use super::{Batch, Pooling};
@@ -124,7 +124,7 @@ impl GpuEncoder {
             self.gpu.multiply(wide, &layer.down, rows, [inter, hidden], added)?;
             self.gpu.add_norm(x, added, &layer.down_bias, &layer.norm, rows)?;
         }
-        Ok(self.gpu.pool(&buffers.x, &texts, hidden, Pool { first_only: pooling == Pooling::Cls, normalise })?)
+        Ok(self.gpu.pool(&buffers.x, &texts, hidden, Pool { rows: pooled_rows(pooling), normalise })?)
     }
 }
 
@@ -156,6 +156,15 @@ impl Buffers {
             mixed: gpu.zeros(rows * hidden)?,
             added: gpu.zeros(rows * hidden)?,
         })
+    }
+}
+
+fn pooled_rows(pooling: Pooling) -> PooledRows {
+    match pooling {
+        Pooling::Mean => PooledRows::Mean,
+        Pooling::Cls => PooledRows::First,
+        Pooling::Last => PooledRows::Last,
+        Pooling::Max => PooledRows::Max,
     }
 }
 

@@ -5,11 +5,14 @@ mod cpu;
 mod gpu;
 mod weights;
 
+use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 
 pub use cpu::CpuEncoder;
 #[cfg(feature = "cuda")]
 pub use gpu::GpuEncoder;
+use serde::{Deserialize, Serialize};
 pub use weights::{Source, tensor_prefix};
 
 use super::config::EncoderConfig;
@@ -18,12 +21,17 @@ use super::shared_forward::FORWARD_TOKENS;
 use crate::error::{Error, Result};
 
 /// How hidden states become one vector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Pooling {
     /// The mean over all tokens.
     Mean,
     /// The first token.
     Cls,
+    /// The last token: what ends the text. There is no padding that could stand after it.
+    Last,
+    /// In each dimension the largest value of all tokens.
+    Max,
 }
 
 /// Texts laid end to end, as tokens.
@@ -110,6 +118,35 @@ impl Encoder {
             Self::Cpu(encoder) => encoder.vectors(batch, pooling, normalise),
             #[cfg(feature = "cuda")]
             Self::Gpu(encoder) => encoder.vectors(batch, pooling, normalise),
+        }
+    }
+}
+
+impl fmt::Display for Pooling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Mean => "mean",
+            Self::Cls => "cls",
+            Self::Last => "last",
+            Self::Max => "max",
+        })
+    }
+}
+
+impl FromStr for Pooling {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "mean" => Ok(Self::Mean),
+            "cls" => Ok(Self::Cls),
+            "last" => Ok(Self::Last),
+            "max" => Ok(Self::Max),
+            other => Err(Error::InvalidParameter {
+                name: "pooling".to_owned(),
+                found: format!("'{other}'"),
+                expected: "'mean', 'cls', 'last' or 'max'".to_owned(),
+            }),
         }
     }
 }

@@ -2,19 +2,22 @@
 //!
 //! Files `remote/<number>.answers` of records that are appended and synced before an answer counts. A record is a header (length, key, checksums of
 //! both and of the rest) and the answer as JSON. A torn end is what a crash leaves: it is passed over, and a new file is begun. In memory is a map from
-//! keys to places; when there are too many answers, the oldest file goes.
+//! keys to places; when there are too many answers, the oldest file goes. Answers that are taken away are written nowhere: their file is written anew
+//! without them, and takes the place of the old one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, Error as IoError, ErrorKind, Read, Result as IoResult};
+use std::io::{BufReader, BufWriter, Error as IoError, ErrorKind, Read, Result as IoResult, Seek, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use super::record::{HEADER_BYTES, Header, sum};
-use super::request::Key;
+use super::request::{AnswerSource, Key};
 
 const EXTENSION: &str = "answers";
+/// Of a file that is being written anew.
+const PARTIAL: &str = "partial";
 /// Of one file.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 const BYTES_MAX: u64 = 4 << 30;
@@ -28,6 +31,8 @@ pub(super) struct Answers {
     state: Mutex<State>,
     /// Writes up to this number are on the disk, unless they are lost. Held by the one that syncs: those that wait for it find theirs done.
     synced: Mutex<u64>,
+    /// Read by each write, from its first byte to its place in the map; written by what moves records.
+    moving: RwLock<()>,
     file_bytes_max: u64,
     bytes_max: u64,
 }
@@ -39,6 +44,13 @@ pub struct AnswerCounts {
     /// On the disk, those that a later answer replaced included.
     pub bytes: u64,
     pub files: u64,
+}
+
+/// What was taken away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cleared {
+    pub answers: u64,
+    pub bytes: u64,
 }
 
 #[derive(Debug, Default)]
@@ -76,13 +88,17 @@ impl Answers {
 
     fn open_with(folder: &Path, file_bytes_max: u64, bytes_max: u64) -> IoResult<Self> {
         let mut state = State::default();
-        for number in numbers(folder)? {
+        for number in numbers(folder, PARTIAL)? {
+            std::fs::remove_file(path(folder, number).with_extension(PARTIAL))?;
+        }
+        for number in numbers(folder, EXTENSION)? {
             let file = OpenOptions::new().read(true).write(true).open(path(folder, number))?;
             let (end, is_whole) = state.scan(&file, number)?;
             state.files.insert(number, Segment { file: Arc::new(file), bytes: end });
             state.current = (is_whole && end < file_bytes_max).then_some(number);
         }
-        Ok(Self { folder: folder.to_owned(), state: Mutex::new(state), synced: Mutex::default(), file_bytes_max, bytes_max })
+        let (folder, state) = (folder.to_owned(), Mutex::new(state));
+        Ok(Self { folder, state, synced: Mutex::default(), moving: RwLock::default(), file_bytes_max, bytes_max })
     }
 
     pub fn folder(&self) -> &Path {
@@ -120,6 +136,7 @@ impl Answers {
 
     /// When this returns, the answer is on the disk.
     pub fn put(&self, key: &Key, answer: &[u8]) -> IoResult<()> {
+        let _nothing_moves = self.moving.read().unwrap_or_else(PoisonError::into_inner);
         let (place, write) = self.append(key, answer)?;
         self.sync(write)?;
         let mut state = self.state();
@@ -133,6 +150,49 @@ impl Answers {
         let state = self.state();
         let bytes = state.files.values().map(|segment| segment.bytes).sum();
         AnswerCounts { answers: state.places.len() as u64, bytes, files: state.files.len() as u64 }
+    }
+
+    /// Takes the answers of a source from the disk, or all. What is written meanwhile waits. An error leaves those of some files.
+    pub fn clear(&self, source: Option<AnswerSource>) -> IoResult<Cleared> {
+        let _nothing_is_written = self.moving.write().unwrap_or_else(PoisonError::into_inner);
+        let numbers: Vec<u32> = self.state().files.keys().copied().collect();
+        let mut cleared = Cleared::default();
+        for number in numbers {
+            let of_file = self.clear_file(number, source)?;
+            cleared.answers += of_file.answers;
+            cleared.bytes += of_file.bytes;
+        }
+        if cleared.bytes > 0 {
+            sync_folder(&self.folder)?;
+        }
+        Ok(cleared)
+    }
+
+    fn clear_file(&self, number: u32, source: Option<AnswerSource>) -> IoResult<Cleared> {
+        let Some(old) = self.state().files.get(&number).map(|segment| Arc::clone(&segment.file)) else { return Ok(Cleared::default()) };
+        let goes = |record: &Record| source.is_none_or(|source| AnswerSource::of(&record.key) == source);
+        let (gone, mut staying): (Vec<Record>, Vec<Record>) = records(&old)?.0.into_iter().partition(goes);
+        if gone.is_empty() {
+            return Ok(Cleared::default());
+        }
+        {
+            let state = self.state();
+            staying.retain(|record| state.has(record, number));
+        }
+        let (name, partial) = (path(&self.folder, number), path(&self.folder, number).with_extension(PARTIAL));
+        let anew = if staying.is_empty() {
+            None
+        } else {
+            Some(copy(&old, &staying, &partial).inspect_err(|_| drop(std::fs::remove_file(&partial)))?)
+        };
+        let mut state = self.state();
+        match &anew {
+            Some(_) => std::fs::rename(&partial, &name)?,
+            None => std::fs::remove_file(&name)?,
+        }
+        let answers = gone.iter().filter(|record| state.has(record, number)).count() as u64;
+        state.replace(number, anew.map(|file| (file, staying)));
+        Ok(Cleared { answers, bytes: gone.iter().map(Record::bytes).sum() })
     }
 
     /// The record's place and the number of the write.
@@ -219,23 +279,84 @@ impl State {
         (self.current, self.last, self.lost) = (None, None, self.lost.max(writes));
     }
 
+    fn has(&self, record: &Record, file: u32) -> bool {
+        self.places.get(&short(&record.key)).is_some_and(|place| place.file == file && place.offset == record.offset)
+    }
+
+    /// A file is another one now, with these records, or none. All that was written to it is synced, or lost.
+    fn replace(&mut self, number: u32, anew: Option<(File, Vec<Record>)>) {
+        self.places.retain(|_, place| place.file != number);
+        self.last = None;
+        let Some((file, records)) = anew else {
+            self.files.remove(&number);
+            self.current = self.current.filter(|current| *current != number);
+            return;
+        };
+        let mut bytes = 0;
+        for record in records {
+            self.places.insert(short(&record.key), Place { file: number, offset: bytes as u32, len: record.len });
+            bytes += record.bytes();
+        }
+        self.files.insert(number, Segment { file: Arc::new(file), bytes });
+    }
+
     /// Takes in the records of a file. Where they end, and whether the file ends there too.
     fn scan(&mut self, file: &File, number: u32) -> IoResult<(u64, bool)> {
-        let bytes = file.metadata()?.len();
-        let mut reader = BufReader::with_capacity(1 << 20, file);
-        let mut offset = 0;
-        while offset + HEADER_BYTES as u64 <= bytes {
-            let mut header = [0; HEADER_BYTES];
-            reader.read_exact(&mut header)?;
-            let Some(header) = Header::read(&header) else { break };
-            let end = offset + HEADER_BYTES as u64 + u64::from(header.len);
-            let Some(place_offset) = u32::try_from(offset).ok().filter(|_| end <= bytes) else { break };
-            reader.seek_relative(i64::from(header.len))?;
-            self.places.insert(short(&header.key), Place { file: number, offset: place_offset, len: header.len });
-            offset = end;
+        let (records, end, is_whole) = records(file)?;
+        for Record { key, offset, len } in records {
+            self.places.insert(short(&key), Place { file: number, offset, len });
         }
-        Ok((offset, offset == bytes))
+        Ok((end, is_whole))
     }
+}
+
+/// A record of a file.
+#[derive(Debug, Clone, Copy)]
+struct Record {
+    key: Key,
+    offset: u32,
+    /// Of the answer.
+    len: u32,
+}
+
+impl Record {
+    fn bytes(&self) -> u64 {
+        HEADER_BYTES as u64 + u64::from(self.len)
+    }
+}
+
+/// The records of a file in order, where they end, and whether the file ends there too.
+fn records(file: &File) -> IoResult<(Vec<Record>, u64, bool)> {
+    let bytes = file.metadata()?.len();
+    let mut reader = BufReader::with_capacity(1 << 20, file);
+    reader.rewind()?;
+    let (mut records, mut end) = (Vec::new(), 0);
+    while end + HEADER_BYTES as u64 <= bytes {
+        let mut header = [0; HEADER_BYTES];
+        reader.read_exact(&mut header)?;
+        let Some(Header { len, key, .. }) = Header::read(&header) else { break };
+        let next = end + HEADER_BYTES as u64 + u64::from(len);
+        let Some(offset) = u32::try_from(end).ok().filter(|_| next <= bytes) else { break };
+        reader.seek_relative(i64::from(len))?;
+        records.push(Record { key, offset, len });
+        end = next;
+    }
+    Ok((records, end, end == bytes))
+}
+
+/// A new file of these records, on the disk.
+fn copy(from: &File, records: &[Record], to: &Path) -> IoResult<File> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(to)?;
+    let mut writer = BufWriter::with_capacity(1 << 20, &file);
+    for record in records {
+        let mut bytes = vec![0; record.bytes() as usize];
+        from.read_exact_at(&mut bytes, u64::from(record.offset))?;
+        writer.write_all(&bytes)?;
+    }
+    writer.flush()?;
+    drop(writer);
+    file.sync_all()?;
+    Ok(file)
 }
 
 fn short(key: &Key) -> u128 {
@@ -248,8 +369,8 @@ fn path(folder: &Path, number: u32) -> PathBuf {
     folder.join(format!("{number:08}.{EXTENSION}"))
 }
 
-/// The files there are, the oldest first.
-fn numbers(folder: &Path) -> IoResult<Vec<u32>> {
+/// The files of an extension, the oldest first.
+fn numbers(folder: &Path, extension: &str) -> IoResult<Vec<u32>> {
     let entries = match std::fs::read_dir(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -258,7 +379,7 @@ fn numbers(folder: &Path) -> IoResult<Vec<u32>> {
     let mut numbers = Vec::new();
     for entry in entries {
         let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == EXTENSION) {
+        if path.extension().is_some_and(|found| found == extension) {
             numbers.extend(path.file_stem().and_then(|stem| stem.to_str()?.parse::<u32>().ok()));
         }
     }
@@ -287,7 +408,7 @@ mod tests {
     }
 
     fn files(folder: &Path) -> Vec<PathBuf> {
-        numbers(folder).expect("a folder").into_iter().map(|number| path(folder, number)).collect()
+        numbers(folder, EXTENSION).expect("a folder").into_iter().map(|number| path(folder, number)).collect()
     }
 
     #[test]
@@ -369,6 +490,100 @@ mod tests {
         assert_eq!(files(home.path()).len() as u64, counts.files);
         assert_eq!((answers.get(&key(0))?, answers.get(&key(999))?), (None, Some(answer(999))));
         assert_eq!(Answers::open_with(home.path(), 2_000, 10_000)?.counts(), counts);
+        Ok(())
+    }
+
+    /// The key of an answer of a source.
+    fn key_of(source: u8, number: u64) -> Key {
+        let mut key = key(number);
+        key.rotate_right(8);
+        key[..8].fill(source);
+        key
+    }
+
+    fn source(source: u8) -> AnswerSource {
+        AnswerSource::of(&key_of(source, 0))
+    }
+
+    #[test]
+    fn answers_of_a_source_go_and_those_of_others_stay() -> IoResult<()> {
+        let home = tempfile::tempdir()?;
+        let answers = Answers::open_with(home.path(), 2_000, u64::MAX)?;
+        for number in 0..100 {
+            answers.put(&key_of(number as u8 % 2, number), &answer(number))?;
+        }
+        // What was replaced goes too, and does not count as an answer.
+        answers.put(&key_of(1, 1), &answer(3))?;
+        let before = answers.counts();
+        let cleared = answers.clear(Some(source(1)))?;
+        let after = answers.counts();
+        assert_eq!((cleared.answers, after.answers, before.bytes - after.bytes), (50, 50, cleared.bytes));
+        assert_eq!(answers.clear(Some(source(1)))?, Cleared::default());
+        for number in 100..110 {
+            answers.put(&key_of(number as u8 % 2, number), &answer(number))?;
+        }
+        for answers in [answers, Answers::open(home.path())?] {
+            for number in 0..110 {
+                let expected = (number % 2 == 0 || number >= 100).then(|| answer(number));
+                assert_eq!(answers.get(&key_of(number as u8 % 2, number))?, expected, "{number}");
+            }
+        }
+        let text = files(home.path()).iter().map(std::fs::read).collect::<IoResult<Vec<_>>>()?.concat();
+        assert!(!text.windows(9).any(|bytes| bytes == b"answer 51"), "nothing of it is left");
+        Ok(())
+    }
+
+    #[test]
+    fn all_answers_go_and_with_them_the_files() -> IoResult<()> {
+        let home = tempfile::tempdir()?;
+        let folder = home.path().join("remote");
+        let answers = Answers::open_with(&folder, 2_000, u64::MAX)?;
+        assert_eq!(answers.clear(None)?, Cleared::default(), "there is no folder yet");
+        for number in 0..100 {
+            answers.put(&key(number), &answer(number))?;
+        }
+        let before = answers.counts();
+        assert_eq!(answers.clear(None)?, Cleared { answers: 100, bytes: before.bytes });
+        assert_eq!((answers.counts(), files(&folder).len()), (AnswerCounts::default(), 0));
+        answers.put(&key(5), &answer(5))?;
+        assert_eq!(Answers::open(&folder)?.get(&key(5))?, Some(answer(5)));
+        Ok(())
+    }
+
+    /// What was written when the process was killed.
+    #[test]
+    fn a_file_that_was_being_written_anew_is_removed() -> IoResult<()> {
+        let home = tempfile::tempdir()?;
+        Answers::open(home.path())?.put(&key(1), &answer(1))?;
+        std::fs::write(path(home.path(), 1).with_extension(PARTIAL), b"half")?;
+        assert_eq!(Answers::open(home.path())?.get(&key(1))?, Some(answer(1)));
+        assert_eq!(std::fs::read_dir(home.path())?.count(), 1);
+        Ok(())
+    }
+
+    #[test]
+    fn answers_that_come_meanwhile_are_kept() -> IoResult<()> {
+        let home = tempfile::tempdir()?;
+        let answers = Answers::open_with(home.path(), 5_000, u64::MAX)?;
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let answers = &answers;
+                scope.spawn(move || {
+                    for at in 0..100 {
+                        answers.put(&key_of(2, thread * 100 + at), &answer(at)).expect("it is written");
+                        answers.put(&key_of(3, thread * 100 + at), &answer(at)).expect("it is written");
+                    }
+                });
+            }
+            for _ in 0..20 {
+                answers.clear(Some(source(3))).expect("it is cleared");
+            }
+        });
+        for answers in [&answers, &Answers::open(home.path())?] {
+            for (thread, at) in (0..4).flat_map(|thread| (0..100).map(move |at| (thread, at))) {
+                assert_eq!(answers.get(&key_of(2, thread * 100 + at))?, Some(answer(at)));
+            }
+        }
         Ok(())
     }
 

@@ -48,7 +48,7 @@ impl Credential {
     }
 
     /// `Authorization: Bearer ...`; a value that no header can hold is none.
-    pub(super) fn header(&self) -> Option<HeaderValue> {
+    pub(in crate::models) fn header(&self) -> Option<HeaderValue> {
         let mut value = HeaderValue::from_str(&format!("Bearer {}", self.0)).ok()?;
         value.set_sensitive(true);
         Some(value)
@@ -97,7 +97,7 @@ impl fmt::Debug for Credential {
 ///
 /// # Errors
 /// [`Error::NotReady`] if the system's certificates cannot be read.
-pub(super) fn client(connections: &Arc<dyn Connections>) -> Result<reqwest::Client> {
+pub(in crate::models) fn client(connections: &Arc<dyn Connections>) -> Result<reqwest::Client> {
     let builder = reqwest::Client::builder()
         .no_proxy()
         // A small answer that unfolds to a large one is not read.

@@ -8,7 +8,7 @@ use crate::error::Error;
 
 /// One attempt that gave no answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Fault {
+pub(in crate::models) struct Fault {
     pub kind: FaultKind,
     /// In the server's words or the system's, without secrets.
     pub detail: String,
@@ -17,7 +17,7 @@ pub(super) struct Fault {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum FaultKind {
+pub(in crate::models) enum FaultKind {
     /// No connection.
     Connect,
     /// No whole answer in time.
@@ -28,9 +28,11 @@ pub(super) enum FaultKind {
     Status(u16),
     /// The account has nothing left, which waiting does not change.
     Quota,
-    /// A whole answer that is no completion.
+    /// The prompt, or what may follow it, is longer than the model's context.
+    ContextFull,
+    /// A whole answer that is not what was asked for.
     Malformed,
-    /// More than any completion has.
+    /// More than was asked for can have.
     TooLong,
     /// The rules for other hosts refuse its address.
     Denied,
@@ -46,7 +48,7 @@ impl Fault {
         match self.kind {
             FaultKind::Connect | FaultKind::Timeout | FaultKind::Cut | FaultKind::Malformed => true,
             FaultKind::Status(status) => matches!(status, 408 | 409 | 425 | 429 | 500..=599),
-            FaultKind::Quota | FaultKind::TooLong | FaultKind::Denied => false,
+            FaultKind::Quota | FaultKind::ContextFull | FaultKind::TooLong | FaultKind::Denied => false,
         }
     }
 }
@@ -59,6 +61,8 @@ pub(super) enum Failure {
     /// The server answered, with no completion.
     Refused(String),
     Denied(String),
+    /// The model cannot read so long a prompt.
+    ContextFull(String),
     /// There is no key to send.
     NotReady(String),
     /// The answer came and could not be kept.
@@ -81,6 +85,7 @@ impl From<Failure> for Error {
             Failure::Unreachable(message) => Self::RemoteUnreachable(message),
             Failure::Refused(message) => Self::RemoteRefused(message),
             Failure::Denied(message) => Self::InsufficientPrivilege(message),
+            Failure::ContextFull(message) => Self::ContextFull(message),
             Failure::NotReady(message) => Self::NotReady(message),
             Failure::Disk { path, kind, reason } => Self::Io { path, source: IoError::new(kind, reason) },
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::try_join_all;
 use tokio::sync::Semaphore;
 
 use super::answers::Answers;
@@ -13,15 +14,31 @@ use super::attempt::Attempt;
 use super::connections::Connections;
 use super::endpoints::Endpoints;
 use super::failure::{Failure, Fault, FaultKind};
-use super::flights::{Flights, Joined};
 use super::options::RemoteOptions;
 use super::pace::Pace;
 use super::request::{Key, RemoteRequest};
-use super::response::RemoteCompletion;
+use super::response::{Answer, RemoteCompletion, Wanted};
 use super::retry::{Backoff, RETRY_AFTER_MAX};
 use super::usage::{Usage, UsageRow, count};
 use crate::error::{Error, Result};
+use crate::flights::{Flights, Joined};
+use crate::models::calls::{self, Calls};
 use crate::models::registry::ModelInfo;
+
+/// More bytes than any text has for a token, on the average: English has four or five.
+const TOKEN_BYTES_MAX: usize = 8;
+
+/// Requests in flight, with what becomes of them.
+pub(super) type Requests = Flights<Asked, Result<Completions, Failure>>;
+/// The samples of one request, at least one.
+type Completions = Arc<[RemoteCompletion]>;
+
+/// A request in flight. Who keeps answers needs one that is kept, and who does not wants none that others have made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Asked {
+    key: Key,
+    is_kept: bool,
+}
 
 /// A handle to a remote policy; cheap to clone. Handles of one version share its limits and tallies.
 #[derive(Debug, Clone)]
@@ -39,7 +56,7 @@ pub(super) struct Served {
     pub usage: Usage,
     /// None: answers are not kept.
     pub answers: Option<Arc<Answers>>,
-    pub flights: Flights,
+    pub flights: Requests,
 }
 
 impl RemoteModel {
@@ -52,32 +69,84 @@ impl RemoteModel {
         &self.0.info
     }
 
+    /// How many samples of a prompt may go out as one request.
+    pub fn samples_per_request(&self) -> usize {
+        self.0.options.samples_per_request
+    }
+
+    /// Whether the prompt may be short enough for the model. Without the option `context_length` only the server knows.
+    pub fn fits(&self, prompt: &str) -> bool {
+        self.0.options.context_length.is_none_or(|tokens| prompt.len() <= tokens.saturating_mul(TOKEN_BYTES_MAX))
+    }
+
     /// Completes a prompt. The same request has the same answer as long as it is kept. Dropping the future gives the request up, unless others wait for
     /// the same one.
     ///
     /// # Errors
-    /// [`Error::RemoteUnreachable`], [`Error::RemoteRefused`] when the retries are used up or would not help; [`Error::InsufficientPrivilege`] if the
-    /// name of the server leads to an address that is not allowed; [`Error::NotReady`] for the secret; [`Error::Io`] if the answer cannot be kept.
-    pub async fn complete(&self, request: &RemoteRequest<'_>) -> Result<Arc<RemoteCompletion>> {
+    /// [`Error::RemoteUnreachable`], [`Error::RemoteRefused`] when the retries are used up or would not help; [`Error::ContextFull`] if the model cannot
+    /// read so long a prompt; [`Error::InsufficientPrivilege`] if the name of the server leads to an address that is not allowed; [`Error::NotReady`] for
+    /// the secret; [`Error::Io`] if the answer cannot be kept.
+    pub async fn complete(&self, request: &RemoteRequest<'_>) -> Result<RemoteCompletion> {
+        let completions = self.ask(request, 1).await?;
+        completions.first().cloned().ok_or_else(|| Error::Internal("an answer without a completion was kept".to_owned()))
+    }
+
+    /// Completes a prompt once for each seed, by requests for as many samples as the model's options say. A request is made with the first of its seeds,
+    /// and what the server makes of it, in its order, stands for the others: a completion depends on the seeds before it too.
+    ///
+    /// # Errors
+    /// As [`Self::complete`].
+    pub async fn complete_all(&self, request: &RemoteRequest<'_>, seeds: &[u64]) -> Result<Vec<RemoteCompletion>> {
+        // Greedy, the samples would be the same, and vLLM refuses them.
+        let at_once = if request.temperature > 0.0 { self.samples_per_request() } else { 1 };
+        let groups = seeds.chunks(at_once.max(1)).map(|seeds| self.complete_group(request, seeds));
+        Ok(try_join_all(groups).await?.concat())
+    }
+
+    async fn complete_group(&self, request: &RemoteRequest<'_>, seeds: &[u64]) -> Result<Vec<RemoteCompletion>> {
+        let Some(first) = seeds.first() else { return Ok(Vec::new()) };
+        let mut completions = self.ask(&RemoteRequest { seed: *first, ..*request }, seeds.len()).await?.to_vec();
+        completions.truncate(seeds.len());
+        // There are servers that know of no further samples.
+        let alone = |seed: u64| async move { self.complete(&RemoteRequest { seed, ..*request }).await };
+        let missing: Vec<_> = seeds[completions.len()..].iter().copied().map(alone).collect();
+        completions.extend(try_join_all(missing).await?);
+        Ok(completions)
+    }
+
+    /// The samples of one request.
+    async fn ask(&self, request: &RemoteRequest<'_>, num_samples: usize) -> Result<Completions> {
         let served = &self.0;
-        let body = served.options.body(request);
-        let key = served.options.key(&body);
+        if !self.fits(request.prompt) {
+            return Err(served.too_long(request.prompt));
+        }
+        let (body, key) = (served.options.body(request, num_samples), served.options.key(request, num_samples));
+        let num_calls = num_samples as u64;
         loop {
             let is_known = || served.answers.as_ref().is_some_and(|answers| answers.contains(&key));
-            let ask = Arc::clone(served).ask(key, body.clone(), request.stop.to_vec());
-            let outcome = match served.flights.join(key, is_known, ask) {
-                Joined::New(flight) => flight.await,
+            // Whoever waits for it, it is paid for by who asked.
+            let ask = calls::counted_here(Arc::clone(served).ask(key, body.clone(), request.stop.to_vec(), num_samples));
+            let outcome = match served.flights.join(Asked { key, is_kept: served.answers.is_some() }, is_known, ask) {
+                Joined::New(flight) => {
+                    calls::count(Calls { inputs: num_calls, ..Calls::default() });
+                    flight.outcome().await
+                }
                 Joined::Shared(flight) => {
                     count(&served.usage.shared);
-                    flight.await
+                    calls::count(Calls { repeats: num_calls, ..Calls::default() });
+                    flight.outcome().await
                 }
                 Joined::Known => match served.kept(key).await? {
-                    Some(completion) => return Ok(Arc::new(completion)),
+                    Some(completions) => {
+                        calls::count(Calls { cache_hits: num_calls, ..Calls::default() });
+                        return Ok(completions);
+                    }
                     // It was damaged, and is not known any more.
                     None => continue,
                 },
             };
-            return outcome.map_err(Error::from);
+            let panicked = || Error::Internal(format!("a request of model {} panicked", served.info.reference()));
+            return outcome.ok_or_else(panicked)?.map_err(Error::from);
         }
     }
 }
@@ -94,16 +163,16 @@ impl Served {
     }
 
     /// The answer on the disk; None if it is damaged.
-    async fn kept(&self, key: Key) -> Result<Option<RemoteCompletion>> {
+    async fn kept(&self, key: Key) -> Result<Option<Completions>> {
         let Some(answers) = self.answers.clone() else { return Ok(None) };
         let folder = answers.folder().to_owned();
-        let read = move || -> IoResult<Option<RemoteCompletion>> {
+        let read = move || -> IoResult<Option<Completions>> {
             let Some(bytes) = answers.get(&key)? else { return Ok(None) };
-            let completion = serde_json::from_slice(&bytes).ok();
-            if completion.is_none() {
+            let completions = serde_json::from_slice::<Vec<RemoteCompletion>>(&bytes).ok().filter(|completions| !completions.is_empty());
+            if completions.is_none() {
                 answers.forget(&key);
             }
-            Ok(completion)
+            Ok(completions.map(Completions::from))
         };
         let found = tokio::task::spawn_blocking(read).await.map_err(|error| Error::Internal(error.to_string()))?;
         let found = found.map_err(|source| Error::Io { path: folder, source })?;
@@ -114,24 +183,31 @@ impl Served {
     }
 
     /// Asks a server, and keeps its answer.
-    async fn ask(self: Arc<Self>, key: Key, body: Bytes, stop: Vec<String>) -> Result<Arc<RemoteCompletion>, Failure> {
-        let fetched = self.fetch(&key, body, &stop).await.inspect_err(|_| count(&self.usage.failures))?;
-        self.usage.add(&fetched);
-        let completion = Arc::new(fetched);
+    async fn ask(self: Arc<Self>, key: Key, body: Bytes, stop: Vec<String>, num_samples: usize) -> Result<Completions, Failure> {
+        let wanted = Wanted { api: self.options.api, stop: &stop, num_samples };
+        let answer = self.fetch(&key, body, wanted).await.inspect_err(|failure| {
+            // A prompt that is too long is the end of a trajectory, not of a request that might have gone well.
+            if !matches!(failure, Failure::ContextFull(_)) {
+                count(&self.usage.failures);
+            }
+        })?;
+        self.usage.add(answer.tokens);
+        calls::count(answer.tokens.paid(&self.options));
+        let completions = Completions::from(answer.completions);
         if let Some(answers) = self.answers.clone() {
-            keep(answers, key, Arc::clone(&completion)).await?;
+            keep(answers, key, Arc::clone(&completions)).await?;
         }
-        Ok(completion)
+        Ok(completions)
     }
 
-    async fn fetch(&self, key: &Key, body: Bytes, stop: &[String]) -> Result<RemoteCompletion, Failure> {
+    async fn fetch(&self, key: &Key, body: Bytes, wanted: Wanted<'_>) -> Result<Answer, Failure> {
         let attempt = self.attempt(body)?;
         let backoff = Backoff::new(key);
         let mut number = 0;
         loop {
-            let (host, outcome) = self.send(&attempt, stop).await;
+            let (host, outcome) = self.send(&attempt, wanted).await;
             let fault = match outcome {
-                Ok(completion) => return Ok(completion),
+                Ok(answer) => return Ok(answer),
                 Err(fault) => fault,
             };
             // Another server may answer meanwhile.
@@ -160,11 +236,12 @@ impl Served {
             })?),
         };
         let timeout = Duration::from_secs_f64(self.options.timeout);
-        Ok(Attempt { client: self.client.clone(), body, credential, authorization, timeout })
+        let idle_timeout = self.options.stream.then(|| Duration::from_secs_f64(self.options.idle_timeout));
+        Ok(Attempt { client: self.client.clone(), body, credential, authorization, timeout, idle_timeout })
     }
 
     /// One request, as soon as the limits let it go; to whom, and what came of it.
-    async fn send(&self, attempt: &Attempt, stop: &[String]) -> (String, Result<RemoteCompletion, Fault>) {
+    async fn send(&self, attempt: &Attempt, wanted: Wanted<'_>) -> (String, Result<Answer, Fault>) {
         let _permit = self.permits.acquire().await.expect("nobody closes it");
         self.pace.wait().await;
         let place = self.endpoints.choose();
@@ -177,14 +254,24 @@ impl Served {
             tokio::time::sleep(place.wait).await;
         }
         count(&self.usage.requests);
-        let answer = attempt.send(place.url()).await;
-        let outcome = answer.and_then(|body| RemoteCompletion::read(self.options.api, &body, stop));
+        calls::count(Calls { requests: 1, ..Calls::default() });
+        let outcome =
+            attempt.send(place.url(), wanted).await.and_then(|body| Answer::read(&body, wanted).map_err(|fault| attempt.shown(fault)));
         match &outcome {
             Ok(_) => place.succeeded(),
             Err(fault) if fault.is_passing() => place.failed(fault.retry_after),
             Err(_) => {}
         }
         (place.host(), outcome)
+    }
+
+    /// Of a prompt that is not sent.
+    fn too_long(&self, prompt: &str) -> Error {
+        let (model, tokens) = (self.info.reference(), self.options.context_length.unwrap_or_default());
+        let found = prompt.len();
+        Error::ContextFull(format!(
+            "model {model}: a prompt of {found} bytes is longer than its context_length of {tokens} tokens; shorten the prompt"
+        ))
     }
 
     /// What the user reads: who failed how, and what can be done.
@@ -208,6 +295,10 @@ impl Served {
             FaultKind::TooLong => Failure::Refused(message("answered with too much", "lower max_tokens")),
             FaultKind::Quota => Failure::Refused(message("has nothing left for this account", "see the account's plan and bills")),
             FaultKind::Denied => Failure::Denied(fault.detail.clone()),
+            FaultKind::ContextFull => Failure::ContextFull(message(
+                "cannot read so long a prompt",
+                "shorten the prompt, or lower max_tokens: both share the context",
+            )),
             FaultKind::Status(status @ (401 | 403)) => Failure::Refused(message(&format!("refused the key ({status})"), &key_advice)),
             FaultKind::Status(404) => Failure::Refused(message(
                 "knows no such model or path (404)",
@@ -223,16 +314,19 @@ impl Served {
                 Failure::Refused(message(&format!("failed ({status})"), "see the server's log, or try again later"))
             }
             FaultKind::Status(status) => {
-                Failure::Refused(message(&format!("refused the request ({status})"), "see the options of the model and of the call"))
+                let several =
+                    if self.options.samples_per_request > 1 { "; a server that knows no n takes samples_per_request = 1" } else { "" };
+                let advice = format!("see the options of the model and of the call{several}");
+                Failure::Refused(message(&format!("refused the request ({status})"), &advice))
             }
         }
     }
 }
 
 /// Writes an answer, whoever still waits for it: it is paid for.
-async fn keep(answers: Arc<Answers>, key: Key, completion: Arc<RemoteCompletion>) -> Result<(), Failure> {
+async fn keep(answers: Arc<Answers>, key: Key, completions: Completions) -> Result<(), Failure> {
     let folder = answers.folder().to_owned();
-    let write = move || -> IoResult<()> { answers.put(&key, &serde_json::to_vec(&*completion)?) };
+    let write = move || -> IoResult<()> { answers.put(&key, &serde_json::to_vec(&*completions)?) };
     let written = tokio::task::spawn_blocking(write).await.unwrap_or_else(|error| Err(IoError::other(error)));
     written.map_err(|error| Failure::disk(folder, &error))
 }

@@ -17,7 +17,12 @@ const URLS_MAX: usize = 64;
 const MODEL_LEN_MAX: usize = 256;
 const OF: &str = "CREATE MODEL from openai://";
 /// What the rest of a request already says.
-const OWN_FIELDS: [&str; 6] = ["model", "messages", "prompt", "stream", "n", "seed"];
+const OWN_FIELDS: [&str; 5] = ["model", "messages", "prompt", "stream", "n"];
+/// One more of them, which may be taken away: there are servers that know no seed.
+const SEED_FIELD: &str = "seed";
+/// As many as OpenAI gives at once.
+const SAMPLES_PER_REQUEST_MAX: i64 = 128;
+const CONTEXT_LENGTH_MAX: i64 = 100_000_000;
 
 /// Which of the two ways to ask.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +61,18 @@ pub struct RemoteOptions {
     pub cache: bool,
     /// Whether servers are asked for log-probabilities.
     pub logprobs: bool,
+    /// Whether answers are read as they are written.
+    #[serde(default)]
+    pub stream: bool,
+    /// Seconds that a server may pause in the middle of a text that is read so.
+    #[serde(default = "idle_timeout")]
+    pub idle_timeout: f64,
+    /// Samples of one prompt that go out as one request.
+    #[serde(default = "samples_per_request")]
+    pub samples_per_request: usize,
+    /// Tokens that the model can read and write; None: only the server knows.
+    #[serde(default)]
+    pub context_length: Option<usize>,
     /// Further fields of every request; null takes one away.
     pub extra: Map<String, Json>,
 }
@@ -75,6 +92,10 @@ impl RemoteOptions {
         "price_output",
         "cache",
         "logprobs",
+        "stream",
+        "idle_timeout",
+        "samples_per_request",
+        "context_length",
         "extra",
     ];
 
@@ -97,6 +118,10 @@ impl RemoteOptions {
             price_output: None,
             cache: true,
             logprobs: false,
+            stream: false,
+            idle_timeout: idle_timeout(),
+            samples_per_request: samples_per_request(),
+            context_length: None,
             extra: Map::new(),
         };
         for (name, value) in options {
@@ -112,13 +137,17 @@ impl RemoteOptions {
             "api" => self.api = api(text(name, value)?)?,
             "concurrency" => self.concurrency = count(name, value, 1..=1024)?,
             "requests_per_minute" => self.requests_per_minute = Some(count(name, value, 1..=1_000_000)?),
-            "timeout" => self.timeout = number(name, value, "seconds from 0.001 to 86400", 0.001..=86_400.0)?,
+            "timeout" => self.timeout = seconds(name, value)?,
             "retries" => self.retries = count(name, value, 0..=100)?,
             "price_input" => self.price_input = Some(price(name, value)?),
             "price_cached" => self.price_cached = Some(price(name, value)?),
             "price_output" => self.price_output = Some(price(name, value)?),
             "cache" => self.cache = boolean(name, value)?,
             "logprobs" => self.logprobs = boolean(name, value)?,
+            "stream" => self.stream = boolean(name, value)?,
+            "idle_timeout" => self.idle_timeout = seconds(name, value)?,
+            "samples_per_request" => self.samples_per_request = count(name, value, 1..=SAMPLES_PER_REQUEST_MAX)?,
+            "context_length" => self.context_length = Some(count(name, value, 1..=CONTEXT_LENGTH_MAX)?),
             "extra" => self.extra = extra(text(name, value)?)?,
             _ => {
                 let known = Self::NAMES.iter().map(|known| (*known).to_owned()).collect();
@@ -185,17 +214,32 @@ fn extra(text: &str) -> Result<Map<String, Json>> {
     let Ok(Json::Object(fields)) = serde_json::from_str(text) else {
         return Err(invalid("extra", "another text", "a JSON object, as in '{\"top_k\": 20}'"));
     };
-    match fields.keys().find(|name| OWN_FIELDS.contains(&name.as_str())) {
-        Some(name) => Err(invalid("extra", &format!("a field \"{name}\""), "fields that a request does not have by itself")),
+    let is_own = |name: &str, value: &Json| OWN_FIELDS.contains(&name) || name == SEED_FIELD && !value.is_null();
+    match fields.iter().find(|(name, value)| is_own(name, value)) {
+        Some((name, _)) => Err(invalid("extra", &format!("a field \"{name}\""), "fields that a request does not have by itself")),
         None => Ok(fields),
     }
+}
+
+/// Of a version that was made before there was the option, too.
+fn idle_timeout() -> f64 {
+    30.0
+}
+
+/// As [`idle_timeout`].
+fn samples_per_request() -> usize {
+    1
+}
+
+fn seconds(name: &str, value: &Value) -> Result<f64> {
+    number(name, value, "seconds from 0.001 to 86400", 0.001..=86_400.0)
 }
 
 fn price(name: &str, value: &Value) -> Result<f64> {
     number(name, value, "the price of a million tokens, at least 0", 0.0..=1e9)
 }
 
-fn text<'a>(name: &str, value: &'a Value) -> Result<&'a str> {
+pub(in crate::models) fn text<'a>(name: &str, value: &'a Value) -> Result<&'a str> {
     match value {
         Value::Text(text) if !text.trim().is_empty() => Ok(text),
         Value::Text(_) => Err(invalid(name, "''", "a text")),
@@ -210,7 +254,7 @@ fn boolean(name: &str, value: &Value) -> Result<bool> {
     }
 }
 
-fn count(name: &str, value: &Value, range: RangeInclusive<i64>) -> Result<usize> {
+pub(in crate::models) fn count(name: &str, value: &Value, range: RangeInclusive<i64>) -> Result<usize> {
     let expected = format!("a whole number from {} to {}", range.start(), range.end());
     match value {
         Value::Int(count) if range.contains(count) => Ok(*count as usize),
@@ -219,7 +263,7 @@ fn count(name: &str, value: &Value, range: RangeInclusive<i64>) -> Result<usize>
     }
 }
 
-fn number(name: &str, value: &Value, expected: &str, range: RangeInclusive<f64>) -> Result<f64> {
+pub(in crate::models) fn number(name: &str, value: &Value, expected: &str, range: RangeInclusive<f64>) -> Result<f64> {
     let number = match value {
         Value::Int(integer) => *integer as f64,
         Value::Float(float) => *float,

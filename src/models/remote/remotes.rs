@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::{OnceCell, Semaphore};
 
-use super::answers::{AnswerCounts, Answers};
+use super::answers::{AnswerCounts, Answers, Cleared};
 use super::connections::{Connections, client};
 use super::endpoints::Endpoints;
-use super::flights::Flights;
-use super::model::{RemoteModel, Served};
+use super::model::{RemoteModel, Requests, Served};
 use super::options::RemoteOptions;
 use super::pace::Pace;
+use super::request::AnswerSource;
 use super::usage::{Usage, UsageRow};
 use crate::error::{Error, Result};
 use crate::models::registry::ModelInfo;
@@ -26,7 +26,7 @@ pub struct Remotes {
     client: OnceLock<reqwest::Client>,
     /// Read when the first model is asked.
     answers: OnceCell<Arc<Answers>>,
-    flights: Flights,
+    flights: Requests,
     served: Mutex<AllServed>,
 }
 
@@ -41,7 +41,7 @@ impl Remotes {
             connections,
             client: OnceLock::new(),
             answers: OnceCell::new(),
-            flights: Flights::default(),
+            flights: Requests::default(),
             served: Mutex::default(),
         }
     }
@@ -90,6 +90,17 @@ impl Remotes {
     /// [`Error::Io`].
     pub async fn answer_counts(&self) -> Result<AnswerCounts> {
         Ok(self.answers().await?.counts())
+    }
+
+    /// Takes the kept answers of a source from the disk, or all. It goes on if nobody waits for it any more.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub async fn clear(&self, source: Option<AnswerSource>) -> Result<Cleared> {
+        let answers = self.answers().await?;
+        let cleared = tokio::task::spawn_blocking(move || answers.clear(source)).await;
+        let cleared = cleared.map_err(|error| Error::Internal(error.to_string()))?;
+        cleared.map_err(|source| Error::Io { path: self.folder.clone(), source })
     }
 
     async fn answers(&self) -> Result<Arc<Answers>> {

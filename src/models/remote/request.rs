@@ -17,13 +17,32 @@ pub struct RemoteRequest<'a> {
     pub max_tokens: usize,
     pub temperature: f64,
     pub top_p: f64,
+    /// vLLM and SGLang take it and the next two; they are sent if they are set.
+    pub top_k: usize,
+    pub min_p: f64,
+    pub repetition_penalty: f64,
     pub seed: u64,
     /// Texts that end a completion; an empty one is ignored.
     pub stop: &'a [String],
 }
 
-/// SHA-256 of what an answer depends on: two requests with one key have one answer.
+/// What an answer depends on: eight bytes that tell its [`AnswerSource`], then of SHA-256 over source and request. Requests with one key have one answer.
 pub(super) type Key = [u8; 32];
+
+const SOURCE_BYTES: usize = 8;
+
+/// Where answers come from: the models with the same servers, API, secret and name there have one, and so the same answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AnswerSource([u8; SOURCE_BYTES]);
+
+impl AnswerSource {
+    /// Of the answer that is kept under a key.
+    pub(super) fn of(key: &Key) -> Self {
+        let mut source = [0; SOURCE_BYTES];
+        source.copy_from_slice(&key[..SOURCE_BYTES]);
+        Self(source)
+    }
+}
 
 impl RemoteOptions {
     /// Below the base URL.
@@ -34,10 +53,61 @@ impl RemoteOptions {
         }
     }
 
-    /// The body of a request, as JSON.
-    pub(super) fn body(&self, request: &RemoteRequest<'_>) -> Bytes {
-        let mut body = Map::new();
-        let mut put = |name: &str, value: Json| body.insert(name.to_owned(), value);
+    pub fn answer_source(&self) -> AnswerSource {
+        AnswerSource::of(&self.source_digest())
+    }
+
+    /// The body of a request for so many samples, as JSON.
+    pub(super) fn body(&self, request: &RemoteRequest<'_>, num_samples: usize) -> Bytes {
+        let mut body = self.fields(request);
+        // One of the servers that we know streams unless it is told.
+        body.insert("stream".to_owned(), json!(self.stream));
+        if self.stream && !self.extra.contains_key("stream_options") {
+            body.insert("stream_options".to_owned(), json!({ "include_usage": true }));
+        }
+        if num_samples > 1 {
+            body.insert("n".to_owned(), json!(num_samples));
+        }
+        Json::Object(body).to_string().into()
+    }
+
+    /// How an answer travels is no part of its key. Seed and stop texts are, where they are not sent too: the samples of a server that knows no seed
+    /// differ, and so does what is left of a text that is cut here.
+    pub(super) fn key(&self, request: &RemoteRequest<'_>, num_samples: usize) -> Key {
+        let source = self.source_digest();
+        let rest = json!([short_seed(request.seed), stop_texts(request), num_samples]);
+        let mut context = Context::new(&SHA256);
+        context.update(&source);
+        for part in [rest, Json::Object(self.fields(request))] {
+            context.update(part.to_string().as_bytes());
+            context.update(b"\n");
+        }
+        let mut key = Key::default();
+        key[..SOURCE_BYTES].copy_from_slice(&source[..SOURCE_BYTES]);
+        key[SOURCE_BYTES..].copy_from_slice(&context.finish().as_ref()[..32 - SOURCE_BYTES]);
+        key
+    }
+
+    /// The servers are part of it, since two of them may have different models by one name, and so is the name of the secret.
+    fn source_digest(&self) -> Key {
+        let mut urls: Vec<&str> = self.base_urls.iter().map(String::as_str).collect();
+        urls.sort_unstable();
+        // Who may use one key may not read what another one paid for.
+        let secret = self.secret.as_deref().unwrap_or_default();
+        let mut context = Context::new(&SHA256);
+        for part in ["3", self.path(), &urls.join(" "), secret, &self.model] {
+            context.update(part.as_bytes());
+            context.update(b"\n");
+        }
+        let mut digest = Key::default();
+        digest.copy_from_slice(context.finish().as_ref());
+        digest
+    }
+
+    /// What a request says of its one completion.
+    fn fields(&self, request: &RemoteRequest<'_>) -> Map<String, Json> {
+        let mut fields = Map::new();
+        let mut put = |name: &str, value: Json| fields.insert(name.to_owned(), value);
         put("model", json!(self.model));
         match self.api {
             Api::Chat => put("messages", json!([{ "role": "user", "content": request.prompt }])),
@@ -46,12 +116,19 @@ impl RemoteOptions {
         put(self.limit_field(), json!(request.max_tokens));
         put("temperature", json!(request.temperature));
         put("seed", json!(short_seed(request.seed)));
-        // One of the servers that we know streams unless it is told.
-        put("stream", json!(false));
         if request.top_p < 1.0 {
             put("top_p", json!(request.top_p));
         }
-        let stop: Vec<&String> = request.stop.iter().filter(|stop| !stop.is_empty()).collect();
+        if request.top_k > 0 {
+            put("top_k", json!(request.top_k));
+        }
+        if request.min_p > 0.0 {
+            put("min_p", json!(request.min_p));
+        }
+        if request.repetition_penalty != 1.0 {
+            put("repetition_penalty", json!(request.repetition_penalty));
+        }
+        let stop = stop_texts(request);
         if !stop.is_empty() {
             put("stop", json!(stop));
         }
@@ -60,35 +137,22 @@ impl RemoteOptions {
         }
         for (name, value) in &self.extra {
             if value.is_null() {
-                body.remove(name);
+                fields.remove(name);
             } else {
-                body.insert(name.clone(), value.clone());
+                fields.insert(name.clone(), value.clone());
             }
         }
-        Json::Object(body).to_string().into()
-    }
-
-    /// The servers are part of it, since two of them may have different models by one name, and so is the name of the secret.
-    pub(super) fn key(&self, body: &[u8]) -> Key {
-        let mut urls: Vec<&str> = self.base_urls.iter().map(String::as_str).collect();
-        urls.sort_unstable();
-        let mut context = Context::new(&SHA256);
-        // Who may use one key may not read what another one paid for.
-        let secret = self.secret.as_deref().unwrap_or_default();
-        for part in ["2", self.path(), &urls.join(" "), secret] {
-            context.update(part.as_bytes());
-            context.update(b"\n");
-        }
-        context.update(body);
-        let mut key = Key::default();
-        key.copy_from_slice(context.finish().as_ref());
-        key
+        fields
     }
 
     fn limit_field(&self) -> &'static str {
         let is_openai = self.base_urls.iter().all(|url| url.contains(OPENAI_HOST));
         if is_openai && self.api == Api::Chat { "max_completion_tokens" } else { "max_tokens" }
     }
+}
+
+fn stop_texts<'a>(request: &RemoteRequest<'a>) -> Vec<&'a String> {
+    request.stop.iter().filter(|stop| !stop.is_empty()).collect()
 }
 
 /// 31 bits of a seed, small ones as they are: some servers keep no more, and some refuse more.

@@ -7,11 +7,11 @@ use crate::models::random::CounterRng;
 const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(30);
 /// A server that asks for more than this is given up for now.
-pub(super) const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
+pub(in crate::models) const RETRY_AFTER_MAX: Duration = Duration::from_secs(120);
 
 /// The waits of one request. The randomness, which keeps requests that failed together from coming back together, is the request's own.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Backoff(CounterRng);
+pub(in crate::models) struct Backoff(CounterRng);
 
 impl Backoff {
     pub fn new(key: &[u8; 32]) -> Self {

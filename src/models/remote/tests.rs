@@ -6,7 +6,7 @@ use super::connections::Credential;
 use super::failure::{Fault, FaultKind};
 use super::options::{Api, RemoteOptions};
 use super::request::RemoteRequest;
-use super::response::{RemoteCompletion, complaint, shown};
+use super::response::{Answer, RemoteCompletion, TokenCounts, Wanted, complaint, shown};
 use crate::error::Error;
 use crate::value::Value;
 
@@ -20,11 +20,16 @@ fn text(text: &str) -> Value {
 }
 
 fn request<'a>(prompt: &'a str, stop: &'a [String]) -> RemoteRequest<'a> {
-    RemoteRequest { prompt, max_tokens: 64, temperature: 0.7, top_p: 1.0, seed: 7, stop }
+    let (max_tokens, temperature, top_p) = (64, 0.7, 1.0);
+    RemoteRequest { prompt, max_tokens, temperature, top_p, top_k: 0, min_p: 0.0, repetition_penalty: 1.0, seed: 7, stop }
 }
 
 fn body(options: &RemoteOptions, request: &RemoteRequest<'_>) -> Json {
-    serde_json::from_slice(&options.body(request)).expect("a body is JSON")
+    body_of(options, request, 1)
+}
+
+fn body_of(options: &RemoteOptions, request: &RemoteRequest<'_>, num_samples: usize) -> Json {
+    serde_json::from_slice(&options.body(request, num_samples)).expect("a body is JSON")
 }
 
 #[test]
@@ -48,6 +53,12 @@ fn options_have_ranges_and_urls_one_form() {
         ("price_input", Value::Float(-0.5)),
         ("extra", text("[1]")),
         ("extra", text("{\"messages\": []}")),
+        ("extra", text("{\"seed\": 4}")),
+        ("extra", text("{\"stream\": null}")),
+        ("idle_timeout", Value::Int(0)),
+        ("samples_per_request", Value::Int(0)),
+        ("samples_per_request", Value::Int(129)),
+        ("context_length", Value::Int(0)),
     ] {
         let error = options(&[(name, value.clone())]).expect_err(name);
         assert!(matches!(error, Error::InvalidParameter { .. }), "{name} = {value}: {error}");
@@ -58,6 +69,17 @@ fn options_have_ranges_and_urls_one_form() {
     for source in ["openai://", "openai://a b", "openai://a\n"] {
         assert!(matches!(RemoteOptions::read(source, &[]), Err(Error::InvalidParameter { .. })), "{source:?}");
     }
+}
+
+/// A version that was made before there were some of the options.
+#[test]
+fn older_versions_have_the_defaults_of_newer_options() {
+    let now = options(&[("base_url", text("http://h:1/v1"))]).expect("options");
+    let mut written = serde_json::to_value(&now).expect("options are JSON");
+    for name in ["stream", "idle_timeout", "samples_per_request", "context_length"] {
+        written.as_object_mut().expect("an object").remove(name).expect("it was written");
+    }
+    assert_eq!(serde_json::from_value::<RemoteOptions>(written).expect("older options"), now);
 }
 
 #[test]
@@ -80,16 +102,35 @@ fn a_request_says_what_was_asked() {
         body(&completions, &RemoteRequest { top_p: 0.9, seed: u64::MAX >> 1, ..request("Who?", &[]) }),
         json!({"model": "org/model-7b:latest", "prompt": "Who?", "max_tokens": 64, "seed": 1, "stream": false, "top_p": 0.9, "logprobs": 1, "top_k": 20})
     );
+    let streamed = options(&[("stream", Value::Bool(true)), ("extra", text("{\"seed\": null}"))]).expect("options");
+    let streamed = body_of(&streamed, &request("Who?", &[]), 4);
+    assert_eq!((&streamed["stream"], &streamed["stream_options"]), (&json!(true), &json!({"include_usage": true})));
+    assert_eq!((&streamed["n"], streamed.get("seed")), (&json!(4), None));
+    let own = text("{\"stream_options\": {\"include_usage\": true, \"continuous_usage_stats\": true}}");
+    let own = options(&[("stream", Value::Bool(true)), ("extra", own)]).expect("options");
+    assert_eq!(body(&own, &request("Who?", &[]))["stream_options"]["continuous_usage_stats"], json!(true));
     let openai = body(&options(&[]).expect("options"), &request("Who?", &[]));
     assert_eq!((openai["max_completion_tokens"].as_u64(), openai.get("max_tokens")), (Some(64), None));
 }
 
 #[test]
+fn what_openai_does_not_have_is_sent_only_if_it_is_set() {
+    let options = options(&[("base_url", text("http://h:1/v1"))]).expect("options");
+    let narrowed = RemoteRequest { top_k: 20, min_p: 0.05, repetition_penalty: 1.1, ..request("Who?", &[]) };
+    let sent = |request: &RemoteRequest<'_>| ["top_k", "min_p", "repetition_penalty"].map(|name| body(&options, request)[name].as_f64());
+    assert_eq!(sent(&narrowed), [Some(20.0), Some(0.05), Some(1.1)]);
+    assert_eq!(sent(&request("Who?", &[])), [None; 3]);
+}
+
+#[test]
 fn keys_tell_apart_what_answers_differ_by() {
-    let key = |options: &RemoteOptions, request: &RemoteRequest<'_>| options.key(&options.body(request));
+    let key = |options: &RemoteOptions, request: &RemoteRequest<'_>| options.key(request, 1);
     let one = options(&[("base_url", text("http://a/v1,http://b/v1"))]).expect("options");
     let same = options(&[("base_url", text("http://b/v1,http://a/v1")), ("concurrency", Value::Int(1))]).expect("options");
     assert_eq!(key(&one, &request("p", &[])), key(&same, &request("p", &[])));
+    let streaming = [("base_url", text("http://a/v1,http://b/v1")), ("stream", Value::Bool(true)), ("samples_per_request", Value::Int(4))];
+    let streaming = options(&streaming).expect("options");
+    assert_eq!(key(&one, &request("p", &[])), key(&streaming, &request("p", &[])), "how an answer comes does not change it");
     let other_server = options(&[("base_url", text("http://c/v1"))]).expect("options");
     let other_api = options(&[("base_url", text("http://a/v1,http://b/v1")), ("api", text("completions"))]).expect("options");
     let mut keys = vec![
@@ -100,15 +141,31 @@ fn keys_tell_apart_what_answers_differ_by() {
         key(&one, &request("p", &["x".to_owned()])),
         key(&other_server, &request("p", &[])),
         key(&other_api, &request("p", &[])),
+        one.key(&request("p", &[]), 2),
     ];
     keys.sort_unstable();
     keys.dedup();
-    assert_eq!(keys.len(), 7);
+    assert_eq!(keys.len(), 8);
+    assert_eq!(one.answer_source(), streaming.answer_source());
+    assert_ne!(one.answer_source(), other_server.answer_source());
+    assert_ne!(one.answer_source(), other_api.answer_source());
+}
+
+/// What is not sent may still be what answers differ by.
+#[test]
+fn keys_tell_apart_seeds_and_stop_texts_that_are_not_sent() {
+    let bare = options(&[("extra", text("{\"seed\": null, \"stop\": null}"))]).expect("options");
+    let stop = ["x".to_owned()];
+    let asked = [request("p", &[]), RemoteRequest { seed: 8, ..request("p", &[]) }, request("p", &stop)];
+    assert!(asked.iter().all(|request| body(&bare, request) == body(&bare, &asked[0])));
+    let mut keys: Vec<_> = asked.iter().map(|request| bare.key(request, 1)).collect();
+    keys.dedup();
+    assert_eq!(keys.len(), 3);
 }
 
 fn read(api: Api, body: &Json, stop: &[&str]) -> Result<RemoteCompletion, Fault> {
     let stop: Vec<String> = stop.iter().map(|stop| (*stop).to_owned()).collect();
-    RemoteCompletion::read(api, body.to_string().as_bytes(), &stop)
+    Answer::read(body, Wanted { api, stop: &stop, num_samples: 1 }).map(|mut answer| answer.completions.remove(0))
 }
 
 fn chat(choice: Json) -> Json {
@@ -177,15 +234,93 @@ fn what_is_no_completion_is_malformed() {
         let fault = read(Api::Chat, &body, &[]).expect_err("no completion");
         assert_eq!((fault.kind, fault.is_passing()), (FaultKind::Malformed, true), "{body}");
     }
-    assert_eq!(RemoteCompletion::read(Api::Chat, b"{\"choices\": [", &[]).expect_err("cut").kind, FaultKind::Malformed);
+    let refused = json!({"error": {"message": "too many tokens", "type": "exceed_context_size_error"}});
+    assert_eq!(read(Api::Chat, &refused, &[]).expect_err("a refusal with status 200").kind, FaultKind::ContextFull);
+}
+
+#[test]
+fn samples_are_in_order_and_share_what_they_cost() {
+    let choice = |index: u64, text: &str| json!({"index": index, "message": {"content": text}, "finish_reason": "stop"});
+    let usage = json!({"prompt_tokens": 11, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 3}});
+    let body = json!({"choices": [choice(2, "cccc"), choice(0, "a"), choice(1, "bb")], "usage": usage});
+    let wanted = |num_samples: usize| Wanted { api: Api::Chat, stop: &[], num_samples };
+    let said = |answer: &Answer| {
+        let said = |one: &RemoteCompletion| (one.text.clone(), one.prompt_tokens, one.cached_tokens, one.generated_tokens);
+        answer.completions.iter().map(said).collect::<Vec<_>>()
+    };
+    let found = Answer::read(&body, wanted(3)).expect("three samples");
+    assert_eq!(found.tokens, TokenCounts { prompt: 11, cached: 3, generated: 10 });
+    let expected = [("a", 3, 2), ("bb", 11, 3), ("cccc", 11, 5)];
+    assert_eq!(said(&found), expected.map(|(text, cached, generated)| (text.to_owned(), 11, cached, generated)));
+    // More than were asked for are left.
+    assert_eq!(said(&Answer::read(&body, wanted(1)).expect("one sample")), [("a".to_owned(), 11, 3, 10)]);
+    // As tokens where they are known.
+    let known = |index: u64, tokens: usize| {
+        let content: Vec<Json> = (0..tokens).map(|_| json!({"token": "x", "logprob": -1.0})).collect();
+        json!({"index": index, "message": {"content": "text"}, "logprobs": {"content": content}})
+    };
+    let body = json!({"choices": [known(0, 3), known(1, 7)], "usage": usage});
+    let found = Answer::read(&body, wanted(2)).expect("two samples");
+    assert_eq!(found.completions.iter().map(|one| one.generated_tokens).collect::<Vec<_>>(), [3, 7]);
+}
+
+#[test]
+fn the_stop_text_counts_that_is_whole_first() {
+    let stopped =
+        |text: &str, stop: &[&str]| read(Api::Chat, &chat(json!({"message": {"content": text}})), stop).expect("a completion").text;
+    assert_eq!(stopped("abcdef", &["bcdef", "c"]), "ab");
+    assert_eq!(stopped("abcdef", &["de", "cde", "f"]), "ab");
+    assert_eq!(stopped("abcdef", &["", "x"]), "abcdef");
+}
+
+/// What servers answer to a prompt that is too long.
+#[test]
+fn a_prompt_that_is_too_long_is_told_from_other_refusals() {
+    let kind = |status: u16, body: &str| complaint(Some(status), body.as_bytes()).1;
+    for (status, body) in [
+        // OpenAI.
+        (
+            400,
+            r#"{"error": {"message": "Too much.", "type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}}"#,
+        ),
+        // vLLM, three ways.
+        (
+            400,
+            r#"{"object": "error", "message": "This model's maximum context length is 2048 tokens. However, you requested 2100 tokens", "code": 400}"#,
+        ),
+        (
+            400,
+            r#"{"error": {"message": "The decoder prompt (length 25938) is longer than the maximum model length of 4096.", "code": 400}}"#,
+        ),
+        (400, r#"{"message": "The prompt (total length 25938) is too long to fit into the model (context length 4096)."}"#),
+        // SGLang.
+        (400, r#"{"message": "The input (5000 tokens) is longer than the model's context length (4096 tokens)."}"#),
+        // llama.cpp, earlier and later.
+        (
+            500,
+            r#"{"error": {"code": 500, "message": "the request exceeds the available context size", "type": "exceed_context_size_error", "n_ctx": 256}}"#,
+        ),
+        (
+            400,
+            r#"{"error": {"code": 400, "message": "request (4390 tokens) exceeds the available context size (4096 tokens), try increasing it"}}"#,
+        ),
+        // text-generation-inference.
+        (422, r#"{"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096. Given: 5000 `inputs` tokens"}"#),
+        (413, "Requested tokens (2285) exceed context window of 2048"),
+    ] {
+        assert_eq!(kind(status, body), FaultKind::ContextFull, "{body}");
+    }
+    assert_eq!(kind(400, r#"{"error": {"message": "stop has too many entries"}}"#), FaultKind::Status(400));
+    // It is not the request that fails.
+    assert_eq!(kind(500, r#"{"error": {"message": "maximum context length is not configured"}}"#), FaultKind::Status(500));
 }
 
 #[test]
 fn complaints_are_shown_short_and_without_keys() {
-    let (words, is_quota) = complaint(br#"{"error": {"message": "you have\nno money", "code": "insufficient_quota"}}"#);
-    assert_eq!((shown(&words).as_str(), is_quota), ("you have no money", true));
-    assert_eq!(complaint(br#"{"detail": "not here"}"#), ("not here".to_owned(), false));
-    assert_eq!(complaint(b"<html>").0, "<html>");
+    let (words, kind) = complaint(Some(429), br#"{"error": {"message": "you have\nno money", "code": "insufficient_quota"}}"#);
+    assert_eq!((shown(&words).as_str(), kind), ("you have no money", FaultKind::Quota));
+    assert_eq!(complaint(Some(404), br#"{"detail": "not here"}"#), ("not here".to_owned(), FaultKind::Status(404)));
+    assert_eq!(complaint(Some(502), b"<html>").0, "<html>");
     assert!(shown(&"word ".repeat(1000)).len() < 400);
     let credential = Credential::new("sk-planted-4711-key");
     assert_eq!(credential.redact("Incorrect key: sk-planted-4711-key."), "Incorrect key: ***");

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::options::RemoteOptions;
-use super::response::RemoteCompletion;
+use super::response::TokenCounts;
 
 /// The tallies of one model version.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub struct UsageRow {
     pub requests: u64,
     /// Attempts after the first.
     pub retries: u64,
-    /// Requests that were given up.
+    /// Requests that were given up; those with a prompt that is too long for the model are none.
     pub failures: u64,
     /// Answers that were on the disk.
     pub cache_hits: u64,
@@ -48,10 +48,10 @@ pub(super) fn count(tally: &AtomicU64) {
 }
 
 impl Usage {
-    pub fn add(&self, completion: &RemoteCompletion) {
-        self.prompt_tokens.fetch_add(completion.prompt_tokens, Ordering::Relaxed);
-        self.cached_tokens.fetch_add(completion.cached_tokens, Ordering::Relaxed);
-        self.generated_tokens.fetch_add(completion.generated_tokens, Ordering::Relaxed);
+    pub fn add(&self, tokens: TokenCounts) {
+        self.prompt_tokens.fetch_add(tokens.prompt, Ordering::Relaxed);
+        self.cached_tokens.fetch_add(tokens.cached, Ordering::Relaxed);
+        self.generated_tokens.fetch_add(tokens.generated, Ordering::Relaxed);
     }
 
     pub fn row(&self, name: &str, version: u32, options: &RemoteOptions, in_flight: usize) -> UsageRow {

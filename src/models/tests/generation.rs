@@ -154,7 +154,7 @@ fn requests_that_cannot_run_are_refused() {
         with(Sampler { repetition_penalty: 0.0, ..good.sampler }),
         with(Sampler { top_p: 0.0, ..good.sampler }),
         with(Sampler { top_p: 1.5, ..good.sampler }),
-        with(Sampler { min_p: 1.0, ..good.sampler }),
+        with(Sampler { min_p: 1.1, ..good.sampler }),
     ];
     for request in bad {
         let result = run(&mut scheduler(policy), vec![request.clone()]).remove(0);

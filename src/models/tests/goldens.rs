@@ -3,7 +3,7 @@
 //! The checkpoints and goldens come from `tests/fixtures/make_model_goldens.py`.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use candle_core::safetensors::load;
 use candle_core::{D, Device, IndexOp, Tensor};
@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 
 use crate::models::decoder::Decoder;
 use crate::models::embedder::LoadedEmbedder;
-use crate::models::encoder::{Batch, CpuEncoder, Source};
+use crate::models::embedder_settings::EmbedderSettings;
+use crate::models::encoder::{Batch, CpuEncoder, Pooling, Source};
 use crate::models::packed::{PackedDecoder, Segment};
 use crate::models::reranker::LoadedReranker;
 use crate::models::tokenizer::Tokenizer;
@@ -46,7 +47,7 @@ struct EmbedderGoldens {
     lengths: Vec<usize>,
 }
 
-fn fixture(name: &str) -> PathBuf {
+pub(super) fn fixture(name: &str) -> PathBuf {
     crate::fixtures::fixture("models").join(name)
 }
 
@@ -178,11 +179,16 @@ fn a_saved_decoder_loads_with_the_same_numbers() {
     }
 }
 
+/// As its files say.
+fn embedder(directory: &Path) -> LoadedEmbedder {
+    LoadedEmbedder::load(directory, ModelDevice::Cpu, EmbedderSettings::load(directory).unwrap()).unwrap()
+}
+
 #[test]
 fn pooled_vectors_equal_transformers() {
     let (goldens, tensor) = (goldens::<EmbedderGoldens>("bert"), golden_tensors("bert"));
     let expected = tensor("mean").to_vec2::<f32>().unwrap();
-    let model = LoadedEmbedder::load(&fixture("bert"), ModelDevice::Cpu).unwrap();
+    let model = embedder(&fixture("bert"));
     let tokenizer = Tokenizer::load_truncating(&fixture("bert"), 80).unwrap();
     let tokens: Vec<Vec<u32>> = goldens.sentences.iter().map(|text| tokenizer.encode_with_special_tokens(text).unwrap()).collect();
     assert_eq!(tokens.iter().map(Vec::len).collect::<Vec<_>>(), goldens.lengths);
@@ -192,6 +198,28 @@ fn pooled_vectors_equal_transformers() {
         let norm = expected[index].iter().map(|x| x * x).sum::<f32>().sqrt();
         for (found, expected) in vector.iter().zip(&expected[index]) {
             assert!((found - expected / norm).abs() < TOLERANCE, "sentence {index}: {found} instead of {}", expected / norm);
+        }
+    }
+}
+
+/// Prompts, small letters, the longest text, each pooling and the normalisation: with the tokenizers that RoBERTa and XLM-RoBERTa have.
+#[test]
+fn vectors_of_sentences_equal_sentence_transformers() {
+    let poolings = [(Pooling::Mean, "mean"), (Pooling::Cls, "cls"), (Pooling::Last, "lasttoken"), (Pooling::Max, "max")];
+    for name in ["xlm_roberta", "roberta_bpe"] {
+        let (goldens, tensor) = (goldens::<EmbedderGoldens>(name), golden_tensors(name));
+        let settings = EmbedderSettings::load(&fixture(name)).unwrap();
+        let check = |settings: &EmbedderSettings, prompt: &str, expected: &str| {
+            let model = LoadedEmbedder::load(&fixture(name), ModelDevice::Cpu, settings.clone()).unwrap();
+            let tokens = model.encode(&goldens.sentences, prompt).unwrap();
+            let found = Tensor::from_vec(model.embed_tokens(&tokens).unwrap(), (tokens.len(), model.dim()), &Device::Cpu).unwrap();
+            assert_close(&found, &tensor(expected), &format!("{name}: {expected}"));
+            tokens.iter().map(Vec::len).collect::<Vec<_>>()
+        };
+        assert_eq!(check(&settings, &settings.query_prompt, "query"), goldens.lengths, "{name}");
+        check(&settings, &settings.passage_prompt, "passage");
+        for (pooling, expected) in poolings {
+            check(&EmbedderSettings { pooling, normalise: false, ..settings.clone() }, "", expected);
         }
     }
 }
@@ -221,7 +249,7 @@ fn minilm_equals_sentence_transformers() {
     };
     let goldens = goldens::<EmbedderGoldens>("minilm");
     let directory = PathBuf::from(directory);
-    let model = LoadedEmbedder::load(&directory, ModelDevice::Cpu).unwrap();
+    let model = embedder(&directory);
     let tokenizer = Tokenizer::load_truncating(&directory, 256).unwrap();
     let tokens: Vec<Vec<u32>> = goldens.sentences.iter().map(|text| tokenizer.encode_with_special_tokens(text).unwrap()).collect();
     let vectors = model.embed_tokens(&tokens).unwrap();
@@ -239,7 +267,7 @@ fn reranked_pairs_equal_transformers() {
         lengths: Vec<usize>,
         scores: Vec<f32>,
     }
-    for name in ["bert_reranker", "roberta_reranker"] {
+    for name in ["bert_reranker", "roberta_reranker", "xlm_roberta_reranker"] {
         let goldens = goldens::<Goldens>(name);
         let model = LoadedReranker::load(&fixture(name), ModelDevice::Cpu).unwrap();
         let encoded: Vec<_> = goldens.pairs.iter().map(|(query, passage)| model.encode(query, passage).unwrap()).collect();

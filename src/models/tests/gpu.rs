@@ -36,7 +36,7 @@ fn assert_equal(cpu: &CpuEncoder, gpu: &GpuEncoder, lengths: &[usize]) {
     let tokens: Vec<u32> = below(config.vocab_size, 1).collect();
     let segments: Vec<u32> = below(config.type_vocab_size.max(1), 2).collect();
     let batch = Batch { tokens: &tokens, segments: &segments, lengths };
-    for pooling in [Pooling::Mean, Pooling::Cls] {
+    for pooling in [Pooling::Mean, Pooling::Cls, Pooling::Last, Pooling::Max] {
         let (ours, expected) = (gpu.vectors(batch, pooling, true).unwrap(), cpu.vectors(batch, pooling, true).unwrap());
         let width = config.hidden_size;
         for (index, (ours, expected)) in ours.chunks_exact(width).zip(expected.chunks_exact(width)).enumerate() {

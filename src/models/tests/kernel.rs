@@ -5,7 +5,7 @@ use crate::models::random::CounterRng;
 use crate::models::simd::{Instructions, instructions};
 
 /// What the running processor can do, all of it.
-fn available() -> Vec<Instructions> {
+pub(super) fn available() -> Vec<Instructions> {
     match instructions() {
         #[cfg(target_arch = "x86_64")]
         Instructions::Avx512 => vec![Instructions::Avx512, Instructions::Avx2, Instructions::Baseline],

@@ -1,15 +1,19 @@
 //! Tests of the models: each fused operation against plain candle operations, each model against Hugging Face transformers.
 
+mod encoded;
 mod generation;
+mod gguf;
 mod goldens;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod hostile;
+mod hostile_gguf;
 mod kernel;
 mod ops;
 mod panels;
 mod peers;
 mod registry;
+mod reward_model;
 mod runtime;
 mod sampling;
 mod speed;

@@ -84,6 +84,43 @@ fn panel_product() {
     }
 }
 
+/// candle's product rounds x to eight bits; with `RAYON_NUM_THREADS=1 CANDLE_NUM_THREADS=1` its threads do not spin.
+#[test]
+#[ignore = "a timing, not a check"]
+fn encoded_product() {
+    use candle_core::quantized::{GgmlDType, QMatMul, QTensor};
+    use candle_core::{Device, Module, Tensor};
+
+    use crate::models::encoded::EncodedMatrix;
+    use crate::models::encoding::Encoding;
+    use crate::models::panels::PackedMatrix;
+    let (input, output) = (1024, 4096);
+    let weight: Vec<f32> = (0..input * output).map(|i| ((i * 7919 % 2003) as f32 - 1001.0) / 1001.0).collect();
+    let packed = PackedMatrix::new(input, &[&weight], &[]);
+    let weight = Tensor::from_vec(weight, (output, input), &Device::Cpu).unwrap();
+    for (encoding, peer) in [(Encoding::Q8_0, GgmlDType::Q8_0), (Encoding::Q4K, GgmlDType::Q4K), (Encoding::Q6K, GgmlDType::Q6K)] {
+        let quantized = QTensor::quantize(&weight, peer).unwrap();
+        let matrix = EncodedMatrix::new(encoding, input, quantized.data().unwrap().into_owned()).unwrap();
+        let quantized = QMatMul::from_qtensor(quantized).unwrap();
+        for rows in [1, 8, 32, 256] {
+            let x = vec![0.5_f32; rows * input];
+            let tensor = Tensor::from_slice(&x, (rows, input), &Device::Cpu).unwrap();
+            let repeat = 2 + 2_000_000_000 / (rows * input * output);
+            let rate = |product: &dyn Fn()| {
+                product();
+                let start = Cpu::now();
+                (0..repeat).for_each(|_| product());
+                2e-9 * (repeat * rows * input * output) as f64 / start.elapsed().as_secs_f64()
+            };
+            let ours = rate(&|| drop(std::hint::black_box(matrix.multiply(&x))));
+            let candle = rate(&|| drop(std::hint::black_box(quantized.forward(&tensor).unwrap())));
+            let single = rate(&|| drop(std::hint::black_box(packed.multiply(&x))));
+            let name = encoding.name();
+            println!("[{rows}, {input}] x {name} [{input}, {output}]: {ours:.0}, candle {candle:.0}, in f32 {single:.0} GFLOP/s");
+        }
+    }
+}
+
 #[test]
 #[ignore = "a timing, not a check"]
 fn generation() {
@@ -116,7 +153,9 @@ fn generation() {
 fn embedding() {
     use crate::models::embedder::LoadedEmbedder;
     let directory = std::env::var_os("ROLLOUTDB_MINILM").expect("the directory of all-MiniLM-L6-v2");
-    let model = LoadedEmbedder::load(std::path::Path::new(&directory), crate::models::Device::Auto).unwrap();
+    let directory = std::path::Path::new(&directory);
+    let settings = crate::models::EmbedderSettings::load(directory).unwrap();
+    let model = LoadedEmbedder::load(directory, crate::models::Device::Auto, settings).unwrap();
     for length in [16, 64, 128] {
         let texts: Vec<Vec<u32>> = (0..1024 / length).map(|i| (0..length).map(|j| 1000 + (i * 31 + j * 7) % 20_000).collect()).collect();
         let start = Cpu::now();

@@ -33,6 +33,11 @@ impl<T: Copy + Eq + Hash> Distinct<T> {
         Self { inputs: distinct, rows }
     }
 
+    /// Rows whose input stands in a row before them.
+    pub fn num_repeats(&self) -> usize {
+        self.rows.len() - self.rows.null_count() - self.inputs.len()
+    }
+
     /// One result per row from one per distinct input.
     ///
     /// # Errors
@@ -56,7 +61,7 @@ mod tests {
     fn there_and_back() {
         let column = StringArray::from(vec![Some("b"), None, Some("a"), Some("b")]);
         let distinct = Distinct::new(column.iter());
-        assert_eq!(distinct.inputs, ["b", "a"]);
+        assert_eq!((distinct.inputs.as_slice(), distinct.num_repeats()), (["b", "a"].as_slice(), 1));
         let back = distinct.scatter("test", &StringArray::from(distinct.inputs.clone())).expect("as many");
         assert_eq!(&back, &(std::sync::Arc::new(column) as ArrayRef));
     }

@@ -1,4 +1,4 @@
-//! `generate(model, prompt [, max_tokens, temperature, top_p, seed, stop])`.
+//! `generate(model, prompt [, max_tokens, temperature, top_p, seed, stop, top_k, min_p, repetition_penalty])`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -43,6 +43,21 @@ pub(crate) static INTERFACE: Interface = Interface {
             kind: Kind::Texts,
             description: "Text, or array of texts, that ends the generation and is not part of it.",
         },
+        Parameter {
+            name: "top_k",
+            kind: Kind::Integer,
+            description: "How many of the most probable tokens to sample from; 0, all of them, unless given.",
+        },
+        Parameter {
+            name: "min_p",
+            kind: Kind::Number,
+            description: "Least probability of a token as a share of the most probable one's, 0 to 1; 0 unless given.",
+        },
+        Parameter {
+            name: "repetition_penalty",
+            kind: Kind::Number,
+            description: "Makes tokens that the prompt or the text has less probable if above 1, and more probable if below; above 0, 1 unless given.",
+        },
     ],
     required: 2,
     example: ("SELECT generate('policy', 'Question: who wrote Emma?\\nThought:', max_tokens => 64)", "a text"),
@@ -75,6 +90,7 @@ impl ModelCall for Generate {
             }
             let model = required_model(arguments)?;
             let inputs = StringArray::from_iter_values(&distinct.inputs);
+            runtime.note_repeats(distinct.num_repeats());
             let generated = runtime.generate(&model, &inputs, options).await?;
             let generated = distinct.scatter(INTERFACE.name, &generated)?;
             for (row, completion) in rows.iter().zip(generated.as_string::<i32>()) {
@@ -105,9 +121,9 @@ fn rows_by_options(arguments: &Arguments) -> Result<Vec<(GenerateOptions, Vec<us
     Ok(groups)
 }
 
-fn hashable(options: &GenerateOptions) -> (usize, u64, u64, u64, Vec<String>) {
-    let GenerateOptions { max_tokens, temperature, top_p, seed, stop } = options;
-    (*max_tokens, temperature.to_bits(), top_p.to_bits(), *seed, stop.clone())
+fn hashable(options: &GenerateOptions) -> ([usize; 2], u64, [u64; 4], Vec<String>) {
+    let GenerateOptions { max_tokens, temperature, top_p, seed, stop, top_k, min_p, repetition_penalty } = options;
+    ([*max_tokens, *top_k], *seed, [temperature, top_p, min_p, repetition_penalty].map(|number| number.to_bits()), stop.clone())
 }
 
 /// The optional arguments; one that is not given, or NULL, has its default.
@@ -117,6 +133,9 @@ struct OptionColumns {
     top_p: Option<Column<Float64Array>>,
     seed: Option<Column<Int64Array>>,
     stop: Option<TextsColumn>,
+    top_k: Option<Column<Int64Array>>,
+    min_p: Option<Column<Float64Array>>,
+    repetition_penalty: Option<Column<Float64Array>>,
 }
 
 impl OptionColumns {
@@ -128,14 +147,17 @@ impl OptionColumns {
             top_p: given(4).map(|index| arguments.number(index)).transpose()?,
             seed: given(5).map(|index| arguments.integer(index)).transpose()?,
             stop: given(6).map(|index| arguments.texts(index)).transpose()?,
+            top_k: given(7).map(|index| arguments.integer(index)).transpose()?,
+            min_p: given(8).map(|index| arguments.number(index)).transpose()?,
+            repetition_penalty: given(9).map(|index| arguments.number(index)).transpose()?,
         })
     }
 
     fn are_constant(&self) -> bool {
-        self.max_tokens.as_ref().is_none_or(Column::is_constant)
-            && self.temperature.as_ref().is_none_or(Column::is_constant)
-            && self.top_p.as_ref().is_none_or(Column::is_constant)
-            && self.seed.as_ref().is_none_or(Column::is_constant)
+        let integers = [&self.max_tokens, &self.seed, &self.top_k];
+        let numbers = [&self.temperature, &self.top_p, &self.min_p, &self.repetition_penalty];
+        integers.into_iter().flatten().all(Column::is_constant)
+            && numbers.into_iter().flatten().all(Column::is_constant)
             && self.stop.as_ref().is_none_or(TextsColumn::is_constant)
     }
 
@@ -163,7 +185,24 @@ impl OptionColumns {
             }
             options.stop = found.into_iter().map(str::to_owned).collect();
         }
+        self.narrow(row, &mut options)?;
         Ok(options)
+    }
+
+    /// Sets what narrows the choice of tokens besides `top_p`.
+    fn narrow(&self, row: usize, options: &mut GenerateOptions) -> Result<(), Error> {
+        if let Some(found) = self.top_k.as_ref().and_then(|column| column.get(row)) {
+            options.top_k = usize::try_from(found).map_err(|_| refuse(7, found, "0 or more"))?;
+        }
+        if let Some(found) = self.min_p.as_ref().and_then(|column| column.get(row)) {
+            options.min_p = (0.0..=1.0).contains(&found).then_some(found).ok_or_else(|| refuse(8, found, "from 0 to 1"))?;
+        }
+        if let Some(found) = self.repetition_penalty.as_ref().and_then(|column| column.get(row)) {
+            // Logits have single precision: beyond it a number would be 0 or infinite.
+            let valid = found as f32 > 0.0 && (found as f32).is_finite();
+            options.repetition_penalty = valid.then_some(found).ok_or_else(|| refuse(9, found, "above 0"))?;
+        }
+        Ok(())
     }
 }
 

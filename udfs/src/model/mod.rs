@@ -1,4 +1,4 @@
-//! `embed`, `generate`, `rerank` and `apply_chat_template`: a model's answers as columns, through a trait that the engine implements.
+//! `embed`, `generate`, `rerank`, `judge` and `apply_chat_template`: a model's answers as columns, through traits that the engine implements.
 //!
 //! All are asynchronous and volatile, so that no optimizer rule calls a model in planning or twice for one row. Equal
 //! inputs of a batch reach the model once.
@@ -8,9 +8,11 @@ mod call;
 mod distinct;
 pub(crate) mod embed;
 pub(crate) mod generate;
+pub(crate) mod judge;
 pub(crate) mod rerank;
 mod runtime;
 
+pub use judge::{AnswerJudge, JudgeOptions, JudgedAnswer, Ruling};
 pub use runtime::{EmbedKind, GenerateOptions, ModelRuntime};
 
 const SECTION: &str = "Models";

@@ -25,12 +25,18 @@ pub struct GenerateOptions {
     pub seed: u64,
     /// Texts that end the generation, none empty.
     pub stop: Vec<String>,
+    /// The most probable tokens to sample from; 0 is all.
+    pub top_k: usize,
+    /// Least probability of a token beside the most probable one's, in [0, 1]; 0 is any.
+    pub min_p: f64,
+    /// > 0; 1 changes nothing.
+    pub repetition_penalty: f64,
 }
 
 impl Default for GenerateOptions {
     /// Greedy, up to 256 tokens.
     fn default() -> Self {
-        Self { max_tokens: 256, temperature: 0.0, top_p: 1.0, seed: 0, stop: Vec::new() }
+        Self { max_tokens: 256, temperature: 0.0, top_p: 1.0, seed: 0, stop: Vec::new(), top_k: 0, min_p: 0.0, repetition_penalty: 1.0 }
     }
 }
 
@@ -42,6 +48,11 @@ pub trait ModelRuntime: Send + Sync + Debug {
     /// # Errors
     /// Unknown model, or one that does not embed.
     fn embedding_dim(&self, model: &str) -> Result<usize>;
+
+    /// Told of inputs of a batch that stand beside an equal one, whose answer they have.
+    fn note_repeats(&self, count: usize) {
+        let _ = count;
+    }
 
     /// One row per text, NULL for a NULL text, of type [`crate::vector::vector_type`]`(embedding_dim)`; vectors have length 1
     /// if the model says so.

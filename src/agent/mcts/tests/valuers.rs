@@ -105,9 +105,9 @@ struct LongSteps;
 
 #[async_trait::async_trait]
 impl ProcessRewardModel for LongSteps {
-    async fn value(&self, prompt: &str, step: &str) -> Result<f64> {
+    async fn value(&self, prompt: &str, step: &str) -> Result<Option<f64>> {
         assert!(prompt.starts_with("Question: When was the director of Jaws born?"));
-        Ok(step.len() as f64 / 1000.0)
+        Ok(Some(step.len() as f64 / 1000.0))
     }
 }
 
@@ -126,4 +126,25 @@ async fn a_process_reward_model_values_single_steps() {
     }
     assert!(valued > 1);
     assert_eq!(policy.calls.load(Ordering::Relaxed), 8, "the samples of the root: no completion was run");
+}
+
+/// Reads no step.
+struct TooShort;
+
+#[async_trait::async_trait]
+impl ProcessRewardModel for TooShort {
+    async fn value(&self, _: &str, _: &str) -> Result<Option<f64>> {
+        Ok(None)
+    }
+}
+
+#[tokio::test]
+async fn a_step_that_a_reward_model_cannot_read_is_no_zero() {
+    let options = SearchOptions { value: ValueSource::Prm, prm: Some("prm".to_owned()), max_depth: 1, ..judged(12) };
+    let search = Search::new(agent(FilmPolicy::default()), options, Valuer::Prm(Arc::new(TooShort)));
+    let tree = search.tree(&born_question("Jaws", "1946")).await.unwrap();
+    let unread: Vec<usize> = tree.children[ROOT].iter().copied().filter(|child| !tree.is_terminal(*child)).collect();
+    assert!(unread.len() > 1 && unread.iter().all(|child| tree.q_value(*child).is_none() && tree.process_reward(*child).is_none()));
+    let counts = search.counters().counts();
+    assert!(counts.verdicts > 0 && counts.unread_verdicts == counts.verdicts, "{counts:?}");
 }

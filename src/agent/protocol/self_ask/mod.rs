@@ -24,8 +24,9 @@ use crate::error::Result;
 pub struct SelfAsk;
 
 const FOLLOW_UP: &str = "follow up";
+const HYPHENATED: &str = "follow-up";
 const INTERMEDIATE: &str = "intermediate answer";
-const QUOTING: Quoting = Quoting::phrases(&[FOLLOW_UP, INTERMEDIATE, "final answer", ANSWER_IS]);
+const QUOTING: Quoting = Quoting::phrases(&[FOLLOW_UP, HYPHENATED, INTERMEDIATE, "final answer", ANSWER_IS]);
 
 impl Protocol for SelfAsk {
     fn name(&self) -> &'static str {
@@ -101,7 +102,7 @@ impl Protocol for SelfAsk {
 /// The first line that asks a follow-up question or says what the final answer is.
 fn read_reasoning(response: &str) -> Parsed {
     let read = |line: Line<'_>| {
-        let follow_up = after_header(line.text, FOLLOW_UP).or_else(|| after_header(line.text, "follow-up"));
+        let follow_up = after_header(line.text, FOLLOW_UP).or_else(|| after_header(line.text, HYPHENATED));
         let query = follow_up.map(|rest| action_of(rest, MAX_QUERY_CHARS, Action::Query));
         let action = query.or_else(|| after_announcement(line.text).map(answer_of))?;
         (action != Action::Malformed).then_some(Parsed { action, end: line.end })

@@ -3,15 +3,17 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::StringArray;
 use async_trait::async_trait;
-use rolloutdb_udfs::model::ModelRuntime;
 
+use crate::agent::judging::{self, Subject};
 use crate::agent::{Judge, ProcessRewardModel, SearchOptions, ValueSource, Valuer};
 use crate::engine::binding;
 use crate::engine::session::Session;
 use crate::error::{Error, Result};
-use crate::models::{Runtime, Task};
+use crate::models::{Reranker, Task};
+
+/// The set of prompts of a judge.
+const DEFAULT_PROMPTS: &str = "default";
 
 /// Opens the model that `options.value` asks for, and puts its version into the options.
 ///
@@ -27,7 +29,11 @@ pub async fn bind(session: &Session, options: &mut SearchOptions) -> Result<Valu
             let judge = binding::policy_client(&name, models).await?;
             let (name, version) = judge.reference();
             options.judge = Some(format!("{name}@{version}"));
-            Ok(Valuer::Judge(Judge::new(judge, options.judge_prompt.as_deref())))
+            if options.judge_prompt.is_some() {
+                return Ok(Valuer::Judge(Judge::new(judge, options.judge_prompt.as_deref())));
+            }
+            let prompts = binding::prompt_rows(&session.database().shared.catalog).await?;
+            Ok(Valuer::Judge(Judge::new(judge, Some(judging::template(&prompts, DEFAULT_PROMPTS, Subject::Steps)?))))
         }
         ValueSource::Prm => {
             let name = options.prm.take().unwrap_or_default();
@@ -35,10 +41,9 @@ pub async fn bind(session: &Session, options: &mut SearchOptions) -> Result<Valu
             let info = models.find(&name, Task::Rerank)?;
             let reference = info.reference();
             let gives_logits = gives_logits(&info.directory)?;
-            // Whether it can be loaded is known before the first tree.
-            models.reranker(&reference).await?;
-            options.prm = Some(reference.clone());
-            Ok(Valuer::Prm(Arc::new(CrossEncoder { models: Arc::clone(models), reference, gives_logits })))
+            let model = models.reranker(&reference).await?;
+            options.prm = Some(reference);
+            Ok(Valuer::Prm(Arc::new(CrossEncoder { model, gives_logits })))
         }
     }
 }
@@ -46,24 +51,21 @@ pub async fn bind(session: &Session, options: &mut SearchOptions) -> Result<Valu
 /// A cross-encoder as a process reward model: it reads the prompt and the step together, as a query and a passage.
 ///
 /// ProRAG's model (arXiv 2601.21912) is one too, a language model with one label on the text of prompt and step. What is too long for the
-/// model is cut from the longer of the two, the prompt, so that the step which is valued is always read.
+/// model is cut from the beginning of the prompt, so that the step which is valued is read whole, after what stands nearest to it.
 struct CrossEncoder {
-    models: Arc<Runtime>,
-    reference: String,
+    model: Reranker,
     gives_logits: bool,
 }
 
 #[async_trait]
 impl ProcessRewardModel for CrossEncoder {
-    async fn value(&self, prompt: &str, step: &str) -> Result<f64> {
-        let text = |text: &str| StringArray::from_iter_values([text]);
-        let scores = self.models.rerank(&self.reference, &text(prompt), &text(step)).await?;
-        let score = scores.value(0);
+    async fn value(&self, prompt: &str, step: &str) -> Result<Option<f64>> {
+        let Some(score) = self.model.score_step(prompt.to_owned(), step.to_owned()).await?.map(f64::from) else { return Ok(None) };
         let value = if self.gives_logits { 1.0 / (1.0 + (-score).exp()) } else { score };
         if (0.0..=1.0).contains(&value) {
-            return Ok(value);
+            return Ok(Some(value));
         }
-        Err(Error::Internal(format!("model {} gave a step the value {value}", self.reference)))
+        Err(Error::Internal(format!("model {} gave a step the value {value}", self.model.info().reference())))
     }
 }
 

@@ -239,18 +239,30 @@ ATTENTION(32)
 ATTENTION(64)
 ATTENTION(128)
 
-// out[t] = the mean of the text's rows (or its first row), as floats; divided by its length if `normalise`. One block per text;
-// texts[t] = (first row, length). Shared memory: one float per warp.
-extern "C" __global__ void pool(float *out, const half *x, const int2 *texts, int width, int first_only, int normalise) {
+// Of `pooled`, with the numbers of `PooledRows` in mod.rs; 0 is the mean.
+#define POOL_FIRST 1
+#define POOL_LAST 2
+#define POOL_MAX 3
+
+// out[t] = one row of the text's rows, made as `pooled` says, as floats; divided by its length if `normalise`. Zeros for a text without rows.
+// One block per text; texts[t] = (first row, length). Shared memory: one float per warp.
+extern "C" __global__ void pool(float *out, const half *x, const int2 *texts, int width, int pooled, int normalise) {
   extern __shared__ float shared[];
   const int2 text = texts[blockIdx.x];
-  const int rows = first_only ? min(text.y, 1) : text.y;
+  const bool is_one = pooled == POOL_FIRST || pooled == POOL_LAST;
+  const int rows = is_one ? min(text.y, 1) : text.y;
+  const int first = pooled == POOL_LAST ? text.x + max(text.y - 1, 0) : text.x;
   float *target = out + (size_t)blockIdx.x * width;
   float square = 0.0f;
   for (int i = threadIdx.x; i < width; i += blockDim.x) {
     float sum = 0.0f;
-    for (int r = 0; r < rows; r++) sum += __half2float(x[(size_t)(text.x + r) * width + i]);
-    const float value = sum / max(rows, 1);
+    float largest = rows > 0 ? -INFINITY : 0.0f;
+    for (int r = 0; r < rows; r++) {
+      const float next = __half2float(x[(size_t)(first + r) * width + i]);
+      sum += next;
+      largest = fmaxf(largest, next);
+    }
+    const float value = pooled == POOL_MAX ? largest : sum / max(rows, 1);
     target[i] = value;
     square += value * value;
   }

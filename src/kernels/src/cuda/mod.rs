@@ -69,10 +69,23 @@ pub struct Texts {
 /// How the rows of a text become one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pool {
-    /// The first row alone, not the mean of all.
-    pub first_only: bool,
+    pub rows: PooledRows,
     /// Divided by its length.
     pub normalise: bool,
+}
+
+/// What one row is made of, with the numbers of `pool` in `encoder.cu`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum PooledRows {
+    /// The mean of all.
+    Mean = 0,
+    /// The first alone.
+    First = 1,
+    /// The last alone.
+    Last = 2,
+    /// In each column the largest value of all.
+    Max = 3,
 }
 
 impl Gpu {
@@ -264,9 +277,9 @@ impl Gpu {
     pub fn pool(&self, x: &Halves, texts: &Texts, width: usize, pool: Pool) -> Result<Vec<f32>> {
         check("x", x.len(), texts.rows * width)?;
         let mut out: Floats = self.stream.alloc_zeros(texts.num_texts * width).of_gpu()?;
-        let (columns, first_only, normalise) = (width as i32, i32::from(pool.first_only), i32::from(pool.normalise));
+        let (columns, rows, normalise) = (width as i32, pool.rows as i32, i32::from(pool.normalise));
         let mut launch = self.stream.launch_builder(&self.pool);
-        launch.arg(&mut out).arg(x).arg(&texts.ranges).arg(&columns).arg(&first_only).arg(&normalise);
+        launch.arg(&mut out).arg(x).arg(&texts.ranges).arg(&columns).arg(&rows).arg(&normalise);
         let threads = (width as u32).next_multiple_of(WARP).min(256);
         let config = LaunchConfig {
             grid_dim: (texts.num_texts as u32, 1, 1),

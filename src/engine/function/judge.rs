@@ -1,0 +1,73 @@
+//! What `judge()` asks and how often: prompts of `rollout.prompts`, in the form that the model reads, once more where the verdict cannot be read.
+//!
+//! The model is asked as `generate()` asks it, so that what it said is kept: the same case costs nothing a second time.
+
+use std::sync::Arc;
+
+use arrow::array::StringArray;
+use async_trait::async_trait;
+use datafusion::error::Result;
+use futures::future::try_join_all;
+use rolloutdb_catalogs::Catalog;
+use rolloutdb_udfs::model::{AnswerJudge, GenerateOptions, JudgeOptions, JudgedAnswer, ModelRuntime, Ruling};
+
+use crate::agent::PolicyClient;
+use crate::agent::judging::{self, Subject, TEMPERATURES};
+use crate::engine::binding;
+use crate::error::Error;
+use crate::models::Runtime;
+
+pub fn answer_judge(catalog: &Arc<Catalog>, models: &Arc<Runtime>) -> Arc<dyn AnswerJudge> {
+    Arc::new(PromptedJudge { catalog: Arc::clone(catalog), models: Arc::clone(models) })
+}
+
+#[derive(Debug)]
+struct PromptedJudge {
+    catalog: Arc<Catalog>,
+    models: Arc<Runtime>,
+}
+
+#[async_trait]
+impl AnswerJudge for PromptedJudge {
+    async fn rule(&self, model: &str, cases: &[JudgedAnswer<'_>], options: &JudgeOptions) -> Result<Vec<Ruling>> {
+        let rows = binding::prompt_rows(&self.catalog).await?;
+        let template = judging::template(&rows, &options.prompts, Subject::Answer)?;
+        let judge = binding::policy_client(model, &self.models).await?;
+        // Of one version, whatever is made meanwhile.
+        let (name, version) = judge.reference();
+        let model = format!("{name}@{version}");
+        let prompts = cases.iter().map(|case| asked(judge.as_ref(), template, case)).collect::<Result<Vec<_>>>()?;
+        let mut rulings = vec![Ruling::default(); cases.len()];
+        let mut open: Vec<(usize, &str)> =
+            prompts.iter().enumerate().filter_map(|(index, prompt)| Some((index, prompt.as_deref()?))).collect();
+        for (seed, temperature) in (0..).zip(TEMPERATURES) {
+            let sampling = GenerateOptions { max_tokens: options.max_tokens, temperature, seed, ..GenerateOptions::default() };
+            // All at once, so that they share the model's batches or connections.
+            let replies = try_join_all(open.iter().map(|(_, prompt)| self.reply(&model, prompt, &sampling))).await?;
+            for ((index, _), reply) in open.iter().zip(replies) {
+                let is_correct = reply.as_deref().and_then(judging::is_correct);
+                rulings[*index] = Ruling { is_correct, reply };
+            }
+            open.retain(|(index, _)| matches!(rulings[*index], Ruling { is_correct: None, reply: Some(_) }));
+        }
+        Ok(rulings)
+    }
+}
+
+impl PromptedJudge {
+    /// None if only the asking tells that the model cannot read the prompt.
+    async fn reply(&self, model: &str, prompt: &str, sampling: &GenerateOptions) -> Result<Option<String>> {
+        let replies = self.models.generate(model, &StringArray::from_iter_values([prompt]), sampling.clone()).await;
+        match replies.map_err(Error::from) {
+            Ok(replies) => Ok(replies.iter().flatten().next().map(str::to_owned)),
+            Err(Error::ContextFull(_)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The prompt of a case; None if the model cannot read it.
+fn asked(judge: &dyn PolicyClient, template: &str, case: &JudgedAnswer<'_>) -> Result<Option<String>> {
+    let prompt = judge.written(judging::answer_prompt(template, case.question, case.golds, case.answer))?;
+    Ok(judge.fits(&prompt).then_some(prompt))
+}
