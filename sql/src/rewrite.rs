@@ -109,6 +109,17 @@ impl VisitorMut for Rewriter {
         if holds_query(expr) { self.enter_queries() } else { ControlFlow::Continue(()) }
     }
 
+    /// sqlparser prints a text with two quotes in a row, or a backslash before one, as if they were escaped already: another text. The same with escapes
+    /// is printed as it reads.
+    fn post_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Self::Break> {
+        if let Value::SingleQuotedString(text) | Value::NationalStringLiteral(text) = &mut value.value
+            && prints_as_another(text)
+        {
+            value.value = Value::EscapedStringLiteral(std::mem::take(text));
+        }
+        ControlFlow::Continue(())
+    }
+
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         self.depth -= 1;
         self.query_depth -= usize::from(holds_query(expr));
@@ -122,6 +133,16 @@ impl VisitorMut for Rewriter {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// Whether sqlparser takes a quote in this text for one that is escaped, and prints it once.
+fn prints_as_another(text: &str) -> bool {
+    let mut before = None;
+    text.chars().any(|character| {
+        let is_taken = character == '\'' && matches!(before, Some('\'' | '\\'));
+        before = Some(character);
+        is_taken
+    })
 }
 
 /// `'a'. 1e10`: sqlparser takes the number for a field.

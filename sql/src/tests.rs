@@ -58,3 +58,18 @@ fn grouped(expr: &Expr) -> String {
         other => other.to_string(),
     }
 }
+
+/// sqlparser takes quotes in a row for escaped ones when it prints them.
+#[test]
+fn texts_with_quotes_print_as_they_read() {
+    for (text, printed) in [
+        ("SELECT 'a''''b'", r"SELECT E'a\'\'b'"),
+        (r"SELECT 'a\''b'", r"SELECT E'a\\\'b'"),
+        ("SELECT 'a''b'", "SELECT 'a''b'"),
+        ("SELECT DATE '2024'''''", r"SELECT DATE E'2024\'\''"),
+    ] {
+        let statements = parse(text).expect(text);
+        assert_eq!(statements[0].to_string(), printed);
+        assert_eq!(parse(printed), Ok(statements));
+    }
+}
