@@ -1,9 +1,9 @@
 """Tree search: questions per minute of GENERATE ROLLOUTS, with what prompts share computed once, and with every prompt computed whole.
 
 The tree workload is fixed: HopWorld, BM25, tinyhop, equal options and seeds, so that all contestants grow the same trees (which is checked); with
-`--policy qwen2` a random Qwen2 of 0.1 B parameters, in the protocol ircot, which takes any text for a thought. The peer without shared prefixes is the same program with `--prefix-cache 0`. With --transformers, which needs torch and transformers beside requirements.txt, the prompts of
-these trees are also given to `transformers`: batches of prompts of similar lengths, each to write as many tokens as the longest response of its batch has.
-README.md describes the measures.
+`--policy qwen2` a random Qwen2 of 0.1 B parameters, in the protocol ircot, which takes any text for a thought. The peer without shared prefixes is the same
+program with `--prefix-cache 0`. With --transformers, which needs torch and transformers beside requirements.txt, as many calls of as many tokens are also
+made of `transformers`, in batches of calls of similar lengths. README.md describes the measures.
 """
 
 import importlib.util
@@ -99,7 +99,11 @@ def compare(measure, ours, without, options):
 
 
 class Transformers:
-    """The policy calls of the checked trees in transformers, in batches, padded on the left, without shared prefixes."""
+    """The policy calls of the checked trees in transformers, in batches of similar calls, padded on the left, without shared prefixes.
+
+    A node counts the tokens of all its calls: those of equal actions that became one, and the completions that gave it its value. It is taken as so many calls
+    with its prompt as there are prompts in its prompt tokens, each with its share of the generated ones: as many tokens read and written in all.
+    """
 
     def __init__(self, searcher):
         import torch
@@ -110,8 +114,17 @@ class Transformers:
         directory = dict(searcher.rows("DESCRIBE MODEL policy"))["directory"]
         self.tokenizer = AutoTokenizer.from_pretrained(directory, padding_side="left")
         self.model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
-        steps = searcher.rows("SELECT prompt, generated_tokens FROM checked WHERE prompt IS NOT NULL AND generated_tokens > 0")
-        steps.sort(key=lambda step: len(step[0]))
+        nodes = searcher.rows("SELECT prompt, prompt_tokens, generated_tokens FROM checked WHERE prompt IS NOT NULL AND generated_tokens > 0")
+        calls = []
+        for prompt, read, written in nodes:
+            length = len(self.tokenizer(prompt)["input_ids"])
+            count = max(1, round(read / length))
+            shares = [written // count + (call < written % count) for call in range(count)]
+            calls += [(share, length, prompt) for share in shares if share > 0]
+        read, written = sum(call[1] for call in calls), sum(call[0] for call in calls)
+        print(f"  transformers: {len(calls)} calls, {read:,} prompt tokens, {written:,} generated", flush=True)
+        calls.sort()
+        steps = [(prompt, share) for share, _, prompt in calls]
         self.batches = [steps[start : start + BATCH] for start in range(0, len(steps), BATCH)]
 
     def run(self, _call):

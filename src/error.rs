@@ -4,6 +4,7 @@
 //! Our errors cross DataFusion inside `DataFusionError::External`; [`Error::from`] finds them again along the source chain.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use datafusion::error::DataFusionError;
 
@@ -127,6 +128,14 @@ pub enum Error {
     #[error("savepoint \"{0}\" does not exist")]
     UnknownSavepoint(String),
 
+    /// What a transaction cannot change after it has begun to work (25001).
+    #[error("{0}")]
+    ActiveTransaction(String),
+
+    /// A statement that writes, in a transaction that only reads (25006).
+    #[error("cannot execute {0} in a read-only transaction; one that writes begins with BEGIN READ WRITE")]
+    ReadOnlyTransaction(&'static str),
+
     /// A statement that belongs into a transaction block (25P01).
     #[error("{0}")]
     NoTransaction(String),
@@ -188,6 +197,10 @@ pub enum Error {
     Catalog(#[from] rolloutdb_catalogs::Error),
     #[error(transparent)]
     DataFusion(DataFusionError),
+
+    /// Of work that several have waited for.
+    #[error(transparent)]
+    Shared(Arc<Error>),
 }
 
 /// What a name was to be the name of.

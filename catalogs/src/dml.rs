@@ -4,6 +4,7 @@
 //! query that finds the addresses is an ordinary SELECT.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use arrow::array::{AsArray, RecordBatch, RecordBatchOptions};
 use arrow::compute::filter_record_batch;
@@ -201,12 +202,14 @@ impl Rewrite<'_> {
         Ok(num_rows)
     }
 
-    /// Removes every row, and lets the columns that the table numbers count from 1 again if asked to. Returns the number of rows.
+    /// Removes every row and all unfinished work, and lets the columns that the table numbers count from 1 again if asked to. Returns the number of
+    /// rows.
     ///
     /// # Errors
     /// [`Error::Conflict`], [`Error::Storage`], [`Error::Io`].
     pub async fn truncate(mut self, restart_identity: bool) -> Result<u64> {
         let num_rows = self.table.row_count().await?;
+        self.table.remove_unfinished(Duration::ZERO)?;
         if num_rows > 0 {
             let deleted_fragment_ids = self.table.dataset.fragments().iter().map(|fragment| fragment.id).collect();
             self.commit(Operation::Delete { updated_fragments: vec![], deleted_fragment_ids, predicate: "true".to_owned() }).await?;

@@ -41,6 +41,7 @@ mod table;
 mod table_identity;
 mod tags;
 mod temporary;
+mod unfinished;
 mod view;
 
 #[cfg(test)]
@@ -72,4 +73,5 @@ pub use table::Table;
 pub use table_identity::TableIdentity;
 pub use tags::Tag;
 pub use temporary::{is_temporary_schema, temporary_schema};
+pub use unfinished::UnfinishedWork;
 pub use view::View;

@@ -109,6 +109,7 @@ impl Table {
             let _no_graph_files = self.state.graph_files.lock().await;
             self.latest().await?.remove_abandoned(keep)?;
         }
+        self.remove_unfinished(keep)?;
         let files = removed.data_files_removed + removed.index_files_removed + removed.deletion_files_removed;
         Ok(Removed { bytes: removed.bytes_removed, versions: removed.old_versions, files })
     }

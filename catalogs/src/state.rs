@@ -141,6 +141,8 @@ pub(crate) struct TableState {
     /// Held while a column is filled, which lets other writers through.
     pub(crate) backfill: Arc<Mutex<()>>,
     pub(crate) running_backfill: std::sync::Mutex<Weak<Running>>,
+    /// Held by the statement whose unfinished work lies in the folder.
+    pub(crate) unfinished: Arc<Mutex<()>>,
 }
 
 impl fmt::Debug for TableState {
@@ -166,6 +168,7 @@ impl TableState {
             counters: std::sync::Mutex::default(),
             backfill: Arc::default(),
             running_backfill: std::sync::Mutex::default(),
+            unfinished: Arc::default(),
         }
     }
 

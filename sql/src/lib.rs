@@ -16,6 +16,7 @@ mod length;
 mod name;
 mod options;
 mod parser;
+mod quotes;
 mod rewrite;
 mod statement;
 mod suggest;

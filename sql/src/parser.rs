@@ -11,6 +11,7 @@ use crate::dialect::RolloutDialect;
 use crate::error::{Error, Result, char_offset};
 use crate::length::check_length;
 use crate::name::{fold, is_reserved};
+use crate::quotes::{check_names, escape_texts};
 use crate::rewrite::rewrite;
 
 /// Levels of parentheses and subqueries that are followed; sqlparser's own default of 50 is short for generated SQL.
@@ -34,7 +35,9 @@ impl<'a> Parser<'a> {
             .tokenize_with_location_into_buf_with_mapper(&mut tokens, distance_operator)
             .map_err(|error| syntax_error(text, lower_first(&error.message), error.location))?;
         check_chains(&tokens)?;
+        check_names(&tokens)?;
         mark_tags(&mut tokens);
+        escape_texts(&mut tokens);
         let inner = parser::Parser::new(&DIALECT).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
         Ok(Self { inner, text })
     }
@@ -297,10 +300,6 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Gives `<=>` the precedence that Postgres gives to every operator outside the standard: tighter than comparison.
-///
-/// sqlparser reads `<=>` as MySQL's null-safe equality, so `0.3 > a <=> b` would be `(0.3 > a) <=> b`. As a custom operator it
-/// also cannot fall into DataFusion's reading of `<=>` as `IS NOT DISTINCT FROM`: who does not claim it gets an error, not wrong rows.
 /// `VERSION AS OF 'tag'`: the parser takes numbers and placeholders there. The quote marks it, and [`tag_of`] reads it.
 fn mark_tags(tokens: &mut [TokenWithSpan]) {
     let words = ["VERSION", "AS", "OF"];
@@ -324,6 +323,10 @@ pub(crate) fn tag_of(placeholder: &str) -> Option<&str> {
     placeholder.strip_prefix('\'')
 }
 
+/// Gives `<=>` the precedence that Postgres gives to every operator outside the standard: tighter than comparison.
+///
+/// sqlparser reads `<=>` as MySQL's null-safe equality, so `0.3 > a <=> b` would be `(0.3 > a) <=> b`. As a custom operator it
+/// also cannot fall into DataFusion's reading of `<=>` as `IS NOT DISTINCT FROM`: who does not claim it gets an error, not wrong rows.
 fn distance_operator(token: TokenWithSpan) -> TokenWithSpan {
     match token.token {
         Token::Spaceship => TokenWithSpan::new(Token::CustomBinaryOperator("<=>".to_string()), token.span),

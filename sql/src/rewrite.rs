@@ -9,6 +9,7 @@ use crate::ast::{
 use crate::depth::{DEPTH_MAX, QUERY_DEPTH_MAX, balance};
 use crate::error::{Error, Result};
 use crate::parser::tag_of;
+use crate::quotes::prints_as_another;
 use crate::sqlparser::dialect::PostgreSqlDialect;
 use crate::sqlparser::parser::Parser;
 
@@ -49,6 +50,13 @@ impl VisitorMut for Rewriter {
         }
         if query.with.is_some() {
             self.enter_queries()?;
+        }
+        // DataFusion would read the rows and lock none.
+        if let Some(lock) = query.locks.first() {
+            return ControlFlow::Break(Box::new(Error::not_supported_but(
+                format!("SELECT ... {lock}"),
+                "no row is locked here: leave it out, and put what must hold into WHERE of the UPDATE or DELETE",
+            )));
         }
         match writing_body(&query.body) {
             Some(word) => ControlFlow::Break(Box::new(Error::not_supported_but(
@@ -109,11 +117,10 @@ impl VisitorMut for Rewriter {
         if holds_query(expr) { self.enter_queries() } else { ControlFlow::Continue(()) }
     }
 
-    /// sqlparser prints a text with two quotes in a row, or a backslash before one, as if they were escaped already: another text. The same with escapes
-    /// is printed as it reads.
+    /// Texts in a row are one; it may be one that sqlparser prints as another.
     fn post_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Self::Break> {
         if let Value::SingleQuotedString(text) | Value::NationalStringLiteral(text) = &mut value.value
-            && prints_as_another(text)
+            && prints_as_another(text, '\'')
         {
             value.value = Value::EscapedStringLiteral(std::mem::take(text));
         }
@@ -133,16 +140,6 @@ impl VisitorMut for Rewriter {
         }
         ControlFlow::Continue(())
     }
-}
-
-/// Whether sqlparser takes a quote in this text for one that is escaped, and prints it once.
-fn prints_as_another(text: &str) -> bool {
-    let mut before = None;
-    text.chars().any(|character| {
-        let is_taken = character == '\'' && matches!(before, Some('\'' | '\\'));
-        before = Some(character);
-        is_taken
-    })
 }
 
 /// `'a'. 1e10`: sqlparser takes the number for a field.

@@ -23,6 +23,7 @@ pub fn answer_schema() -> SchemaRef {
             ("prompt_tokens", DataType::Int64),
             ("generated_tokens", DataType::Int64),
             ("latency_ms", DataType::Float64),
+            ("cost", DataType::Float64),
         ])
     });
     Arc::clone(&SCHEMA)
@@ -45,6 +46,7 @@ pub fn answer_steps_schema() -> SchemaRef {
             ("generated_tokens", DataType::Int32),
             ("logprob", DataType::Float64),
             ("latency_ms", DataType::Float64),
+            ("cost", DataType::Float64),
         ])
     });
     Arc::clone(&SCHEMA)
@@ -65,6 +67,7 @@ pub fn answer_batch(trajectories: &[Trajectory]) -> Result<RecordBatch> {
         int8(rows().map(|row| Some(row.prompt_tokens as u64))),
         int8(rows().map(|row| Some(row.generated_tokens as u64))),
         Arc::new(rows().map(|row| Some(row.latency_ms)).collect::<Float64Array>()),
+        Arc::new(rows().map(|row| row.cost).collect::<Float64Array>()),
     ];
     RecordBatch::try_new(answer_schema(), columns).map_err(internal)
 }
@@ -89,6 +92,7 @@ pub fn answer_steps_batch(trajectory: &Trajectory) -> Result<RecordBatch> {
         int4(rows().map(|row| row.generated_tokens)),
         Arc::new(rows().map(StepRecord::logprob).collect::<Float64Array>()),
         Arc::new(rows().map(|row| Some(row.latency_ms)).collect::<Float64Array>()),
+        Arc::new(rows().map(|row| row.cost).collect::<Float64Array>()),
     ];
     RecordBatch::try_new(answer_steps_schema(), columns).map_err(internal)
 }

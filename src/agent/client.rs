@@ -39,6 +39,11 @@ pub trait PolicyClient: Send + Sync {
         try_join_all(samplings.iter().map(|sampling| self.generate(prompt, sampling))).await
     }
 
+    /// Whether the same call is answered from what was kept, after a kill too: nobody else need keep its answers.
+    fn keeps_answers(&self) -> bool {
+        false
+    }
+
     /// The prompt in the form that the policy reads: a model that was trained on conversations reads it as what a user says.
     ///
     /// # Errors
@@ -74,6 +79,8 @@ pub struct Generated {
     /// How many of `prompt_tokens` came from a prefix cache.
     pub cached_tokens: usize,
     pub generated_tokens: usize,
+    /// What a server takes for it, whether it was asked now or its answer was kept; None without prices.
+    pub cost: Option<f64>,
 }
 
 /// Finds passages of the corpus.

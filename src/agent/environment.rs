@@ -55,6 +55,8 @@ pub struct StepRecord {
     pub prompt_tokens: usize,
     pub cached_tokens: usize,
     pub generated_tokens: usize,
+    /// Of the policy call; None without prices.
+    pub cost: Option<f64>,
     pub seed: u64,
     /// Policy call and retrieval, waiting in a queue included.
     pub latency_ms: f64,
@@ -240,6 +242,7 @@ impl Agent {
             prompt_tokens: generated.prompt_tokens,
             cached_tokens: generated.cached_tokens,
             generated_tokens: generated.generated_tokens,
+            cost: generated.cost,
             seed,
             latency_ms: latency_ms + milliseconds_since(start),
             next,

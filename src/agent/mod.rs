@@ -28,7 +28,7 @@ pub use answer::{Trajectory, answer, answer_many};
 pub use answer_batch::{answer_batch, answer_schema, answer_steps_batch, answer_steps_schema};
 pub use client::{Generated, Passage, PolicyClient, RetrievalCounters, Retriever};
 pub use environment::{Agent, Next, StepRecord};
-pub use mcts::{Judge, ProcessRewardModel, Question, Search, SearchCounters, SearchCounts, Valuer};
+pub use mcts::{Journal, Judge, ProcessRewardModel, Question, Search, SearchCounters, SearchCounts, Valuer};
 pub use options::{AgentOptions, RetrieverKind};
 pub use prompts::{PromptRow, PromptSet, builtin_prompts};
 pub use protocol::{Action, Context, Protocol, State, StopReason};
@@ -37,6 +37,6 @@ pub use search_options::{Method, Returns, SearchOptions, Selection, ValueSource}
 pub use search_tree::{SearchTree, node_schema};
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 #[cfg(test)]
 mod tests;

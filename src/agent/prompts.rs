@@ -179,7 +179,7 @@ fn parse_line(mut line: &str, of: &str) -> Result<Vec<Piece>> {
 }
 
 /// Splits round the first `{name}` whose name is a word in lower case; braces round anything else are text.
-fn split_at_placeholder(line: &str) -> Option<(&str, &str, &str)> {
+pub(super) fn split_at_placeholder(line: &str) -> Option<(&str, &str, &str)> {
     line.match_indices('{').find_map(|(start, _)| {
         let (name, after) = line[start + 1..].split_once('}')?;
         let is_word = !name.is_empty() && name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');

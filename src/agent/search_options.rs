@@ -13,8 +13,11 @@ use crate::value::Value;
 pub enum Method {
     /// Monte Carlo tree search.
     Mcts,
-    /// Independent trajectories: best of n, groups for a policy gradient.
+    /// Independent trajectories: groups for a policy gradient.
     Sample,
+    /// Independent trajectories, of which the best is marked.
+    #[serde(rename = "best_of_n")]
+    BestOfN,
 }
 
 /// By which score a child is selected.
@@ -52,7 +55,7 @@ pub enum Returns {
 #[serde(default)]
 pub struct SearchOptions {
     pub method: Method,
-    /// Simulations per question: walks from the root to a leaf, or trajectories of [`Method::Sample`].
+    /// Simulations per question: walks from the root to a leaf, or sampled trajectories.
     pub simulations: usize,
     /// Actions sampled at a node; equal ones become one child.
     pub children: usize,
@@ -81,7 +84,7 @@ pub struct SearchOptions {
     pub temperature: f64,
     /// Of completions, if another; 0 is greedy.
     pub rollout_temperature: Option<f64>,
-    /// Of the trajectories of [`Method::Sample`], one after the other, again from the first; empty: `temperature`.
+    /// Of sampled trajectories, one after the other, again from the first; empty: `temperature`.
     pub temperatures: Vec<f64>,
     pub top_p: f64,
     /// The most probable tokens to sample from, 0 for all; the agent's unless given. So are the next two.
@@ -135,7 +138,7 @@ const TEMPERATURES_MAX: usize = 64;
 /// All options at once.
 type Preset = fn() -> SearchOptions;
 
-const METHODS: &[(&str, Method)] = &[("mcts", Method::Mcts), ("sample", Method::Sample), ("best_of_n", Method::Sample)];
+const METHODS: &[(&str, Method)] = &[("mcts", Method::Mcts), ("sample", Method::Sample), ("best_of_n", Method::BestOfN)];
 const SELECTIONS: &[(&str, Selection)] = &[("uct", Selection::Uct), ("puct", Selection::Puct)];
 const VALUES: &[(&str, ValueSource)] = &[("simulate", ValueSource::Simulate), ("judge", ValueSource::Judge), ("prm", ValueSource::Prm)];
 const RETURNS: &[(&str, Returns)] = &[("spre", Returns::Spre), ("discounted", Returns::Discounted)];
@@ -262,8 +265,12 @@ impl SearchOptions {
         if self.judge_prompt.is_some() && self.value != ValueSource::Judge {
             return Err(out_of_range("judge_prompt", "a text", "value = 'judge' beside it"));
         }
-        if !self.temperatures.is_empty() && self.method != Method::Sample {
-            return Err(out_of_range("temperatures", "a schedule", "method = 'sample' beside it; a tree search has one temperature"));
+        if !self.temperatures.is_empty() && self.method == Method::Mcts {
+            return Err(out_of_range(
+                "temperatures",
+                "a schedule",
+                "method = 'sample' or 'best_of_n' beside it; a tree search has one temperature",
+            ));
         }
         Ok(())
     }
@@ -408,7 +415,7 @@ mod tests {
         );
         error(
             &[("temperatures", word("1,2"))],
-            expect!["temperatures = a schedule: expected method = 'sample' beside it; a tree search has one temperature"],
+            expect!["temperatures = a schedule: expected method = 'sample' or 'best_of_n' beside it; a tree search has one temperature"],
         );
     }
 
@@ -424,7 +431,7 @@ mod tests {
         let sample = options(&[("preset", word("r3rag")), ("simulations", Int(6))]);
         let temperatures: Vec<f64> = (0..6).map(|index| sample.sample_temperature(index)).collect();
         assert_eq!(temperatures, [0.1, 0.4, 0.7, 1.0, 0.1, 0.4]);
-        assert_eq!(options(&[("method", word("best_of_n"))]).method, Method::Sample);
+        assert_eq!(options(&[("method", word("best_of_n")), ("value", word("prm")), ("prm", word("p"))]).method, Method::BestOfN);
     }
 
     #[test]

@@ -54,14 +54,18 @@ pub struct SearchTree {
     pub cost: Vec<Cost>,
     /// Where the node's random choices come from.
     pub seeds: Vec<SeedPath>,
+    /// Whether the node is on the way to the best of n trajectories; None where none was chosen.
+    pub is_best: Vec<Option<bool>>,
 }
 
-/// Tokens and time of policy calls.
+/// Tokens, price and time of policy calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
     pub prompt_tokens: usize,
     pub cached_tokens: usize,
     pub generated_tokens: usize,
+    /// None where nothing has a price.
+    pub price: Option<f64>,
     pub latency_ms: f64,
 }
 
@@ -92,6 +96,7 @@ impl SearchTree {
             outcome_reward: vec![None],
             cost: vec![Cost::default()],
             seeds: vec![seeds],
+            is_best: vec![None],
         }
     }
 
@@ -124,6 +129,7 @@ impl SearchTree {
         self.outcome_reward.push(outcome_reward);
         self.cost.push(cost);
         self.seeds.push(seeds);
+        self.is_best.push(None);
         self.children[parent].push(node);
         node
     }
@@ -136,6 +142,16 @@ impl SearchTree {
         self.context[node] = None;
         // Whoever answers has no next prompt.
         self.outcome_reward[node] = Some(0.0);
+    }
+
+    /// Chooses the end of the largest mean value, the first one of equals, and marks the way to it. Without an end that has a value nothing is the
+    /// best.
+    pub(super) fn mark_best(&mut self) {
+        let ends = (1..self.len()).filter(|node| self.is_terminal(*node));
+        let valued = ends.filter_map(|end| self.q_value(end).map(|value| (end, value)));
+        let best = valued.reduce(|best, end| if end.1 > best.1 { end } else { best });
+        let path: Vec<usize> = std::iter::successors(best.map(|(end, _)| end), |node| self.parent_id[*node]).collect();
+        self.is_best = (0..self.len()).map(|node| Some(path.contains(&node))).collect();
     }
 
     /// Number of nodes, at least 1.
@@ -239,6 +255,8 @@ impl SearchTree {
             int4(costs().map(|cost| cost.cached_tokens)),
             int4(costs().map(|cost| cost.generated_tokens)),
             Arc::new(costs().map(|cost| Some(cost.latency_ms)).collect::<Float64Array>()),
+            Arc::new(costs().map(|cost| cost.price).collect::<Float64Array>()),
+            Arc::new(self.is_best.iter().copied().collect::<BooleanArray>()),
         ]
     }
 }
@@ -248,6 +266,7 @@ impl Cost {
         self.prompt_tokens += other.prompt_tokens;
         self.cached_tokens += other.cached_tokens;
         self.generated_tokens += other.generated_tokens;
+        self.price = add_prices([self.price, other.price]);
         self.latency_ms += other.latency_ms;
     }
 }
@@ -258,6 +277,7 @@ impl From<&StepRecord> for Cost {
             prompt_tokens: step.prompt_tokens,
             cached_tokens: step.cached_tokens,
             generated_tokens: step.generated_tokens,
+            price: step.cost,
             latency_ms: step.latency_ms,
         }
     }
@@ -269,6 +289,7 @@ impl From<&Sampled> for Cost {
             prompt_tokens: sampled.generated.prompt_tokens,
             cached_tokens: sampled.generated.cached_tokens,
             generated_tokens: sampled.generated.generated_tokens,
+            price: sampled.generated.cost,
             latency_ms: sampled.latency_ms,
         }
     }
@@ -277,8 +298,8 @@ impl From<&Sampled> for Cost {
 /// Columns of a table of rollouts: one row per node.
 ///
 /// The root (`node_id` 0) is the question: its `prompt` is the question, and it has no action and no response. `prompt` of any
-/// other node is what the policy was asked, so siblings share it. `prompt_tokens`, `cached_tokens`, `generated_tokens` and
-/// `latency_ms` hold all that was spent at the node (samples equal to it, simulated completions and verdicts too), so that their sum is
+/// other node is what the policy was asked, so siblings share it. `prompt_tokens`, `cached_tokens`, `generated_tokens`,
+/// `latency_ms` and `cost` hold all that was spent at the node (samples equal to it, simulated completions and verdicts too), so that their sum is
 /// the cost of the tree; `token_ids` are those of the node's own response.
 pub fn node_schema() -> SchemaRef {
     static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
@@ -313,9 +334,16 @@ pub fn node_schema() -> SchemaRef {
             ("cached_tokens", DataType::Int32),
             ("generated_tokens", DataType::Int32),
             ("latency_ms", DataType::Float64),
+            ("cost", DataType::Float64),
+            ("is_best", DataType::Boolean),
         ])
     });
     Arc::clone(&SCHEMA)
+}
+
+/// Of those that are known; None if none is.
+pub(super) fn add_prices(prices: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
+    prices.into_iter().flatten().reduce(|sum, price| sum + price)
 }
 
 fn mean(sum: f64, count: u64) -> Option<f64> {

@@ -13,6 +13,7 @@ use super::environment::Agent;
 use super::mcts::Question;
 use super::options::AgentOptions;
 use super::prompts::builtin_prompts;
+use super::protocol::Action;
 use super::sampling::Sampling;
 use crate::error::{Error, Result};
 
@@ -139,6 +140,7 @@ fn generated(prompt: &str, text: &str, sampling: &Sampling) -> Generated {
         token_ids,
         prompt_tokens: prompt.chars().count(),
         cached_tokens: 0,
+        cost: None,
     }
 }
 
@@ -284,4 +286,12 @@ pub fn born_question(film: &str, born: &str) -> Question {
 
 pub fn born_questions() -> Vec<Question> {
     vec![born_question("Jaws", "1946"), born_question("Alien", "1937"), born_question("Amour", "1942")]
+}
+
+pub fn query(text: &str) -> Action {
+    Action::Query(text.to_owned())
+}
+
+pub fn answered(text: &str) -> Action {
+    Action::Answer(text.to_owned())
 }

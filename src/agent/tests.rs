@@ -23,11 +23,11 @@ async fn an_answer_is_a_row_and_its_steps_are_rows() {
     let trajectory = answer(&agent(FilmPolicy::default()), QUESTION, "q1").await.unwrap();
     let answer = without_latency(&answer_batch(std::slice::from_ref(&trajectory)).unwrap());
     expect![[r#"
-        +--------+-------+------------+-------------+----------------------+---------------+------------------+
-        | answer | steps | retrievals | stop_reason | passage_ids          | prompt_tokens | generated_tokens |
-        +--------+-------+------------+-------------+----------------------+---------------+------------------+
-        | 1946   | 5     | 2          | answered    | [f1, f2, f3, p1, p2] | 1282          | 300              |
-        +--------+-------+------------+-------------+----------------------+---------------+------------------+"#]]
+        +--------+-------+------------+-------------+----------------------+---------------+------------------+------+
+        | answer | steps | retrievals | stop_reason | passage_ids          | prompt_tokens | generated_tokens | cost |
+        +--------+-------+------------+-------------+----------------------+---------------+------------------+------+
+        | 1946   | 5     | 2          | answered    | [f1, f2, f3, p1, p2] | 1282          | 300              |      |
+        +--------+-------+------------+-------------+----------------------+---------------+------------------+------+"#]]
     .assert_eq(&pretty_format_batches(&[answer]).unwrap().to_string());
     let steps = answer_steps_batch(&trajectory).unwrap();
     let names = ["step", "state", "action", "query", "evidence", "answer", "passage_ids", "prompt_tokens", "generated_tokens", "logprob"];

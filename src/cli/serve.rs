@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rolloutdb::engine::{parse_bytes, parse_retention};
-use rolloutdb::server::{HbaRules, Listeners, ServerOptions, ServerTls, UnixSocket};
+use rolloutdb::server::{HbaRules, Keepalive, Listeners, ServerOptions, ServerTls, UnixSocket};
 use rolloutdb::{Database, DatabaseOptions, Error, Result, server};
 use tokio::net::{TcpListener, TcpSocket};
 
@@ -25,12 +25,19 @@ pub struct Arguments {
     /// Memory for queries, tables held for search and caches, as 4GB; without it 70 % of the machine's. Models come on top
     #[arg(long, value_parser = parse_bytes)]
     memory_limit: Option<u64>,
-    /// Memory for the weights of models, as 8GB; beyond it those unused longest are unloaded. Without it 30 % of the machine's
+    /// Of this, memory for what a statement and the open cursors of its session hold, as 1GB; without it half of the limit
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    statement_memory: Option<u64>,
+    /// Memory for models, as 8GB: a quarter for texts in flight, --prefix-cache, the rest for weights, beyond which the models unused longest are
+    /// unloaded. Without it 30 % of the machine's
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     model_memory: Option<u64>,
-    /// Memory of each policy for what it has read and written before, which prompts that begin alike share; 0 for none, without it 512MB
+    /// Part of it, at most half, for what policies have read and written before, which prompts that begin alike share; 0 for none, without it an eighth
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     prefix_cache: Option<u64>,
+    /// Memory for weights on each GPU; without it 80 % of the GPU's
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    gpu_memory: Option<u64>,
     /// How long a version of a table can be read after the next one was written, as "12 hours"; without it 7 days
     #[arg(long, value_parser = parse_retention)]
     version_retention: Option<Duration>,
@@ -96,6 +103,15 @@ struct Limits {
     /// Seconds after which a client that does nothing is disconnected; without it never
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     idle_session_timeout: Option<u64>,
+    /// Seconds of silence after which a TCP client is asked for a sign of life
+    #[arg(long, value_name = "SECONDS", default_value_t = Keepalive::default().idle.as_secs(), value_parser = clap::value_parser!(u64).range(1..=32_767))]
+    tcp_keepalives_idle: u64,
+    /// Seconds between one such question and the next
+    #[arg(long, value_name = "SECONDS", default_value_t = Keepalive::default().interval.as_secs(), value_parser = clap::value_parser!(u64).range(1..=32_767))]
+    tcp_keepalives_interval: u64,
+    /// How many of them may stay unanswered before the client is given up
+    #[arg(long, value_name = "N", default_value_t = Keepalive::default().count, value_parser = clap::value_parser!(u32).range(1..=127))]
+    tcp_keepalives_count: u32,
     /// The longest statement or set of parameters, as 64MB; without it 256MB
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     max_statement_size: Option<u64>,
@@ -105,8 +121,10 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let Arguments {
         data,
         memory_limit,
+        statement_memory,
         model_memory,
         prefix_cache,
+        gpu_memory,
         version_retention,
         max_concurrent_jobs,
         superuser,
@@ -121,8 +139,10 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let max_concurrent_jobs = Some(max_concurrent_jobs);
     let engine = DatabaseOptions {
         memory_limit,
+        statement_memory,
         model_memory,
         prefix_cache,
+        gpu_memory,
         version_retention,
         superuser,
         max_concurrent_jobs,
@@ -161,6 +181,11 @@ fn options(data: &Path, security: &Security, limits: &Limits) -> Result<ServerOp
         superuser_connections: limits.superuser_reserved_connections,
         authentication_max: Duration::from_secs(limits.authentication_timeout),
         idle_max: limits.idle_session_timeout.map(Duration::from_secs),
+        keepalive: Keepalive {
+            idle: Duration::from_secs(limits.tcp_keepalives_idle),
+            interval: Duration::from_secs(limits.tcp_keepalives_interval),
+            count: limits.tcp_keepalives_count,
+        },
         message_bytes_max: message_bytes_max.unwrap_or(usize::MAX),
     })
 }

@@ -27,6 +27,9 @@ pub struct Arguments {
     /// Memory for queries, tables held for search and caches, as 4GB; without it 70 % of the machine's. Models come on top
     #[arg(long, value_parser = parse_bytes)]
     memory_limit: Option<u64>,
+    /// Of this, memory for what a statement and the open cursors of its session hold, as 1GB; without it half of the limit
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    statement_memory: Option<u64>,
     /// How long a version of a table can be read after the next one was written, as "12 hours"; without it 7 days
     #[arg(long, value_parser = parse_retention)]
     version_retention: Option<Duration>,
@@ -55,6 +58,7 @@ pub async fn run(arguments: Arguments) -> Result<()> {
     let text = statements(&arguments)?;
     let options = DatabaseOptions {
         memory_limit: arguments.memory_limit,
+        statement_memory: arguments.statement_memory,
         version_retention: arguments.version_retention,
         allowed_hosts: arguments.allowed_hosts.clone(),
         ..DatabaseOptions::default()

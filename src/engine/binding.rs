@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use datafusion::prelude::SessionContext;
 use futures::TryStreamExt;
 use rolloutdb_catalogs::{Catalog, is_temporary_schema};
+use rolloutdb_udfs::model::GenerateOptions;
 
 use super::corpus_retriever::{Corpus, CorpusRetriever};
 use super::retrieval_cache::RetrievalCache;
@@ -15,7 +16,7 @@ use crate::agent::{self, Agent, AgentOptions, Generated, PolicyClient, PromptRow
 use crate::error::{Error, Result};
 use crate::models::chat_template::ChatMessage;
 use crate::models::remote::{RemoteCompletion, RemoteModel, RemoteRequest};
-use crate::models::{Finish, GenerateRequest, Policy, Runtime, Sampler};
+use crate::models::{Finish, GenerateRequest, Policy, Runtime};
 
 /// Opens what the options name and puts the agent together.
 ///
@@ -110,19 +111,7 @@ struct LocalPolicy(Policy);
 #[async_trait]
 impl PolicyClient for LocalPolicy {
     async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated> {
-        let request = GenerateRequest {
-            prompt: self.0.tokenizer().encode_prompt(prompt)?,
-            max_new_tokens: sampling.max_tokens,
-            sampler: Sampler {
-                temperature: sampling.temperature as f32,
-                repetition_penalty: sampling.repetition_penalty as f32,
-                top_k: sampling.top_k,
-                top_p: sampling.top_p as f32,
-                min_p: sampling.min_p as f32,
-            },
-            seed: sampling.seed,
-            stop: sampling.stop.clone(),
-        };
+        let request = GenerateRequest::new(self.0.tokenizer().encode_prompt(prompt)?, &generate_options(sampling));
         let completion = self.0.generate(request).await?;
         Ok(Generated {
             generated_tokens: completion.token_ids.len(),
@@ -132,6 +121,7 @@ impl PolicyClient for LocalPolicy {
             token_logprobs: completion.token_logprobs,
             prompt_tokens: completion.prompt_tokens,
             cached_tokens: completion.cached_tokens,
+            cost: None,
         })
     }
 
@@ -159,7 +149,7 @@ struct RemotePolicy(RemoteModel);
 #[async_trait]
 impl PolicyClient for RemotePolicy {
     async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated> {
-        self.0.complete(&remote_request(prompt, sampling)).await.map(generated)
+        self.0.complete(&RemoteRequest::new(prompt, &generate_options(sampling))).await.map(generated)
     }
 
     fn samples_per_call(&self) -> usize {
@@ -167,8 +157,12 @@ impl PolicyClient for RemotePolicy {
     }
 
     async fn generate_together(&self, prompt: &str, sampling: &Sampling, seeds: &[u64]) -> Result<Vec<Generated>> {
-        let completions = self.0.complete_all(&remote_request(prompt, sampling), seeds).await?;
+        let completions = self.0.complete_all(&RemoteRequest::new(prompt, &generate_options(sampling)), seeds).await?;
         Ok(completions.into_iter().map(generated).collect())
+    }
+
+    fn keeps_answers(&self) -> bool {
+        self.0.keeps_answers()
     }
 
     fn fits(&self, prompt: &str) -> bool {
@@ -180,9 +174,10 @@ impl PolicyClient for RemotePolicy {
     }
 }
 
-fn remote_request<'a>(prompt: &'a str, sampling: &'a Sampling) -> RemoteRequest<'a> {
-    let Sampling { max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, ref stop } = *sampling;
-    RemoteRequest { prompt, max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop }
+/// A policy call as SQL's `generate` would say it.
+fn generate_options(sampling: &Sampling) -> GenerateOptions {
+    let Sampling { max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop } = sampling.clone();
+    GenerateOptions { max_tokens, temperature, top_p, seed, stop, top_k, min_p, repetition_penalty }
 }
 
 fn generated(completion: RemoteCompletion) -> Generated {
@@ -194,5 +189,6 @@ fn generated(completion: RemoteCompletion) -> Generated {
         prompt_tokens: completion.prompt_tokens as usize,
         cached_tokens: completion.cached_tokens as usize,
         generated_tokens: completion.generated_tokens as usize,
+        cost: completion.cost,
     }
 }

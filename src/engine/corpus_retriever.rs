@@ -13,7 +13,7 @@ use super::retrieval::{Queries, Retrieval, RetrievalOptions, RetrieverKind};
 use super::retrieval_cache::{Origin, Passages, RetrievalCache, SearchedCorpus};
 use crate::agent::{self, Passage, RetrievalCounters, Retriever};
 use crate::error::{Error, Result};
-use crate::models::Runtime;
+use crate::models::{Runtime, count_retrieval};
 
 /// A table as a corpus: which column is what, and how it is searched.
 #[derive(Debug)]
@@ -97,7 +97,9 @@ impl Retriever for CorpusRetriever {
     async fn search(&self, query: &str, k: usize) -> Result<Passages> {
         let search = || Arc::clone(&self.corpus).search(query.to_owned(), k);
         let (passages, origin) = self.cache.passages(&self.searched, query, k, search).await?;
-        self.counters.add(origin == Origin::Known);
+        let is_known = origin == Origin::Known;
+        self.counters.add(is_known);
+        count_retrieval(is_known);
         Ok(passages)
     }
 

@@ -9,11 +9,13 @@ use std::time::SystemTime;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::SchemaRef;
+use datafusion::error::Result as DataFusionResult;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use super::session::Session;
+use super::task_history::Task;
 use crate::error::{Error, Result};
 
 /// The cursors of one session, by name.
@@ -46,6 +48,8 @@ struct Cursor {
 /// What a cursor has still to give.
 pub struct CursorRows {
     stream: SendableRecordBatchStream,
+    /// Of the query.
+    task: Option<Arc<Task>>,
     rest: Option<RecordBatch>,
     /// Rows that were given or passed over.
     position: u64,
@@ -102,11 +106,11 @@ impl Cursors {
     ///
     /// # Errors
     /// As [`Self::check_free`].
-    pub fn add(&mut self, name: &str, statement: String, stream: SendableRecordBatchStream, options: CursorOptions) -> Result<()> {
+    pub fn add(&mut self, name: &str, statement: String, rows: CursorRows, options: CursorOptions) -> Result<()> {
         self.check_free(name)?;
         let CursorOptions { is_binary, is_held, is_of_transaction } = options;
-        let schema = stream.schema();
-        let rows = Arc::new(Mutex::new(CursorRows { stream, rest: None, position: 0, has_failed: false }));
+        let schema = rows.stream.schema();
+        let rows = Arc::new(Mutex::new(rows));
         let (number, created) = (CursorNumber::next(), SystemTime::now());
         let cursor = Cursor { number, statement, created, schema, is_binary, is_held, is_of_transaction, rows };
         self.0.insert(name.to_owned(), cursor);
@@ -182,6 +186,15 @@ impl Session {
 }
 
 impl CursorRows {
+    /// The rows of a query, which `task` counts.
+    pub fn new(rows: SendableRecordBatchStream, task: Option<Arc<Task>>) -> Self {
+        let stream = match &task {
+            Some(task) => task.watch_rows(rows),
+            None => rows,
+        };
+        Self { stream, task, rest: None, position: 0, has_failed: false }
+    }
+
     pub fn position(&self) -> u64 {
         self.position
     }
@@ -194,8 +207,7 @@ impl CursorRows {
         let batch = match self.rest.take() {
             Some(batch) => batch,
             None => loop {
-                let next = if self.has_failed { None } else { self.stream.next().await };
-                match next {
+                match self.next_batch().await {
                     None => return Ok(None),
                     Some(Ok(batch)) if batch.num_rows() == 0 => {}
                     Some(Ok(batch)) => break batch,
@@ -214,6 +226,14 @@ impl CursorRows {
         Ok(Some(batch.slice(0, count)))
     }
 
+    async fn next_batch(&mut self) -> Option<DataFusionResult<RecordBatch>> {
+        if self.has_failed {
+            return None;
+        }
+        let _waiting = Waiting(self.task.as_deref());
+        self.stream.next().await
+    }
+
     /// Passes over up to `limit` rows and gives their number.
     ///
     /// # Errors
@@ -227,5 +247,16 @@ impl CursorRows {
             }
         }
         Ok(count)
+    }
+}
+
+/// A FETCH that waits for rows, or is dropped while it does; the query rests then.
+struct Waiting<'a>(Option<&'a Task>);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(task) = self.0 {
+            task.rest();
+        }
     }
 }

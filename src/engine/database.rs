@@ -1,8 +1,8 @@
 //! One open data directory.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
@@ -25,6 +25,7 @@ use super::retrieval_cache::RetrievalCache;
 use super::roles::Roles;
 use super::secrets::Secrets;
 use super::session::Session;
+use super::statement::{RolloutTargets, check_room};
 use super::task_history::TaskHistory;
 use super::{AgentRegistry, function, system};
 use crate::error::{Error, Result};
@@ -38,11 +39,17 @@ pub struct DatabaseOptions {
     /// In bytes, at least 64 MiB: for queries (65 %), tables held in memory for search (25 %) and caches. `None`: 70 % of the machine's memory, or of
     /// what the process's control group may have. Models come on top.
     pub memory_limit: Option<u64>,
-    /// In bytes, for the weights of models; beyond it those unused longest are let go. `None`: 30 % of the machine's memory.
+    /// Of this, in bytes, at least 1 MiB: for what a statement and the open cursors of its session hold together; more is refused (53200), or goes to the
+    /// disk where it can. `None`: half of the limit.
+    pub statement_memory: Option<u64>,
+    /// In bytes, for models in the machine's memory: a quarter for the keys and values of sequences in flight, `prefix_cache`, and the rest for weights,
+    /// beyond which the models unused longest are let go. `None`: 30 % of the machine's memory.
     pub model_memory: Option<u64>,
-    /// In bytes, for the keys and values that each policy keeps of finished sequences, which others that begin like them take over; 0 shares nothing.
-    /// `None`: 512 MiB.
+    /// In bytes, at most half of `model_memory`, for the keys and values that policies keep of finished sequences, which others that begin like them take
+    /// over; 0 shares nothing. `None`: an eighth of it.
     pub prefix_cache: Option<u64>,
+    /// In bytes, for weights on each GPU. `None`: 80 % of its memory.
+    pub gpu_memory: Option<u64>,
     /// How long a version of a table can be read after the next one was written, for VACUUM and for writes, which remove older versions now and then.
     /// Versions with a tag, those that agents search and those that statements read stay. `None`: 7 days; [`Duration::MAX`]: for ever.
     pub version_retention: Option<Duration>,
@@ -92,7 +99,7 @@ pub(super) struct Shared {
     pub memory: MemoryBudget,
     pub version_retention: Duration,
     /// Tables that a GENERATE ROLLOUTS writes to now.
-    pub rollout_targets: Mutex<HashSet<String>>,
+    pub rollout_targets: RolloutTargets,
     pub index_builds: Arc<IndexBuilds>,
     pub activity: Arc<Activity>,
     pub jobs: Arc<Jobs>,
@@ -117,8 +124,9 @@ impl Shared {
 
 fn model_limits(options: &DatabaseOptions) -> ModelLimits {
     ModelLimits {
-        weights: options.model_memory.unwrap_or_else(default_model_memory),
-        prefixes: options.prefix_cache.map_or(ModelLimits::default().prefixes, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX)),
+        memory: options.model_memory.unwrap_or_else(default_model_memory),
+        prefixes: options.prefix_cache,
+        gpu_memory: options.gpu_memory,
     }
 }
 
@@ -137,7 +145,7 @@ impl Database {
     /// As [`Self::open`]; an option out of its range (22023).
     pub async fn open_with(directory: impl AsRef<Path>, options: DatabaseOptions) -> Result<Self> {
         let directory = directory.as_ref();
-        let memory = MemoryBudget::new(options.memory_limit)?;
+        let memory = MemoryBudget::new(options.memory_limit, options.statement_memory)?;
         let catalog =
             Box::pin(Catalog::open_with(&directory.join("tables"), memory.catalog)).await.map_err(|error| locked(error, directory))?;
         // The catalog holds the lock: nobody else spills here.
@@ -149,13 +157,13 @@ impl Database {
         let outbound = Outbound::new(&options.allowed_hosts)?;
         let outside: Arc<dyn Connections> = Arc::new(Outside { outbound: outbound.clone(), secrets: secrets.clone() });
         let remotes = Arc::new(Remotes::new(&directory.join("remote"), Arc::clone(&outside)));
-        let hub = Arc::new(Hub::new(&directory.join("hub"), outside));
+        let hub = Arc::new(Hub::new(&directory.join("hub"), outside, check_room));
         let places = Arc::new(Places::new(directory, options.file_roots.as_deref(), outbound)?);
         let model_jobs = ModelJobs::new(options.model_jobs.unwrap_or(JOBS_MAX));
         let models = Runtime::with_remotes(Arc::clone(&registry), Some(Arc::clone(&remotes)), model_limits(&options));
         let retrievals = RetrievalCache::new(memory.retrievals);
         let functions = Arc::new(function::table_functions(&catalog, &registry, &models, &agents, &retrievals));
-        let (rollout_targets, tasks) = (Mutex::default(), TaskTracker::new());
+        let (rollout_targets, tasks) = (RolloutTargets::default(), TaskTracker::new());
         let (index_builds, activity) = (Arc::default(), Arc::default());
         let jobs = Jobs::open(&directory.join("jobs"), options.max_concurrent_jobs.unwrap_or(MAX_CONCURRENT), roles.clone())?;
         let task_history = Arc::new(TaskHistory::open(&directory.join("task_history.jsonl"), roles.clone())?);

@@ -1,9 +1,11 @@
 //! Table functions that are plain SQL: `preference_pairs(run1)` is replaced by the query it stands for, before planning.
 
 mod call;
+mod paths;
 mod preference_pairs;
 mod step_labels;
 mod trajectories;
+mod transcripts;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;

@@ -54,6 +54,7 @@ pub fn loaded_schema() -> SchemaRef {
         text("task"),
         text("device"),
         count("bytes"),
+        count("prefix_bytes"),
         count("uses"),
         Field::new("last_use", DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())), false),
     ]))
@@ -72,8 +73,9 @@ pub fn loaded_models(models: &Runtime) -> Result<RecordBatch> {
             texts(&|model| model.info.name.clone()),
             Arc::new(Int32Array::from_iter_values(loaded.iter().map(|model| model.info.version as i32))),
             texts(&|model| model.info.task.to_string()),
-            texts(&|model| model.info.device.description()),
+            texts(&|model| model.place.description()),
             counts(&|model| model.bytes),
+            counts(&|model| model.kept_bytes),
             counts(&|model| model.uses),
             Arc::new(used),
         ],

@@ -45,6 +45,30 @@ pub fn calls_model(session: &Session, expression: &SqlExpr) -> Result<bool> {
     Ok(calls)
 }
 
+/// The generated columns of a table that call models.
+///
+/// # Errors
+/// Of an expression that cannot be read, which the table would not have taken.
+pub fn columns(session: &Session, table: &Table) -> Result<Vec<String>> {
+    let generated = &table.definition().generated;
+    let mut columns = Vec::new();
+    if generated.is_empty() {
+        return Ok(columns);
+    }
+    let state = session.context().state();
+    for (column, text) in generated {
+        let mut calls = false;
+        for_each_model(&state, &mut expression(text)?, |_| {
+            calls = true;
+            Ok(())
+        })?;
+        if calls {
+            columns.push(column.clone());
+        }
+    }
+    Ok(columns)
+}
+
 /// Before rows are written: that the models of generated columns are there, and, once per session, that there is a newer version of one.
 ///
 /// # Errors

@@ -22,6 +22,7 @@ use rolloutdb_catalogs::Table;
 use super::apply::ApplyExtensionPlanner;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
 use super::background_planning::physical_plan;
+use super::known_rows::known_rows;
 use super::parameter_values::ParameterValues;
 use super::privileges::relations::{Relations, check_models};
 use super::session::Session;
@@ -52,18 +53,31 @@ pub struct Planned {
 
 impl Planned {
     pub async fn stream(self) -> Result<SendableRecordBatchStream> {
-        let plan = physical_plan(&self.state, &self.plan).await?;
-        Ok(execute_stream(plan, self.state.task_ctx())?)
+        Ok(self.start(None).await?.rows)
     }
 
-    /// The same; `kept` keeps the plan that runs.
-    pub async fn stream_of(self, kept: Option<&KeptRun>) -> Result<SendableRecordBatchStream> {
-        let Some(kept) = kept else { return self.stream().await };
-        let optimized = self.state.optimize(&self.plan)?;
+    /// The same, with the plan that runs; `kept` keeps it too.
+    pub async fn start(self, kept: Option<&KeptRun>) -> Result<Started> {
+        let optimized = kept.map(|_| self.state.optimize(&self.plan)).transpose()?;
         let plan = physical_plan(&self.state, &self.plan).await?;
-        let stream = execute_stream(Arc::clone(&plan), self.state.task_ctx())?;
-        *kept.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Run { optimized, plan });
-        Ok(stream)
+        let rows = execute_stream(Arc::clone(&plan), self.state.task_ctx())?;
+        if let (Some(kept), Some(optimized)) = (kept, optimized) {
+            *kept.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Run { optimized, plan: Arc::clone(&plan) });
+        }
+        Ok(Started { rows, plan })
+    }
+}
+
+/// A plan that runs.
+pub struct Started {
+    pub rows: SendableRecordBatchStream,
+    pub plan: Arc<dyn ExecutionPlan>,
+}
+
+impl Started {
+    /// How many rows come, if that is known before they do.
+    pub fn num_rows(&self) -> Option<u64> {
+        known_rows(&self.plan)
     }
 }
 

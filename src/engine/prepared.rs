@@ -10,7 +10,7 @@ mod made_vectors;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ use rolloutdb_sql::Statement;
 
 use super::pg_catalog::is_catalog_query;
 use super::session::{Description, Session};
-use super::shown_text::shown_text;
+use super::shown_text::{printed, shown_text};
 use super::statement;
 use crate::error::Result;
 use kept_plan::KeptPlan;
@@ -39,6 +39,8 @@ pub struct PreparedStatement {
     pub(super) statement: Statement,
     /// Its text as others may see it.
     shown: Arc<str>,
+    /// As it is printed, from the first EXECUTE on.
+    printed: OnceLock<Arc<str>>,
     description: Description,
     plan: Arc<Mutex<Kept>>,
     /// Whether the last run of the kept plan took no longer than [`BRIEF`].
@@ -62,7 +64,7 @@ enum Kept {
 impl PreparedStatement {
     pub(super) fn new(statement: Statement, description: Description) -> Self {
         let shown = Arc::from(statement.tag());
-        Self { statement, shown, description, plan: Arc::default(), brief: Arc::default() }
+        Self { statement, shown, printed: OnceLock::new(), description, plan: Arc::default(), brief: Arc::default() }
     }
 
     /// The text that it was made from, for `pg_stat_activity`; without one its kind is shown.
@@ -74,6 +76,11 @@ impl PreparedStatement {
 
     pub(super) fn shown(&self) -> &Arc<str> {
         &self.shown
+    }
+
+    /// The text of what EXECUTE runs, without the PREPARE around it. Printing takes longer than some runs, so it is done once.
+    pub(super) fn printed(&self) -> &Arc<str> {
+        self.printed.get_or_init(|| Arc::from(printed(&self.statement)))
     }
 
     #[must_use]
@@ -231,6 +238,22 @@ mod tests {
             Kept::Ready(plan) => Some(Arc::as_ptr(&plan.plan).addr()),
             _ => None,
         }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn what_execute_runs_is_printed_once() -> Result<()> {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let session = Database::open(data.path()).await?.session();
+        let sql = async |text: &str| session.sql(text).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(crate::Error::from);
+        sql("PREPARE one AS select $1 + 1").await?;
+        let prepared = session.named_statements().get("one")?.prepared.clone().expect("it is a statement");
+        assert_eq!(prepared.printed.get(), None, "it may never run");
+        sql("EXECUTE one(1)").await?;
+        let first = prepared.printed.get().cloned().expect("it has run");
+        sql("EXECUTE one(2)").await?;
+        assert!(prepared.printed.get().is_some_and(|second| Arc::ptr_eq(second, &first)));
+        assert_eq!(&*first, "SELECT $1 + 1");
+        Ok(())
     }
 
     #[tokio::test(flavor = "multi_thread")]

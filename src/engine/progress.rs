@@ -10,10 +10,11 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::TryStreamExt;
 
 use super::activity::SessionActivity;
+use super::apply::CalledRows;
 use crate::agent::SearchCounters;
 
 /// The least time between two progress notices of one statement.
-const INTERVAL: Duration = Duration::from_secs(2);
+pub(super) const INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
@@ -107,13 +108,16 @@ pub enum Work {
     /// No view of its own.
     #[default]
     Statement,
-    /// `command`: `COPY FROM` or `COPY TO`; `source`: `FILE` or `PIPE`; no table for a query.
+    /// `command`: `COPY FROM` or `COPY TO`; `source`: `FILE` or `PIPE`; no table for a query. No position where the bytes are read by others.
     Copy {
         command: &'static str,
         source: &'static str,
         table: Option<(String, String)>,
         bytes_total: Option<u64>,
+        position: Option<Arc<CopyPosition>>,
     },
+    /// A query that calls models; no view of its own.
+    Query(Arc<CalledRows>),
     Rollout {
         table: (String, String),
         agent: String,
@@ -138,6 +142,31 @@ pub enum Work {
     },
 }
 
+/// How far a COPY is in the bytes that it reads or writes.
+#[derive(Debug, Default)]
+pub struct CopyPosition {
+    bytes: AtomicU64,
+    rows: AtomicU64,
+}
+
+impl CopyPosition {
+    /// `bytes` in all have been read or written by now, and with them `rows` more than before.
+    pub fn reach(&self, bytes: u64, rows: u64) {
+        self.bytes.store(bytes, Ordering::Relaxed);
+        self.rows.fetch_add(rows, Ordering::Relaxed);
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The bytes of so many rows, which may be fewer than those that were read: a model may be at work on the others.
+    fn bytes_of(&self, rows: u64) -> f64 {
+        let read = self.rows.load(Ordering::Relaxed).max(1);
+        self.bytes() as f64 * (rows as f64 / read as f64).min(1.0)
+    }
+}
+
 /// The unit of work that is shown in MB and GB.
 pub const BYTES: &str = "bytes";
 
@@ -153,6 +182,15 @@ pub struct Record {
 }
 
 impl Record {
+    /// Of nothing done yet; in the views, until it is taken from them.
+    fn listed(notices: &Notices, work: Work, unit: String, total: Option<u64>, started: Instant) -> Arc<Self> {
+        let record = Arc::new(Self { work, unit, total, started, done: AtomicU64::new(0), detail: Mutex::default() });
+        if let Some(activity) = notices.activity.upgrade() {
+            activity.add_progress(&record);
+        }
+        record
+    }
+
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
     }
@@ -170,21 +208,42 @@ impl Record {
         self.done() as f64 / self.seconds().max(1e-9)
     }
 
-    /// `None` while nothing is done, or if the end is not known. Before the first question of a search is done, its simulations tell.
+    /// `None` while nothing is done, or if the end is not known.
     pub fn seconds_left(&self) -> Option<f64> {
-        let total = self.total?;
-        let (done, total) = match &self.work {
+        let (done, total) = self.share()?;
+        (done > 0.0).then(|| (total - done).max(0.0) * self.seconds() / done)
+    }
+
+    /// How much is done of how much, in what tells it best: before the first question of a search is done its simulations, of a file its bytes.
+    fn share(&self) -> Option<(f64, f64)> {
+        match &self.work {
             Work::Rollout { simulations_per_question, counters, .. } if self.done() == 0 => {
-                (counters.counts().simulations, total.saturating_mul(*simulations_per_question))
+                Some((counters.counts().simulations as f64, self.total? as f64 * *simulations_per_question as f64))
             }
-            _ => (self.done(), total),
-        };
-        (done > 0).then(|| total.saturating_sub(done) as f64 * self.seconds() / done as f64)
+            Work::Copy { bytes_total: Some(bytes), position: Some(position), .. } if self.total.is_none() && *bytes > 0 => {
+                Some((position.bytes_of(self.done()), *bytes as f64))
+            }
+            Work::Query(called) => Some((called.done() as f64, called.total()? as f64)),
+            _ => Some((self.done() as f64, self.total? as f64)),
+        }
     }
 
     /// What else is counted, for the line that the client reads; empty for most work.
     fn counted(&self) -> String {
-        let Work::Rollout { counters, .. } = &self.work else { return String::new() };
+        match &self.work {
+            Work::Rollout { counters, .. } => self.searched(counters),
+            Work::Copy { bytes_total: Some(bytes), position: Some(position), .. } if *bytes > 0 => {
+                format!(", {} of {}", size_text(position.bytes()), size_text(*bytes))
+            }
+            Work::Query(called) if !called.is_call_per_row() => match called.total() {
+                Some(total) => format!(", {} of {total} rows", called.done()),
+                None => format!(", {} rows", called.done()),
+            },
+            _ => String::new(),
+        }
+    }
+
+    fn searched(&self, counters: &SearchCounters) -> String {
         let (counts, seconds) = (counters.counts(), self.seconds().max(1e-9));
         let (simulations, tokens) = (counts.simulations as f64 / seconds, counts.generated_tokens as f64 / seconds);
         let cached = counts.cache_hit_rate().map(|rate| format!(", {:.0}% of prompt tokens cached", rate * 100.0)).unwrap_or_default();
@@ -202,6 +261,8 @@ pub struct Progress {
     notices: Notices,
     what: String,
     record: Arc<Record>,
+    /// The same in other views.
+    others: Vec<Arc<Record>>,
     last: Mutex<Instant>,
 }
 
@@ -212,17 +273,24 @@ impl Progress {
 
     /// As [`Self::new`]; others see it in the view that is for such work.
     pub fn of(notices: &Notices, work: Work, what: impl Into<String>, unit: impl Into<String>, total: Option<u64>) -> Self {
-        let now = Instant::now();
-        let record = Arc::new(Record { work, unit: unit.into(), total, started: now, done: AtomicU64::new(0), detail: Mutex::default() });
-        if let Some(activity) = notices.activity.upgrade() {
-            activity.add_progress(&record);
-        }
-        Self { notices: notices.clone(), what: what.into(), record, last: Mutex::new(now) }
+        let started = Instant::now();
+        let record = Record::listed(notices, work, unit.into(), total, started);
+        Self { notices: notices.clone(), what: what.into(), record, others: Vec::new(), last: Mutex::new(started) }
+    }
+
+    /// Others see the same in the view that is for this work too.
+    #[must_use]
+    pub fn also(mut self, work: Work) -> Self {
+        let known = &self.record;
+        self.others.push(Record::listed(&self.notices, work, known.unit.clone(), known.total, known.started));
+        self
     }
 
     /// Tells how much is done in all; `detail` is appended (`loss 0.42`).
     pub fn update(&self, done: u64, detail: &str) {
-        self.record.done.store(done, Ordering::Relaxed);
+        for record in self.others.iter().chain([&self.record]) {
+            record.done.store(done, Ordering::Relaxed);
+        }
         {
             let mut known = self.record.detail.lock().unwrap_or_else(PoisonError::into_inner);
             if *known != detail {
@@ -272,7 +340,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         if let Some(activity) = self.notices.activity.upgrade() {
-            activity.end_progress(&self.record);
+            self.others.iter().chain([&self.record]).for_each(|record| activity.end_progress(record));
         }
     }
 }
@@ -309,5 +377,22 @@ mod tests {
         progress.update(500_000, "");
         let line = progress.line("");
         assert!(line.starts_with("CREATE MODEL m: 500.0 kB of 2.0 MB, ") && line.contains("/s, ") && line.ends_with(" left"), "{line}");
+    }
+
+    #[test]
+    fn a_copy_is_as_far_as_its_rows_are_in_its_bytes() {
+        let position = Arc::<CopyPosition>::default();
+        let bytes_total = Some(4_000);
+        let work = Work::Copy { command: "COPY FROM", source: "FILE", table: None, bytes_total, position: Some(Arc::clone(&position)) };
+        let progress = Progress::of(&Notices::default(), work, "COPY t", "rows", None);
+        assert_eq!(progress.record.seconds_left(), None, "nothing is done");
+        // Half of the file is read, and a model is at work on half of that.
+        position.reach(2_000, 100);
+        progress.update(50, "");
+        let before = progress.record.seconds();
+        let left = progress.record.seconds_left().expect("some of it is done");
+        assert!((3.0 * before..=3.0 * progress.record.seconds()).contains(&left), "{left}");
+        let line = progress.line("");
+        assert!(line.starts_with("COPY t: 50 rows, ") && line.ends_with(" left, 2.0 kB of 4.0 kB"), "{line}");
     }
 }

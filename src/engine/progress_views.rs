@@ -195,8 +195,7 @@ fn text(name: &str, record: &Record) -> Option<String> {
 fn count(name: &str, record: &Record) -> Option<u64> {
     match (name, &record.work) {
         ("bytes_total", Work::Copy { bytes_total, .. }) => *bytes_total,
-        // What a file's reader has taken of it is not counted.
-        ("bytes_processed", _) => None,
+        ("bytes_processed", Work::Copy { position, .. }) => position.as_ref().map(|position| position.bytes()),
         ("tuples_excluded", _) => Some(0),
         ("simulations_done", Work::Rollout { counters, .. }) => Some(counters.counts().simulations),
         ("retrievals", Work::Rollout { counters, .. }) => Some(counters.counts().retrievals),
@@ -224,7 +223,7 @@ mod tests {
     use arrow::datatypes::{Float64Type, Int64Type};
 
     use super::*;
-    use crate::engine::progress::{Notices, Progress};
+    use crate::engine::progress::{CopyPosition, Notices, Progress};
 
     #[test]
     fn work_is_shown_while_it_lasts() {
@@ -263,5 +262,37 @@ mod tests {
         assert!(others.all(|other| other.rows(&activity).expect("rows").num_rows() == 0));
         drop(progress);
         assert_eq!(view.rows(&activity).expect("rows").num_rows(), 0);
+    }
+
+    #[test]
+    fn rows_that_are_copied_and_embedded_are_in_both_views() {
+        let activity = Arc::new(Activity::default());
+        let session = activity.session();
+        session.list("ann", None, "client backend");
+        let position = Arc::<CopyPosition>::default();
+        let table = ("public".to_owned(), "wiki".to_owned());
+        let position_read = Some(Arc::clone(&position));
+        let work = Work::Copy {
+            command: "COPY FROM",
+            source: "FILE",
+            table: Some(table.clone()),
+            bytes_total: Some(900),
+            position: position_read,
+        };
+        let progress = Progress::of(&Notices::of_session(&session), work, "COPY wiki", "rows", None);
+        let progress = progress.also(Work::Embed { table, column: "e".to_owned() });
+        position.reach(300, 7);
+        progress.update(5, "");
+        let number = |view: &str, column: &str| {
+            let view = PROGRESS_VIEWS.iter().find(|known| known.name == view).expect("it is a view");
+            let rows = view.rows(&activity).expect("rows");
+            (rows.num_rows() == 1).then(|| rows.column_by_name(column).expect(column).as_primitive::<Int64Type>().value(0))
+        };
+        let copied = ["bytes_processed", "bytes_total", "tuples_processed"].map(|column| number("pg_stat_progress_copy", column));
+        assert_eq!(copied, [Some(300), Some(900), Some(5)]);
+        assert_eq!(number("pg_stat_progress_embed", "rows_done"), Some(5));
+        drop(progress);
+        assert_eq!(number("pg_stat_progress_copy", "bytes_total"), None);
+        assert_eq!(number("pg_stat_progress_embed", "rows_done"), None);
     }
 }

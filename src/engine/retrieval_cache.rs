@@ -1,7 +1,8 @@
 //! What the queries of agents found, kept: a version of a corpus never changes, so that the same search of it finds the same passages.
 //!
 //! Trajectories ask the same again and again: those of one tree, whose steps differ in what follows a query, and those of one benchmark under several
-//! policies. Equal searches at the same time are one (`src/flights.rs`); later ones read what was found, in other batches, statements and sessions.
+//! policies. Equal searches at the same time are one (`src/flights.rs`), and fail as one; later ones read what was found, in other batches, statements
+//! and sessions.
 //! Rights play no part here: whoever searches was let in when the agent was bound to its corpus.
 
 use std::collections::HashMap;
@@ -16,12 +17,18 @@ use rolloutdb_catalogs::TableIdentity;
 
 use super::system::count;
 use crate::agent::Passage;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::flights::{Flights, Joined};
 use crate::models::counted_here;
 
+/// The SQLSTATE of a search that was cancelled.
+const CANCELLED: &str = "57014";
+
 /// What a search found, best first.
 pub type Passages = Arc<[Passage]>;
+
+/// What all who wait for a search get.
+type Outcome = std::result::Result<Passages, Arc<Error>>;
 
 /// What is searched and how: all that decides, beside a query and k, what a search finds.
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -43,8 +50,7 @@ pub enum Origin {
 /// The cache of a database.
 pub struct RetrievalCache {
     kept: Mutex<Kept>,
-    /// Of an error nothing is shared: who waited searches alone, and has an error of its own.
-    flights: Flights<Key, Option<Passages>>,
+    flights: Flights<Key, Outcome>,
     bytes_max: usize,
     searches: AtomicU64,
     hits: AtomicU64,
@@ -111,7 +117,7 @@ impl RetrievalCache {
     /// up, unless others wait for it.
     ///
     /// # Errors
-    /// Those of `search`.
+    /// Those of `search`, which all who wait for it get. But one that was cancelled says nothing to the others: one of them searches again.
     pub async fn passages<F>(
         self: &Arc<Self>,
         corpus: &Arc<SearchedCorpus>,
@@ -128,34 +134,31 @@ impl RetrievalCache {
                 self.hits.fetch_add(1, Ordering::Relaxed);
                 return Ok((passages, Origin::Known));
             }
-            let ask = counted_here(Arc::clone(self).share(key.clone(), search()));
-            let found = match self.flights.join(key.clone(), || self.contains(&key), ask) {
-                Joined::New(flight) => flight.outcome().await.flatten().map(|passages| (passages, Origin::Searched)),
-                Joined::Shared(flight) => {
-                    let passages = flight.outcome().await.flatten();
-                    self.shared.fetch_add(u64::from(passages.is_some()), Ordering::Relaxed);
-                    passages.map(|passages| (passages, Origin::Known))
-                }
+            let ask = counted_here(Arc::clone(self).search(key.clone(), search()));
+            let (flight, origin) = match self.flights.join(key.clone(), || self.contains(&key), ask) {
+                Joined::New(flight) => (flight, Origin::Searched),
+                Joined::Shared(flight) => (flight, Origin::Known),
                 // Kept since it was looked for; it may be gone again.
                 Joined::Known => continue,
             };
-            return match found {
-                Some(found) => Ok(found),
-                None => Ok((self.run(search()).await?, Origin::Searched)),
-            };
+            let outcome = flight.outcome().await.ok_or_else(|| Error::Internal("a search of a corpus panicked".to_owned()))?;
+            match outcome {
+                Ok(passages) => {
+                    self.shared.fetch_add(u64::from(origin == Origin::Known), Ordering::Relaxed);
+                    return Ok((passages, origin));
+                }
+                Err(error) if origin == Origin::Known && error.sqlstate() == CANCELLED => {}
+                Err(error) => return Err(Error::Shared(error)),
+            }
         }
     }
 
-    /// A search that others may wait for, and what it finds is kept.
-    async fn share(self: Arc<Self>, key: Key, search: impl Future<Output = Result<Passages>>) -> Option<Passages> {
-        let passages = self.run(search).await.ok()?;
-        self.lock().insert(key, Arc::clone(&passages), self.bytes_max);
-        Some(passages)
-    }
-
-    async fn run(&self, search: impl Future<Output = Result<Passages>>) -> Result<Passages> {
+    /// A search that others may wait for; what it finds is kept.
+    async fn search(self: Arc<Self>, key: Key, search: impl Future<Output = Result<Passages>>) -> Outcome {
         self.searches.fetch_add(1, Ordering::Relaxed);
-        search.await
+        let passages = search.await.map_err(Arc::new)?;
+        self.lock().insert(key, Arc::clone(&passages), self.bytes_max);
+        Ok(passages)
     }
 
     fn get(&self, key: &Key) -> Option<Passages> {
@@ -205,8 +208,8 @@ impl Kept {
 
     fn insert(&mut self, key: Key, passages: Passages, bytes_max: usize) {
         let added = bytes(&key, &passages);
-        // A generation has half of the room.
-        if added > bytes_max / 2 {
+        // A generation has half of the room. A table that was dropped while it was searched has been forgotten, and nobody would do so again.
+        if added > bytes_max / 2 || key.corpus.table.is_dropped() {
             return;
         }
         if self.new_bytes + added > bytes_max / 2 {
@@ -250,7 +253,6 @@ mod tests {
     use rolloutdb_catalogs::{Catalog, TableDefinition};
 
     use super::*;
-    use crate::error::Error;
 
     struct World {
         _directory: tempfile::TempDir,
@@ -333,13 +335,53 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_error_is_not_kept() {
+    async fn a_search_fails_once_for_all_who_wait_and_the_error_is_not_kept() {
         let world = world(1 << 20).await;
         let corpus = world.corpus("wiki", 1).await;
-        let fail = || async { Err::<Passages, _>(Error::NotReady("no index".to_owned())) };
-        let both = tokio::join!(world.cache.passages(&corpus, "jaws", 3, fail), world.cache.passages(&corpus, "jaws", 3, fail));
-        assert!(matches!(both, (Err(Error::NotReady(_)), Err(Error::NotReady(_)))));
+        let fail = || async {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            Err::<Passages, _>(Error::NotReady("no index".to_owned()))
+        };
+        for found in join_all((0..3).map(|_| world.cache.passages(&corpus, "jaws", 3, fail))).await {
+            let error = found.expect_err("it fails");
+            assert_eq!(
+                (error.sqlstate(), error.client_message(), error.to_string()),
+                ("55000", "no index".to_owned(), "no index".to_owned())
+            );
+        }
+        assert_eq!(world.counts()[..3], [1, 0, 0]);
         assert_eq!(world.ask(&corpus, "jaws").await, Origin::Searched);
+    }
+
+    #[tokio::test]
+    async fn who_is_cancelled_fails_alone() {
+        let world = world(1 << 20).await;
+        let corpus = world.corpus("wiki", 1).await;
+        let num_asked = AtomicU64::new(0);
+        let search = || {
+            let is_first = num_asked.fetch_add(1, Ordering::Relaxed) == 0;
+            async move {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                if is_first { Err(Error::Cancelled("statement")) } else { Ok(passages("jaws")) }
+            }
+        };
+        let mut found = join_all((0..4).map(|_| world.cache.passages(&corpus, "jaws", 3, search))).await.into_iter();
+        assert_eq!(found.next().and_then(Result::err).map(|error| error.sqlstate()), Some(CANCELLED));
+        let origins: Vec<Origin> = found.map(|found| found.expect("it was not cancelled").1).collect();
+        assert_eq!(origins.iter().filter(|origin| **origin == Origin::Searched).count(), 1);
+        assert_eq!(world.counts()[..3], [2, 0, 2]);
+    }
+
+    #[tokio::test]
+    async fn a_search_of_a_table_that_is_dropped_meanwhile_is_not_kept() {
+        let world = world(1 << 20).await;
+        let corpus = world.corpus("wiki", 1).await;
+        let drop = async {
+            world.catalog.drop_table("public", "wiki").await.expect("it is there");
+            world.cache.forget_dropped();
+        };
+        let (origin, ()) = tokio::join!(world.ask_for(&corpus, "jaws", Duration::from_millis(500)), drop);
+        assert_eq!((origin, world.counts()[3]), (Origin::Searched, 0));
     }
 
     #[tokio::test]

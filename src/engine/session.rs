@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use arrow::datatypes::{FieldRef, SchemaRef};
@@ -27,6 +27,7 @@ use super::cursors::Cursors;
 use super::database::Database;
 use super::gate::Gate;
 use super::interruption::{CurrentStatement, InterruptibleJoins, OverWhenDropped, Wanted};
+use super::memory;
 use super::named_statements::NamedStatements;
 use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours, SortRuntime};
 use super::planning::RolloutQueryPlanner;
@@ -35,8 +36,9 @@ use super::privileges::{Access, Object};
 use super::progress::{NoticeSink, Notices};
 use super::roles::Role;
 use super::savepoints::{SavedState, Savepoints};
+use super::session_memory::SessionMemory;
 use super::session_user::{RoleId, SessionUser};
-use super::setting_definitions::MAX_CONCURRENT_JOBS;
+use super::setting_definitions::{MAX_CONCURRENT_JOBS, STATEMENT_MEMORY, TRANSACTION_READ_ONLY};
 use super::settings::{SessionSettings, Settings};
 use super::shown_text::{printed, shown_text};
 use super::single_row::SingleRow;
@@ -61,6 +63,7 @@ pub struct Session {
 struct Inner {
     database: Database,
     context: SessionContext,
+    memory: Arc<SessionMemory>,
     activity: Arc<SessionActivity>,
     timeouts: Arc<Timeouts>,
     notices: Notices,
@@ -79,6 +82,8 @@ struct Inner {
     savepoints: Mutex<Savepoints>,
     /// How many statements have written since BEGIN.
     write_count: AtomicU64,
+    /// Whether a statement since BEGIN has read or written anything.
+    has_queried: AtomicBool,
     /// Notices that a session gets once.
     told: Mutex<BTreeSet<String>>,
 }
@@ -157,7 +162,8 @@ pub enum Response {
     CopyOut(CopyOut),
 }
 
-pub(super) fn default_config(database: &Database) -> SessionConfig {
+/// `statement_memory`: in bytes.
+pub(super) fn default_config(statement_memory: usize) -> SessionConfig {
     let config = SessionConfig::new()
         .with_default_catalog_and_schema(CATALOG_NAME, DEFAULT_SCHEMA)
         .with_create_default_catalog_and_schema(false)
@@ -167,14 +173,17 @@ pub(super) fn default_config(database: &Database) -> SessionConfig {
         .set_str("datafusion.execution.time_zone", "+00:00")
         // It would take `only_value` below the join of a subquery with the rows that ask for it, and find fault with rows that nobody asks for.
         .set_bool("datafusion.optimizer.enable_leaf_expression_pushdown", false);
-    database.shared.memory.fit(config)
+    memory::fit(config, statement_memory)
 }
 
 impl Session {
     pub(super) fn new(database: Database) -> Self {
         let effort = EffortSetting::default();
         let current = CurrentStatement::default();
-        let runtime = SortRuntime { config: default_config(&database), env: Arc::clone(&database.shared.runtime_env) };
+        let queries = &database.shared.runtime_env;
+        let memory = SessionMemory::new(Arc::clone(&queries.memory_pool), database.shared.memory.statement);
+        let (config, runtime_env) = (default_config(memory.bound()), memory.runtime_env(queries));
+        let runtime = SortRuntime { config: config.clone(), env: Arc::clone(&runtime_env) };
         let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> = vec![
             Arc::new(ResolveLateral),
             Arc::new(LateralNearestRows { effort: effort.clone(), runtime }),
@@ -187,8 +196,8 @@ impl Session {
         analyzer_rules.push(Arc::new(CheckedIntegers));
         analyzer_rules.push(Arc::new(ExtractModelCalls));
         let mut state = SessionStateBuilder::new()
-            .with_config(default_config(&database))
-            .with_runtime_env(Arc::clone(&database.shared.runtime_env))
+            .with_config(config)
+            .with_runtime_env(runtime_env)
             .with_default_features()
             .with_analyzer_rules(analyzer_rules)
             .with_optimizer_rules(exists_as_column::optimizer_rules())
@@ -196,7 +205,7 @@ impl Session {
             .with_optimizer_rule(Arc::new(NearestNeighbours { effort: effort.clone() }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
             .with_physical_optimizer_rule(Arc::new(InterruptibleJoins(current.clone())))
-            .with_physical_optimizer_rule(Arc::new(SortsInPieces(database.shared.memory)))
+            .with_physical_optimizer_rule(Arc::new(SortsInPieces(Arc::clone(&memory))))
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
@@ -209,11 +218,13 @@ impl Session {
         let activity = database.shared.activity.session();
         let settings = SessionSettings::default();
         settings.lock().set_at_startup(MAX_CONCURRENT_JOBS, database.shared.jobs.max_concurrent().to_string());
+        settings.lock().set_default(STATEMENT_MEMORY, memory.bound().to_string());
         let temporary = TemporarySchema::new(&database, activity.pid());
         let task = database.shared.task_history.session();
         let inner = Inner {
             database,
             context,
+            memory,
             notices: Notices::of_session(&activity),
             activity,
             timeouts: Arc::default(),
@@ -229,6 +240,7 @@ impl Session {
             named_statements: Mutex::default(),
             savepoints: Mutex::default(),
             write_count: AtomicU64::new(0),
+            has_queried: AtomicBool::new(false),
             told: Mutex::default(),
         };
         let session = Self { inner: Arc::new(inner) };
@@ -332,7 +344,8 @@ impl Session {
                 None => self.run_prepared(&prepared, &values).await,
             }
         };
-        self.execute_with(runs, None, run.boxed()).await
+        let shown = if explained.is_none() { Some(prepared.printed()) } else { None };
+        self.execute_with(runs, shown, run.boxed()).await
     }
 
     /// `run` is boxed: the futures of all statements within each other are more than the compiler lays out. `shown`: its text, if that is known.
@@ -343,6 +356,9 @@ impl Session {
         run: BoxFuture<'_, Result<Response>>,
     ) -> Result<Response> {
         self.check_takes(statement)?;
+        if statement::queries(statement) {
+            self.inner.has_queried.store(true, Ordering::Relaxed);
+        }
         let task = self.begin_task(statement, shown);
         let current = self.inner.current.begin(statement::writes(statement));
         let mut unfinished = Unfinished { session: self, current: Some(current) };
@@ -359,6 +375,7 @@ impl Session {
             Ok(_) => true,
             // It was dropped, as by a cancel.
             Err(Error::StatementTimeout) => true,
+            Err(Error::ReadOnlyTransaction(_)) => false,
             Err(_) => statement::commits_in_parts(statement),
         };
         if statement::writes(statement) && may_have_written {
@@ -405,6 +422,13 @@ impl Session {
             self.note_written();
         }
         self.fail_transaction();
+    }
+
+    /// What is left of the rows of the statement that ran last is read later: what passes until then is not its time.
+    pub fn suspend_rows(&self) {
+        if let Some(task) = self.task() {
+            task.read_in_parts();
+        }
     }
 
     /// Whether the rows of the statement that runs are still wanted.
@@ -470,6 +494,7 @@ impl Session {
 
     pub(super) fn begin(&self) {
         self.inner.write_count.store(0, Ordering::Relaxed);
+        self.inner.has_queried.store(false, Ordering::Relaxed);
         self.settings().begin();
         self.set_transaction_status(TransactionStatus::InTransaction);
     }
@@ -477,6 +502,16 @@ impl Session {
     /// How many statements have written since BEGIN.
     pub(super) fn write_count(&self) -> u64 {
         self.inner.write_count.load(Ordering::Relaxed)
+    }
+
+    /// Whether a statement since BEGIN has read or written anything.
+    pub(super) fn has_queried(&self) -> bool {
+        self.inner.has_queried.load(Ordering::Relaxed)
+    }
+
+    /// Whether the transaction may write nothing: the one of the block, or outside of a block that of each statement.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.settings().get(TRANSACTION_READ_ONLY) == Some("on")
     }
 
     pub(super) fn savepoints(&self) -> MutexGuard<'_, Savepoints> {
@@ -503,6 +538,11 @@ impl Session {
     /// The DataFusion session behind this one.
     pub fn context(&self) -> &SessionContext {
         &self.inner.context
+    }
+
+    /// What its statements may hold in memory.
+    pub(super) fn memory(&self) -> &Arc<SessionMemory> {
+        &self.inner.memory
     }
 
     /// The session as others see it.

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use super::memory::{STATEMENT_MIN, bytes_text, parse_bytes};
 use super::timeouts::{IDLE_IN_TRANSACTION_TIMEOUT, IDLE_TIMEOUT, STATEMENT_TIMEOUT};
 use crate::error::{Error, Result};
 
@@ -9,6 +10,24 @@ pub const EF_SEARCH: &str = "hnsw.ef_search";
 pub const PROBES: &str = "ivfflat.probes";
 pub const CLIENT_MIN_MESSAGES: &str = "client_min_messages";
 pub const MAX_CONCURRENT_JOBS: &str = "rollout.max_concurrent_jobs";
+pub const STATEMENT_MEMORY: &str = "rollout.statement_memory";
+pub const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
+pub const DEFAULT_TRANSACTION_READ_ONLY: &str = "default_transaction_read_only";
+pub const TRANSACTION_ISOLATION: &str = "transaction_isolation";
+pub const DEFAULT_TRANSACTION_ISOLATION: &str = "default_transaction_isolation";
+
+/// What an isolation level can be called; which of them a transaction gets is told in `statement/transaction_modes.rs`.
+const ISOLATION_LEVELS: &[&str] = &["serializable", "repeatable read", READ_COMMITTED, "read uncommitted"];
+pub const READ_COMMITTED: &str = "read committed";
+
+/// The setting of which a transaction takes its own when it begins; `None`: it is none of a transaction.
+pub fn default_of_transaction(name: &str) -> Option<&'static str> {
+    match name {
+        TRANSACTION_READ_ONLY => Some(DEFAULT_TRANSACTION_READ_ONLY),
+        TRANSACTION_ISOLATION => Some(DEFAULT_TRANSACTION_ISOLATION),
+        _ => None,
+    }
+}
 
 /// One setting.
 #[derive(Debug)]
@@ -29,17 +48,22 @@ pub enum Values {
     Choice(&'static [&'static str]),
     /// Any other value would change what statements do, which it does not yet.
     Only(&'static [&'static str]),
+    /// `on` or `off`, and PostgreSQL's other words for them.
+    Switch,
     /// A time, kept in milliseconds; 0 is none.
     Time,
+    /// Memory, kept in bytes.
+    Size,
     /// The order of day, month and year in text; the form is always ISO.
     DateStyle,
     /// It says how the server is, or was started.
     Fixed,
 }
 
-use Values::{Choice, DateStyle, Fixed, Only, Real, Text, Time, Whole};
+use Values::{Choice, DateStyle, Fixed, Only, Real, Size, Switch, Text, Time, Whole};
 
 const CLIENTS: &str = "Client Connection Defaults / Statement Behavior";
+const CONNECTIONS: &str = "Connections and Authentication / TCP Settings";
 const FORMATS: &str = "Client Connection Defaults / Locale and Formatting";
 const SEARCH: &str = "Customized Options";
 const PRESET: &str = "Preset Options";
@@ -80,14 +104,8 @@ pub static DEFINITIONS: &[Definition] = &[
     ),
     setting("datestyle", "ISO, MDY", DateStyle, FORMATS, "The form of dates and times in text."),
     setting("default_table_access_method", "lance", Fixed, PRESET, "How tables are stored."),
-    setting(
-        "default_transaction_isolation",
-        "read committed",
-        Only(&["read committed"]),
-        CLIENTS,
-        "The isolation level of new transactions.",
-    ),
-    setting("default_transaction_read_only", "off", Only(&["off", "false"]), CLIENTS, "Whether new transactions may not write."),
+    setting(DEFAULT_TRANSACTION_ISOLATION, READ_COMMITTED, Choice(ISOLATION_LEVELS), CLIENTS, "The isolation level of new transactions."),
+    setting(DEFAULT_TRANSACTION_READ_ONLY, "off", Switch, CLIENTS, "Whether new transactions may not write."),
     setting("extra_float_digits", "1", Whole(-15..=3), FORMATS, "Known for clients' sake; floats are always shown in full."),
     setting(EF_SEARCH, "40", Whole(1..=1_000), SEARCH, "How many candidates a search of an hnsw index keeps."),
     setting("hnsw.iterative_scan", "off", Choice(&["off", "relaxed_order", "strict_order"]), SEARCH, NOT_NEEDED),
@@ -119,6 +137,13 @@ pub static DEFINITIONS: &[Definition] = &[
     setting("max_index_keys", "32", Fixed, PRESET, "The number of columns of an index that clients count on."),
     setting("password_encryption", "scram-sha-256", Only(&["scram-sha-256", "on", "true"]), CLIENTS, "How passwords are kept."),
     setting(MAX_CONCURRENT_JOBS, "1", Fixed, SEARCH, "How many jobs run at once; others are queued."),
+    setting(
+        STATEMENT_MEMORY,
+        "33554432",
+        Size,
+        SEARCH,
+        "What a statement and the open cursors of its session may hold in memory together; sorts and groups go to the disk before.",
+    ),
     setting("row_security", "on", Only(&["on", "true"]), CLIENTS, "There are no policies for rows."),
     setting(
         "search_path",
@@ -133,9 +158,12 @@ pub static DEFINITIONS: &[Definition] = &[
     setting("session_authorization", "", Fixed, PRESET, "The session's user."),
     setting("standard_conforming_strings", "on", Only(&["on", "true"]), CLIENTS, "Backslashes in '...' are themselves."),
     setting(STATEMENT_TIMEOUT, "0", Time, CLIENTS, "How long a statement may take; 0 is for ever."),
+    setting("tcp_keepalives_count", "0", Fixed, CONNECTIONS, "How many signs of life may stay unanswered before a client is given up."),
+    setting("tcp_keepalives_idle", "0", Fixed, CONNECTIONS, "Seconds of silence after which a client is asked for a sign of life."),
+    setting("tcp_keepalives_interval", "0", Fixed, CONNECTIONS, "Seconds between one such question and the next."),
     setting("timezone", "UTC", Only(&["UTC", "Etc/UTC", "GMT"]), FORMATS, "The time zone of timestamps in text."),
-    setting("transaction_isolation", "read committed", Only(&["read committed"]), CLIENTS, "The isolation level of this transaction."),
-    setting("transaction_read_only", "off", Only(&["off", "false"]), CLIENTS, "Whether this transaction may not write."),
+    setting(TRANSACTION_ISOLATION, READ_COMMITTED, Choice(ISOLATION_LEVELS), CLIENTS, "The isolation level of this transaction."),
+    setting(TRANSACTION_READ_ONLY, "off", Switch, CLIENTS, "Whether this transaction may not write."),
 ];
 
 /// # Errors
@@ -150,10 +178,13 @@ pub fn unknown_setting(name: &str) -> Error {
     Error::UnknownObject { kind: "setting", name: name.to_owned(), known: near.into_iter().collect() }
 }
 
-/// Whether a job takes it from the session that asked for it: it has no client that waits, and may take its time.
+/// Whether a job takes it from the session that asked for it: it has no client that waits, and may take its time; what it may hold in memory is said when
+/// the server starts; and it is no transaction of its client's.
 pub fn is_kept_for_jobs(name: &str) -> bool {
-    let is_changeable = DEFINITIONS.iter().find(|known| known.name == name).is_none_or(|known| !matches!(known.values, Fixed | Time));
-    is_changeable && name != "application_name"
+    const OF_THE_SESSION: [&str; 3] = ["application_name", DEFAULT_TRANSACTION_ISOLATION, DEFAULT_TRANSACTION_READ_ONLY];
+    let is_changeable =
+        DEFINITIONS.iter().find(|known| known.name == name).is_none_or(|known| !matches!(known.values, Fixed | Time | Size));
+    is_changeable && !OF_THE_SESSION.contains(&name)
 }
 
 impl Definition {
@@ -168,7 +199,9 @@ impl Definition {
             Whole(range) => value.trim().parse::<i64>().ok().filter(|number| range.contains(number)).map(|number| number.to_string()),
             Real(range) => value.trim().parse::<f64>().ok().filter(|number| range.contains(number)).map(|number| number.to_string()),
             Choice(choices) => choices.iter().find(|choice| choice.eq_ignore_ascii_case(value)).map(|choice| (*choice).to_owned()),
+            Switch => switch(value).map(str::to_owned),
             Time => milliseconds(value).map(|time| time.to_string()),
+            Size => parse_bytes(value).ok().filter(|bytes| *bytes >= STATEMENT_MIN).map(|bytes| bytes.to_string()),
             DateStyle => return self.date_style(value),
             Only(allowed) => {
                 let known = allowed.iter().any(|known| known.eq_ignore_ascii_case(value));
@@ -187,6 +220,8 @@ impl Definition {
             Whole(range) => format!("a number from {} to {}", range.start(), range.end()),
             Real(range) => format!("a number from {} to {}", range.start(), range.end()),
             Choice(choices) => format!("one of {}", choices.join(", ")),
+            Switch => "on or off".to_owned(),
+            Size => format!("at least {}, as a number of bytes or with kB, MB or GB, as in '64MB'", bytes_text(STATEMENT_MIN)),
             Time => "milliseconds up to 2147483647, or a time with one of the units us, ms, s, min, h, d, as in '5s'".to_owned(),
             Text | Only(_) | DateStyle | Fixed => String::new(),
         }
@@ -214,6 +249,7 @@ impl Definition {
     pub fn shown(&self, value: &str) -> String {
         match (&self.values, value.parse()) {
             (Time, Ok(milliseconds)) => time_text(milliseconds),
+            (Size, Ok(bytes)) => bytes_text(bytes.unsigned_abs()),
             _ => value.to_owned(),
         }
     }
@@ -221,22 +257,27 @@ impl Definition {
     /// The column `vartype` of `pg_settings`.
     pub fn type_name(&self) -> &'static str {
         match &self.values {
-            Whole(_) | Time => "integer",
+            Whole(_) | Time | Size => "integer",
             Real(_) => "real",
             Choice(_) => "enum",
+            Switch => "bool",
             Only(allowed) if allowed[0] == "on" || allowed[0] == "off" => "bool",
             Text | Only(_) | DateStyle | Fixed => "string",
         }
     }
 
     pub fn unit(&self) -> Option<&'static str> {
-        matches!(self.values, Time).then_some("ms")
+        match self.values {
+            Time => Some("ms"),
+            Size => Some("B"),
+            _ => None,
+        }
     }
 
     /// Who may change it.
     pub fn context(&self) -> &'static str {
         match self.values {
-            Fixed if self.name == MAX_CONCURRENT_JOBS => "postmaster",
+            Fixed if self.name == MAX_CONCURRENT_JOBS || self.name.starts_with("tcp_") => "postmaster",
             Fixed => "internal",
             _ => "user",
         }
@@ -247,7 +288,8 @@ impl Definition {
             Whole(range) => Some(range.start().to_string()),
             Real(range) => Some(range.start().to_string()),
             Time => Some("0".to_owned()),
-            Text | Choice(_) | Only(_) | DateStyle | Fixed => None,
+            Size => Some(STATEMENT_MIN.to_string()),
+            Text | Choice(_) | Only(_) | Switch | DateStyle | Fixed => None,
         }
     }
 
@@ -256,7 +298,7 @@ impl Definition {
             Whole(range) => Some(range.end().to_string()),
             Real(range) => Some(range.end().to_string()),
             Time => Some(TIME_MAX.to_string()),
-            Text | Choice(_) | Only(_) | DateStyle | Fixed => None,
+            Text | Choice(_) | Only(_) | Switch | Size | DateStyle | Fixed => None,
         }
     }
 
@@ -269,6 +311,15 @@ impl Definition {
 }
 
 const TIME_MAX: i64 = 2_147_483_647;
+
+/// `None`: it is none of PostgreSQL's words for on and off.
+fn switch(text: &str) -> Option<&'static str> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        "on" | "true" | "t" | "yes" | "y" | "1" => Some("on"),
+        "off" | "false" | "f" | "no" | "n" | "0" => Some("off"),
+        _ => None,
+    }
+}
 
 /// `'500ms'`, `'2s'`, `250`, `'1.5 min'`: PostgreSQL's units; without one, milliseconds.
 pub fn milliseconds(text: &str) -> Option<i64> {
@@ -326,6 +377,18 @@ mod tests {
         for (time, text) in [(0, "0"), (250, "250ms"), (5_000, "5s"), (90_000, "90s"), (120_000, "2min"), (86_400_000, "1d")] {
             assert_eq!(time_text(time), text);
         }
+    }
+
+    #[test]
+    fn switches_and_sizes_are_kept_in_one_form() {
+        let kept = |name: &str, value: &str| definition(name).expect(name).accept(value).ok();
+        for (value, expected) in [("TRUE", Some("on")), ("0", Some("off")), ("no", Some("off")), ("maybe", None), ("", None)] {
+            assert_eq!(kept(TRANSACTION_READ_ONLY, value).as_deref(), expected, "{value}");
+        }
+        for (value, expected) in [("64MB", Some("67108864")), ("1048576", Some("1048576")), ("1kB", None), ("much", None)] {
+            assert_eq!(kept(STATEMENT_MEMORY, value).as_deref(), expected, "{value}");
+        }
+        assert_eq!(definition(STATEMENT_MEMORY).expect("a setting").shown("67108864"), "64MB");
     }
 
     #[test]

@@ -7,7 +7,10 @@ use arrow::array::{ArrayRef, BooleanArray, ListBuilder, RecordBatch, StringArray
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::error::DataFusionError;
 
-use super::setting_definitions::{DEFINITIONS, Definition};
+use super::setting_definitions::{
+    DEFAULT_TRANSACTION_ISOLATION, DEFAULT_TRANSACTION_READ_ONLY, DEFINITIONS, Definition, READ_COMMITTED, TRANSACTION_ISOLATION,
+    TRANSACTION_READ_ONLY, default_of_transaction,
+};
 use crate::error::Result;
 
 /// Values other than the defaults, by name.
@@ -97,38 +100,57 @@ pub struct Settings {
     transaction: Option<Transaction>,
     /// What the client said when it connected, and what the server says of itself: RESET goes back to these.
     startup: Values,
+    /// Defaults that hang on how the server was started.
+    defaults: Values,
 }
 
 /// Since BEGIN.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Transaction {
     /// What ROLLBACK brings back.
     before: Values,
     /// In force until COMMIT or ROLLBACK.
     local: Values,
+    modes: Modes,
+}
+
+/// What a transaction began with, whatever becomes of the defaults for the next ones.
+#[derive(Debug, Clone)]
+struct Modes {
+    isolation: String,
+    read_only: String,
 }
 
 /// What SET and SET LOCAL had said at a savepoint.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct SettingsAt {
     values: Values,
     local: Values,
+    modes: Option<Modes>,
 }
 
 impl Settings {
     /// `None`: the default.
     pub fn get(&self, name: &str) -> Option<&str> {
+        if let Some(default) = default_of_transaction(name) {
+            let own = self.transaction.as_ref().and_then(|transaction| transaction.modes.get(name));
+            return own.or_else(|| self.get(default));
+        }
         let local = self.transaction.as_ref().and_then(|transaction| transaction.local.get(name));
         local.or_else(|| self.values.get(name)).map(String::as_str).or_else(|| self.reset_value(name))
     }
 
     /// What RESET gives; `None`: the default.
     pub fn reset_value(&self, name: &str) -> Option<&str> {
-        self.startup.get(name).map(String::as_str)
+        self.startup.get(name).or_else(|| self.defaults.get(name)).map(String::as_str)
     }
 
     pub fn set_at_startup(&mut self, name: &str, value: String) {
         self.startup.insert(name.to_owned(), value);
+    }
+
+    pub fn set_default(&mut self, name: &str, value: String) {
+        self.defaults.insert(name.to_owned(), value);
     }
 
     /// The column `source` of `pg_settings`.
@@ -166,41 +188,71 @@ impl Settings {
         transaction.map(|transaction| transaction.local.insert(name.to_owned(), value)).is_some()
     }
 
-    /// Every setting to its default. Returns those that were set.
+    /// Of the transaction of [`default_of_transaction`]; false when there is none, and nothing happens.
+    pub fn set_mode(&mut self, name: &str, value: String) -> bool {
+        let mode = self.transaction.as_mut().and_then(|transaction| transaction.modes.get_mut(name));
+        mode.map(|mode| *mode = value).is_some()
+    }
+
+    /// Every setting to its default; the transaction stays what it is. Returns those that were set.
     pub fn reset_all(&mut self) -> BTreeSet<String> {
         let local = self.transaction.as_mut().map(|transaction| std::mem::take(&mut transaction.local));
         std::mem::take(&mut self.values).into_keys().chain(local.unwrap_or_default().into_keys()).collect()
     }
 
     pub fn begin(&mut self) {
-        self.transaction = Some(Transaction { before: self.values.clone(), local: Values::new() });
+        let isolation = self.get(DEFAULT_TRANSACTION_ISOLATION).unwrap_or(READ_COMMITTED).to_owned();
+        let read_only = self.get(DEFAULT_TRANSACTION_READ_ONLY).unwrap_or("off").to_owned();
+        self.transaction = Some(Transaction { before: self.values.clone(), local: Values::new(), modes: Modes { isolation, read_only } });
     }
 
     /// As they are now, for a savepoint.
     pub fn at_savepoint(&self) -> SettingsAt {
-        let local = self.transaction.as_ref().map(|transaction| transaction.local.clone());
-        SettingsAt { values: self.values.clone(), local: local.unwrap_or_default() }
+        let transaction = self.transaction.as_ref();
+        let local = transaction.map(|transaction| transaction.local.clone()).unwrap_or_default();
+        SettingsAt { values: self.values.clone(), local, modes: transaction.map(|transaction| transaction.modes.clone()) }
     }
 
     /// As they were at a savepoint of the transaction. Returns the names of settings that may have changed.
     pub fn go_back_to(&mut self, savepoint: SettingsAt) -> BTreeSet<String> {
-        let SettingsAt { values, local } = savepoint;
+        let SettingsAt { values, local, modes } = savepoint;
         let mut changed: BTreeSet<String> = values.keys().chain(local.keys()).cloned().collect();
         changed.extend(std::mem::replace(&mut self.values, values).into_keys());
         if let Some(transaction) = &mut self.transaction {
             changed.extend(std::mem::replace(&mut transaction.local, local).into_keys());
+            if let Some(modes) = modes {
+                transaction.modes = modes;
+            }
         }
         changed
     }
 
     /// What SET LOCAL said ends with the transaction, and what SET said with one that is rolled back. Returns the names of settings that may have changed.
     pub fn end(&mut self, is_committed: bool) -> BTreeSet<String> {
-        let Some(Transaction { before, local }) = self.transaction.take() else { return BTreeSet::new() };
+        let Some(Transaction { before, local, .. }) = self.transaction.take() else { return BTreeSet::new() };
         let mut changed: BTreeSet<String> = local.into_keys().collect();
         if !is_committed {
             let after = std::mem::replace(&mut self.values, before);
             changed.extend(after.into_keys().chain(self.values.keys().cloned()));
         }
         changed
+    }
+}
+
+impl Modes {
+    fn get(&self, name: &str) -> Option<&str> {
+        match name {
+            TRANSACTION_ISOLATION => Some(&self.isolation),
+            TRANSACTION_READ_ONLY => Some(&self.read_only),
+            _ => None,
+        }
+    }
+
+    fn get_mut(&mut self, name: &str) -> Option<&mut String> {
+        match name {
+            TRANSACTION_ISOLATION => Some(&mut self.isolation),
+            TRANSACTION_READ_ONLY => Some(&mut self.read_only),
+            _ => None,
+        }
     }
 }

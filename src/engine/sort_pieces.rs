@@ -4,10 +4,12 @@
 //! of whole batches for the merge, which thousands of small ones exceed; the second computes for seconds without a pause: a cancel frees neither its
 //! memory nor its thread. Pieces of some batches each are sorted in tens of milliseconds, and their merge needs one batch of each.
 
+mod row_bytes;
+
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::array::{Array, RecordBatch};
+use arrow::array::RecordBatch;
 use arrow::compute::concat_batches;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -19,14 +21,15 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, Statistics};
 use futures::{TryStreamExt, stream};
 
-use super::memory::MemoryBudget;
+use super::session_memory::SessionMemory;
+use row_bytes::{batch_bytes, with_own_texts};
 
 /// Narrow rows: what a core sorts in some 50 ms.
 const PIECE_ROWS: usize = 1 << 16;
 
-/// A rule that gives sorts of all their rows pieces that fit the memory, or one batch where that is larger. Those with a LIMIT keep few rows anyway.
+/// A rule that gives sorts of all their rows pieces that fit the memory of the session, or one batch where that is larger. Those with a LIMIT keep few rows anyway.
 #[derive(Debug)]
-pub struct SortsInPieces(pub MemoryBudget);
+pub struct SortsInPieces(pub Arc<SessionMemory>);
 
 impl PhysicalOptimizerRule for SortsInPieces {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
@@ -99,7 +102,7 @@ impl ExecutionPlan for SortPiecesExec {
                 [batch] => batch.clone(),
                 _ => concat_batches(&input.schema(), &batches)?,
             };
-            Ok(Some((piece, (!is_last).then_some(input))))
+            Ok(Some((with_own_texts(piece)?, (!is_last).then_some(input))))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), pieces)))
     }
@@ -115,16 +118,10 @@ async fn next_batches(input: &mut SendableRecordBatchStream, bytes_max: usize) -
     while rows < PIECE_ROWS && bytes < bytes_max {
         let Some(batch) = input.try_next().await? else { return Ok((batches, true)) };
         rows += batch.num_rows();
-        bytes += slice_bytes(&batch)?;
+        bytes += batch_bytes(&batch)?;
         batches.push(batch);
     }
     Ok((batches, false))
-}
-
-/// What a copy of the rows takes; the batch itself may be a small part of large buffers.
-fn slice_bytes(batch: &RecordBatch) -> Result<usize> {
-    let sizes = batch.columns().iter().map(|column| column.to_data().get_slice_memory_size());
-    Ok(sizes.sum::<Result<usize, _>>()?)
 }
 
 #[cfg(test)]

@@ -39,9 +39,6 @@ pub async fn install(shared: &Shared) -> Result<()> {
     catalog.create_system_tables().await?;
     fill_prompts(catalog).await?;
     let (registry, agents) = (Arc::clone(&shared.registry), shared.agents.clone());
-    // The catalog keeps its views: a strong reference to it in one of them would keep it, and its lock, for ever.
-    let (indexed, versioned, in_memory_of, torn, filled) =
-        (Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog), Arc::downgrade(catalog));
     let (builds, runtime) = (Arc::clone(&shared.index_builds), Arc::clone(&shared.models));
     let (granted, roles, named_secrets) = (shared.privileges.clone(), shared.roles.clone(), shared.secrets.clone());
     let retrievals = Arc::clone(&shared.retrievals);
@@ -53,66 +50,11 @@ pub async fn install(shared: &Shared) -> Result<()> {
         ("agents", View::new(agents_schema(), move |_| ready(agents_batch(&agents)))),
         ("privileges", View::new(privileges::schema(), move |_| ready(privileges::rows(&granted, &roles.superuser())))),
         ("secrets", View::new(secrets::schema(), move |_| ready(named_secrets.rows()))),
-        (
-            "table_versions",
-            View::new(versions_schema(), move |_| {
-                let catalog = versioned.upgrade();
-                Box::pin(async move {
-                    match catalog {
-                        Some(catalog) => versions(&catalog).await,
-                        None => Err(Error::Internal("the database is closed".to_owned())),
-                    }
-                })
-            }),
-        ),
-        (
-            "torn_versions",
-            View::new(torn_schema(), move |_| {
-                let catalog = torn.upgrade();
-                Box::pin(async move {
-                    match catalog {
-                        Some(catalog) => torn_versions(&catalog).await,
-                        None => Err(Error::Internal("the database is closed".to_owned())),
-                    }
-                })
-            }),
-        ),
-        (
-            "backfills",
-            View::new(backfills_schema(), move |_| {
-                let catalog = filled.upgrade();
-                Box::pin(async move {
-                    match catalog {
-                        Some(catalog) => backfills(&catalog).await,
-                        None => Err(Error::Internal("the database is closed".to_owned())),
-                    }
-                })
-            }),
-        ),
-        (
-            "tables_in_memory",
-            View::new(in_memory_schema(), move |_| {
-                let catalog = in_memory_of.upgrade();
-                Box::pin(async move {
-                    match catalog {
-                        Some(catalog) => in_memory(&catalog).await,
-                        None => Err(Error::Internal("the database is closed".to_owned())),
-                    }
-                })
-            }),
-        ),
-        (
-            "indexes",
-            View::new(indexes_schema(), move |_| {
-                let catalog = indexed.upgrade();
-                Box::pin(async move {
-                    match catalog {
-                        Some(catalog) => indexes(&catalog).await,
-                        None => Err(Error::Internal("the database is closed".to_owned())),
-                    }
-                })
-            }),
-        ),
+        ("table_versions", View::of_catalog(catalog, versions_schema(), versions)),
+        ("torn_versions", View::of_catalog(catalog, torn_schema(), torn_versions)),
+        ("backfills", View::of_catalog(catalog, backfills_schema(), backfills)),
+        ("tables_in_memory", View::of_catalog(catalog, in_memory_schema(), in_memory)),
+        ("indexes", View::of_catalog(catalog, indexes_schema(), indexes)),
     ];
     for (name, view) in views.into_iter().chain(activity_views(shared)) {
         catalog.register_virtual(system::SYSTEM_SCHEMA, name, Arc::new(view))?;
@@ -144,12 +86,13 @@ fn activity_views(shared: &Shared) -> Vec<(&'static str, View)> {
     views
 }
 
-/// Adds the prompts of the protocols that the table has none of: of all the first time, of new ones after an upgrade.
+/// Adds the prompts of the states that the table has none of: of all the first time, of new protocols and new states after an upgrade.
 async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {
     let table = catalog.table(system::SYSTEM_SCHEMA, "prompts").await?;
     // A database opens with a damaged table of prompts; who reads it is told.
-    let Ok(known) = protocols_with_prompts(&table).await else { return Ok(()) };
-    let rows: Vec<PromptRow> = builtin_prompts().into_iter().filter(|row| !known.contains(&row.protocol)).collect();
+    let Ok(known) = states_with_prompts(&table).await else { return Ok(()) };
+    let is_known = |row: &PromptRow| known.contains(&(row.protocol.clone(), row.state.clone()));
+    let rows: Vec<PromptRow> = builtin_prompts().into_iter().filter(|row| !is_known(row)).collect();
     if rows.is_empty() {
         return Ok(());
     }
@@ -164,13 +107,18 @@ async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {
     Ok(())
 }
 
-async fn protocols_with_prompts(table: &Arc<Table>) -> Result<HashSet<String>> {
+/// Protocols with those of their states that have prompts.
+async fn states_with_prompts(table: &Arc<Table>) -> Result<HashSet<(String, String)>> {
     if table.row_count().await? == 0 {
         return Ok(HashSet::new());
     }
-    let protocols = SessionContext::new().read_table(Arc::clone(table) as _)?.select_columns(&["protocol"])?;
-    let batches = protocols.collect().await?;
-    Ok(batches.iter().flat_map(|batch| batch.column(0).as_string::<i32>().iter().flatten().map(str::to_owned)).collect())
+    let states = SessionContext::new().read_table(Arc::clone(table) as _)?.select_columns(&["protocol", "state"])?;
+    let mut known = HashSet::new();
+    for batch in states.collect().await? {
+        let (protocols, states) = (batch.column(0).as_string::<i32>(), batch.column(1).as_string::<i32>());
+        known.extend(protocols.iter().zip(states).filter_map(|(protocol, state)| Some((protocol?.to_owned(), state?.to_owned()))));
+    }
+    Ok(known)
 }
 
 /// Makes the rows for a reader, whose rights decide what they show; `None`: nobody whom the view knows.
@@ -189,6 +137,23 @@ struct View {
 impl View {
     fn new(schema: SchemaRef, build: impl Fn(Option<Access>) -> BoxFuture<'static, Result<RecordBatch>> + Send + Sync + 'static) -> Self {
         Self { schema, build: Box::new(build) }
+    }
+
+    /// Rows about the tables of the catalog. The catalog keeps its views: a strong reference to it in one of them would keep it, and its lock, for ever.
+    fn of_catalog<F>(catalog: &Arc<Catalog>, schema: SchemaRef, rows: impl Fn(Arc<Catalog>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<RecordBatch>> + Send + 'static,
+    {
+        let catalog = Arc::downgrade(catalog);
+        Self::new(schema, move |_| {
+            let rows = catalog.upgrade().map(&rows);
+            Box::pin(async move {
+                match rows {
+                    Some(rows) => rows.await,
+                    None => Err(Error::Internal("the database is closed".to_owned())),
+                }
+            })
+        })
     }
 }
 
@@ -304,7 +269,7 @@ fn in_memory_schema() -> SchemaRef {
 }
 
 /// The tables that searches keep in memory.
-async fn in_memory(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
+async fn in_memory(catalog: Arc<Catalog>) -> Result<RecordBatch> {
     let mut found = Vec::new();
     for table in catalog.all_tables().await? {
         if let Some(memory) = table.in_memory().await {
@@ -342,7 +307,7 @@ fn backfills_schema() -> SchemaRef {
 }
 
 /// New columns that are being filled, and those that can be taken up again.
-async fn backfills(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
+async fn backfills(catalog: Arc<Catalog>) -> Result<RecordBatch> {
     let mut found = Vec::new();
     for table in catalog.all_tables().await? {
         for backfill in table.backfills().await? {
@@ -380,7 +345,7 @@ fn torn_schema() -> SchemaRef {
 }
 
 /// Every version whose manifest was torn, with the file that is kept.
-async fn torn_versions(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
+async fn torn_versions(catalog: Arc<Catalog>) -> Result<RecordBatch> {
     let mut found = Vec::new();
     for table in catalog.all_tables().await? {
         for torn in table.torn_versions()? {
@@ -410,7 +375,7 @@ fn versions_schema() -> SchemaRef {
 }
 
 /// Every version that can be read again, of every table.
-async fn versions(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
+async fn versions(catalog: Arc<Catalog>) -> Result<RecordBatch> {
     let mut found = Vec::new();
     let mut tags = ListBuilder::new(StringBuilder::new());
     for table in catalog.all_tables().await? {
@@ -436,7 +401,7 @@ async fn versions(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
     Ok(batch.map_err(DataFusionError::from)?)
 }
 
-async fn indexes(catalog: &Arc<Catalog>) -> Result<RecordBatch> {
+async fn indexes(catalog: Arc<Catalog>) -> Result<RecordBatch> {
     let mut found = Vec::new();
     for table in catalog.all_tables().await? {
         for index in table.indexes().await? {

@@ -5,6 +5,8 @@
 //! it from, so that no statement waits for the disk or fails with it. What has run for a second is written before its end too, and reads
 //! `interrupted` if the process dies.
 //!
+//! What is read in parts, as a cursor, runs while its rows are waited for; what passes between is its client's time.
+//!
 //! Brief statements have a place of their own: an agent's thousand searches in a second do not drive out the training of an hour ago.
 
 mod entry;
@@ -52,6 +54,8 @@ struct Kept {
     changed: Condvar,
     /// Where each session says what it runs.
     sessions: Mutex<Vec<Weak<CurrentTask>>>,
+    /// What sessions may be at beside it: open cursors and portals.
+    in_parts: Mutex<Vec<Weak<Task>>>,
     /// The process ends: what is stopped now is interrupted, not cancelled.
     is_ending: AtomicBool,
 }
@@ -80,6 +84,7 @@ impl TaskHistory {
             entries: Mutex::new(entries),
             changed: Condvar::new(),
             sessions: Mutex::default(),
+            in_parts: Mutex::default(),
             is_ending: AtomicBool::new(false),
         });
         let of_writer = Arc::clone(&kept);
@@ -146,6 +151,10 @@ impl Kept {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn in_parts(&self) -> MutexGuard<'_, Vec<Weak<Task>>> {
+        self.in_parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn next_id(&self) -> i64 {
         let mut entries = self.entries();
         entries.last_id += 1;
@@ -168,11 +177,26 @@ impl Kept {
         }
     }
 
-    /// The statements that run and will be kept.
+    /// The statements that have not ended and will be kept, each once.
     fn running(&self) -> Vec<Arc<Task>> {
-        let mut sessions = self.sessions();
-        sessions.retain(|session| session.strong_count() > 0);
-        sessions.iter().filter_map(|session| session.upgrade()?.get()).filter(|task| task.is_running() && task.is_kept()).collect()
+        let mut running: Vec<Arc<Task>> = {
+            let mut sessions = self.sessions();
+            sessions.retain(|session| session.strong_count() > 0);
+            sessions.iter().filter_map(|session| session.upgrade()?.get()).collect()
+        };
+        let in_parts: Vec<Arc<Task>> = {
+            let mut in_parts = self.in_parts();
+            in_parts.retain(|task| task.strong_count() > 0);
+            in_parts.iter().filter_map(Weak::upgrade).collect()
+        };
+        for task in in_parts {
+            // The newest of a session is both.
+            if !running.iter().any(|other| Arc::ptr_eq(other, &task)) {
+                running.push(task);
+            }
+        }
+        running.retain(|task| task.is_running() && task.is_kept());
+        running
     }
 
     /// Waits for entries to write, no longer than `patience`; whether they are the last.

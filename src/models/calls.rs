@@ -1,6 +1,7 @@
-//! What a statement asked of models and what that took, counted where models are asked.
+//! What a statement asked of models and corpora and what that took, counted where they are asked.
 
 use std::ops::AddAssign;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -28,12 +29,18 @@ pub struct Calls {
     pub requests: u64,
     /// What servers take for them; None without prices.
     pub cost: Option<f64>,
+    /// Queries of agents to their corpora.
+    pub retrievals: u64,
+    /// Those of them that an equal one had been searched for.
+    pub retrieval_hits: u64,
 }
 
 /// Counts the calls that are made within [`CallCounts::scope`].
 #[derive(Debug, Default)]
 pub struct CallCounts {
     calls: Mutex<Calls>,
+    /// Inputs that models were given and have answered.
+    answered_inputs: AtomicU64,
     /// Others that count all of these too.
     also: Vec<Arc<CallCounts>>,
 }
@@ -61,6 +68,8 @@ impl AddAssign for Calls {
         self.cached_tokens += other.cached_tokens;
         self.generated_tokens += other.generated_tokens;
         self.requests += other.requests;
+        self.retrievals += other.retrievals;
+        self.retrieval_hits += other.retrieval_hits;
         if let Some(cost) = other.cost {
             self.cost = Some(self.cost.unwrap_or_default() + cost);
         }
@@ -70,10 +79,10 @@ impl AddAssign for Calls {
 impl CallCounts {
     /// From nothing; the others count what this one does.
     pub fn counted_by(also: impl IntoIterator<Item = Arc<Self>>) -> Self {
-        Self { calls: Mutex::default(), also: also.into_iter().collect() }
+        Self { also: also.into_iter().collect(), ..Self::default() }
     }
 
-    /// Runs a future; what it asks of models through [`super::Runtime`] is counted here, and not by a scope around this one.
+    /// Runs a future; what it asks of models through [`super::Runtime`], and of corpora, is counted here, and not by a scope around this one.
     pub async fn scope<T>(self: &Arc<Self>, work: impl Future<Output = T>) -> T {
         COUNTS.scope(Arc::clone(self), work).await
     }
@@ -81,6 +90,17 @@ impl CallCounts {
     /// So far.
     pub fn calls(&self) -> Calls {
         *self.lock()
+    }
+
+    /// Calls that have their answers by now, however they got them.
+    pub fn answered(&self) -> u64 {
+        let calls = self.calls();
+        self.answered_inputs.load(Ordering::Relaxed) + calls.cache_hits + calls.repeats
+    }
+
+    fn add_answers(&self, num_inputs: u64) {
+        self.answered_inputs.fetch_add(num_inputs, Ordering::Relaxed);
+        self.also.iter().for_each(|other| other.add_answers(num_inputs));
     }
 
     fn add(&self, calls: Calls) {
@@ -97,6 +117,22 @@ impl CallCounts {
 pub(super) fn count(calls: Calls) {
     // Without a scope there is nobody who wants to know.
     let _ = COUNTS.try_with(|counts| counts.add(calls));
+}
+
+/// Counts inputs that a model has answered; [`count`] has counted them when the model was given them.
+pub(super) fn count_answers(num_inputs: usize) {
+    // As above.
+    let _ = COUNTS.try_with(|counts| counts.add_answers(num_inputs as u64));
+}
+
+/// Counts inputs whose answers somebody else than [`super::Runtime`] has kept.
+pub(crate) fn count_kept_answers(num_inputs: u64) {
+    count(Calls { cache_hits: num_inputs, ..Calls::default() });
+}
+
+/// Counts a query to a corpus; `is_known`: an equal one had been searched for.
+pub(crate) fn count_retrieval(is_known: bool) {
+    count(Calls { retrievals: 1, retrieval_hits: u64::from(is_known), ..Calls::default() });
 }
 
 /// A future that others may wait for too: what it asks is counted by the scope that made it, whoever polls it.
@@ -119,15 +155,22 @@ mod tests {
         count(one_call());
         let (node, statement) = (Arc::<CallCounts>::default(), Arc::<CallCounts>::default());
         let slice = Arc::new(CallCounts::counted_by([Arc::clone(&node), Arc::clone(&statement)]));
-        let shared = slice.scope(async { counted_here(async { count(Calls { requests: 2, cost: Some(0.5), ..Calls::default() }) }) }).await;
+        let request = async {
+            count(Calls { requests: 2, cost: Some(0.5), ..Calls::default() });
+            count_answers(1);
+        };
+        let shared = COUNTS.sync_scope(Arc::clone(&slice), || counted_here(request));
         statement.scope(async { count(Calls { cache_hits: 3, repeats: 2, ..Calls::default() }) }).await;
         slice.scope(async { count(one_call()) }).await;
+        slice.scope(async { [false, true, true].into_iter().for_each(count_retrieval) }).await;
         // Polled by another one.
         Arc::<CallCounts>::default().scope(shared).await;
-        let expected = Calls { requests: 2, cost: Some(0.5), ..one_call() };
+        let expected = Calls { requests: 2, cost: Some(0.5), retrievals: 3, retrieval_hits: 2, ..one_call() };
         assert_eq!((slice.calls(), node.calls()), (expected, expected));
         assert_eq!(statement.calls(), Calls { cache_hits: 3, repeats: 2, ..expected });
         assert_eq!(statement.calls().asked(), 6);
+        // What was kept, or stood beside an equal one, has its answer.
+        assert_eq!((slice.answered(), statement.answered()), (1, 6));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::config::{read_bounded, read_json};
+use super::shown::shown;
 use super::tokenizer::TOKENIZER_CONFIG_FILE;
 use crate::error::{Error, Result};
 
@@ -82,7 +83,8 @@ impl ChatTemplate {
             (config_path, template_field(&config))
         };
         let new = |source| Self::new(source, token_texts(&config));
-        source.map(new).transpose().map_err(|error| Error::Damaged { path, reason: format!("its chat template does not parse: {error:#}") })
+        let reason = |error: minijinja::Error| format!("its chat template does not parse: {}", shown(&format!("{error:#}")));
+        source.map(new).transpose().map_err(|error| Error::Damaged { path, reason: reason(error) })
     }
 
     /// A template and the texts of the tokens that it may name.
@@ -114,7 +116,7 @@ impl ChatTemplate {
         let rendered = self.environment.get_template(NAME).and_then(|template| template.render(context));
         rendered.map_err(|error| Error::InvalidParameter {
             name: NAME.to_owned(),
-            found: format!("the conversation fails in it: {}", error.detail().unwrap_or("it cannot be rendered")),
+            found: format!("the conversation fails in it: {}", shown(error.detail().unwrap_or("it cannot be rendered"))),
             expected: "a conversation that the model's chat template takes".to_owned(),
         })
     }

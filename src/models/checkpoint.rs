@@ -10,6 +10,7 @@ use super::encoder::tensor_prefix;
 use super::gguf::{self, GgufInfo, GgufWeights};
 use super::registry::Task;
 use super::reranker::{Activation, head_shapes, is_classifier};
+use super::shown::shown;
 use super::tokenizer::{TOKENIZER_FILE, Tokenizer};
 use super::weights::{check_shapes, read_shapes};
 use crate::error::{Error, Result};
@@ -68,7 +69,7 @@ fn family(config: &Value, path: PathBuf) -> Result<Family> {
         Some(other) => {
             let known =
                 "qwen2, qwen3 and llama (task generate), bert, roberta and xlm-roberta (task embed, or rerank for a sequence classifier)";
-            Err(Error::NotSupported(format!("models of type \"{other}\" are not supported; supported: {known}")))
+            Err(Error::NotSupported(format!("models of type \"{}\" are not supported; supported: {known}", shown(other))))
         }
         None => Err(Error::Damaged { path, reason: "the field \"model_type\" is missing".to_owned() }),
     }
@@ -79,7 +80,7 @@ fn inspect_decoder(directory: &Path, value: &Value) -> Result<Checkpoint> {
     let expected = config.tensor_shapes();
     check_shapes(directory, &read_shapes(directory)?, &expected)?;
     check_tokenizer(directory, config.vocab_size)?;
-    let architecture = first_architecture(value).unwrap_or(config.architecture.class()).to_owned();
+    let architecture = shown(first_architecture(value).unwrap_or(config.architecture.class()));
     Ok(Checkpoint { task: Task::Generate, architecture, parameter_count: count(&expected), gguf: None })
 }
 

@@ -22,6 +22,34 @@ pub enum Device {
     Cuda(usize),
 }
 
+/// The memory that a model's weights are in, and so what computes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The machine's own; the CPU computes.
+    Cpu,
+    /// That of the GPU of this number.
+    Gpu(usize),
+}
+
+impl Place {
+    /// The device, with the name of a GPU.
+    pub fn description(self) -> String {
+        match self {
+            Self::Cpu => Device::Cpu.description(),
+            Self::Gpu(number) => Device::Cuda(number).description(),
+        }
+    }
+
+    /// Bytes that a GPU has; None of the machine, and of a GPU that cannot be asked.
+    pub(super) fn gpu_memory(self) -> Option<u64> {
+        #[cfg(feature = "cuda")]
+        if let Self::Gpu(number) = self {
+            return Device::Cuda(number).gpu().ok().flatten().map(|gpu| gpu.memory());
+        }
+        None
+    }
+}
+
 impl Device {
     /// Of a version that was made before there was a choice: a GPU would give its vectors other digits than those that are stored.
     pub(super) fn of_old_versions() -> Self {
@@ -82,11 +110,7 @@ impl Device {
         use std::collections::BTreeMap;
         use std::sync::{Arc, Mutex, PoisonError};
         static GPUS: Mutex<BTreeMap<usize, Arc<Gpu>>> = Mutex::new(BTreeMap::new());
-        let number = match self {
-            Self::Cpu => return Ok(None),
-            Self::Auto => 0,
-            Self::Cuda(number) => number,
-        };
+        let Some(number) = self.number() else { return Ok(None) };
         let mut gpus = GPUS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(gpu) = gpus.get(&number) {
             return Ok(Some(Arc::clone(gpu)));
@@ -95,6 +119,19 @@ impl Device {
             Ok(gpu) => Ok(Some(Arc::clone(gpus.entry(number).or_insert(Arc::new(gpu))))),
             Err(_) if self == Self::Auto => Ok(None),
             Err(error) => Err(Error::NotSupported(format!("GPU {number} cannot be used: {error}"))),
+        }
+    }
+
+    /// The number of the GPU; `None` for the CPU, and for a GPU that cannot be used.
+    pub fn gpu_number(self) -> Option<usize> {
+        self.gpu().ok().flatten().and(self.number())
+    }
+
+    fn number(self) -> Option<usize> {
+        match self {
+            Self::Cpu => None,
+            Self::Auto => Some(0),
+            Self::Cuda(number) => Some(number),
         }
     }
 

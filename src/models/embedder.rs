@@ -134,6 +134,7 @@ impl Embedder {
             let tokens: Vec<Vec<u32>> = batch.iter().map(|index| encoded[*index].clone()).collect();
             let num_tokens = tokens.iter().map(Vec::len).sum();
             let rows = ask(&self.model, &self.owner, tokens, num_tokens).await?;
+            calls::count_answers(rows.len());
             for (index, row) in batch.into_iter().zip(rows) {
                 vectors[index * dim..][..dim].copy_from_slice(&row);
             }

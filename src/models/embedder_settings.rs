@@ -9,6 +9,7 @@ use serde_json::Value as Json;
 use super::config::read_json;
 use super::encoder::Pooling;
 use super::registry::{ModelInfo, Task};
+use super::shown::shown;
 use super::tokenizer::TOKENIZER_CONFIG_FILE;
 use crate::error::{Error, Result};
 use crate::value::Value;
@@ -183,7 +184,7 @@ fn read_modules(directory: &Path, modules: &Json) -> Result<(Pooling, bool)> {
             "Transformer" => {}
             "Pooling" => pooling = read_pooling(&module_directory(directory, path)?.join("config.json"))?,
             "Normalize" => normalise = true,
-            other => return Err(Error::NotSupported(format!("the sentence-transformers module \"{other}\" is not supported"))),
+            other => return Err(Error::NotSupported(format!("the sentence-transformers module \"{}\" is not supported", shown(other)))),
         }
     }
     Ok((pooling, normalise))
@@ -194,7 +195,7 @@ fn module_directory(directory: &Path, path: &str) -> Result<PathBuf> {
     if Path::new(path).components().all(|component| matches!(component, Component::Normal(_))) {
         return Ok(directory.join(path));
     }
-    Err(Error::Damaged { path: directory.join(MODULES_FILE), reason: format!("\"{path}\" is no folder of the model") })
+    Err(Error::Damaged { path: directory.join(MODULES_FILE), reason: format!("\"{}\" is no folder of the model", shown(path)) })
 }
 
 fn read_pooling(path: &Path) -> Result<Pooling> {
@@ -209,11 +210,11 @@ fn read_pooling(path: &Path) -> Result<Pooling> {
     let names = pooling_names(&config);
     let name = match names.as_slice() {
         [name] => name,
-        several => return refused(&format!("pooling by {} together", several.join(" and "))),
+        several => return refused(&format!("pooling by {} together", shown(&several.join(" and ")))),
     };
     match POOLINGS.iter().find(|(_, known, _)| known == name) {
         Some((_, _, Some(pooling))) => Ok(*pooling),
-        _ => refused(&format!("the pooling \"{name}\"")),
+        _ => refused(&format!("the pooling \"{}\"", shown(name))),
     }
 }
 

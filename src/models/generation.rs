@@ -1,5 +1,7 @@
 //! What a caller asks of a policy and what it gets back.
 
+use rolloutdb_udfs::model::GenerateOptions;
+
 use crate::error::{Error, Result};
 
 use super::calls::Calls;
@@ -61,6 +63,23 @@ impl Completion {
 }
 
 impl GenerateRequest {
+    /// As SQL's `generate` asks; a sampler has single precision.
+    pub fn new(prompt: Vec<u32>, options: &GenerateOptions) -> Self {
+        Self {
+            prompt,
+            max_new_tokens: options.max_tokens,
+            sampler: Sampler {
+                temperature: options.temperature as f32,
+                repetition_penalty: options.repetition_penalty as f32,
+                top_k: options.top_k,
+                top_p: options.top_p as f32,
+                min_p: options.min_p as f32,
+            },
+            seed: options.seed,
+            stop: options.stop.clone(),
+        }
+    }
+
     /// Refuses what the model cannot run.
     ///
     /// # Errors

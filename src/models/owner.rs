@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 
 use super::chat_template::ChatTemplate;
+use super::kv_budget::{KvBudget, KvShare};
 use super::packed::PackedDecoder;
 use super::scheduler::{Job, Scheduler};
 use super::tokenizer::Tokenizer;
@@ -33,8 +35,10 @@ pub struct LoadedPolicy {
     pub chat_template: Result<Option<ChatTemplate>, String>,
     /// Any of these ends a completion.
     pub eos_token_ids: Vec<u32>,
-    /// Memory for the keys and values of finished sequences; 0: nothing is shared.
-    pub prefix_bytes: usize,
+    /// Memory for keys and values, of which the policy has a part.
+    pub kv_budget: Arc<KvBudget>,
+    /// Memory of the keys and values that it keeps of finished sequences.
+    pub kept_bytes: Arc<AtomicUsize>,
 }
 
 enum Message {
@@ -134,16 +138,17 @@ fn handle(message: Message, schedulers: &mut Schedulers) {
     match message {
         Message::Generate(policy, job) => {
             let key = Arc::as_ptr(&policy) as usize;
-            let (_, scheduler) = schedulers.entry(key).or_insert_with(|| {
-                let scheduler = Scheduler::new(
-                    Arc::clone(&policy.decoder),
-                    policy.tokenizer.clone(),
-                    policy.eos_token_ids.clone(),
-                    policy.prefix_bytes,
-                );
-                (policy, scheduler)
-            });
-            scheduler.add(job);
+            if !schedulers.contains_key(&key) {
+                let memory = KvShare::new(&policy.kv_budget, &policy.kept_bytes);
+                // The parts of the others are smaller now.
+                schedulers.values_mut().for_each(|(_, scheduler)| scheduler.keep_its_part());
+                let decoder = Arc::clone(&policy.decoder);
+                let scheduler = Scheduler::new(decoder, policy.tokenizer.clone(), policy.eos_token_ids.clone(), memory);
+                schedulers.insert(key, (policy, scheduler));
+            }
+            if let Some((_, scheduler)) = schedulers.get_mut(&key) {
+                scheduler.add(job);
+            }
         }
         // A panic drops the job's reply channel, which tells its caller; the thread goes on with the others.
         Message::Run(job) => drop(catch_unwind(AssertUnwindSafe(job))),

@@ -1,16 +1,22 @@
 //! Models in memory: each version is loaded once and stays until the room is needed for others, or UNLOAD MODEL lets it go.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use tokio::sync::OnceCell;
 
-use super::device::Device;
+use super::config::EncoderConfig;
+use super::device::Place;
 use super::embedder::LoadedEmbedder;
+use super::encoder::Encoder;
 use super::owner::{LoadedPolicy, Owner};
-use super::registry::ModelInfo;
+use super::registry::{ModelInfo, Task};
 use super::reranker::LoadedReranker;
 use crate::error::Result;
+
+/// Without a limit of their own, the weights on a GPU take this share of its memory: what a forward works on needs room too.
+const GPU_SHARE: f64 = 0.8;
 
 /// A model in memory.
 #[derive(Debug, Clone)]
@@ -24,8 +30,11 @@ pub(super) enum Loaded {
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadedModel {
     pub info: Arc<ModelInfo>,
+    pub place: Place,
     /// Of its weights, as far as the number of parameters tells.
     pub bytes: u64,
+    /// Of the keys and values that a policy keeps of finished sequences.
+    pub kept_bytes: u64,
     /// How often it was asked for since it was loaded.
     pub uses: u64,
     pub last_use: SystemTime,
@@ -35,8 +44,10 @@ pub struct LoadedModel {
 #[derive(Debug)]
 pub(super) struct Pool {
     entries: Mutex<Vec<Entry>>,
-    /// Of all weights together; the model that was asked for last stays, however large.
+    /// Of all weights in the machine's memory together; the model that was asked for last stays, however large.
     bytes_max: u64,
+    /// Of those on one GPU; None: a share of what it has.
+    gpu_bytes_max: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -49,8 +60,8 @@ struct Entry {
 type Slot = Arc<OnceCell<Loaded>>;
 
 impl Pool {
-    pub fn new(bytes_max: u64) -> Self {
-        Self { entries: Mutex::default(), bytes_max }
+    pub fn new(bytes_max: u64, gpu_bytes_max: Option<u64>) -> Self {
+        Self { entries: Mutex::default(), bytes_max, gpu_bytes_max }
     }
 
     /// The model in memory; loaded on the model thread if it is not there, once even if several ask at the same time.
@@ -63,7 +74,14 @@ impl Pool {
         owner: &Owner,
         load: impl FnOnce(&ModelInfo) -> Result<Loaded> + Send + 'static,
     ) -> Result<Loaded> {
-        let (slot, has_dropped) = self.slot(info);
+        let place = match self.known_place(info) {
+            Some(place) => place,
+            None => {
+                let info = Arc::clone(info);
+                owner.run(move || Ok(place_of(&info))).await?
+            }
+        };
+        let (slot, has_dropped) = self.slot(info, place);
         if has_dropped {
             collect(owner)?;
         }
@@ -88,39 +106,78 @@ impl Pool {
 
     /// What is in memory, the most recently used first.
     pub fn models(&self) -> Vec<LoadedModel> {
-        self.lock().iter().rev().filter(|entry| entry.slot.initialized()).map(|entry| entry.model.clone()).collect()
+        self.lock().iter().rev().filter_map(Entry::shown).collect()
     }
 
-    /// The place of a model, and whether others had to go for it.
-    fn slot(&self, info: &Arc<ModelInfo>) -> (Slot, bool) {
+    /// Where a model is that was asked for before.
+    fn known_place(&self, info: &ModelInfo) -> Option<Place> {
+        self.lock().iter().find(|entry| entry.is_of(info)).map(|entry| entry.model.place)
+    }
+
+    /// The slot of a model, and whether others had to go for it.
+    fn slot(&self, info: &Arc<ModelInfo>, place: Place) -> (Slot, bool) {
         let mut entries = self.lock();
-        // A version that was dropped and made anew has the same name, and another time.
-        let is_same = |entry: &Entry| {
-            let held = &entry.model.info;
-            held.name == info.name && held.version == info.version && held.created_at_ms == info.created_at_ms
-        };
-        let found = entries.iter().position(is_same).map(|index| entries.remove(index));
-        let mut entry = found.unwrap_or_else(|| Entry {
-            model: LoadedModel { info: Arc::clone(info), bytes: weight_bytes(info), uses: 0, last_use: SystemTime::now() },
-            slot: Slot::default(),
-        });
+        let found = entries.iter().position(|entry| entry.is_of(info)).map(|index| entries.remove(index));
+        let mut entry = found.unwrap_or_else(|| Entry::new(info, place));
         entry.model.uses += 1;
         entry.model.last_use = SystemTime::now();
         let slot = Arc::clone(&entry.slot);
-        entries.push(entry);
-        let mut bytes: u64 = entries.iter().map(|entry| entry.model.bytes).sum();
-        let excess = entries.iter().take(entries.len() - 1).take_while(|entry| {
-            let is_excess = bytes > self.bytes_max;
-            bytes = bytes.saturating_sub(entry.model.bytes);
-            is_excess
+        let (bytes_max, before) = (self.bytes_max(place), entries.len());
+        let mut bytes: u64 = entries.iter().chain([&entry]).filter(|entry| entry.model.place == place).map(|entry| entry.model.bytes).sum();
+        entries.retain(|entry| {
+            let goes = entry.model.place == place && bytes > bytes_max;
+            bytes = bytes.saturating_sub(if goes { entry.model.bytes } else { 0 });
+            !goes
         });
-        let excess = excess.count();
-        entries.drain(..excess);
-        (slot, excess > 0)
+        let has_dropped = entries.len() < before;
+        entries.push(entry);
+        (slot, has_dropped)
+    }
+
+    fn bytes_max(&self, place: Place) -> u64 {
+        let of_gpu = || place.gpu_memory().map_or(u64::MAX, |bytes| (bytes as f64 * GPU_SHARE) as u64);
+        match place {
+            Place::Cpu => self.bytes_max,
+            Place::Gpu(_) => self.gpu_bytes_max.unwrap_or_else(of_gpu),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Entry {
+    fn new(info: &Arc<ModelInfo>, place: Place) -> Self {
+        let bytes = weight_bytes(info, place);
+        let model = LoadedModel { info: Arc::clone(info), place, bytes, kept_bytes: 0, uses: 0, last_use: SystemTime::now() };
+        Self { model, slot: Slot::default() }
+    }
+
+    /// A version that was dropped and made anew has the same name, and another time.
+    fn is_of(&self, info: &ModelInfo) -> bool {
+        let held = &self.model.info;
+        held.name == info.name && held.version == info.version && held.created_at_ms == info.created_at_ms
+    }
+
+    /// None while it is being loaded.
+    fn shown(&self) -> Option<LoadedModel> {
+        let kept_bytes = match self.slot.get()? {
+            Loaded::Policy(policy) => policy.kept_bytes.load(Ordering::Relaxed) as u64,
+            Loaded::Embedder(_) | Loaded::Reranker(_) => 0,
+        };
+        Some(LoadedModel { kept_bytes, ..self.model.clone() })
+    }
+}
+
+/// Where a model computes. Policies do on the CPU.
+fn place_of(info: &ModelInfo) -> Place {
+    match info.task {
+        Task::Generate => Place::Cpu,
+        // Files that cannot be read are the matter of who loads them.
+        Task::Embed | Task::Rerank => {
+            EncoderConfig::load(&info.directory).map_or(Place::Cpu, |config| Encoder::place(&config, info.device))
+        }
     }
 }
 
@@ -130,17 +187,17 @@ fn collect(owner: &Owner) -> Result<()> {
 }
 
 /// Single precision on the CPU, half of it on a GPU; those of a GGUF file as it has them.
-fn weight_bytes(info: &ModelInfo) -> u64 {
+fn weight_bytes(info: &ModelInfo, place: Place) -> u64 {
     if let Some(gguf) = &info.gguf {
         return gguf.weight_bytes;
     }
-    info.parameter_count * if matches!(info.device, Device::Cuda(_)) { 2 } else { 4 }
+    info.parameter_count * if matches!(place, Place::Gpu(_)) { 2 } else { 4 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::models::Task;
+    use crate::models::Device;
 
     fn info(name: &str, version: u32) -> Arc<ModelInfo> {
         Arc::new(ModelInfo {
@@ -166,28 +223,42 @@ mod tests {
 
     #[test]
     fn those_unused_longest_go_when_the_room_is_needed() {
-        let pool = Pool::new(100);
+        let pool = Pool::new(100, None);
         for (name, version) in [("a", 1), ("b", 1), ("a", 1)] {
-            assert!(!pool.slot(&info(name, version)).1);
+            assert!(!pool.slot(&info(name, version), Place::Cpu).1);
         }
-        assert!(pool.slot(&info("c", 1)).1, "three times 40 bytes do not fit");
+        assert!(pool.slot(&info("c", 1), Place::Cpu).1, "three times 40 bytes do not fit");
         assert_eq!(held(&pool), ["a@1", "c@1"]);
-        let narrow = Pool::new(1);
-        narrow.slot(&info("a", 1));
+        let narrow = Pool::new(1, None);
+        narrow.slot(&info("a", 1), Place::Cpu);
         assert_eq!(held(&narrow), ["a@1"], "one always fits");
+    }
+
+    /// In half precision on a GPU: ten parameters are 20 bytes there.
+    #[test]
+    fn each_memory_has_a_sum_of_its_own() {
+        let pool = Pool::new(50, Some(50));
+        for (name, place) in [("a", Place::Gpu(0)), ("b", Place::Cpu), ("c", Place::Gpu(0)), ("d", Place::Gpu(1))] {
+            assert!(!pool.slot(&info(name, 1), place).1, "{name}");
+        }
+        assert!(pool.slot(&info("e", 1), Place::Gpu(0)).1, "three times 20 bytes do not fit");
+        assert_eq!(held(&pool), ["b@1", "c@1", "d@1", "e@1"]);
+        assert!(pool.slot(&info("f", 1), Place::Cpu).1, "two times 40 bytes do not fit");
+        assert_eq!(held(&pool), ["c@1", "d@1", "e@1", "f@1"]);
+        assert_eq!((pool.known_place(&info("d", 1)), pool.known_place(&info("b", 1))), (Some(Place::Gpu(1)), None));
     }
 
     #[test]
     fn weights_of_a_gguf_file_count_as_they_are_stored() {
         let gguf = Some(crate::models::gguf::GgufInfo { weight_bytes: 11, tensor_types: Vec::new() });
-        assert_eq!(weight_bytes(&ModelInfo { gguf, ..(*info("a", 1)).clone() }), 11);
+        assert_eq!(weight_bytes(&ModelInfo { gguf, ..(*info("a", 1)).clone() }, Place::Cpu), 11);
     }
 
     #[test]
     fn a_version_or_all_of_a_name_can_be_let_go() {
-        let (pool, owner) = (Pool::new(u64::MAX), Owner::get().unwrap());
+        let (pool, owner) = (Pool::new(u64::MAX, None), Owner::get().unwrap());
         for version in 1..=3 {
-            pool.slot(&info("a", version));
+            pool.slot(&info("a", version), Place::Cpu);
         }
         assert_eq!(pool.unload("a@2", &owner).unwrap(), 1);
         assert_eq!(held(&pool), ["a@1", "a@3"]);
@@ -197,9 +268,9 @@ mod tests {
 
     #[test]
     fn a_version_that_was_made_anew_is_another_one() {
-        let pool = Pool::new(u64::MAX);
-        let (old, _) = pool.slot(&info("a", 1));
-        let (new, _) = pool.slot(&Arc::new(ModelInfo { created_at_ms: 1, ..(*info("a", 1)).clone() }));
-        assert!(!Arc::ptr_eq(&old, &new) && Arc::ptr_eq(&old, &pool.slot(&info("a", 1)).0));
+        let pool = Pool::new(u64::MAX, None);
+        let (old, _) = pool.slot(&info("a", 1), Place::Cpu);
+        let (new, _) = pool.slot(&Arc::new(ModelInfo { created_at_ms: 1, ..(*info("a", 1)).clone() }), Place::Cpu);
+        assert!(!Arc::ptr_eq(&old, &new) && Arc::ptr_eq(&old, &pool.slot(&info("a", 1), Place::Cpu).0));
     }
 }

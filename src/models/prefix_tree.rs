@@ -4,6 +4,8 @@
 //! read, and gives way to a longer one that begins like it. A prompt shares the whole blocks that it begins with and copies the one in which it departs,
 //! so that not one token is computed twice while the blocks are held.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use super::kv_cache::{BLOCK, KvBlock, KvCache, KvShape};
@@ -41,6 +43,17 @@ impl PrefixTree {
     pub fn new(shape: KvShape, size_bytes_max: usize) -> Self {
         let blocks_max = size_bytes_max / shape.block_bytes().max(1);
         Self { shape, nodes: vec![Node::default()], free: Vec::new(), blocks_max, clock: 0 }
+    }
+
+    /// Holds at most so many bytes from now on; what sequences in flight have stays until they are done.
+    pub fn limit(&mut self, size_bytes_max: usize) {
+        self.blocks_max = size_bytes_max / self.shape.block_bytes().max(1);
+        self.shrink();
+    }
+
+    /// Bytes of the blocks that are held.
+    pub fn size_bytes(&self) -> usize {
+        self.num_blocks() * self.shape.block_bytes()
     }
 
     /// How many of the first tokens are held.
@@ -116,14 +129,26 @@ impl PrefixTree {
 
     /// Drops the blocks at the ends that were unused longest and that no sequence in flight has, until the rest fits.
     fn shrink(&mut self) {
+        if self.num_blocks() <= self.blocks_max {
+            return;
+        }
+        let by_use = |(index, node): (usize, &Node)| node.is_idle().then_some(Reverse((node.last_use, index)));
+        let mut idle: BinaryHeap<_> = self.nodes.iter().enumerate().filter_map(by_use).collect();
         while self.num_blocks() > self.blocks_max {
-            let is_idle = |node: &Node| node.children.is_empty() && node.block.as_ref().is_some_and(|block| Arc::strong_count(block) == 1);
-            let idle = self.nodes.iter().enumerate().filter(|(_, node)| is_idle(node));
-            let Some(oldest) = idle.min_by_key(|(_, node)| node.last_use).map(|(index, _)| index) else { return };
+            let Some(Reverse((_, oldest))) = idle.pop() else { return };
             let parent = std::mem::take(&mut self.nodes[oldest]).parent;
             self.nodes[parent].children.retain(|child| *child != oldest);
             self.free.push(oldest);
+            // It may be the end now.
+            idle.extend(by_use((parent, &self.nodes[parent])));
         }
+    }
+}
+
+impl Node {
+    /// Whether nothing follows it and no sequence in flight has it; never the root, nor a free one.
+    fn is_idle(&self) -> bool {
+        self.children.is_empty() && self.block.as_ref().is_some_and(|block| Arc::strong_count(block) == 1)
     }
 }
 
@@ -212,5 +237,42 @@ mod tests {
         tree.take(&sequences[0]);
         tree.insert(&sequences[2], cache(&sequences[2]));
         assert_eq!(sequences.map(|tokens| tree.longest(&tokens)), [BLOCK, 0, BLOCK]);
+    }
+
+    #[test]
+    fn a_way_whose_end_has_gone_is_an_end_itself() {
+        let mut tree = tree(100);
+        let (old, new): (Vec<u32>, Vec<u32>) = (vec![1; 3 * BLOCK], vec![2; 3 * BLOCK]);
+        tree.insert(&old, cache(&old));
+        tree.insert(&new, cache(&new));
+        // The first block of the old way is used last of all.
+        drop(tree.take(&old[..BLOCK]));
+        let lengths = [5, 4, 3, 2, 1, 0].map(|blocks| {
+            tree.limit(blocks * SHAPE.block_bytes());
+            [tree.longest(&old), tree.longest(&new)].map(|tokens| tokens / BLOCK)
+        });
+        assert_eq!(lengths, [[2, 3], [1, 3], [1, 2], [1, 1], [1, 0], [0, 0]]);
+        // All at once comes to the same.
+        tree.limit(100 * SHAPE.block_bytes());
+        tree.insert(&old, cache(&old));
+        tree.insert(&new, cache(&new));
+        drop(tree.take(&old[..BLOCK]));
+        tree.limit(2 * SHAPE.block_bytes());
+        assert_eq!([&old, &new].map(|tokens| tree.longest(tokens) / BLOCK), [1, 1]);
+    }
+
+    /// As simulations below one node of a search tree: each of them uses the way to the node.
+    #[test]
+    fn what_many_share_outlives_what_each_adds() {
+        let (mut tree, trunk) = (tree(4), [7_u32; 2 * BLOCK]);
+        for own in 10..30 {
+            let tokens: Vec<u32> = trunk.iter().copied().chain([own; 2 * BLOCK]).collect();
+            drop(tree.take(&tokens));
+            tree.insert(&tokens, cache(&tokens));
+            assert_eq!(tree.longest(&trunk), trunk.len());
+            assert!(tree.size_bytes() <= 4 * SHAPE.block_bytes());
+        }
+        tree.limit(2 * SHAPE.block_bytes());
+        assert_eq!((tree.longest(&trunk), tree.num_blocks()), (trunk.len(), 2));
     }
 }

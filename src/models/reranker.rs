@@ -15,6 +15,7 @@ use super::owner::Owner;
 use super::panels::PackedMatrix;
 use super::registry::ModelInfo;
 use super::shared_forward::{SharedForward, Waiting, ask};
+use super::shown::shown;
 use super::tokenizer::{Tokenizer, check_limit};
 use super::weights::{TensorShapes, read_shapes};
 use crate::error::{Error, Result};
@@ -179,7 +180,10 @@ impl Activation {
         match named.map(|class| class.rsplit('.').next().unwrap_or_default()) {
             None | Some("Sigmoid") => Ok(Self::Sigmoid),
             Some("Identity") => Ok(Self::Identity),
-            Some(other) => Err(Error::NotSupported(format!("the activation \"{other}\" is not supported; supported: Sigmoid, Identity"))),
+            Some(other) => {
+                let found = shown(other);
+                Err(Error::NotSupported(format!("the activation \"{found}\" is not supported; supported: Sigmoid, Identity")))
+            }
         }
     }
 
@@ -231,7 +235,9 @@ impl Reranker {
         for batch in batches(encoded.iter().map(|(tokens, _)| tokens.len()), self.model.forward_tokens()) {
             let pairs: Vec<_> = batch.iter().map(|index| encoded[*index].clone()).collect();
             let num_tokens = pairs.iter().map(|(tokens, _)| tokens.len()).sum();
-            for (index, score) in batch.into_iter().zip(ask(&self.model, &self.owner, pairs, num_tokens).await?) {
+            let found = ask(&self.model, &self.owner, pairs, num_tokens).await?;
+            calls::count_answers(found.len());
+            for (index, score) in batch.into_iter().zip(found) {
                 scores[index] = score;
             }
         }
@@ -249,6 +255,8 @@ impl Reranker {
         let Some(pair) = encoded else { return Ok(None) };
         let num_tokens = pair.0.len();
         calls::count(given(std::iter::once(num_tokens)));
-        Ok(ask(&self.model, &self.owner, vec![pair], num_tokens).await?.first().copied())
+        let scores = ask(&self.model, &self.owner, vec![pair], num_tokens).await?;
+        calls::count_answers(scores.len());
+        Ok(scores.first().copied())
     }
 }

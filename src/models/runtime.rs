@@ -1,7 +1,7 @@
 //! Models by name: loads each version once, hands out handles, and answers the functions `embed`, `generate` and `rerank`, each input once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use arrow::array::{Array, FixedSizeListArray, Float32Array, Float64Array, StringArray};
@@ -20,41 +20,30 @@ use super::config::EncoderConfig;
 use super::embedder::{Embedder, LoadedEmbedder};
 use super::embedder_settings::EmbedderSettings;
 use super::generation::{Completion, GenerateRequest};
+use super::kv_budget::KvBudget;
+use super::limits::ModelLimits;
 use super::owner::{LoadedPolicy, Owner};
 use super::packed::PackedDecoder;
 use super::pool::{Loaded, LoadedModel, Pool};
 use super::registry::{ModelInfo, Registry, Task};
 use super::remote::{AnswerSource, Cleared, RemoteModel, RemoteRequest, Remotes};
 use super::reranker::{LoadedReranker, Reranker};
-use super::sampling::Sampler;
 use super::scheduler::Job;
 use super::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
-
-/// Memory for the keys and values of finished sequences, per policy, unless the runtime is told otherwise.
-const PREFIX_BYTES: usize = 512 << 20;
 
 /// The models of a database, loaded on first use.
 #[derive(Debug)]
 pub struct Runtime {
     registry: Arc<Registry>,
     pool: Pool,
-    limits: ModelLimits,
+    kv_budget: Arc<KvBudget>,
     embeddings: Cache<Arc<[f32]>>,
     completions: Cache<Arc<str>>,
     scores: Cache<f32>,
     num_texts_embedded: AtomicU64,
     /// None: there are no connections to other hosts.
     remotes: Option<Arc<Remotes>>,
-}
-
-/// How much memory models take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ModelLimits {
-    /// Of weights, in bytes. Beyond it the models unused longest are let go.
-    pub weights: u64,
-    /// Of the keys and values that a policy keeps of finished sequences, in bytes; with 0 nothing is shared, not even between sequences in flight.
-    pub prefixes: usize,
 }
 
 /// A handle to a policy; cheap to clone. The model stays in memory as long as a handle lives.
@@ -75,8 +64,8 @@ impl Runtime {
     pub fn with_remotes(registry: Arc<Registry>, remotes: Option<Arc<Remotes>>, limits: ModelLimits) -> Arc<Self> {
         Arc::new(Self {
             registry,
-            pool: Pool::new(limits.weights),
-            limits,
+            pool: Pool::new(limits.weights(), limits.gpu_memory),
+            kv_budget: KvBudget::new(limits.running(), limits.kept()),
             embeddings: Cache::default(),
             completions: Cache::default(),
             scores: Cache::default(),
@@ -94,8 +83,8 @@ impl Runtime {
         let info = Arc::new(self.find(reference, Task::Generate)?);
         info.require_weights("this")?;
         let owner = Owner::get()?;
-        let prefix_bytes = self.limits.prefixes;
-        let load = move |info: &ModelInfo| load_policy(info, prefix_bytes).map(|model| Loaded::Policy(Arc::new(model)));
+        let kv_budget = Arc::clone(&self.kv_budget);
+        let load = move |info: &ModelInfo| load_policy(info, kv_budget).map(|model| Loaded::Policy(Arc::new(model)));
         match self.pool.get(&info, &owner, load).await? {
             Loaded::Policy(model) => Ok(Policy { info, model, owner }),
             _ => Err(loaded_as_another(&info)),
@@ -237,13 +226,10 @@ impl Policy {
         self.owner.generate(Arc::clone(&self.model), Job { request, reply, arrived: Instant::now() })?;
         calls::count(Calls { inputs: 1, ..Calls::default() });
         let ended = result.await.unwrap_or_else(|_| Err(Error::Internal("the model thread dropped a generation".to_owned())));
-        ended.inspect(|completion| calls::count(completion.tokens()))
-    }
-}
-
-impl Default for ModelLimits {
-    fn default() -> Self {
-        Self { weights: u64::MAX, prefixes: PREFIX_BYTES }
+        ended.inspect(|completion| {
+            calls::count(completion.tokens());
+            calls::count_answers(1);
+        })
     }
 }
 
@@ -251,13 +237,14 @@ fn loaded_as_another(info: &ModelInfo) -> Error {
     Error::Internal(format!("{} is in memory as a model of another task", info.reference()))
 }
 
-fn load_policy(info: &ModelInfo, prefix_bytes: usize) -> Result<LoadedPolicy> {
+fn load_policy(info: &ModelInfo, kv_budget: Arc<KvBudget>) -> Result<LoadedPolicy> {
     let decoder = PackedDecoder::load(&info.directory)?;
     let tokenizer = Tokenizer::load(&info.directory)?;
     let mut eos_token_ids = decoder.config().eos_token_ids.clone();
     eos_token_ids.extend(tokenizer.eos_token_id());
     let chat_template = ChatTemplate::load(&info.directory).map_err(|error| error.to_string());
-    Ok(LoadedPolicy { decoder: Arc::new(decoder), tokenizer, chat_template, eos_token_ids, prefix_bytes })
+    let kept_bytes = Arc::new(AtomicUsize::new(0));
+    Ok(LoadedPolicy { decoder: Arc::new(decoder), tokenizer, chat_template, eos_token_ids, kv_budget, kept_bytes })
 }
 
 #[async_trait]
@@ -368,9 +355,7 @@ impl Generator {
         match self {
             Self::Local(policy) => generate_text(policy, prompt, options).await,
             Self::Remote(remote) => {
-                let GenerateOptions { max_tokens, temperature, top_p, seed, ref stop, top_k, min_p, repetition_penalty } = *options;
-                let request = RemoteRequest { prompt, max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop };
-                let completion = remote.complete(&request).await?;
+                let completion = remote.complete(&RemoteRequest::new(prompt, options)).await?;
                 Ok(completion.text.as_str().into())
             }
         }
@@ -378,19 +363,7 @@ impl Generator {
 }
 
 async fn generate_text(policy: &Policy, prompt: &str, options: &GenerateOptions) -> Result<Arc<str>> {
-    let request = GenerateRequest {
-        prompt: policy.tokenizer().encode_prompt(prompt)?,
-        max_new_tokens: options.max_tokens,
-        sampler: Sampler {
-            temperature: options.temperature as f32,
-            repetition_penalty: options.repetition_penalty as f32,
-            top_k: options.top_k,
-            top_p: options.top_p as f32,
-            min_p: options.min_p as f32,
-        },
-        seed: options.seed,
-        stop: options.stop.clone(),
-    };
+    let request = GenerateRequest::new(policy.tokenizer().encode_prompt(prompt)?, options);
     Ok(policy.generate(request).await?.text.into())
 }
 

@@ -12,7 +12,8 @@ use rayon::prelude::*;
 use tokio::sync::oneshot;
 
 use super::generation::{Completion, Finish, GenerateRequest};
-use super::kv_cache::KvCache;
+use super::kv_budget::{KvShare, Reservation};
+use super::kv_cache::{BLOCK, KvCache};
 use super::packed::{PackedDecoder, Segment};
 use super::prefix_tree::{PrefixTree, shared_prefix};
 use super::tokenizer::{IncrementalText, Tokenizer};
@@ -20,8 +21,6 @@ use crate::error::Result;
 
 /// Sequences that decode together; beyond some hundred rows a step only grows longer.
 const ROWS_MAX: usize = 256;
-/// Memory for the keys and values of the running sequences, per policy. One sequence may take more.
-const RUNNING_BYTES: usize = 2 << 30;
 /// Prompt tokens fed per step, so that a long prompt does not stall the sequences that are decoding.
 const PROMPT_TOKENS_PER_STEP: usize = 2048;
 /// Tokens worth waiting for while a sibling computes them; fewer are if they are all that is missing.
@@ -42,9 +41,12 @@ pub struct Scheduler {
     tokenizer: Tokenizer,
     eos_token_ids: Vec<u32>,
     waiting: VecDeque<Job>,
+    /// With so much free memory there was no room for the first of the waiting ones; None: not known.
+    too_little: Option<usize>,
     running: Vec<Row>,
     /// None: every sequence computes all of its own.
     prefixes: Option<PrefixTree>,
+    memory: KvShare,
 }
 
 /// One sequence in flight.
@@ -57,13 +59,24 @@ struct Row {
     cached_tokens: usize,
     logprobs: Vec<f32>,
     text: IncrementalText,
+    _reserved: Reservation,
 }
 
 impl Scheduler {
-    /// A scheduler without work. Sequences end at any of the `eos_token_ids`; `prefix_bytes` of those that are finished are kept, and with 0 nothing is shared.
-    pub fn new(decoder: Arc<PackedDecoder>, tokenizer: Tokenizer, eos_token_ids: Vec<u32>, prefix_bytes: usize) -> Self {
-        let prefixes = (prefix_bytes > 0).then(|| PrefixTree::new(decoder.kv_shape(), prefix_bytes));
-        Self { decoder, tokenizer, eos_token_ids, waiting: VecDeque::new(), running: Vec::new(), prefixes }
+    /// A scheduler without work. Sequences end at any of the `eos_token_ids`; if nothing of those that are finished may be kept, nothing is
+    /// shared at all.
+    pub fn new(decoder: Arc<PackedDecoder>, tokenizer: Tokenizer, eos_token_ids: Vec<u32>, memory: KvShare) -> Self {
+        let kept_max = memory.kept_max();
+        let prefixes = (kept_max > 0).then(|| PrefixTree::new(decoder.kv_shape(), kept_max));
+        Self { decoder, tokenizer, eos_token_ids, waiting: VecDeque::new(), too_little: None, running: Vec::new(), prefixes, memory }
+    }
+
+    /// Lets go what is kept beyond the policy's part of the memory, which others may have made smaller.
+    pub fn keep_its_part(&mut self) {
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.limit(self.memory.kept_max());
+            self.memory.note_kept(prefixes.size_bytes());
+        }
     }
 
     /// Queues a request; one that the model cannot run is answered at once.
@@ -82,8 +95,7 @@ impl Scheduler {
 
     /// Runs one forward over everything in flight and answers what is finished.
     pub fn step(&mut self) {
-        self.waiting.retain(|job| !job.reply.is_closed());
-        self.running.retain(|row| !row.job.reply.is_closed());
+        self.drop_closed();
         self.admit();
         let (is_read, logits) = self.feed();
         let ended = self.extend(&is_read, &logits);
@@ -96,40 +108,50 @@ impl Scheduler {
         }
     }
 
+    /// Lets go those whose callers went away. Siblings may have their keys and values: these are kept, and counted, as those of finished sequences are.
+    fn drop_closed(&mut self) {
+        let num_waiting = self.waiting.len();
+        self.waiting.retain(|job| !job.reply.is_closed());
+        if self.waiting.len() < num_waiting {
+            self.too_little = None;
+        }
+        let closed: Vec<Row> = self.running.extract_if(.., |row| row.job.reply.is_closed()).collect();
+        closed.into_iter().for_each(|row| self.keep(&row.tokens, row.cache));
+    }
+
     /// Moves waiting requests to the running ones, in order, except those that a running sibling will soon serve better.
     fn admit(&mut self) {
-        let mut waiting = std::mem::take(&mut self.waiting);
-        while let Some(job) = waiting.pop_front() {
-            if !self.has_room(&job.request) {
-                // Those behind it wait too, however short: otherwise a long request could wait for ever.
-                self.waiting.push_back(job);
-                self.waiting.append(&mut waiting);
-                return;
-            }
-            match self.start(job) {
-                Ok(row) => self.running.push(row),
-                Err(job) => self.waiting.push_back(job),
-            }
+        let is_blocked = self.too_little.is_some_and(|free| self.memory.free() <= free) && !self.running.is_empty();
+        if is_blocked || self.running.len() >= ROWS_MAX {
+            return;
         }
+        self.too_little = None;
+        let mut waiting = std::mem::take(&mut self.waiting);
+        while self.running.len() < ROWS_MAX
+            && let Some(job) = waiting.pop_front()
+        {
+            let Some(known) = self.known_prefix(&job.request.prompt) else {
+                self.waiting.push_back(job);
+                continue;
+            };
+            let Some(reserved) = self.room(&job.request, &known) else {
+                // Those behind it wait too, however short: otherwise a long request could wait for ever. One before it may soon have its prefix.
+                self.too_little = self.waiting.is_empty().then(|| self.memory.free());
+                self.waiting.push_back(job);
+                break;
+            };
+            self.running.push(Row::new(job, known, reserved));
+        }
+        self.waiting.append(&mut waiting);
     }
 
-    /// Whether the request fits beside the running ones, all at their longest.
-    fn has_room(&self, request: &GenerateRequest) -> bool {
-        let config = self.decoder.config();
-        let longest =
-            |request: &GenerateRequest| request.prompt.len().saturating_add(request.max_new_tokens).min(config.max_position_embeddings);
-        let tokens: usize = self.running.iter().map(|row| longest(&row.job.request)).sum();
-        let token_bytes = 2 * config.num_hidden_layers * config.key_value_width() * size_of::<f32>();
-        let fits = (tokens + longest(request)) * token_bytes <= RUNNING_BYTES;
-        self.running.is_empty() || (fits && self.running.len() < ROWS_MAX)
-    }
-
-    /// The row of a request, with the longest known prefix of its prompt; the request itself if it should wait for a sibling.
-    #[allow(clippy::result_large_err, reason = "the request comes back to its queue, it is not an error on a hot path")]
-    fn start(&mut self, job: Job) -> Result<Row, Job> {
-        let Some(cache) = self.known_prefix(&job.request.prompt) else { return Err(job) };
-        let tokens = job.request.prompt.clone();
-        Ok(Row { tokens, cached_tokens: cache.len(), cache, logprobs: Vec::new(), text: IncrementalText::default(), job })
+    /// Memory for what the request may add to the prefix that it takes over, if there is room beside the running ones, all at their longest.
+    fn room(&self, request: &GenerateRequest, known: &KvCache) -> Option<Reservation> {
+        let (shape, len_max) = (self.decoder.kv_shape(), self.decoder.config().max_position_embeddings);
+        let longest = request.prompt.len().saturating_add(request.max_new_tokens).min(len_max);
+        // Whole blocks are shared, and counted where they come from.
+        let blocks = longest.div_ceil(BLOCK).saturating_sub(known.len() / BLOCK);
+        self.memory.reserve(blocks * shape.block_bytes(), self.running.is_empty())
     }
 
     /// The keys and values that a finished sequence or one in flight shares with a prompt; `None` if one in flight is about to have more of them.
@@ -185,15 +207,27 @@ impl Scheduler {
     /// Sends a row's result and keeps its keys and values.
     fn answer(&mut self, mut row: Row, ended: Result<Finish>) {
         let result = ended.and_then(|finish| row.completion(finish, &self.tokenizer));
-        if let Some(prefixes) = &mut self.prefixes {
-            prefixes.insert(&row.tokens, row.cache);
-        }
+        self.keep(&row.tokens, row.cache);
         // A caller that went away needs no answer.
         drop(row.job.reply.send(result));
+    }
+
+    /// Keeps the keys and values of a sequence that is in flight no more.
+    fn keep(&mut self, tokens: &[u32], cache: KvCache) {
+        if let Some(prefixes) = &mut self.prefixes {
+            prefixes.insert(tokens, cache);
+        }
+        self.keep_its_part();
     }
 }
 
 impl Row {
+    /// A sequence of which the keys and values in `cache` are known.
+    fn new(job: Job, cache: KvCache, reserved: Reservation) -> Self {
+        let (tokens, cached_tokens) = (job.request.prompt.clone(), cache.len());
+        Self { job, tokens, cache, cached_tokens, logprobs: Vec::new(), text: IncrementalText::default(), _reserved: reserved }
+    }
+
     fn reads_prompt(&self) -> bool {
         self.cache.len() < self.job.request.prompt.len()
     }

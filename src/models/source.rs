@@ -87,7 +87,8 @@ impl Source {
     /// # Errors
     /// [`Error::UnknownOption`], [`Error::InvalidParameter`], [`Error::NotReady`] (a random model without texts), [`Error::Io`].
     pub fn write(&self, options: &[(String, Value)], texts: &[String], target: &Path, open: &OpenFile<'_>) -> Result<()> {
-        let (file, others) = gguf::take_option(options)?;
+        let mut others = options.to_vec();
+        let file = gguf::take_option(&mut others)?;
         let options = if matches!(self, Self::Directory(_)) { others.as_slice() } else { options };
         if !matches!(self, Self::RandomQwen2)
             && let Some((name, _)) = options.first()

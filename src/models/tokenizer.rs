@@ -17,6 +17,7 @@ use tokenizers::{
 
 use super::chat_template::CHAT_TEMPLATE_FILE;
 use super::config::{read_bounded, read_json};
+use super::shown::shown;
 use super::tokenizer_growth::check_growth;
 use crate::error::{Error, Result};
 
@@ -71,7 +72,7 @@ impl Tokenizer {
         let path = directory.join(TOKENIZER_FILE);
         let bytes = read_bounded(&path, TOKENIZER_BYTES_MAX)?;
         check_growth(&path, &bytes)?;
-        let broken = |error: tokenizers::Error| Error::Damaged { path: path.clone(), reason: error.to_string() };
+        let broken = |error: tokenizers::Error| Error::Damaged { path: path.clone(), reason: shown(&error.to_string()) };
         let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(broken)?;
         inner.with_padding(None).with_truncation(truncation).map_err(broken)?;
         let eos_token_id = eos_token(directory)?.and_then(|token| inner.token_to_id(&token));

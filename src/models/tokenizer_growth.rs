@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::shown::shown;
 use crate::error::{Error, Result};
 
 /// Beyond this a file is a trap. Published ones stay below 120: the longest form of a letter in XLM-RoBERTa's table has 36 bytes, and "▁" has three.
@@ -32,7 +33,7 @@ struct Rules {
 /// [`Error::Damaged`] for rules that make a text more than [`GROWTH_MAX`] times as long, or put more than [`TEMPLATE_MAX`] tokens round it.
 pub fn check_growth(path: &Path, tokenizer: &[u8]) -> Result<()> {
     let damaged = |reason: String| Error::Damaged { path: path.to_owned(), reason };
-    let rules: Rules = serde_json::from_slice(tokenizer).map_err(|error| damaged(error.to_string()))?;
+    let rules: Rules = serde_json::from_slice(tokenizer).map_err(|error| damaged(shown(&error.to_string())))?;
     // A normalizer's output is what the next one reads: they multiply.
     let read = growth(&rules.normalizer).saturating_mul(growth(&rules.pre_tokenizer));
     for growth in [read, growth(&rules.decoder)] {

@@ -11,6 +11,7 @@ use safetensors::tensor::{Dtype, Metadata, SafeTensorError, SafeTensors, TensorV
 use serde_json::Value;
 
 use super::config::read_json;
+use super::shown::shown;
 use crate::error::{Error, Result};
 
 /// File name of the weights in a model directory.
@@ -39,7 +40,7 @@ impl Weights {
         let mut tensors = BTreeMap::new();
         for path in weight_files(directory)? {
             let bytes = std::fs::read(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-            let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(&path, error))?;
+            let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(&path, shown(&error.to_string())))?;
             for (name, view) in file.tensors() {
                 // Position ids and other integer buffers of old checkpoints are not weights.
                 if let Some(tensor) = floats(&view, device)? {
@@ -78,7 +79,7 @@ pub fn read_shapes(directory: &Path) -> Result<TensorShapes> {
     for path in weight_files(directory)? {
         let file = std::fs::File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
         let (header, data_bytes) = read_header(&path, file)?;
-        let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| damaged(&path, error))?;
+        let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| damaged(&path, shown(&error.to_string())))?;
         if metadata.data_len() as u64 != data_bytes {
             let reason = format!("it has {data_bytes} bytes of weights, its header says {}", metadata.data_len());
             return Err(Error::Damaged { path, reason });
@@ -128,7 +129,7 @@ fn weight_files(directory: &Path) -> Result<Vec<PathBuf>> {
     names.dedup();
     // A shard is a file of this directory, never a path out of it.
     match names.iter().find(|name| Path::new(name).file_name() != Some(name.as_ref())) {
-        Some(name) => Err(damaged(&index_path, format!("\"{name}\" is not a file name"))),
+        Some(name) => Err(damaged(&index_path, format!("\"{}\" is not a file name", shown(name)))),
         None => Ok(names.into_iter().map(|name| directory.join(name)).collect()),
     }
 }
@@ -159,7 +160,11 @@ fn read_header(path: &Path, mut file: std::fs::File) -> Result<(Vec<u8>, u64)> {
 fn check_shape(directory: &Path, name: &str, found: Option<&[usize]>, expected: &[usize]) -> Result<()> {
     match found {
         Some(shape) if shape == expected => Ok(()),
-        Some(shape) => Err(damaged(directory, format!("tensor \"{name}\" has shape {shape:?}, the configuration says {expected:?}"))),
+        Some(shape) => {
+            // A header may list any number of dimensions.
+            let found = shown(&format!("{shape:?}"));
+            Err(damaged(directory, format!("tensor \"{name}\" has shape {found}, the configuration says {expected:?}")))
+        }
         None => Err(missing(directory, name)),
     }
 }

@@ -310,6 +310,7 @@ impl Connection {
             Started::Rows(mut rows) => match running.send_rows(rows.data_rows(), max_rows).await? {
                 Sent::All(count) => completion_tag(rows.command_tag(), count),
                 Sent::Limit => {
+                    self.session.suspend_rows();
                     portal.start(rows).await;
                     return running.client.put(PgWireBackendMessage::PortalSuspended(PortalSuspended::new())).await;
                 }
@@ -329,6 +330,7 @@ impl Connection {
             Started::Done(_) | Started::CopyIn(_) | Started::CopyOut(_) => Ok(Vec::new()),
             Started::Rows(rows) => {
                 let fields = rows.row_schema().to_vec();
+                self.session.suspend_rows();
                 portal.start(rows).await;
                 Ok(fields)
             }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pgwire::api::ConnectionManager;
+use pgwire::tokio::server::MaybeTls;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -16,6 +17,7 @@ use super::auth::limits::{Places, Strangers};
 use super::connection::{Connection, Handlers};
 use super::conversation::{ConversationLimits, converse, say_goodbye};
 use super::greeting::greet;
+use super::keepalive::Keepalive;
 use super::options::ServerOptions;
 use super::unix_socket::UnixSocket;
 use super::workers::{WorkerThreads, Workers};
@@ -98,6 +100,7 @@ struct Attending {
     workers: Workers,
     limits: ConversationLimits,
     idle_max: Option<Duration>,
+    keepalive: Keepalive,
     stop: CancellationToken,
 }
 
@@ -109,6 +112,7 @@ struct Server {
     authentication_max: Duration,
     limits: ConversationLimits,
     idle_max: Option<Duration>,
+    keepalive: Keepalive,
     stop: CancellationToken,
     connections: TaskTracker,
 }
@@ -132,6 +136,7 @@ impl Server {
             authentication_max: options.authentication_max,
             limits: ConversationLimits { message_bytes_max: options.message_bytes_max },
             idle_max: options.idle_max,
+            keepalive: options.keepalive,
             stop: CancellationToken::new(),
             connections: TaskTracker::new(),
         }
@@ -144,11 +149,15 @@ impl Server {
             workers: self.threads.workers(),
             limits: self.limits,
             idle_max: self.idle_max,
+            keepalive: self.keepalive,
             stop: self.stop.clone(),
         }
     }
 
     fn spawn(&self, incoming: Incoming) {
+        if let Incoming::Tcp(stream) = &incoming {
+            self.keepalive.watch(stream);
+        }
         let (door, stop) = (Arc::clone(&self.door), self.stop.clone());
         let server = self.attending();
         let (stranger, authentication_max) = (self.strangers.enter(), self.authentication_max);
@@ -172,11 +181,16 @@ impl Server {
 
 /// A client's whole stay.
 async fn attend(server: Attending, Admitted { mut socket, role, place }: Admitted) -> io::Result<()> {
-    let Attending { database, door, workers, limits, idle_max, stop } = server;
+    let Attending { database, door, workers, limits, idle_max, keepalive, stop } = server;
     let session = database.session();
     session.set_role_of_user(&role);
     if let Some(idle_max) = idle_max {
         session.set_at_startup(IDLE_TIMEOUT, &idle_max.as_millis().to_string()).map_err(io::Error::other)?;
+    }
+    if !matches!(socket.get_ref(), MaybeTls::Unix(_)) {
+        for (name, value) in keepalive.settings() {
+            session.set_fixed(name, &value);
+        }
     }
     let connection = Connection::new(session, socket.get_ref(), Arc::clone(&door.cancellations), place, workers, stop);
     let handlers = Handlers(Arc::new(connection));

@@ -19,6 +19,7 @@ mod frames;
 mod greeting;
 mod idle;
 mod interrupt;
+mod keepalive;
 mod listener;
 mod messages;
 mod options;
@@ -38,6 +39,7 @@ mod workers;
 pub use auth::{HbaRules, ServerTls};
 #[doc(hidden)]
 pub use frames::count_messages;
+pub use keepalive::Keepalive;
 pub use listener::{Listeners, check_exposure, serve, serve_with};
 pub use options::ServerOptions;
 #[doc(hidden)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::auth::{HbaRules, ServerTls};
+use super::keepalive::Keepalive;
 use super::messages::DATA_BYTES_MAX;
 
 /// How a server lets clients in, and what they may take.
@@ -23,12 +24,15 @@ pub struct ServerOptions {
     pub authentication_max: Duration,
     /// How long a client may do nothing outside of a transaction (57P05); `None`: for ever.
     pub idle_max: Option<Duration>,
+    /// When a client that is silent on a TCP connection is asked for a sign of life, and given up.
+    pub keepalive: Keepalive,
     /// Of one message, which is a statement's text, the values of its parameters or a piece of COPY data (54000).
     pub message_bytes_max: usize,
 }
 
 impl Default for ServerOptions {
-    /// As PostgreSQL has them, but for the length of messages, which is a gigabyte there.
+    /// As PostgreSQL has them, but for the length of messages, which is a gigabyte there, and for signs of life, which the system decides there: two
+    /// hours.
     fn default() -> Self {
         Self {
             rules: None,
@@ -38,6 +42,7 @@ impl Default for ServerOptions {
             superuser_connections: 3,
             authentication_max: Duration::from_secs(60),
             idle_max: None,
+            keepalive: Keepalive::default(),
             message_bytes_max: DATA_BYTES_MAX,
         }
     }

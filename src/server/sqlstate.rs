@@ -16,7 +16,7 @@ use crate::error::{Error, Fault, Unresolved};
 const DISK_FULL: &str = "53100";
 
 /// Sorts and aggregations by groups spill to the disk, so that what is left is the inner side of a join, or one value that gathers many rows.
-const OUT_OF_MEMORY_ADVICE: &str = "start with a larger --memory-limit, let the statement gather less in one value or join fewer rows, or SET \
+const OUT_OF_MEMORY_ADVICE: &str = "start with a larger --memory-limit or --statement-memory, let the statement gather less in one value or join fewer rows, or SET \
     datafusion.optimizer.prefer_hash_join = false, so that equality joins sort, which spills";
 
 /// What DataFusion says of such a subquery is the text of its plan.
@@ -51,6 +51,8 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::DuplicateStatement(_) => "42P05",
         Error::UnknownStatement(_) => "26000",
         Error::UnknownSavepoint(_) => "3B001",
+        Error::ActiveTransaction(_) => "25001",
+        Error::ReadOnlyTransaction(_) => "25006",
         Error::NoTransaction(_) => "25P01",
         Error::InUse(_) => "55006",
         Error::Cancelled(_) | Error::StatementTimeout => "57014",
@@ -76,6 +78,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::Udf(error) => udf_state(error),
         Error::Catalog(error) => catalog_state(error),
         Error::DataFusion(error) => ours_within(error).map_or_else(|| datafusion_state(error.find_root()), Ours::sqlstate),
+        Error::Shared(error) => sqlstate(error),
     }
 }
 
@@ -84,6 +87,7 @@ pub fn message(error: &Error) -> String {
     match error {
         Error::DataFusion(error) => datafusion_message(error),
         Error::Catalog(error) => catalog_message(error),
+        Error::Shared(error) => message(error),
         Error::Io { path, source } if is_disk_full(source) => {
             format!(
                 "no space left on the disk of {} ({source}); nothing is left of the file; free some and run the statement again",

@@ -67,10 +67,11 @@ pub fn values(bytes: &[u8]) {
     }
 }
 
-/// bool, bytea, int8, int2, int4, text, json, float4, float8, date, time, timestamp, timestamptz, interval, numeric, uuid, jsonb, and arrays of some.
+/// bool, bytea, int8, int2, int4, text, json, float4, float8, date, time, timestamp, timestamptz, interval, numeric, uuid, jsonb, arrays of some, vector
+/// and halfvec and their arrays.
 const PARAMETER_TYPES: &[u32] = &[
     16, 17, 20, 21, 23, 25, 114, 700, 701, 1082, 1083, 1114, 1184, 1186, 1700, 2950, 3802, 1000, 1005, 1007, 1009, 1016, 1021, 1022, 1231,
-    2951,
+    2951, 16380, 16381, 16382, 16383,
 ];
 
 /// The manifest of a version of a table.

@@ -1,12 +1,6 @@
 //! `ARCHITECTURE.md` stays true: its paths exist, it names every top-level folder, and nobody knows whom they must not.
 
-use std::path::Path;
-
-use crate::project;
-
-fn read(path: &str) -> String {
-    std::fs::read_to_string(project().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
+use crate::{files_below, project, read};
 
 #[test]
 fn every_path_exists() {
@@ -52,8 +46,8 @@ const STRANGERS: &[(&str, &[&str])] = &[
 #[test]
 fn strangers_stay_strangers() {
     for (folder, strangers) in STRANGERS {
-        let mut files = Vec::new();
-        rust_files(&project().join(folder), &mut files);
+        let mut files = files_below(&project().join(folder));
+        files.retain(|file| file.extension().is_some_and(|extension| extension == "rs"));
         assert!(!files.is_empty(), "{folder} has no code");
         for file in files {
             let text = std::fs::read_to_string(&file).expect("sources are readable");
@@ -61,17 +55,6 @@ fn strangers_stay_strangers() {
                 let stranger = strangers.iter().find(|stranger| line.contains(**stranger));
                 assert!(stranger.is_none(), "{}:{} knows {}: {line}", file.display(), number + 1, stranger.unwrap_or(&""));
             }
-        }
-    }
-}
-
-fn rust_files(directory: &Path, found: &mut Vec<std::path::PathBuf>) {
-    for entry in std::fs::read_dir(directory).unwrap_or_else(|error| panic!("{}: {error}", directory.display())) {
-        let path = entry.expect("sources are readable").path();
-        if path.is_dir() {
-            rust_files(&path, found);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
         }
     }
 }

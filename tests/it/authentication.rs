@@ -1,7 +1,9 @@
 //! Who connects, over real sockets: passwords, rules, TLS, the Unix socket, limits, and clients that mean no good.
 
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
@@ -19,6 +21,7 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use crate::project;
 use crate::tls_client::Tls;
+use crate::wire::{self, VERSION_3_0, query};
 
 const ANN: &str = "CREATE USER ann PASSWORD 'right'; CREATE USER bob; CREATE ROLE readers PASSWORD 'right'";
 
@@ -104,12 +107,8 @@ async fn value(client: &Client, text: &str) -> String {
 
 /// A startup message, and what follows it without waiting for an answer.
 fn startup(user: &str, then: &[u8]) -> Vec<u8> {
-    let body = [&196_608_i32.to_be_bytes(), b"user\0".as_slice(), user.as_bytes(), b"\0\0"].concat();
-    [&(body.len() as i32 + 4).to_be_bytes(), body.as_slice(), then].concat()
-}
-
-fn query(text: &str) -> Vec<u8> {
-    [b"Q".as_slice(), &(text.len() as i32 + 5).to_be_bytes(), text.as_bytes(), b"\0"].concat()
+    let user = [b"user\0".as_slice(), user.as_bytes(), b"\0\0"].concat();
+    [&wire::startup(VERSION_3_0, &user)[..], then].concat()
 }
 
 /// All that the server says until it closes the connection.
@@ -179,6 +178,25 @@ async fn a_fresh_database_takes_the_user_who_started_it() {
     server.stop().await;
 }
 
+/// A user of the system that nobody is, with rights to nothing.
+const NOBODY: u32 = 65_534;
+
+#[tokio::test]
+async fn a_fresh_database_does_not_take_another_user_of_the_machine() {
+    if operating_system_user() != 0 || !cfg!(target_os = "linux") {
+        eprintln!("only root can be another user, and only Linux tells whose a connection is");
+        return;
+    }
+    let server = Server::start("", ServerOptions::default()).await;
+    let message: String = startup("owner", b"").iter().map(|byte| format!("\\{byte:03o}")).collect();
+    // The shell connects by itself: what it runs as has its sockets.
+    let script = format!("exec 3<>/dev/tcp/127.0.0.1/{}; printf '{message}' >&3; cat <&3", server.port);
+    let said = tokio::task::spawn_blocking(move || Command::new("bash").args(["-c", &script]).uid(NOBODY).output());
+    let said = said.await.expect("it does not panic").expect("bash is there").stdout;
+    assert!(contains(&said, b"28000") && contains(&said, b"no passwords yet"), "{}", String::from_utf8_lossy(&said));
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn by_the_unix_socket_users_of_the_system_are_themselves() {
     let name = operating_system_name(operating_system_user()).expect("the tests run as somebody");
@@ -220,12 +238,12 @@ async fn the_first_rule_that_fits_decides() {
     assert!(error.to_string().contains("broken.conf, line 2"), "{error}");
 }
 
-fn fixture(name: &str) -> PathBuf {
+pub(crate) fn fixture(name: &str) -> PathBuf {
     project().join("tests/fixtures/tls").join(name)
 }
 
 /// A copy of a key that nobody else may read; a checkout does not keep that.
-fn private_copy(directory: &Path, name: &str, mode: u32) -> PathBuf {
+pub(crate) fn private_copy(directory: &Path, name: &str, mode: u32) -> PathBuf {
     let copy = directory.join(format!("{name}.{mode:o}"));
     std::fs::copy(fixture(name), &copy).expect("a key");
     std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode)).expect("it is ours");

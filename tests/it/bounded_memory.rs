@@ -4,8 +4,10 @@
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
+
+use crate::process::sql_command;
 
 /// The most that the larger file may take beyond the smaller one. Blocks, columns on their way and the writer's pages are some tens of MB.
 const MORE_MB_MAX: u64 = 96;
@@ -24,9 +26,7 @@ fn write_corpus(path: &Path, megabytes: usize) {
 
 /// Runs statements in a process of its own and gives the most memory that it held, in MB.
 fn peak_mb(data: &Path, sql: &str) -> u64 {
-    let binary = std::env::var("CARGO_BIN_EXE_rolloutdb").unwrap_or_else(|_| env!("CARGO_BIN_EXE_rolloutdb").to_owned());
-    let arguments = ["sql", "--data", data.to_str().expect("a temporary path is UTF-8"), "-c", sql];
-    let mut child = Command::new(binary).args(arguments).stdout(Stdio::null()).spawn().expect("the binary starts");
+    let mut child = sql_command(data, sql).stdout(Stdio::null()).spawn().expect("the binary starts");
     let mut peak_kb = 0;
     let status = loop {
         let text = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap_or_default();

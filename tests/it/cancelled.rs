@@ -2,27 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use arrow::array::AsArray;
-use arrow::datatypes::Int64Type;
-use futures::TryStreamExt;
 use rolloutdb::{Database, Result, Session};
 use tokio::runtime::Handle;
 
+use crate::database::{number, run, temporary};
 use crate::process::ServerProcess;
+use crate::project;
+use crate::server::until;
 
+/// How soon the client of what was cancelled hears of it, in a development build beside other tests.
+const SOON: Duration = Duration::from_secs(10);
 /// The longest that a test waits for what was cancelled to be gone: a step of a model may be at work.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const MANY: &str = "SELECT value AS id FROM generate_series(1, 4000000000)";
-
-async fn run(session: &Session, sql: &str) -> Result<()> {
-    session.sql(sql).await?.try_collect::<Vec<_>>().await.map(drop).map_err(Into::into)
-}
-
-async fn count(session: &Session, sql: &str) -> Result<i64> {
-    let batches: Vec<_> = session.sql(sql).await?.try_collect().await?;
-    Ok(batches[0].column(0).as_primitive::<Int64Type>().value(0))
-}
 
 fn memory(session: &Session) -> usize {
     session.context().runtime_env().memory_pool.reserved()
@@ -41,7 +34,7 @@ async fn each_ends(session: &Session, statements: &[String]) -> Result<()> {
             let started = Instant::now();
             let error = run(session, statement).await.expect_err(statement);
             assert_eq!(error.sqlstate(), "57014", "{statement}: {error}");
-            assert!(started.elapsed() < PATIENCE, "{statement} took {:?}", started.elapsed());
+            assert!(started.elapsed() < SOON, "{statement} took {:?}", started.elapsed());
             run(session, "SET statement_timeout = 0").await?;
             let ended = Instant::now();
             while (memory(session) > 0 || tasks() > tasks_before) && ended.elapsed() < PATIENCE {
@@ -61,11 +54,11 @@ async fn each_ends(session: &Session, statements: &[String]) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn queries_and_writes_end_in_time() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let database = Database::open(data.path()).await?;
     let session = database.session();
     run(&session, "CREATE TABLE kept (id bigint PRIMARY KEY)").await?;
-    let files = tempfile::tempdir().expect("a temporary directory");
+    let files = temporary();
     let target = files.path().join("out.csv");
     let statements = [
         format!("SELECT count(*) FROM ({MANY}) a CROSS JOIN ({MANY}) b WHERE a.id % 7 = b.id"),
@@ -77,32 +70,42 @@ async fn queries_and_writes_end_in_time() -> Result<()> {
         format!("COPY ({MANY}) TO '{}'", target.display()),
     ];
     each_ends(&session, &statements).await?;
-    assert_eq!(count(&session, "SELECT count(*) FROM kept").await?, 0);
-    assert_eq!(count(&session, "SELECT count(*) FROM information_schema.tables WHERE table_name = 'half'").await?, 0);
+    assert_eq!(number(&session, "SELECT count(*) FROM kept").await?, 0);
+    assert_eq!(number(&session, "SELECT count(*) FROM information_schema.tables WHERE table_name = 'half'").await?, 0);
     assert!(!target.exists(), "a file appears when it is complete");
-    run(&session, "INSERT INTO kept VALUES (1)").await
+    run(&session, "INSERT INTO kept VALUES (1)").await?;
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn work_of_models_ends_in_time() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let database = Database::open(data.path()).await?;
     let session = database.session();
     let setup = "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate');
+        CREATE MODEL encoder FROM 'MODELS/bert' WITH (task = 'embed');
+        CREATE TABLE texts AS SELECT value AS id, 'text number ' || value AS contents FROM generate_series(1, 300000);
         CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 3);
         CREATE INDEX wiki_text ON wiki USING bm25 (contents);
         CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => 3, count => 1000);
         CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = 'short', max_tokens = 48)";
-    run(&session, setup).await?;
+    run(&session, &setup.replace("MODELS", &project().join("tests/fixtures/models").display().to_string())).await?;
     let statements = [
+        format!("SELECT count(embed('encoder', 'text ' || id)) FROM ({MANY}) t"),
+        "ALTER TABLE texts ADD COLUMN v vector(64) GENERATED ALWAYS AS (embed('encoder', contents)) STORED".to_owned(),
         "SELECT a.answer FROM questions q CROSS JOIN LATERAL answer(q.question, agent => 'qa') a".to_owned(),
         "GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT * FROM questions) WITH (simulations = 32, seed = 5)".to_owned(),
         "TRAIN SFT MODEL learnt FROM policy USING (SELECT question AS prompt, golden_answers[1] AS completion FROM questions)
          WITH (epochs = 1000, gradient_accumulation = 64)"
             .to_owned(),
+        "TRAIN DPO MODEL preferred FROM policy
+         USING (SELECT question AS prompt, golden_answers[1] AS chosen, 'no' AS rejected FROM questions) WITH (max_steps = 100000)"
+            .to_owned(),
     ];
     each_ends(&session, &statements).await?;
-    assert_eq!(count(&session, "SELECT count(*) FROM rollout.models").await?, 1, "a training that was stopped makes no model");
+    assert_eq!(number(&session, "SELECT count(*) FROM rollout.models").await?, 2, "a training that was stopped makes no model");
+    let columns = "SELECT count(*) FROM information_schema.columns WHERE table_name = 'texts'";
+    assert_eq!(number(&session, columns).await?, 2, "a column is there when it is filled");
     database.settle().await;
     Ok(())
 }
@@ -113,7 +116,7 @@ const COMPUTING: &str = "SELECT count(*) FROM generate_series(1, 10) b(value) CR
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_computes_hears_its_clients_and_stops_when_it_is_asked() {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let mut server = ServerProcess::start(data.path());
     let client = server.connect().await;
     let stop = client.cancel_token();
@@ -131,4 +134,30 @@ async fn a_server_that_computes_hears_its_clients_and_stops_when_it_is_asked() {
     let _computing = tokio::spawn(async move { client.simple_query(COMPUTING).await.map(drop) });
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(server.ends_when_asked(PATIENCE), "a statement holds up the end of the server");
+}
+
+/// A statement whose plan takes seconds to make, since each step of the planner looks at all of these, and no time to run.
+fn planned() -> String {
+    let items = (1..=60_000).map(|n| format!("n + {n}")).collect::<Vec<_>>().join(", ");
+    format!("EXPLAIN SELECT count(*) FROM numbers WHERE id IN ({items})")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_is_being_planned_is_cancelled() {
+    let data = temporary();
+    let mut server = ServerProcess::start(data.path());
+    let client = server.connect().await;
+    client.batch_execute("CREATE TABLE numbers AS SELECT value AS id, value * 7 AS n FROM generate_series(1, 10)").await.expect("a table");
+    let (stop, text) = (client.cancel_token(), planned());
+    let statement = tokio::spawn(async move {
+        let ended = client.simple_query(&text).await.map(drop).expect_err("it is cancelled");
+        let next = client.simple_query("SELECT 1").await;
+        (ended.code().map(|code| code.code().to_owned()), next.is_ok())
+    });
+    let watcher = server.connect().await;
+    until(&watcher, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'EXPLAIN SELECT count%'", "1").await;
+    assert!(!statement.is_finished(), "it was planned at once");
+    stop.cancel_query(tokio_postgres::NoTls).await.expect("it is heard");
+    let (code, goes_on) = tokio::time::timeout(SOON, statement).await.expect("it ends in time").expect("no panic");
+    assert_eq!((code.as_deref(), goes_on), (Some("57014"), true));
 }

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use tokio_postgres::{Client, CopyInSink, Error, NoTls};
 
 use crate::server::{TestServer, code, code_of, text_value};
+use crate::wire::{VERSION_3_0, message, startup};
 
 const EVERY_TYPE: &str = "id bigint PRIMARY KEY, small smallint, whole int, single real, double_ double precision, flag boolean, words text, \
     name varchar(20), bytes bytea, born date, moment timestamp, instant timestamptz, amount numeric(12,3), reference uuid, j json, jb jsonb, \
@@ -220,17 +221,14 @@ struct RawClient(TcpStream);
 impl RawClient {
     async fn connect(server: &TestServer) -> Self {
         let mut socket = TcpStream::connect(("127.0.0.1", server.port)).await.expect("it listens");
-        let parameters = b"\0\x03\0\0user\0someone\0database\0rolloutdb\0\0";
-        let length = (parameters.len() as i32 + 4).to_be_bytes();
-        socket.write_all(&[&length[..], parameters].concat()).await.expect("it is connected");
+        socket.write_all(&startup(VERSION_3_0, b"user\0someone\0database\0rolloutdb\0\0")).await.expect("it is connected");
         let mut client = Self(socket);
         client.until(b'Z').await;
         client
     }
 
     async fn send(&mut self, kind: u8, body: &[u8]) {
-        let length = (body.len() as i32 + 4).to_be_bytes();
-        self.0.write_all(&[&[kind][..], &length, body].concat()).await.expect("it is connected");
+        self.0.write_all(&message(kind, body)).await.expect("it is connected");
     }
 
     async fn query(&mut self, text: &str) {

@@ -3,24 +3,14 @@
 use std::fs;
 use std::sync::{Arc, Mutex};
 
-use arrow::array::AsArray;
-use arrow::datatypes::Int64Type;
-use futures::TryStreamExt;
 use rolloutdb::engine::{Notice, Severity};
-use rolloutdb::{Database, Result, Session};
+use rolloutdb::{Database, Result};
 
-async fn count(session: &Session, sql: &str) -> Result<i64> {
-    let batches: Vec<_> = session.sql(sql).await?.try_collect().await?;
-    Ok(batches.iter().find(|batch| batch.num_rows() > 0).map_or(0, |batch| batch.column(0).as_primitive::<Int64Type>().value(0)))
-}
-
-async fn run(session: &Session, sql: &str) -> Result<()> {
-    session.sql(sql).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(Into::into)
-}
+use crate::database::{number, run, temporary};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_torn_version_is_told_once_and_shown() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     {
         let session = Database::open(data.path()).await?.session();
         run(&session, "CREATE TABLE t (id bigint PRIMARY KEY, words text)").await?;
@@ -49,25 +39,25 @@ async fn a_torn_version_is_told_once_and_shown() -> Result<()> {
             kept.lock().expect("no panic").push(notice.message);
         }
     }));
-    assert_eq!(count(&session, "SELECT count(*) FROM t").await?, 1);
-    assert_eq!(count(&session, "SELECT count(*) FROM t").await?, 1);
+    assert_eq!(number(&session, "SELECT count(*) FROM t").await?, 1);
+    assert_eq!(number(&session, "SELECT count(*) FROM t").await?, 1);
     {
         let warnings = warnings.lock().expect("no panic");
         assert_eq!(warnings.len(), 2, "{warnings:?}");
         assert!(warnings.iter().all(|warning| warning.contains("is lost") && warning.contains("is the newest again")), "{warnings:?}");
     }
-    assert_eq!(count(&session, "SELECT count(*) FROM rollout.torn_versions WHERE table_name = 't' AND bytes > 0").await?, 2);
-    assert_eq!(count(&session, "SELECT count(*) FROM text_search(t, 'lost kept')").await?, 1);
+    assert_eq!(number(&session, "SELECT count(*) FROM rollout.torn_versions WHERE table_name = 't' AND bytes > 0").await?, 2);
+    assert_eq!(number(&session, "SELECT count(*) FROM text_search(t, 'lost kept')").await?, 1);
     run(&session, "INSERT INTO t VALUES (2, 'rewritten')").await?;
-    assert_eq!(count(&session, "SELECT id FROM text_search(t, 'rewritten')").await?, 2);
+    assert_eq!(number(&session, "SELECT id FROM text_search(t, 'rewritten')").await?, 2);
     run(&session, "VACUUM FULL").await?;
-    assert_eq!(count(&session, "SELECT count(*) FROM t").await?, 2);
+    assert_eq!(number(&session, "SELECT count(*) FROM t").await?, 2);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_opens_with_a_torn_system_table() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     drop(Database::open(data.path()).await?);
     for table in ["prompts", "training_metrics"] {
         for entry in fs::read_dir(data.path().join(format!("tables/rollout/{table}.lance/_versions"))).expect("it has versions").flatten() {
@@ -76,6 +66,6 @@ async fn a_database_opens_with_a_torn_system_table() -> Result<()> {
     }
     let database = Database::open(data.path()).await?;
     assert_eq!(database.take_warnings().len(), 2, "one for each table");
-    assert!(count(&database.session(), "SELECT count(*) FROM rollout.prompts").await? > 0, "the prompts are filled again");
+    assert!(number(&database.session(), "SELECT count(*) FROM rollout.prompts").await? > 0, "the prompts are filled again");
     Ok(())
 }

@@ -4,12 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use arrow::array::AsArray;
-use arrow::datatypes::Int64Type;
-use futures::TryStreamExt;
 use rolloutdb::server::sqlstate::{message, sqlstate};
-use rolloutdb::{Database, DatabaseOptions, Result, Session};
+use rolloutdb::{Database, DatabaseOptions, Result};
 
+use crate::database::{number, run};
 use crate::hub_server::{HubServer, Repository};
 
 /// A file system in memory, gone when dropped.
@@ -61,15 +59,6 @@ fn files(directory: &Path) -> Vec<(PathBuf, u64)> {
     found
 }
 
-async fn run(session: &Session, sql: &str) -> Result<()> {
-    session.sql(sql).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(Into::into)
-}
-
-async fn count(session: &Session, sql: &str) -> Result<i64> {
-    let batches: Vec<_> = session.sql(sql).await?.try_collect().await?;
-    Ok(batches[0].column(0).as_primitive::<Int64Type>().value(0))
-}
-
 /// Rows that take some 40 bytes each however they are packed.
 fn rows(count: usize) -> String {
     format!("SELECT value AS id, md5(CAST(value AS text)) AS text FROM generate_series(1000, {})", 1000 + count)
@@ -111,14 +100,14 @@ async fn a_full_disk_stops_the_statement_and_harms_nothing() -> Result<()> {
         let error = run(&session, statement).await.expect_err(statement);
         assert_eq!(sqlstate(&error), "53100", "{statement}: {error:?}");
         assert!(message(&error).contains("no space left"), "{statement}: {}", message(&error));
-        assert_eq!(count(&session, "SELECT count(*) FROM t").await?, 50_001, "{statement}");
-        assert_eq!(count(&session, "SELECT count(*) FROM t WHERE text = md5(CAST(id AS text))").await?, 50_001, "{statement}");
+        assert_eq!(number(&session, "SELECT count(*) FROM t").await?, 50_001, "{statement}");
+        assert_eq!(number(&session, "SELECT count(*) FROM t WHERE text = md5(CAST(id AS text))").await?, 50_001, "{statement}");
         let left: Vec<_> = files(disk.path()).into_iter().filter(|file| !before.contains(file)).collect();
         let small = left.iter().map(|(_, bytes)| bytes).sum::<u64>() < 64 << 10;
         assert!(small && !target.exists(), "{statement} left {left:?}");
     }
     assert!(run(&session, "SELECT * FROM u").await.is_err(), "a half-made table is no table");
-    assert_eq!(count(&session, "SELECT count(*) FROM loaded").await?, 0);
+    assert_eq!(number(&session, "SELECT count(*) FROM loaded").await?, 0);
 
     fs::remove_file(ballast).expect("the ballast goes");
     run(&session, "INSERT INTO t VALUES (1, 'one')").await?;
@@ -127,8 +116,8 @@ async fn a_full_disk_stops_the_statement_and_harms_nothing() -> Result<()> {
     drop((session, database));
     let database = Database::open_with(&data, options).await?;
     let session = database.session();
-    assert_eq!(count(&session, "SELECT count(*) FROM t").await?, 50_002);
-    assert_eq!(count(&session, "SELECT count(*) FROM t WHERE id = 1 AND text = 'eno'").await?, 1);
+    assert_eq!(number(&session, "SELECT count(*) FROM t").await?, 50_002);
+    assert_eq!(number(&session, "SELECT count(*) FROM t WHERE id = 1 AND text = 'eno'").await?, 1);
     Ok(())
 }
 
@@ -139,7 +128,7 @@ async fn a_full_disk_stops_a_download_and_is_not_left_full() -> Result<()> {
         return Ok(());
     };
     let weights = "model.safetensors";
-    // Where the hub tells the size, nothing is fetched; else the file ends where the disk does.
+    // Where the hub lists the size, the file is not asked for; else its answer tells it, and nothing of that is written.
     for tells in [true, false] {
         let repository = Repository::of_fixture("bert").with(weights, vec![0; 80 << 20]);
         let server = HubServer::of(&if tells { repository } else { repository.without_blobs() });
@@ -155,5 +144,37 @@ async fn a_full_disk_stops_a_download_and_is_not_left_full() -> Result<()> {
         assert_eq!(left, [], "nothing of it is left");
         run(&session, "CREATE TABLE t AS SELECT 1 AS id").await?;
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_others_fill_stops_a_download() -> Result<()> {
+    let Some(disk) = SmallDisk::mount(48) else {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: this process may not mount a small file system\n");
+        return Ok(());
+    };
+    let weights = "model.safetensors";
+    let repository = Repository::of_fixture("bert").with(weights, vec![0; 20 << 20]);
+    let ballast = disk.path().join("ballast");
+    // The connection breaks off, and before the rest comes there is no room for it.
+    let server = HubServer::start(move |asked, _| {
+        let reply = repository.reply(asked);
+        match (asked.path.ends_with(weights), asked.headers.contains_key("range")) {
+            (true, false) => return reply.cut_after(8 << 20),
+            (true, true) => fs::write(&ballast, vec![1; 30 << 20]).expect("it fits"),
+            (false, _) => {}
+        }
+        reply
+    });
+    let options = DatabaseOptions { memory_limit: Some(64 << 20), allowed_hosts: vec![server.url()], ..DatabaseOptions::default() };
+    let session = Database::open_with(&disk.path().join("data"), options).await?.session();
+    let create = format!("CREATE MODEL m FROM 'hf://org/model' WITH (endpoint = '{}')", server.url());
+    let error = run(&session, &create).await.expect_err("it does not fit any more");
+    assert_eq!(sqlstate(&error), "53100", "{error:?}");
+    assert!(message(&error).contains("still to come"), "{}", message(&error));
+    assert_eq!(server.asked_for(weights).len(), 2);
+    let left: Vec<_> = files(disk.path()).into_iter().filter(|(path, _)| path.display().to_string().contains(weights)).collect();
+    assert_eq!(left, [], "nothing of it is left");
+    run(&session, "CREATE TABLE t AS SELECT 1 AS id").await?;
     Ok(())
 }

@@ -1,12 +1,10 @@
 //! What DESCRIBE MODEL says of an encoder: how it makes vectors of texts.
 
-use arrow::array::{AsArray, RecordBatch};
-use futures::TryStreamExt;
+use arrow::array::AsArray;
 use rolloutdb::{Database, Result, Session};
 
-async fn run(session: &Session, sql: &str) -> Result<Vec<RecordBatch>> {
-    Ok(session.sql(sql).await?.try_collect().await?)
-}
+use crate::database::{run, temporary};
+use crate::project;
 
 /// The properties between the folder and the lineage.
 async fn described(session: &Session, model: &str) -> Result<Vec<String>> {
@@ -19,7 +17,7 @@ async fn described(session: &Session, model: &str) -> Result<Vec<String>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_encoder_tells_how_it_is_used() -> Result<()> {
-    let (directory, models) = (tempfile::tempdir().expect("a temporary directory"), crate::project().join("tests/fixtures/models"));
+    let (directory, models) = (temporary(), project().join("tests/fixtures/models"));
     let database = Database::open(directory.path()).await?;
     let session = database.session();
     let source = |name: &str| models.join(name).display().to_string();

@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use crate::process::ServerProcess;
+use crate::wire::{VERSION_3_0, message, parse, query, startup, sync};
 
 /// How soon a new client has its answer, in a development build beside other tests.
 const ANSWER_TIME: Duration = Duration::from_secs(20);
@@ -17,36 +18,13 @@ const ATTACK_TIME: Duration = Duration::from_secs(120);
 const HELD_MORE_MB: u64 = 400;
 const PEAK_MORE_MB: u64 = 1_200;
 
-const VERSION_3_0: u32 = 3 << 16;
 const CANCEL_REQUEST: u32 = 80_877_102;
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
 
-/// A message with the length that it has.
-fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-    declared(kind, u32::try_from(body.len() + 4).expect("it fits"), body)
-}
-
 /// A message with a length that it may not have.
 fn declared(kind: u8, length: u32, body: &[u8]) -> Vec<u8> {
     [&[kind][..], &length.to_be_bytes(), body].concat()
-}
-
-fn startup(number: u32, rest: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(rest.len() + 8).expect("it fits");
-    [&length.to_be_bytes()[..], &number.to_be_bytes(), rest].concat()
-}
-
-fn query(text: &str) -> Vec<u8> {
-    message(b'Q', &[text.as_bytes(), b"\0"].concat())
-}
-
-fn parse(name: &str, text: &str) -> Vec<u8> {
-    message(b'P', &[name.as_bytes(), b"\0", text.as_bytes(), b"\0\0\0"].concat())
-}
-
-fn sync() -> Vec<u8> {
-    message(b'S', b"")
 }
 
 /// A client that says what it is told.
@@ -326,7 +304,7 @@ async fn statements(victim: &Victim) {
 
 async fn many_prepared_statements(victim: &Victim) {
     let mut wire = Wire::ready(victim.port()).await;
-    let mut bytes: Vec<u8> = (0..3_000).flat_map(|number| parse(&format!("s{number}"), "SELECT $1::bigint")).collect();
+    let mut bytes: Vec<u8> = (0..3_000).flat_map(|number| parse(&format!("s{number}"), "SELECT $1::bigint", &[])).collect();
     bytes.extend(sync());
     wire.send(&bytes).await;
     let answers = wire.answers(1, ATTACK_TIME).await;

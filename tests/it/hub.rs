@@ -1,47 +1,22 @@
 //! Models from a hub: what is asked and of whom, what a cut, a kill and a cancel leave, what a hostile hub can do.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use arrow::util::display::{ArrayFormatter, FormatOptions};
-use futures::TryStreamExt;
-use rolloutdb::{Database, DatabaseOptions, Error, Result, Session};
+use rolloutdb::{Result, Session};
 use serde_json::json;
 
+use crate::database::{files_with, open, rows, temporary};
 use crate::hub_server::{COMMIT, HubServer, Reply, Repository};
-use crate::process::{ServerProcess, binary};
-use crate::project;
+use crate::process::{ServerProcess, binary, kill_when, sql_command, start_unheard};
+use crate::{files_below, project};
 
 const WEIGHTS: &str = "model.safetensors";
 const PLANTED: &str = "hf_planted-8d21-hub-token";
 const PATIENCE: Duration = Duration::from_secs(30);
-
-async fn open(data: &Path, hosts: &[String]) -> Result<Database> {
-    let superuser = Some("someone".to_owned());
-    Database::open_with(data, DatabaseOptions { allowed_hosts: hosts.to_vec(), superuser, ..DatabaseOptions::default() }).await
-}
-
-/// All values, as texts.
-async fn rows(session: &Session, sql: &str) -> Result<Vec<String>> {
-    let batches: Vec<_> = session.sql(sql).await?.try_collect().await.map_err(Error::from)?;
-    let mut found = Vec::new();
-    for batch in batches {
-        for row in 0..batch.num_rows() {
-            for column in batch.columns() {
-                let formatter = ArrayFormatter::try_new(column, &FormatOptions::default()).expect("it can be shown");
-                found.push(formatter.value(row).to_string());
-            }
-        }
-    }
-    Ok(found)
-}
-
-fn temporary() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a temporary directory")
-}
 
 /// `CREATE MODEL m` from the repository at this server, with further options.
 fn create(server: &HubServer, options: &str) -> String {
@@ -55,20 +30,7 @@ async fn session(data: &Path, server: &HubServer) -> Result<Session> {
 
 /// Every file below a folder, by its path in it.
 fn files(folder: &Path) -> Vec<String> {
-    fn add(root: &Path, folder: &Path, found: &mut Vec<String>) {
-        for entry in std::fs::read_dir(folder).into_iter().flatten() {
-            let path = entry.expect("it is readable").path();
-            if path.is_dir() {
-                add(root, &path, found);
-            } else {
-                found.push(path.strip_prefix(root).expect("it is below").display().to_string());
-            }
-        }
-    }
-    let mut found = Vec::new();
-    add(folder, folder, &mut found);
-    found.sort();
-    found
+    files_below(folder).iter().map(|path| path.strip_prefix(folder).expect("it is below").display().to_string()).collect()
 }
 
 /// Where the only commit of a data directory is kept.
@@ -282,40 +244,26 @@ async fn a_killed_process_leaves_what_the_next_takes_up() -> Result<()> {
     let repository = Repository::of_fixture("bert");
     let (server, stops) = stopping(&repository, 80_000);
     drop(open(data.path(), &[]).await?);
-    let mut child = Command::new(binary())
-        .args(["sql", "--allow-host", &server.url(), "--data"])
-        .arg(data.path())
-        .args(["-c", "CREATE MODEL m FROM 'hf://org/model'"])
-        .env("HF_ENDPOINT", format!("{}/", server.url()))
-        .env("HF_TOKEN", PLANTED)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary starts");
-    let (started, hub) = (Instant::now(), data.path().join("hub"));
+    let child = start_unheard(
+        sql_command(data.path(), "CREATE MODEL m FROM 'hf://org/model'")
+            .args(["--allow-host", &server.url()])
+            .env("HF_ENDPOINT", format!("{}/", server.url()))
+            .env("HF_TOKEN", PLANTED),
+    );
+    let hub = data.path().join("hub");
     let len_of_part = || {
         let part = files(&hub).into_iter().find(|file| file.ends_with(&format!("{WEIGHTS}.part")));
         part.and_then(|part| std::fs::metadata(hub.join(part)).ok()).map_or(0, |metadata| metadata.len())
     };
-    while len_of_part() < 80_000 {
-        assert!(child.try_wait().expect("the process can be asked").is_none(), "it ended before it could be killed");
-        assert!(started.elapsed() < 2 * PATIENCE, "{} bytes came", len_of_part());
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    child.kill().expect("the process runs");
-    child.wait().expect("the process is gone");
+    kill_when(child, "CREATE MODEL", || len_of_part() >= 80_000);
     // The one who starts the server gives it the hub and the token.
     assert!(server.asked().iter().all(|asked| asked.headers["authorization"] == format!("Bearer {PLANTED}")));
 
     stops.store(false, Ordering::SeqCst);
-    let again = Command::new(binary())
-        .args(["sql", "--allow-host", &server.url(), "--data"])
-        .arg(data.path())
-        .args(["-c", "CREATE MODEL m FROM 'hf://org/model'; SELECT source FROM rollout.models"])
+    let again = sql_command(data.path(), "CREATE MODEL m FROM 'hf://org/model'; SELECT source FROM rollout.models")
+        .args(["--allow-host", &server.url()])
         .env("HF_ENDPOINT", server.url())
         .env("HF_TOKEN", PLANTED)
-        .stdin(Stdio::null())
         .output()
         .expect("the binary runs");
     let said = format!("{}{}", String::from_utf8_lossy(&again.stdout), String::from_utf8_lossy(&again.stderr));
@@ -326,11 +274,6 @@ async fn a_killed_process_leaves_what_the_next_takes_up() -> Result<()> {
     embeds_right(&session).await?;
     assert_eq!(files_with(data.path(), PLANTED), Vec::<String>::new());
     Ok(())
-}
-
-fn files_with(folder: &Path, text: &str) -> Vec<String> {
-    let has = |file: &String| std::fs::read(folder.join(file)).expect("a file").windows(text.len()).any(|bytes| bytes == text.as_bytes());
-    files(folder).into_iter().filter(has).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -612,5 +555,44 @@ async fn a_hostile_hub_stays_in_its_folder() -> Result<()> {
             files(home.path()).into_iter().filter(|file| file.contains("evil") || !file.starts_with("data/")).collect();
         assert_eq!(outside, Vec::<String>::new(), "{what}");
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_commit_that_is_named_is_the_one_that_comes() -> Result<()> {
+    let data = temporary();
+    let repository = Repository::of_fixture("bert");
+    // Whatever it is asked for, it has one commit.
+    let server = HubServer::start(move |asked, _| {
+        if asked.path.starts_with("/api/") { Reply::new(200, vec![], repository.listing().to_string()) } else { repository.reply(asked) }
+    });
+    let session = session(data.path(), &server).await?;
+    let pinned = |commit: &str| create(&server, "").replace("org/model", &format!("org/model@{commit}"));
+    let other = "beef".repeat(10);
+    let error = rows(&session, &pinned(&other)).await.expect_err("another commit");
+    let message = error.client_message();
+    assert_eq!(error.sqlstate(), "58000", "{message}");
+    assert!([other.as_str(), COMMIT, "nothing was fetched"].iter().all(|words| message.contains(words)), "{message}");
+    assert_eq!((server.asked().len(), files(&data.path().join("hub"))), (1, Vec::new()));
+    rows(&session, &pinned(&COMMIT.to_uppercase())).await?;
+    embeds_right(&session).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_size_that_an_answer_tells_has_to_fit_on_the_disk() -> Result<()> {
+    let data = temporary();
+    let repository = Repository::of_fixture("bert").without_blobs();
+    let server = HubServer::start(move |asked, _| {
+        let headers = [("Transfer-Encoding", "chunked"), ("X-Linked-Size", "1152921504606846976")];
+        let headers = headers.map(|(name, value)| (name, value.to_owned())).to_vec();
+        if asked.path.ends_with(WEIGHTS) { Reply::new(200, headers, "5\r\nbytes\r\n").hang_after(10) } else { repository.reply(asked) }
+    });
+    let session = session(data.path(), &server).await?;
+    let error = rows(&session, &create(&server, ", retries = 0")).await.expect_err("more than fits on any disk");
+    let message = error.client_message();
+    assert_eq!(error.sqlstate(), "53100", "{message}");
+    assert!(message.contains("no space left") && message.contains("still to come"), "{message}");
+    let left = files(&data.path().join("hub"));
+    assert!(!left.iter().any(|file| file.contains(WEIGHTS)), "{left:?}");
     Ok(())
 }

@@ -2,18 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
 
+use async_trait::async_trait;
 use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA256, digest};
 use serde_json::{Value as Json, json};
 use tokio::io::AsyncWriteExt;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
-use crate::openai_server::{Asked, is_gone_within, read_request};
+use crate::http_server::{Answers, Asked, HttpServer, hang, lock, response_head};
 use crate::project;
 
 /// What the branch `main` of every repository is.
@@ -60,13 +59,12 @@ type Behaviour = dyn Fn(&Asked, usize) -> Reply + Send + Sync;
 
 /// A running server, on a thread of its own; it ends with the process.
 pub(crate) struct HubServer {
-    address: SocketAddr,
+    http: HttpServer,
     shared: Arc<Shared>,
 }
 
 struct Shared {
     behaviour: Box<Behaviour>,
-    asked: Mutex<Vec<Asked>>,
     /// Bytes of bodies, by path.
     sent: Mutex<BTreeMap<String, usize>>,
     given_up: AtomicUsize,
@@ -207,22 +205,8 @@ fn hex(bytes: &[u8]) -> String {
 impl HubServer {
     /// `behaviour`: what it does about a request, given its number from 0.
     pub(crate) fn start(behaviour: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        listener.set_nonblocking(true).expect("a socket");
-        let behaviour = Box::new(behaviour);
-        let shared = Arc::new(Shared { behaviour, asked: Mutex::default(), sent: Mutex::default(), given_up: AtomicUsize::new(0) });
-        let served = Arc::clone(&shared);
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async move {
-                let listener = TcpListener::from_std(listener).expect("a socket");
-                while let Ok((stream, _)) = listener.accept().await {
-                    tokio::spawn(serve(stream, Arc::clone(&served)));
-                }
-            });
-        });
-        Self { address, shared }
+        let shared = Arc::new(Shared { behaviour: Box::new(behaviour), sent: Mutex::default(), given_up: AtomicUsize::new(0) });
+        Self { http: HttpServer::start(Arc::clone(&shared)), shared }
     }
 
     /// One without faults.
@@ -233,11 +217,11 @@ impl HubServer {
 
     /// As `--allow-host` and the option `endpoint` name it.
     pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.http.url()
     }
 
     pub(crate) fn asked(&self) -> Vec<Asked> {
-        lock(&self.shared.asked).clone()
+        self.http.asked()
     }
 
     /// The requests for a file, in order.
@@ -256,31 +240,20 @@ impl HubServer {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Answers the requests of a connection, one after the other.
-async fn serve(mut stream: TcpStream, shared: Arc<Shared>) {
-    let mut buffer = Vec::new();
-    while let Some(asked) = read_request(&mut stream, &mut buffer).await {
-        let number = {
-            let mut all = lock(&shared.asked);
-            all.push(asked.clone());
-            all.len() - 1
-        };
-        let reply = (shared.behaviour)(&asked, number);
-        let headers: String = reply.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-        let head = format!("HTTP/1.1 {} Reason\r\nContent-Length: {}\r\n{headers}\r\n", reply.status, reply.body.len());
+#[async_trait]
+impl Answers for Shared {
+    async fn answer(&self, stream: &mut TcpStream, asked: &Asked, number: usize) -> bool {
+        let reply = (self.behaviour)(asked, number);
+        let head = response_head(reply.status, &reply.headers, reply.body.len());
         let is_sent = stream.write_all(head.as_bytes()).await.is_ok() && stream.write_all(&reply.body[..reply.sent]).await.is_ok();
-        *lock(&shared.sent).entry(asked.path).or_default() += reply.sent;
+        *lock(&self.sent).entry(asked.path.clone()).or_default() += reply.sent;
         match reply.end {
-            End::GoesOn if is_sent => {}
-            End::GoesOn | End::Cut => return,
+            End::GoesOn => is_sent,
+            End::Cut => false,
             End::Hang => {
-                is_gone_within(&mut stream, Duration::from_secs(600)).await;
-                shared.given_up.fetch_add(1, Ordering::SeqCst);
-                return;
+                hang(stream).await;
+                self.given_up.fetch_add(1, Ordering::SeqCst);
+                false
             }
         }
     }

@@ -1,35 +1,20 @@
 //! What lasts when the process is killed in the middle of a statement (SIGKILL), seen by the next one that opens the directory.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Child;
+use std::time::Duration;
 
-use arrow::array::AsArray;
-use arrow::datatypes::Int64Type;
-use futures::TryStreamExt;
 use rolloutdb::{Database, Result, Session};
 
-use crate::process::binary;
+use crate::database::{number, run, temporary};
+use crate::process::{kill_when, run_and_kill, sql_command, start_unheard};
+use crate::round::rows_of;
 use crate::times;
 
 /// Runs statements in a process of its own.
 fn spawn(data: &Path, sql: &str) -> Child {
-    let arguments = ["sql", "--data", data.to_str().expect("a temporary path is UTF-8"), "-c", sql];
-    Command::new(binary()).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts")
-}
-
-/// Kills the process once `is_at_work`; it must not have ended by itself before.
-fn kill_when(mut child: Child, what: &str, is_at_work: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_at_work() {
-        assert!(child.try_wait().expect("the process can be asked").is_none(), "{what} ended before it could be killed");
-        assert!(Instant::now() < deadline, "{what} did not get to work within a minute");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    child.kill().expect("the process runs");
-    child.wait().expect("the process is gone");
+    start_unheard(&mut sql_command(data, sql))
 }
 
 fn num_files(directory: &Path) -> usize {
@@ -43,18 +28,9 @@ fn num_files_beside(schema: &Path, process: u32) -> usize {
     folders.filter(is_its).map(|folder| num_files(&folder.path().join("data"))).sum()
 }
 
-async fn run(session: &Session, sql: &str) -> Result<()> {
-    session.sql(sql).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(Into::into)
-}
-
-async fn count(session: &Session, sql: &str) -> Result<i64> {
-    let batches: Vec<_> = session.sql(sql).await?.try_collect().await?;
-    Ok(batches[0].column(0).as_primitive::<Int64Type>().value(0))
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_rollouts_keep_whole_trees_and_go_on() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     {
         let database = Database::open(data.path()).await?;
         let setup = "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate');
@@ -71,12 +47,12 @@ async fn killed_rollouts_keep_whole_trees_and_go_on() -> Result<()> {
 
     let database = Database::open(data.path()).await?;
     let session = database.session();
-    let done = count(&session, "SELECT count(DISTINCT question_id) FROM run").await?;
+    let done = number(&session, "SELECT count(DISTINCT question_id) FROM run").await?;
     assert!((1..40).contains(&done), "{done} of 40 questions were committed");
-    assert_eq!(count(&session, "SELECT count(*) FROM run WHERE node_id = 0").await?, done, "a tree is there with its root or not at all");
+    assert_eq!(number(&session, "SELECT count(*) FROM run WHERE node_id = 0").await?, done, "a tree is there with its root or not at all");
     run(&session, generate).await?;
-    assert_eq!(count(&session, "SELECT count(*) FROM run WHERE node_id = 0").await?, 40);
-    // In one go, and with others in flight: the trees that the kill interrupted were searched again, from the same seeds.
+    assert_eq!(number(&session, "SELECT count(*) FROM run WHERE node_id = 0").await?, 40);
+    // In one go, and with others in flight: the trees that the kill interrupted became what they would have been.
     let at_once = generate.replace("INTO run", "INTO whole").replace("concurrency = 1", "concurrency = 8");
     run(&session, &at_once).await?;
     assert_eq!(trees(&session, "run").await?, trees(&session, "whole").await?);
@@ -88,13 +64,13 @@ async fn trees(session: &Session, table: &str) -> Result<String> {
     let columns = "question_id, node_id, parent_id, depth, state, action, prompt, response, query, evidence, answer, passage_ids, visit_count, value_sum, \
         q_value, prior, process_reward, outcome_reward, is_terminal, token_ids, token_logprobs, seed, prompt_tokens, generated_tokens";
     let sql = format!("SELECT {columns} FROM {table} ORDER BY question_id, node_id");
-    let batches: Vec<_> = session.sql(&sql).await?.try_collect().await?;
+    let batches = run(session, &sql).await?;
     Ok(arrow::util::pretty::pretty_format_batches(&batches).expect("rows can be shown").to_string())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_write_has_written_nothing() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     {
         let database = Database::open(data.path()).await?;
         run(&database.session(), "CREATE TABLE kept AS SELECT value AS id FROM generate_series(1, 3)").await?;
@@ -107,25 +83,25 @@ async fn a_killed_write_has_written_nothing() -> Result<()> {
         let process = child.id();
         kill_when(child, &statement, || num_files_beside(&public, process) > 0);
     }
-    let files = tempfile::tempdir().expect("a temporary directory");
+    let files = temporary();
     let target = files.path().join("out.csv");
     kill_when(spawn(data.path(), &format!("COPY ({rows}) TO '{}'", target.display())), "COPY", || num_files(files.path()) > 0);
 
     let database = Database::open(data.path()).await?;
     let session = database.session();
-    assert_eq!(count(&session, "SELECT count(*) FROM kept").await?, 3);
+    assert_eq!(number(&session, "SELECT count(*) FROM kept").await?, 3);
     assert!(run(&session, "SELECT * FROM half").await.is_err(), "a half-made table is no table");
     assert_eq!(num_files(&public), 2, "nothing of it is left");
-    assert_eq!(count(&session, "SELECT count(*) FROM many WHERE id > 0").await?, 3_000_000, "an update is whole or nothing");
+    assert_eq!(number(&session, "SELECT count(*) FROM many WHERE id > 0").await?, 3_000_000, "an update is whole or nothing");
     assert!(!target.exists(), "a file appears when it is complete");
     run(&session, "INSERT INTO kept VALUES (4)").await?;
-    assert_eq!(count(&session, "SELECT count(*) FROM kept").await?, 4);
+    assert_eq!(number(&session, "SELECT count(*) FROM kept").await?, 4);
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_backfill_goes_on() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let model = crate::project().join("tests/fixtures/models/bert");
     {
         let session = Database::open(data.path()).await?.session();
@@ -146,13 +122,13 @@ async fn a_killed_backfill_goes_on() -> Result<()> {
     session.set_notice_sink(std::sync::Arc::new(move |notice: rolloutdb::engine::Notice| {
         kept.lock().expect("no panic").push(notice.message);
     }));
-    let done = count(&session, "SELECT rows_done FROM rollout.backfills WHERE NOT running").await?;
+    let done = number(&session, "SELECT rows_done FROM rollout.backfills WHERE NOT running").await?;
     assert!((300..2400).contains(&done), "{done} of 2400 rows are kept");
     assert!(run(&session, "SELECT e FROM t").await.is_err(), "the column is there when it is complete");
     run(&session, add).await?;
     let told = notices.lock().expect("no panic").iter().any(|notice| notice.contains(&format!("goes on after {done} rows")));
     assert!(told, "{notices:?}");
-    assert_eq!(count(&session, "SELECT count(*) FROM t WHERE e = embed('encoder', contents)").await?, 2400);
+    assert_eq!(number(&session, "SELECT count(*) FROM t WHERE e = embed('encoder', contents)").await?, 2400);
     assert_eq!(num_files(&staged), 0, "what was staged goes");
     Ok(())
 }
@@ -189,7 +165,7 @@ fn apply(number: i64, rows: &mut BTreeMap<i64, i64>) {
 /// Every acknowledged statement is there once, and the one in flight is there whole or not at all, after each of many kills.
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_statements_survive_kills() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     {
         let database = Database::open(data.path()).await?;
         run(&database.session(), "CREATE TABLE t (id bigint PRIMARY KEY, n bigint)").await?;
@@ -199,27 +175,16 @@ async fn acknowledged_statements_survive_kills() -> Result<()> {
     let mut in_flight = 0;
     for kill in 0..kills {
         let statements: Vec<String> = (next..next + 400).map(statement).collect();
-        let arguments = ["sql", "--data", data.path().to_str().expect("a temporary path is UTF-8"), "-c", &statements.join("; ")];
-        let mut child =
-            Command::new(binary()).args(arguments).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the binary starts");
-        let output = BufReader::new(child.stdout.take().expect("its output is piped"));
         // Other moments after the start for each kill, the same ones in every run of the test.
         let moment = Duration::from_millis(60 + kill * 7919 % 900);
-        let killer = std::thread::spawn(move || {
-            std::thread::sleep(moment);
-            child.kill().expect("the process runs or has ended");
-            child.wait().expect("the process is gone");
-        });
-        // A line for each statement that was acknowledged.
-        let acknowledged = output.lines().map_while(std::result::Result::ok).filter(|line| !line.trim().is_empty()).count() as i64;
-        killer.join().expect("the killer does not panic");
+        let acknowledged = run_and_kill(data.path(), &statements, moment);
         for number in next..next + acknowledged {
             apply(number, &mut rows);
         }
         next += acknowledged;
 
         let database = Database::open(data.path()).await?;
-        let found = stored(&database.session()).await?;
+        let found = rows_of(&database.session(), "t").await?;
         if found != rows {
             apply(next, &mut rows);
             next += 1;
@@ -227,7 +192,7 @@ async fn acknowledged_statements_survive_kills() -> Result<()> {
         }
         assert_eq!(found, rows, "kill {kill}, after {acknowledged} statements up to number {next}");
         assert_eq!(
-            count(&database.session(), "SELECT count(*) FROM t WHERE n = 1").await?,
+            number(&database.session(), "SELECT count(*) FROM t WHERE n = 1").await?,
             rows.values().filter(|n| **n == 1).count() as i64
         );
         // Where an index was dropped or made but not acknowledged, the next process meets either.
@@ -244,18 +209,6 @@ async fn acknowledged_statements_survive_kills() -> Result<()> {
     Ok(())
 }
 
-async fn stored(session: &Session) -> Result<BTreeMap<i64, i64>> {
-    let batches: Vec<_> = session.sql("SELECT id, n FROM t").await?.try_collect().await?;
-    let mut rows = BTreeMap::new();
-    for batch in &batches {
-        let (ids, n) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<Int64Type>());
-        for row in 0..batch.num_rows() {
-            assert!(rows.insert(ids.value(row), n.value(row)).is_none(), "two rows with the key {}", ids.value(row));
-        }
-    }
-    Ok(rows)
-}
-
 /// Files beside the targets of COPY TO that are not complete.
 fn unfinished(directory: &Path) -> Vec<String> {
     let names = std::fs::read_dir(directory).expect("the folder is readable").flatten();
@@ -264,7 +217,7 @@ fn unfinished(directory: &Path) -> Vec<String> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_copy_to_leaves_no_target_and_the_next_one_tidies_up() -> Result<()> {
-    let (data, files) = (tempfile::tempdir().expect("a temporary directory"), tempfile::tempdir().expect("a temporary directory"));
+    let (data, files) = (temporary(), temporary());
     let target = files.path().join("out.csv");
     let copy = |count: usize| format!("COPY (SELECT value AS id FROM generate_series(1, {count})) TO '{}'", target.display());
     kill_when(spawn(data.path(), &copy(500_000_000)), "COPY TO", || !unfinished(files.path()).is_empty());

@@ -14,8 +14,8 @@ use rolloutdb::{Database, Result, Session};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
+use crate::database::{number, run, temporary};
 use crate::process::ServerProcess;
-use crate::round::{batches, count};
 use crate::times;
 
 const KILLS: u64 = 6;
@@ -156,7 +156,7 @@ impl Writer {
 /// The rows of each client; a key that is there twice is a failure.
 async fn stored(session: &Session) -> Result<BTreeMap<i64, Rows>> {
     let mut stored: BTreeMap<i64, Rows> = BTreeMap::new();
-    for batch in batches(session, "SELECT id, client, n FROM t").await? {
+    for batch in run(session, "SELECT id, client, n FROM t").await? {
         let [ids, clients, n] = [0, 1, 2].map(|column| batch.column(column).as_primitive::<Int64Type>());
         for row in 0..batch.num_rows() {
             let rows = stored.entry(clients.value(row)).or_default();
@@ -188,15 +188,15 @@ async fn check(session: &Session, writers: &mut [Writer], when: &str) -> Result<
 async fn check_indexes(session: &Session, writers: &[Writer], when: &str) -> Result<()> {
     let rows = || writers.iter().flat_map(|writer| &writer.rows);
     let ones = rows().filter(|(_, n)| **n == 1).count() as i64;
-    assert_eq!(count(session, "SELECT count(*) FROM t WHERE n = 1").await?, ones, "btree, {when}");
+    assert_eq!(number(session, "SELECT count(*) FROM t WHERE n = 1").await?, ones, "btree, {when}");
     let same_words = rows().filter(|(id, _)| words(**id) == words(3)).count() as i64;
     let sql = format!("SELECT count(*) FROM t WHERE words = '{}'", words(3));
-    assert_eq!(count(session, &sql).await?, same_words, "words, {when}");
-    if count(session, "SELECT count(*) FROM rollout.indexes WHERE name = 't_words'").await? > 0 {
-        let found = count(session, "SELECT count(*) FROM text_search(t, 'word3', k => 100000)").await?;
+    assert_eq!(number(session, &sql).await?, same_words, "words, {when}");
+    if number(session, "SELECT count(*) FROM rollout.indexes WHERE name = 't_words'").await? > 0 {
+        let found = number(session, "SELECT count(*) FROM text_search(t, 'word3', k => 100000)").await?;
         assert_eq!(found, same_words, "bm25, {when}");
     }
-    let torn = count(session, "SELECT count(*) FROM rollout.torn_versions").await?;
+    let torn = number(session, "SELECT count(*) FROM rollout.torn_versions").await?;
     assert_eq!(torn, 0, "a kill tears no manifest, {when}");
     Ok(())
 }
@@ -221,10 +221,10 @@ async fn write_until_killed(writers: Vec<Writer>, data: &Path, files: &Path, mom
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_clients_were_told_at_once_survives_kills() -> Result<()> {
-    let (data, files) = (tempfile::tempdir().expect("a temporary directory"), tempfile::tempdir().expect("a temporary directory"));
+    let (data, files) = (temporary(), temporary());
     {
         let session = Database::open(data.path()).await?.session();
-        batches(&session, "CREATE TABLE t (id bigint PRIMARY KEY, client bigint, n bigint, words text)").await?;
+        run(&session, "CREATE TABLE t (id bigint PRIMARY KEY, client bigint, n bigint, words text)").await?;
     }
     let kills = times("KILLS", KILLS);
     let mut writers: Vec<Writer> = (0..CLIENTS).map(Writer::new).collect();

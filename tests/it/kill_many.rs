@@ -3,39 +3,18 @@
 //!
 //! `KILLS=300` makes other numbers of them.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rolloutdb::{Database, Result};
 
-use crate::process::binary;
-use crate::round::{ROUND, State, batches, check_answers, count, setup, statement, stored, write_files};
+use crate::database::{number, run, temporary};
+use crate::process::run_and_kill;
+use crate::round::{ROUND, State, check_answers, setup, statement, stored, write_files};
 use crate::times;
 
 const KILLS: u64 = 12;
-
-/// Runs statements until the kill. Returns how many were acknowledged.
-fn run_and_kill(data: &Path, statements: &[String], moment: Duration) -> i64 {
-    let arguments = ["sql", "--data", data.to_str().expect("a temporary path is UTF-8"), "-c", &statements.join("; ")];
-    let mut child =
-        Command::new(binary()).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary starts");
-    let output = BufReader::new(child.stdout.take().expect("its output is piped"));
-    let mut errors = BufReader::new(child.stderr.take().expect("its errors are piped"));
-    let killer = std::thread::spawn(move || {
-        std::thread::sleep(moment);
-        child.kill().expect("the process runs or has ended");
-        child.wait().expect("the process is gone");
-    });
-    // A line for each statement that was acknowledged.
-    let acknowledged = output.lines().map_while(std::result::Result::ok).filter(|line| !line.trim().is_empty()).count() as i64;
-    killer.join().expect("the killer does not panic");
-    let mut text = String::new();
-    let _ = std::io::Read::read_to_string(&mut errors, &mut text);
-    assert!(!text.contains("ERROR"), "a statement failed: {text}");
-    acknowledged
-}
 
 /// Names of files and folders that only a write in flight may have.
 fn temporaries(directory: &Path) -> Vec<PathBuf> {
@@ -53,15 +32,15 @@ fn temporaries(directory: &Path) -> Vec<PathBuf> {
 async fn make(data: &Path) -> Result<()> {
     let session = Database::open(data).await?.session();
     for sql in setup() {
-        batches(&session, &sql).await?;
+        run(&session, &sql).await?;
     }
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_statement_survives_kills() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
-    let files = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
+    let files = temporary();
     make(data.path()).await?;
     let kills = times("KILLS", KILLS);
     let (mut next, mut state, mut in_flight) = (ROUND, State::default(), 0);
@@ -87,14 +66,14 @@ async fn every_statement_survives_kills() -> Result<()> {
         }
         assert_eq!(found, state, "kill {kill}, after {acknowledged} statements, at {}", statement(next, files.path()));
         check_answers(&session, &state, &format!("kill {kill}")).await?;
-        assert_eq!(count(&session, "SELECT count(*) FROM rollout.torn_versions").await?, 0, "a kill tears no manifest");
+        assert_eq!(number(&session, "SELECT count(*) FROM rollout.torn_versions").await?, 0, "a kill tears no manifest");
         if let Ok(text) = std::fs::read_to_string(files.path().join("out.csv")) {
             assert!(text.ends_with('\n') && text.starts_with("id,n\n"), "a file appears when it is complete");
         }
     }
     let session = Database::open(data.path()).await?.session();
-    batches(&session, &format!("COPY t (id) TO '{}'", files.path().join("out.csv").display())).await?;
-    batches(&session, "VACUUM FULL").await?;
+    run(&session, &format!("COPY t (id) TO '{}'", files.path().join("out.csv").display())).await?;
+    run(&session, "VACUUM FULL").await?;
     check_answers(&session, &state, "after VACUUM FULL").await?;
     let left: Vec<_> = [data.path(), files.path()].into_iter().flat_map(temporaries).filter(|path| !path.ends_with("spill")).collect();
     let left: Vec<_> = left.into_iter().filter(|path| !path.starts_with(data.path().join("spill"))).collect();

@@ -1,6 +1,6 @@
 //! `docs/sql.md` and the README: their examples run, and nothing that exists is missing from the manual.
 //!
-//! `UPDATE_DOCS=1 cargo test --test it manual` writes the list of functions.
+//! `UPDATE_DOCS=1 cargo test --test it manual` writes the list of functions, and the trajectories of the page about protocols.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -11,15 +11,15 @@ use rolloutdb::engine::Response;
 use rolloutdb::training::{DpoOptions, SftOptions};
 use rolloutdb::{Database, Result, Session};
 
-use crate::project;
+use crate::{project, read};
 
 const MANUAL: &str = "docs/sql.md";
 const BEGIN: &str = "<!-- functions: begin. Written from the code by `UPDATE_DOCS=1 cargo test --test it manual`. -->\n";
 const END: &str = "<!-- functions: end -->";
-
-fn read(page: &str) -> String {
-    std::fs::read_to_string(project().join(page)).unwrap_or_else(|error| panic!("{page}: {error}"))
-}
+const PROTOCOLS: &str = "docs/protocols.md";
+const TRAJECTORIES_BEGIN: &str =
+    "<!-- trajectories: begin. Written from the tests of the protocols by `UPDATE_DOCS=1 cargo test --test it manual`. -->\n";
+const TRAJECTORIES_END: &str = "<!-- trajectories: end -->";
 
 /// The blocks of SQL in a page; those that say `skip` after the language are left out.
 fn examples(page: &str) -> Vec<String> {
@@ -87,15 +87,43 @@ async fn the_session_of_the_readme_runs() {
 
 #[test]
 fn the_manual_lists_the_functions_as_the_code_describes_them() {
-    let page = read(MANUAL);
-    let (before, rest) = page.split_once(BEGIN).expect("the begin of the list is marked");
-    let (found, after) = rest.split_once(END).expect("the end of the list is marked");
-    let expected = functions();
+    check_written_part(MANUAL, [BEGIN, END], &functions());
+}
+
+#[test]
+fn the_page_of_protocols_shows_their_trajectories() {
+    check_written_part(PROTOCOLS, [TRAJECTORIES_BEGIN, TRAJECTORIES_END], &trajectories());
+}
+
+/// Compares what stands between two marks of a page with what the code says, or puts it there.
+fn check_written_part(name: &str, [begin, end]: [&str; 2], expected: &str) {
+    let page = read(name);
+    let (before, rest) = page.split_once(begin).expect("the begin is marked");
+    let (found, after) = rest.split_once(end).expect("the end is marked");
     if std::env::var("UPDATE_DOCS").is_ok_and(|value| value == "1") {
-        std::fs::write(project().join(MANUAL), format!("{before}{BEGIN}{expected}{END}{after}")).expect("the manual is written");
+        std::fs::write(project().join(name), format!("{before}{begin}{expected}{end}{after}")).expect("the page is written");
     } else {
-        assert!(found == expected, "{MANUAL} is not what the code says: UPDATE_DOCS=1 cargo test --test it manual");
+        assert!(found == expected, "{name} is not what the code says: UPDATE_DOCS=1 cargo test --test it manual");
     }
+}
+
+/// What each protocol's golden trajectory shows: prompts and, in guillemets, responses.
+fn trajectories() -> String {
+    let folder = project().join("src/agent/protocol");
+    let entries = std::fs::read_dir(&folder).expect("the protocols are there");
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.expect("a file").file_name().into_string().ok()).collect();
+    names.retain(|name| folder.join(name).join("tests.rs").exists());
+    names.sort();
+    assert_eq!(names.len(), 10);
+    let trajectory = |name: &String| {
+        let tests = std::fs::read_to_string(folder.join(name).join("tests.rs")).expect("the tests of a protocol");
+        let (_, golden) = tests.split_once("fn golden_trajectory").expect("every protocol has one");
+        let (_, golden) = golden.split_once("expect![[r#\"\n").expect("its transcript is written out");
+        let (golden, _) = golden.split_once("    \"#]]").expect("the transcript ends");
+        let lines: Vec<&str> = golden.lines().map(|line| line.strip_prefix("        ").unwrap_or_default()).collect();
+        format!("\n## {name}\n\n```text\n{}\n```\n", lines.join("\n"))
+    };
+    names.iter().map(trajectory).collect::<String>() + "\n"
 }
 
 /// One entry per function: its call, what it does, its arguments, an example with its result.

@@ -1,4 +1,5 @@
-//! The memory budget: sorts and aggregations over more than it spill and give the same rows; what can not spill fails with 53200, and no more.
+//! The memory budget, of all statements and of each: sorts and aggregations over more than it spill and give the same rows; what can not spill fails with
+//! 53200, and no more.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
@@ -15,6 +16,13 @@ const LIMIT: u64 = 128 << 20;
 /// 300 000 rows of 320 bytes that do not compress: more than queries may hold, and sorts hold their rows twice.
 const BIG: &str = "CREATE TABLE big AS SELECT value AS id, value * 7919 % 300007 AS k, \
     repeat(md5(CAST(value AS text)), 10) AS text FROM generate_series(1, 300000)";
+
+/// What goes to the disk.
+const SPILLING: [&str; 3] = [
+    "SELECT id, text FROM big ORDER BY text, id",
+    "SELECT k, count(*) AS n, max(text) AS text FROM big GROUP BY k ORDER BY k",
+    "SELECT DISTINCT text FROM big ORDER BY text DESC",
+];
 
 async fn open(directory: &Path, memory_limit: Option<u64>) -> Result<Database> {
     Database::open_with(directory, DatabaseOptions { memory_limit, ..DatabaseOptions::default() }).await
@@ -59,17 +67,12 @@ async fn code_of(session: &Session, sql: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn more_than_the_memory_spills_or_is_refused() -> Result<()> {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    let queries = [
-        "SELECT id, text FROM big ORDER BY text, id",
-        "SELECT k, count(*) AS n, max(text) AS text FROM big GROUP BY k ORDER BY k",
-        "SELECT DISTINCT text FROM big ORDER BY text DESC",
-    ];
     let mut expected = Vec::new();
     {
         let database = open(directory.path(), None).await?;
         let session = database.session();
         session.sql(BIG).await?.try_collect::<Vec<_>>().await?;
-        for query in queries {
+        for query in SPILLING {
             expected.push(digest(&session, query).await?);
             assert!(!spilled(&session, query).await?, "without a limit nothing spills: {query}");
         }
@@ -78,7 +81,7 @@ async fn more_than_the_memory_spills_or_is_refused() -> Result<()> {
 
     let database = open(directory.path(), Some(LIMIT)).await?;
     let session = database.session();
-    for (query, expected) in queries.iter().zip(&expected) {
+    for (query, expected) in SPILLING.iter().zip(&expected) {
         assert_eq!(digest(&session, query).await?, *expected, "{query}");
         assert!(spilled(&session, query).await?, "{query}");
     }
@@ -98,6 +101,44 @@ async fn more_than_the_memory_spills_or_is_refused() -> Result<()> {
     let left: usize = left.map(|folder| std::fs::read_dir(folder.path()).map_or(0, Iterator::count)).sum();
     assert_eq!(left, 0, "spilled rows go with their query");
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_has_a_bound_of_its_own() -> Result<()> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let database = open(directory.path(), Some(LIMIT)).await?;
+    let (bounded, other) = (database.session(), database.session());
+    other.sql(BIG).await?.try_collect::<Vec<_>>().await?;
+    assert_eq!(shown(&other, "rollout.statement_memory").await?, "64MB", "half of the limit");
+    let gathers = "SELECT array_length(array_agg(text)) FROM big WHERE id <= 30000";
+    bounded.sql("SET rollout.statement_memory = '4MB'").await?;
+    assert_eq!(code_of(&bounded, gathers).await, "53200");
+    assert_eq!(digest(&other, gathers).await?.0, 1, "the others have what they had");
+    // Sorts and groups find room in little, and give the same rows.
+    bounded.sql("SET rollout.statement_memory = '16MB'").await?;
+    for query in SPILLING {
+        assert_eq!(digest(&bounded, query).await?, digest(&other, query).await?, "{query}");
+        assert!(spilled(&bounded, query).await?, "{query}");
+    }
+
+    drop((bounded, other, database));
+    let options = |statement_memory: u64| DatabaseOptions {
+        memory_limit: Some(LIMIT),
+        statement_memory: Some(statement_memory),
+        ..DatabaseOptions::default()
+    };
+    let session = Database::open_with(directory.path(), options(8 << 20)).await?.session();
+    assert_eq!(shown(&session, "rollout.statement_memory").await?, "8MB");
+    assert_eq!(code_of(&session, "SELECT array_length(array_agg(text)) FROM big").await, "53200");
+    drop(session);
+    let refused = Database::open_with(directory.path(), options(1000)).await.err().expect("a thousand bytes are too little");
+    assert_eq!(sqlstate(&refused), "22023", "{refused}");
+    Ok(())
+}
+
+async fn shown(session: &Session, setting: &str) -> Result<String> {
+    let rows: Vec<_> = session.sql(&format!("SHOW {setting}")).await?.try_collect().await?;
+    Ok(rows[0].column(0).as_string::<i32>().value(0).to_owned())
 }
 
 /// The farthest rows are no search: all rows are sorted for each row before LATERAL, 32 of them at once.

@@ -1,12 +1,10 @@
 //! How many inputs reach a model: as few as the result needs, each once.
 
-use arrow::array::{AsArray, RecordBatch};
-use futures::TryStreamExt;
+use arrow::array::AsArray;
 use rolloutdb::{Database, Result, Session};
 
-async fn run(session: &Session, sql: &str) -> Result<Vec<RecordBatch>> {
-    Ok(session.sql(sql).await?.try_collect().await?)
-}
+use crate::database::{run, temporary};
+use crate::project;
 
 /// What EXPLAIN ANALYZE says of a statement: the inputs that models were given, and those whose answers were kept.
 async fn asked(session: &Session, sql: &str) -> Result<(usize, usize)> {
@@ -20,7 +18,7 @@ async fn asked(session: &Session, sql: &str) -> Result<(usize, usize)> {
 async fn database(directory: &tempfile::TempDir) -> Result<Database> {
     let database = Database::open(directory.path()).await?;
     let session = database.session();
-    let models = crate::project().join("tests/fixtures/models");
+    let models = project().join("tests/fixtures/models");
     let models = models.display();
     run(
         &session,
@@ -35,7 +33,7 @@ async fn database(directory: &tempfile::TempDir) -> Result<Database> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_is_asked_no_more_than_the_result_needs_and_nothing_twice() -> Result<()> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = temporary();
     let database = database(&directory).await?;
     let session = database.session();
     // A prefix of its own for each, so that nothing is there already.
@@ -59,7 +57,7 @@ async fn a_model_is_asked_no_more_than_the_result_needs_and_nothing_twice() -> R
     assert_eq!(asked(&other, cases[6].0).await?, (0, 7), "for other sessions too");
     assert_eq!(asked(&other, "SELECT embed('encoder', 'g0', kind => 'query')").await?.0, 1, "a query is no passage");
     // A model that takes the name of a dropped one is another.
-    let models = crate::project().join("tests/fixtures/models");
+    let models = project().join("tests/fixtures/models");
     run(&session, &format!("DROP MODEL encoder; CREATE MODEL encoder FROM '{}/bert'", models.display())).await?;
     assert_eq!(asked(&session, cases[6].0).await?, (7, 0));
     Ok(())
@@ -67,7 +65,7 @@ async fn a_model_is_asked_no_more_than_the_result_needs_and_nothing_twice() -> R
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_search_embeds_each_question_and_reads_each_pair_once() -> Result<()> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = temporary();
     let session = database(&directory).await?.session();
     run(&session, "CREATE INDEX t_text ON t USING bm25 (text)").await?;
     let search = "SELECT s.id FROM (VALUES ('film 1'), ('film 2'), ('film 1')) q(text) CROSS JOIN LATERAL text_search(t, q.text, k => 2, rerank => 'judge', candidates => 5) s";

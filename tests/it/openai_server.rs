@@ -1,23 +1,15 @@
 //! A server that speaks as much of OpenAI's API as policies need, and fails in the ways that servers fail.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use serde_json::{Value as Json, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
 
-/// What a client asked.
-#[derive(Clone, Debug)]
-pub(crate) struct Asked {
-    pub path: String,
-    /// Names in lower case.
-    pub headers: HashMap<String, String>,
-    pub body: Json,
-}
+use crate::http_server::{Answers, Asked, HttpServer, hang, is_gone_within, lock, response_head};
 
 /// What the server does about it.
 #[derive(Clone, Debug)]
@@ -51,12 +43,11 @@ type Behaviour = dyn Fn(&Asked, usize) -> Reply + Send + Sync;
 
 /// A running server, on a thread of its own; it ends with the process.
 pub(crate) struct OpenAiServer {
-    address: SocketAddr,
+    http: HttpServer,
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    asked: Mutex<Vec<Asked>>,
     behaviour: Box<Behaviour>,
     /// Requests that were answered whole.
     answered: Mutex<Vec<Asked>>,
@@ -157,11 +148,7 @@ impl Asked {
 impl OpenAiServer {
     /// `behaviour`: what it does about a request, given its number from 0.
     pub(crate) fn start(behaviour: impl Fn(&Asked, usize) -> Reply + Send + Sync + 'static) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let address = listener.local_addr().expect("it is bound");
-        listener.set_nonblocking(true).expect("a socket");
         let shared = Arc::new(Shared {
-            asked: Mutex::default(),
             behaviour: Box::new(behaviour),
             answered: Mutex::default(),
             in_flight: AtomicUsize::new(0),
@@ -169,19 +156,7 @@ impl OpenAiServer {
             given_up: AtomicUsize::new(0),
             written: AtomicUsize::new(0),
         });
-        let served = Arc::clone(&shared);
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-            runtime.block_on(async move {
-                let listener = TcpListener::from_std(listener).expect("a socket");
-                while let Ok((stream, _)) = listener.accept().await {
-                    // Small packets that wait for each other would be measured as the client's time.
-                    stream.set_nodelay(true).expect("a socket");
-                    tokio::spawn(serve(stream, Arc::clone(&served)));
-                }
-            });
-        });
-        Self { address, shared }
+        Self { http: HttpServer::start(Arc::clone(&shared)), shared }
     }
 
     /// One that says the same to everybody.
@@ -191,19 +166,19 @@ impl OpenAiServer {
 
     /// As `--allow-host` names it.
     pub(crate) fn host(&self) -> String {
-        format!("http://{}", self.address)
+        self.http.url()
     }
 
     pub(crate) fn base_url(&self) -> String {
-        format!("http://{}/v1", self.address)
+        format!("{}/v1", self.http.url())
     }
 
     pub(crate) fn asked(&self) -> Vec<Asked> {
-        lock(&self.shared.asked).clone()
+        self.http.asked()
     }
 
     pub(crate) fn num_asked(&self) -> usize {
-        lock(&self.shared.asked).len()
+        self.http.num_asked()
     }
 
     pub(crate) fn answered(&self) -> Vec<Asked> {
@@ -223,71 +198,29 @@ impl OpenAiServer {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Answers the requests of a connection, one after the other.
-async fn serve(mut stream: TcpStream, shared: Arc<Shared>) {
-    let mut buffer = Vec::new();
-    while let Some(asked) = read_request(&mut stream, &mut buffer).await {
-        let number = {
-            let mut all = lock(&shared.asked);
-            all.push(asked.clone());
-            all.len() - 1
-        };
-        let in_flight = shared.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
-        shared.most_in_flight.fetch_max(in_flight, Ordering::SeqCst);
-        let reply = (shared.behaviour)(&asked, number);
-        let goes_on = answer(&mut stream, reply, &shared, &asked).await;
-        shared.in_flight.fetch_sub(1, Ordering::SeqCst);
-        if !goes_on {
-            return;
-        }
+#[async_trait]
+impl Answers for Shared {
+    async fn answer(&self, stream: &mut TcpStream, asked: &Asked, number: usize) -> bool {
+        let in_flight = self.in_flight.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most_in_flight.fetch_max(in_flight, Ordering::SeqCst);
+        let goes_on = write_reply(stream, (self.behaviour)(asked, number), self, asked).await;
+        self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        goes_on
     }
-}
-
-/// None at the end of the connection; a body that is no JSON is null.
-pub(crate) async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<Asked> {
-    let mut chunk = [0; 4096];
-    let end_of_head = loop {
-        if let Some(end) = buffer.windows(4).position(|bytes| bytes == b"\r\n\r\n") {
-            break end + 4;
-        }
-        match stream.read(&mut chunk).await {
-            Ok(0) | Err(_) => return None,
-            Ok(num_bytes) => buffer.extend_from_slice(&chunk[..num_bytes]),
-        }
-    };
-    let head = String::from_utf8_lossy(&buffer[..end_of_head]).into_owned();
-    let mut lines = head.lines();
-    let path = lines.next()?.split(' ').nth(1)?.to_owned();
-    let headers: HashMap<String, String> =
-        lines.filter_map(|line| line.split_once(": ")).map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned())).collect();
-    let body_len: usize = headers.get("content-length").and_then(|len| len.parse().ok()).unwrap_or(0);
-    while buffer.len() < end_of_head + body_len {
-        match stream.read(&mut chunk).await {
-            Ok(0) | Err(_) => return None,
-            Ok(num_bytes) => buffer.extend_from_slice(&chunk[..num_bytes]),
-        }
-    }
-    let body = serde_json::from_slice(&buffer[end_of_head..end_of_head + body_len]).unwrap_or(Json::Null);
-    buffer.drain(..end_of_head + body_len);
-    Some(Asked { path, headers, body })
 }
 
 /// Whether the connection goes on.
-async fn answer(stream: &mut TcpStream, reply: Reply, shared: &Shared, asked: &Asked) -> bool {
+async fn write_reply(stream: &mut TcpStream, reply: Reply, shared: &Shared, asked: &Asked) -> bool {
     match reply {
         Reply::After(time, reply) => {
             if is_gone_within(stream, time).await {
                 shared.given_up.fetch_add(1, Ordering::SeqCst);
                 return false;
             }
-            Box::pin(answer(stream, *reply, shared, asked)).await
+            Box::pin(write_reply(stream, *reply, shared, asked)).await
         }
         Reply::Hang => {
-            is_gone_within(stream, Duration::from_secs(600)).await;
+            hang(stream).await;
             shared.given_up.fetch_add(1, Ordering::SeqCst);
             false
         }
@@ -326,7 +259,7 @@ async fn write_pieces(stream: &mut TcpStream, pieces: Vec<Piece>, shared: &Share
                 continue;
             }
             Piece::Hang => {
-                is_gone_within(stream, Duration::from_secs(600)).await;
+                hang(stream).await;
                 is_there = false;
                 continue;
             }
@@ -349,12 +282,7 @@ async fn write_pieces(stream: &mut TcpStream, pieces: Vec<Piece>, shared: &Share
     is_there
 }
 
-pub(crate) async fn is_gone_within(stream: &mut TcpStream, time: Duration) -> bool {
-    let mut byte = [0];
-    matches!(tokio::time::timeout(time, stream.peek(&mut byte)).await, Ok(Ok(0) | Err(_)))
-}
-
 fn response(status: u16, headers: &[(&'static str, String)], body: &str) -> String {
-    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
-    format!("HTTP/1.1 {status} Reason\r\nContent-Type: application/json\r\nContent-Length: {}\r\n{headers}\r\n{body}", body.len())
+    let headers = [&[("Content-Type", "application/json".to_owned())][..], headers].concat();
+    format!("{}{body}", response_head(status, &headers, body.len()))
 }

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use arrow::util::display::array_value_to_string;
 use rolloutdb::{Database, Result, Session};
 use tempfile::TempDir;
 use tokio_postgres::Client;
 
+use crate::database::{number, rows, run, temporary};
 use crate::disk::{Disk, Survivor, Unsynced};
 use crate::process::{ServerProcess, binary};
-use crate::round::{COPY_TO, ROUND, State, batches, check_answers, count, row, setup, statement, stored, write_files};
+use crate::round::{COPY_TO, ROUND, State, check_answers, row, setup, statement, stored, write_files};
 use crate::times;
 
 /// One at the end of each statement, and one during each of [`OTHERS`].
@@ -132,14 +132,6 @@ fn contents_by_step(steps: &[Step]) -> Vec<Contents> {
     contents
 }
 
-async fn texts(session: &Session, sql: &str) -> Result<Vec<String>> {
-    let mut texts = Vec::new();
-    for batch in batches(session, sql).await? {
-        texts.extend((0..batch.num_rows()).map(|row| array_value_to_string(batch.column(0), row).expect("a text can be shown")));
-    }
-    Ok(texts)
-}
-
 /// As in [`OTHERS`].
 async fn names(session: &Session) -> Result<String> {
     let objects = "SELECT 'model ' || name AS name FROM rollout.models UNION ALL SELECT 'agent ' || name FROM rollout.agents \
@@ -147,14 +139,14 @@ async fn names(session: &Session) -> Result<String> {
     let tables = "SELECT table_schema || '.' || table_name AS name FROM information_schema.tables \
         WHERE table_schema IN ('public', 's') AND table_name NOT IN ('t', 'c')";
     let tags = "SELECT unnest(tags) AS tag FROM rollout.table_versions WHERE table_name = 'kept'";
-    let mut names = texts(session, objects).await?;
-    for table in texts(session, tables).await? {
-        let rows = count(session, &format!("SELECT count(*) FROM {table}")).await?;
-        names.push(format!("table {table}: {rows}"));
+    let mut names = rows(session, objects).await?;
+    for table in rows(session, tables).await? {
+        let num_rows = number(session, &format!("SELECT count(*) FROM {table}")).await?;
+        names.push(format!("table {table}: {num_rows}"));
     }
-    for tag in texts(session, tags).await? {
-        let rows = count(session, &format!("SELECT count(*) FROM s.kept VERSION AS OF '{tag}'")).await?;
-        names.push(format!("tag {tag}: {rows}"));
+    for tag in rows(session, tags).await? {
+        let num_rows = number(session, &format!("SELECT count(*) FROM s.kept VERSION AS OF '{tag}'")).await?;
+        names.push(format!("tag {tag}: {num_rows}"));
     }
     names.sort();
     Ok(names.join(", "))
@@ -176,7 +168,7 @@ fn strace(trace: &Path) -> Command {
 
 /// Whether strace is there and may trace a process.
 fn may_trace() -> bool {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = temporary();
     let trace = directory.path().join("trace");
     let traced = strace(&trace).arg("mkdir").arg(directory.path().join("made")).output();
     traced.is_ok_and(|output| output.status.success()) && fs::read_to_string(&trace).is_ok_and(|lines| lines.contains("mkdir"))
@@ -223,13 +215,13 @@ struct Recording {
 impl Recording {
     async fn of(steps: &[Step]) -> Self {
         // The trace has paths without links.
-        let temporary = std::env::temp_dir().canonicalize().expect("there is a folder for temporary files");
-        let root = tempfile::tempdir_in(temporary).expect("a temporary directory");
+        let folder = std::env::temp_dir().canonicalize().expect("there is a folder for temporary files");
+        let root = tempfile::tempdir_in(folder).expect("a temporary directory");
         FOLDERS.iter().for_each(|folder| fs::create_dir(root.path().join(folder)).expect("it is made"));
         let files = root.path().join("files");
         write_files(FIRST..FIRST + ROUND, &files);
         let disk = Disk::new(root.path(), &FOLDERS);
-        let kept = tempfile::tempdir().expect("a temporary directory");
+        let kept = temporary();
         let mut recording = Self { root, kept, disk, lines: Vec::new(), position: 0, acknowledged: Vec::new() };
         let mut traced = Traced::start(recording.trace(), &recording.root.path().join("data"));
         let client = traced.server.connect().await;
@@ -359,7 +351,7 @@ struct Loss {
 }
 
 async fn check(recording: &Recording, steps: &[Step], contents: &[Contents], loss: &Loss) -> Result<()> {
-    let copy = tempfile::tempdir().expect("a temporary directory");
+    let copy = temporary();
     recording.rebuild(loss, copy.path());
     let files = copy.path().join("files");
     let database = Database::open(copy.path().join("data")).await?;
@@ -369,12 +361,12 @@ async fn check(recording: &Recording, steps: &[Step], contents: &[Contents], los
     if !loss.is_acknowledged && left == *before && before != after {
         // What was not done can be done.
         write_files(FIRST..FIRST + ROUND, &files);
-        batches(&session, &steps[loss.step].sql(&files)).await?;
+        run(&session, &steps[loss.step].sql(&files)).await?;
         left = found(&session, &files).await?;
     }
     assert_eq!(left, *after, "{}", loss.what);
     check_answers(&session, &after.state, &loss.what).await?;
-    assert_eq!(count(&session, "SELECT count(*) FROM rollout.torn_versions").await?, 0, "a manifest is torn, {}", loss.what);
+    assert_eq!(number(&session, "SELECT count(*) FROM rollout.torn_versions").await?, 0, "a manifest is torn, {}", loss.what);
     database.settle().await;
     Ok(())
 }

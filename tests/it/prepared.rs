@@ -9,9 +9,7 @@ use futures::TryStreamExt;
 use rolloutdb::engine::{PreparedStatement, Response};
 use rolloutdb::{Database, Result, Session};
 
-async fn run(session: &Session, sql: &str) -> Result<()> {
-    session.sql(sql).await?.try_collect::<Vec<_>>().await.map(|_| ()).map_err(Into::into)
-}
+use crate::database::{run, temporary};
 
 async fn ids(response: Response) -> Result<Vec<i64>> {
     let Response::Rows { stream, .. } = response else { panic!("a query has rows") };
@@ -29,7 +27,7 @@ async fn found(session: &Session, prepared: &PreparedStatement, parameters: &[Sc
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_plan_gives_all_rows_again_when_there_are_fewer_than_asked_for() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let session = Database::open(data.path()).await?.session();
     run(&session, "CREATE TABLE points (id bigint PRIMARY KEY, kind text, v vector(2))").await?;
     run(&session, "INSERT INTO points VALUES (1, 'a', '[1,1]'), (2, 'B', '[2,1]'), (3, 'a', NULL)").await?;
@@ -54,7 +52,7 @@ fn vector(numbers: [f32; 2]) -> ScalarValue {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_plan_sees_new_values_writes_and_settings() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let session = Database::open(data.path()).await?.session();
     run(&session, "CREATE TABLE points (id bigint PRIMARY KEY, kind bigint, words text, v vector(2))").await?;
     let rows = "SELECT id, id % 3, 'word' || (id % 7), '[' || id || ',1]' FROM generate_series(1, 60) AS g (id)";
@@ -78,8 +76,8 @@ async fn a_kept_plan_sees_new_values_writes_and_settings() -> Result<()> {
             5 => run(&session, "DELETE FROM points WHERE id = 25").await?,
             7 => run(&session, "CREATE INDEX points_v ON points USING hnsw (v vector_l2_ops)").await?,
             9 => run(&session, "SET hnsw.ef_search = 100").await?,
-            _ => {}
-        }
+            _ => vec![],
+        };
     }
     let mut best = found(&session, &nearest, &[vector([15.0, 1.0])]).await?;
     best.truncate(2);
@@ -95,7 +93,7 @@ async fn a_kept_plan_sees_new_values_writes_and_settings() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rows_are_found_by_key_and_by_condition_whatever_was_written_meanwhile() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let session = Database::open(data.path()).await?.session();
     run(&session, "CREATE TABLE items (id bigint PRIMARY KEY, name text UNIQUE, kind bigint)").await?;
     run(&session, "CREATE TABLE named (name text PRIMARY KEY, id bigint)").await?;
@@ -139,8 +137,8 @@ async fn rows_are_found_by_key_and_by_condition_whatever_was_written_meanwhile()
             11 => run(&session, "INSERT INTO empty VALUES (1, 'new')").await?,
             12 => run(&session, "TRUNCATE empty; INSERT INTO empty VALUES (1, 'new')").await?,
             6 => run(&session, "ALTER TABLE items ADD COLUMN note text").await?,
-            _ => {}
-        }
+            _ => vec![],
+        };
     }
     assert!(found(&session, &by_key, &[ScalarValue::Int64(None)]).await?.is_empty(), "no key is NULL");
     Ok(())
@@ -148,7 +146,7 @@ async fn rows_are_found_by_key_and_by_condition_whatever_was_written_meanwhile()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_kept_plan_ends_when_a_name_stands_for_something_else() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let database = Database::open(data.path()).await?;
     let (session, other) = (database.session(), database.session());
     run(&session, "CREATE SCHEMA app; CREATE TABLE t (id bigint); INSERT INTO t VALUES (1), (7)").await?;

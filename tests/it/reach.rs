@@ -5,14 +5,14 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use futures::TryStreamExt;
 use rolloutdb::engine::Response;
 use rolloutdb::server::sqlstate;
 use rolloutdb::{Database, DatabaseOptions, Result, Session};
 
-use crate::project;
+use crate::{files_below, project};
 
 /// Statements that take a path or a URL, with `PATH` for it.
 const STATEMENTS: [(&str, &str); 5] = [
@@ -169,7 +169,9 @@ fn ways(database: &Database) -> Vec<(String, String)> {
 #[test]
 fn every_statement_with_a_path_is_in_the_list() {
     let known: BTreeSet<&str> = WITHOUT_PATHS.iter().chain(WITH_PATHS).copied().collect();
-    for path in rust_files(&project().join("sql/src/statement")) {
+    let files = files_below(&project().join("sql/src/statement"));
+    assert!(!files.is_empty(), "the grammar is there");
+    for path in files {
         let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
         assert!(
             known.contains(name.as_str()),
@@ -184,11 +186,6 @@ fn every_statement_with_a_path_is_in_the_list() {
         });
         assert!(!has_path || WITH_PATHS.contains(&name.as_str()), "{name}.rs has a field for a path");
     }
-}
-
-fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).expect("the grammar is there").map(|entry| entry.expect("the grammar is readable").path());
-    entries.flat_map(|path| if path.is_dir() { rust_files(&path) } else { vec![path] }).collect()
 }
 
 struct Place {

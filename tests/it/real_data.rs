@@ -6,11 +6,11 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::AsArray;
 use arrow::datatypes::{Float64Type, Int64Type};
-use futures::TryStreamExt;
 use rolloutdb::{Database, Result, Session};
 
+use crate::database::run;
 use crate::project;
 
 /// In percent, of a question's supporting passages: at 2, 5 and 10.
@@ -35,10 +35,6 @@ fn data() -> Option<PathBuf> {
     data.is_dir().then_some(data)
 }
 
-async fn rows(session: &Session, sql: &str) -> Result<Vec<RecordBatch>> {
-    Ok(session.sql(sql).await?.try_collect().await?)
-}
-
 /// One SELECT: the mean recall of the supporting passages among the first k found, over all questions.
 async fn recall(session: &Session, search: &str) -> Result<Recall> {
     let sql = format!(
@@ -46,7 +42,7 @@ async fn recall(session: &Session, search: &str) -> Result<Recall> {
          FROM (SELECT q.id, q.supporting_ids AS gold, array_agg(s.id ORDER BY s.rank) AS ids \
                FROM questions q CROSS JOIN LATERAL {search}(corpus, q.question, k => 10) s GROUP BY q.id, q.supporting_ids) found"
     );
-    let found = rows(session, &sql).await?;
+    let found = run(session, &sql).await?;
     Ok([0, 1, 2].map(|column| found[0].column(column).as_primitive::<Float64Type>().value(0)))
 }
 
@@ -54,15 +50,15 @@ async fn recall(session: &Session, search: &str) -> Result<Recall> {
 async fn load(session: &Session, directory: &Path, minilm: Option<&Path>) -> Result<()> {
     let mut columns = "id text PRIMARY KEY, title text, contents text".to_owned();
     if let Some(minilm) = minilm {
-        rows(session, &format!("CREATE MODEL minilm FROM '{}' WITH (task = 'embed')", minilm.display())).await?;
+        run(session, &format!("CREATE MODEL minilm FROM '{}' WITH (task = 'embed')", minilm.display())).await?;
         columns += ", embedding vector(384) GENERATED ALWAYS AS (embed('minilm', contents)) STORED";
     }
-    rows(session, &format!("CREATE TABLE corpus ({columns})")).await?;
-    rows(session, &format!("COPY corpus (id, title, contents) FROM '{}' (FORMAT jsonl)", directory.join("corpus.jsonl").display())).await?;
-    rows(session, "CREATE INDEX corpus_text ON corpus USING bm25 (contents)").await?;
-    rows(session, "CREATE TABLE raw_questions (id text PRIMARY KEY, question text, golden_answers text[], metadata text)").await?;
-    rows(session, &format!("COPY raw_questions FROM '{}' (FORMAT jsonl)", directory.join("questions.jsonl").display())).await?;
-    rows(
+    run(session, &format!("CREATE TABLE corpus ({columns})")).await?;
+    run(session, &format!("COPY corpus (id, title, contents) FROM '{}' (FORMAT jsonl)", directory.join("corpus.jsonl").display())).await?;
+    run(session, "CREATE INDEX corpus_text ON corpus USING bm25 (contents)").await?;
+    run(session, "CREATE TABLE raw_questions (id text PRIMARY KEY, question text, golden_answers text[], metadata text)").await?;
+    run(session, &format!("COPY raw_questions FROM '{}' (FORMAT jsonl)", directory.join("questions.jsonl").display())).await?;
+    run(
         session,
         "CREATE TABLE questions AS SELECT id, question, golden_answers, json_texts(metadata, 'supporting_ids') AS supporting_ids FROM raw_questions",
     )
@@ -141,7 +137,7 @@ async fn published_sets_are_tables_as_they_are() -> Result<()> {
         std::fs::write(&array, format!("[{}]", text.trim().replace('\n', ",\n"))).expect("the array is written");
         for path in [&lines, &array] {
             let sql = format!("SELECT count(*), count(*) FILTER (WHERE {condition}) FROM read_jsonl('{}')", path.display());
-            let counts = rows(&session, &sql).await?;
+            let counts = run(&session, &sql).await?;
             let count = |column| counts[0].column(column).as_primitive::<Int64Type>().value(0);
             assert_eq!((count(0), count(1)), (*expected as i64, 1), "{}", path.display());
         }

@@ -2,54 +2,29 @@
 
 mod cache;
 mod context;
+mod costs;
 mod samples;
 mod streaming;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use arrow::array::AsArray;
-use arrow::datatypes::{Float64Type, Int64Type};
-use arrow::util::display::{ArrayFormatter, FormatOptions};
-use futures::TryStreamExt;
+use arrow::datatypes::Float64Type;
 use futures::future::join_all;
-use rolloutdb::{Database, DatabaseOptions, Error, Result, Session};
+use rolloutdb::{Database, Result, Session};
 use serde_json::json;
 
-use crate::openai_server::{Asked, OpenAiServer, Reply};
-use crate::process::binary;
+use crate::database::{files_with, number, open, rows, run, temporary};
+use crate::http_server::Asked;
+use crate::openai_server::{OpenAiServer, Reply};
+use crate::process::{kill_when, sql_command, start_unheard};
 
 const PLANTED: &str = "sk-planted-5c1e-remote-key";
 const PATIENCE: Duration = Duration::from_secs(30);
-
-async fn open(data: &Path, hosts: &[String]) -> Result<Database> {
-    let superuser = Some("someone".to_owned());
-    Database::open_with(data, DatabaseOptions { allowed_hosts: hosts.to_vec(), superuser, ..DatabaseOptions::default() }).await
-}
-
-/// All values, as texts.
-async fn rows(session: &Session, sql: &str) -> Result<Vec<String>> {
-    let batches: Vec<_> = session.sql(sql).await?.try_collect().await.map_err(Error::from)?;
-    let mut found = Vec::new();
-    for batch in batches {
-        for row in 0..batch.num_rows() {
-            for column in batch.columns() {
-                let formatter = ArrayFormatter::try_new(column, &FormatOptions::default()).expect("it can be shown");
-                found.push(formatter.value(row).to_string());
-            }
-        }
-    }
-    Ok(found)
-}
-
-async fn number(session: &Session, sql: &str) -> Result<i64> {
-    let batches: Vec<_> = session.sql(sql).await?.try_collect().await.map_err(Error::from)?;
-    Ok(batches[0].column(0).as_primitive::<Int64Type>().value(0))
-}
 
 /// A database with the model `m` at this server, made with further options.
 async fn with_model(data: &Path, server: &OpenAiServer, options: &str) -> Result<(Database, Session)> {
@@ -90,10 +65,6 @@ const TREE: &str =
     "SELECT question_id, node_id, parent_id, action, response, visit_count, q_value, prompt_tokens, cached_tokens, generated_tokens
     FROM run ORDER BY question_id, node_id";
 
-fn temporary() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a temporary directory")
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_prompt_is_asked_once_and_its_answer_outlives_the_process() -> Result<()> {
     let data = temporary();
@@ -113,7 +84,7 @@ async fn a_prompt_is_asked_once_and_its_answer_outlives_the_process() -> Result<
         let tallies =
             "SELECT requests, retries, failures, cache_hits, prompt_tokens, cached_tokens, generated_tokens FROM rollout.remote_models";
         assert_eq!(rows(&session, tallies).await?, ["2", "0", "0", "0", "200", "80", "20"]);
-        let cost = session.sql("SELECT cost FROM rollout.remote_models").await?.try_collect::<Vec<_>>().await.map_err(Error::from)?;
+        let cost = run(&session, "SELECT cost FROM rollout.remote_models").await?;
         // 120 tokens read, 80 from a cache, 20 written.
         let cost = cost[0].column(0).as_primitive::<Float64Type>().value(0);
         assert!((cost - 520e-6).abs() < 1e-12, "{cost}");
@@ -385,19 +356,6 @@ async fn a_key_goes_to_its_server_and_nowhere_else() -> Result<()> {
     Ok(())
 }
 
-fn files_with(folder: &Path, text: &str) -> Vec<String> {
-    let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).expect("a folder") {
-        let path = entry.expect("it is readable").path();
-        if path.is_dir() {
-            found.extend(files_with(&path, text));
-        } else if std::fs::read(&path).expect("a file").windows(text.len()).any(|bytes| bytes == text.as_bytes()) {
-            found.push(path.display().to_string());
-        }
-    }
-    found
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn only_hosts_that_are_allowed_are_asked() -> Result<()> {
     let data = temporary();
@@ -478,27 +436,15 @@ async fn killed_run(options: &str, reason: fn(&Asked) -> Reply) -> Result<()> {
         let (_database, session) = with_model(data.path(), &server, options).await?;
         rows(&session, WORLD).await?;
     }
-    let mut child = Command::new(binary())
-        .args(["sql", "--allow-host", &server.host(), "--data"])
-        .arg(data.path())
-        .args(["-c", GENERATE])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the binary starts");
+    let child = start_unheard(sql_command(data.path(), GENERATE).args(["--allow-host", &server.host()]));
     // Until what can be answered is answered, and kept.
-    let (mut num_asked, mut since, started) = (0, Instant::now(), Instant::now());
-    while num_asked < 16 || since.elapsed() < Duration::from_secs(2) {
-        assert!(child.try_wait().expect("the process can be asked").is_none(), "it ended before it could be killed");
-        assert!(started.elapsed() < 2 * PATIENCE, "{num_asked} requests came");
+    let (mut num_asked, mut since) = (0, Instant::now());
+    kill_when(child, "GENERATE ROLLOUTS", || {
         if server.num_asked() != num_asked {
             (num_asked, since) = (server.num_asked(), Instant::now());
         }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    child.kill().expect("the process runs");
-    child.wait().expect("the process is gone");
+        num_asked >= 16 && since.elapsed() >= Duration::from_secs(2)
+    });
     let paid = server.answered().len();
     assert_eq!(paid, 15);
 

@@ -2,20 +2,12 @@
 
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
-use futures::TryStreamExt;
 use rolloutdb::{Database, Result, Session};
 
-async fn batches(session: &Session, sql: &str) -> Result<Vec<RecordBatch>> {
-    Ok(session.sql(sql).await?.try_collect().await?)
-}
-
-async fn count(session: &Session, sql: &str) -> Result<i64> {
-    let batches = batches(session, sql).await?;
-    Ok(batches[0].column(0).as_primitive::<Int64Type>().value(0))
-}
+use crate::database::{number, run, temporary};
 
 async fn build_world(session: &Session) -> Result<()> {
-    batches(
+    run(
         session,
         "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate');
          CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 3);
@@ -35,42 +27,42 @@ const TREE: &str = "SELECT question_id, node_id, parent_id, depth, state, action
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_keeps_everything_and_rollouts_go_on() -> Result<()> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = temporary();
     {
         let database = Database::open(directory.path()).await?;
         let session = database.session();
         build_world(&session).await?;
         let first = format!("GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT * FROM questions ORDER BY id LIMIT 2) {GENERATE}");
-        batches(&session, &first).await?;
+        run(&session, &first).await?;
     }
     let database = Database::open(directory.path()).await?;
     let session = database.session();
-    let nodes_before = count(&session, "SELECT count(*) FROM run").await?;
+    let nodes_before = number(&session, "SELECT count(*) FROM run").await?;
     let rest = format!("GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT * FROM questions) {GENERATE}");
-    let summary = batches(&session, &rest).await?;
+    let summary = run(&session, &rest).await?;
     let column = |name: &str| summary[0].column_by_name(name).expect("a column of the summary").as_primitive::<Int64Type>().value(0);
     assert_eq!((column("questions"), column("skipped")), (4, 2), "questions that are done are not done again");
-    assert_eq!(count(&session, "SELECT count(*) FROM run").await?, nodes_before + column("nodes"));
-    assert_eq!(count(&session, "SELECT count(DISTINCT question_id) FROM run").await?, 6);
+    assert_eq!(number(&session, "SELECT count(*) FROM run").await?, nodes_before + column("nodes"));
+    assert_eq!(number(&session, "SELECT count(DISTINCT question_id) FROM run").await?, 6);
 
-    let resumed = batches(&session, TREE).await?;
-    batches(&session, "DROP TABLE run").await?;
-    batches(&session, &rest).await?;
-    let in_one_go = batches(&session, TREE).await?;
+    let resumed = run(&session, TREE).await?;
+    run(&session, "DROP TABLE run").await?;
+    run(&session, &rest).await?;
+    let in_one_go = run(&session, TREE).await?;
     assert_eq!(text(&resumed), text(&in_one_go), "the same seed gives the same trees, resumed or not");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_rollouts_keep_what_is_finished_and_no_other_statement_joins_in() -> Result<()> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = temporary();
     let database = Database::open(directory.path()).await?;
     let session = database.session();
     build_world(&session).await?;
     let with = |concurrency: usize| GENERATE.replace("seed = 5", &format!("seed = 5, concurrency = {concurrency}"));
     let one_by_one = format!("GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT * FROM more) {}", with(1));
-    batches(&session, "CREATE TABLE more AS SELECT * FROM hopworld_questions(seed => 3, count => 40)").await?;
-    let mut running = Box::pin(batches(&session, &one_by_one));
+    run(&session, "CREATE TABLE more AS SELECT * FROM hopworld_questions(seed => 3, count => 40)").await?;
+    let mut running = Box::pin(run(&session, &one_by_one));
     let other = database.session();
     let kept = loop {
         tokio::select! {
@@ -78,22 +70,22 @@ async fn cancelled_rollouts_keep_what_is_finished_and_no_other_statement_joins_i
             () = tokio::time::sleep(std::time::Duration::from_millis(200)) => {}
         }
         // Until the statement has made it, there is no table.
-        if let Ok(kept @ 1..) = count(&other, "SELECT count(DISTINCT question_id) FROM run").await {
+        if let Ok(kept @ 1..) = number(&other, "SELECT count(DISTINCT question_id) FROM run").await {
             break kept;
         }
     };
-    let refused = batches(&other, &one_by_one).await.expect_err("the first statement has the table");
+    let refused = run(&other, &one_by_one).await.expect_err("the first statement has the table");
     assert_eq!(rolloutdb::server::sqlstate(&refused), "55006", "{refused}");
     drop(running);
     database.settle().await;
-    let after = count(&other, "SELECT count(DISTINCT question_id) FROM run").await?;
+    let after = number(&other, "SELECT count(DISTINCT question_id) FROM run").await?;
     assert!((kept..40).contains(&after), "{kept} trees were committed before the cancel, {after} after it");
     let at_once = one_by_one.replace(&with(1), &with(16));
-    batches(&session, &at_once).await?;
-    let resumed = batches(&session, TREE).await?;
-    batches(&session, "DROP TABLE run").await?;
-    batches(&session, &at_once).await?;
-    assert_eq!(text(&resumed), text(&batches(&session, TREE).await?), "cancelled or not, one at a time or sixteen: the same trees");
+    run(&session, &at_once).await?;
+    let resumed = run(&session, TREE).await?;
+    run(&session, "DROP TABLE run").await?;
+    run(&session, &at_once).await?;
+    assert_eq!(text(&resumed), text(&run(&session, TREE).await?), "cancelled or not, one at a time or sixteen: the same trees");
     Ok(())
 }
 
@@ -103,7 +95,7 @@ fn text(batches: &[RecordBatch]) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_process_is_refused() -> Result<()> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = temporary();
     let _database = Database::open(directory.path()).await?;
     let refused = Database::open(directory.path()).await.err().expect("the directory is locked");
     assert_eq!(rolloutdb::server::sqlstate(&refused), "55006", "{refused}");

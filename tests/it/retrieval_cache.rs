@@ -1,17 +1,9 @@
 //! A query is searched for once, for each version of the corpus, retriever and k: within a batch, in other statements and sessions.
 
-use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::Int64Type;
-use futures::TryStreamExt;
 use rolloutdb::{Database, Result, Session};
 
-async fn run(session: &Session, sql: &str) -> Result<Vec<RecordBatch>> {
-    Ok(session.sql(sql).await?.try_collect().await?)
-}
-
-async fn number(session: &Session, sql: &str) -> Result<i64> {
-    Ok(run(session, sql).await?[0].column(0).as_primitive::<Int64Type>().value(0))
-}
+use crate::database::{number, run, temporary};
+use crate::project;
 
 /// Searches since the database was opened, and queries that needed none.
 async fn searches(session: &Session) -> Result<(i64, i64)> {
@@ -40,7 +32,7 @@ const ANSWERS: &str = "SELECT count(a.retrievals) FROM (SELECT q.question FROM q
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_question_is_searched_once_while_the_corpus_stands() -> Result<()> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = temporary();
     let database = database(&directory).await?;
     let session = database.session();
     let questions = number(&session, "SELECT count(DISTINCT question) FROM questions").await?;
@@ -79,7 +71,7 @@ async fn the_same_question_is_searched_once_while_the_corpus_stands() -> Result<
 
 #[tokio::test(flavor = "multi_thread")]
 async fn rollouts_search_for_each_query_once() -> Result<()> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = temporary();
     let database = database(&directory).await?;
     let session = database.session();
     let generate = |table: &str, seed: u32| {
@@ -102,7 +94,7 @@ async fn rollouts_search_for_each_query_once() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_kept_is_for_those_who_may_ask_the_agent() -> Result<()> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = temporary();
     let database = database(&directory).await?;
     let session = database.session();
     run(&session, ANSWERS).await?;
@@ -116,9 +108,9 @@ async fn what_is_kept_is_for_those_who_may_ask_the_agent() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_retriever_finds_its_own_passages() -> Result<()> {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = temporary();
     let session = database(&directory).await?.session();
-    let encoder = crate::project().join("tests/fixtures/models/xlm_roberta");
+    let encoder = project().join("tests/fixtures/models/xlm_roberta");
     run(
         &session,
         &format!(

@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
 
-use arrow::array::{AsArray, RecordBatch};
+use arrow::array::AsArray;
 use arrow::datatypes::{Float64Type, Int64Type};
-use futures::TryStreamExt;
 use rolloutdb::{Result, Session};
 
+use crate::database::{number, run};
 use crate::project;
 
 /// Statements of a round.
@@ -139,18 +139,10 @@ impl State {
     }
 }
 
-pub(crate) async fn batches(session: &Session, sql: &str) -> Result<Vec<RecordBatch>> {
-    Ok(session.sql(sql).await?.try_collect().await?)
-}
-
-pub(crate) async fn count(session: &Session, sql: &str) -> Result<i64> {
-    Ok(batches(session, sql).await?[0].column(0).as_primitive::<Int64Type>().value(0))
-}
-
 /// `id` to `n`; a key that is there twice is a failure.
-async fn rows_of(session: &Session, table: &str) -> Result<BTreeMap<i64, i64>> {
+pub(crate) async fn rows_of(session: &Session, table: &str) -> Result<BTreeMap<i64, i64>> {
     let mut rows = BTreeMap::new();
-    for batch in batches(session, &format!("SELECT id, n FROM {table}")).await? {
+    for batch in run(session, &format!("SELECT id, n FROM {table}")).await? {
         let (ids, n) = (batch.column(0).as_primitive::<Int64Type>(), batch.column(1).as_primitive::<Int64Type>());
         for row in 0..batch.num_rows() {
             assert!(rows.insert(ids.value(row), n.value(row)).is_none(), "two rows with the key {} in {table}", ids.value(row));
@@ -162,11 +154,11 @@ async fn rows_of(session: &Session, table: &str) -> Result<BTreeMap<i64, i64>> {
 pub(crate) async fn stored(session: &Session) -> Result<State> {
     let names = "SELECT column_name FROM information_schema.columns WHERE table_name = 't'";
     let mut columns = BTreeSet::new();
-    for batch in batches(session, names).await? {
+    for batch in run(session, names).await? {
         columns.extend(batch.column(0).as_string::<i32>().iter().flatten().map(str::to_owned));
     }
     ["id", "n", "words", "v"].iter().for_each(|name| assert!(columns.remove(*name), "column {name} is there"));
-    let has_copy = count(session, "SELECT count(*) FROM information_schema.tables WHERE table_name = 'c'").await? > 0;
+    let has_copy = number(session, "SELECT count(*) FROM information_schema.tables WHERE table_name = 'c'").await? > 0;
     let copy = if has_copy { Some(rows_of(session, "c").await?) } else { None };
     Ok(State { rows: rows_of(session, "t").await?, columns, copy })
 }
@@ -175,11 +167,11 @@ pub(crate) async fn stored(session: &Session) -> Result<State> {
 pub(crate) async fn check_answers(session: &Session, state: &State, when: &str) -> Result<()> {
     let rows = &state.rows;
     let matching = rows.values().filter(|n| **n == 1).count() as i64;
-    assert_eq!(count(session, "SELECT count(*) FROM t WHERE n = 1").await?, matching, "btree, {when}");
+    assert_eq!(number(session, "SELECT count(*) FROM t WHERE n = 1").await?, matching, "btree, {when}");
     let same_words = rows.keys().filter(|id| words(**id) == words(3)).count() as i64;
-    assert_eq!(count(session, &format!("SELECT count(*) FROM t WHERE words = '{}'", words(3))).await?, same_words, "bitmap, {when}");
-    if count(session, "SELECT count(*) FROM rollout.indexes WHERE name = 't_bm25'").await? > 0 {
-        let found = count(session, "SELECT count(*) FROM text_search(t, 'word3', k => 10000)").await?;
+    assert_eq!(number(session, &format!("SELECT count(*) FROM t WHERE words = '{}'", words(3))).await?, same_words, "bitmap, {when}");
+    if number(session, "SELECT count(*) FROM rollout.indexes WHERE name = 't_bm25'").await? > 0 {
+        let found = number(session, "SELECT count(*) FROM text_search(t, 'word3', k => 10000)").await?;
         assert_eq!(found, same_words, "bm25, {when}");
     }
     let target = [4.0_f32, 5.0, 1.0];
@@ -188,20 +180,20 @@ pub(crate) async fn check_answers(session: &Session, state: &State, when: &str) 
     nearest.sort_by(f64::total_cmp);
     let sql = "SELECT CAST(v <-> '[4,5,1]' AS double precision) FROM t ORDER BY v <-> '[4,5,1]' LIMIT 5";
     let found: Vec<f64> =
-        batches(session, sql).await?.iter().flat_map(|batch| batch.column(0).as_primitive::<Float64Type>().values().to_vec()).collect();
+        run(session, sql).await?.iter().flat_map(|batch| batch.column(0).as_primitive::<Float64Type>().values().to_vec()).collect();
     assert_eq!(found.len(), nearest.len().min(5), "as many as there are, {when}");
     for (found, expected) in found.iter().zip(&nearest) {
         assert!((found - expected).abs() < 1e-4, "hnsw: {found} and {expected}, {when}");
     }
     if state.columns.contains("e") {
         assert_eq!(
-            count(session, "SELECT count(*) FROM t WHERE e = embed('encoder', words || id)").await?,
+            number(session, "SELECT count(*) FROM t WHERE e = embed('encoder', words || id)").await?,
             rows.len() as i64,
             "a generated column, {when}"
         );
     }
     if state.columns.contains("extra") {
-        assert_eq!(count(session, "SELECT count(extra) FROM t").await?, rows.len() as i64, "an added column, {when}");
+        assert_eq!(number(session, "SELECT count(extra) FROM t").await?, rows.len() as i64, "an added column, {when}");
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //!
 //! `UPDATE_SLT=1 cargo test script` rewrites the expected rows; then read the diff as a reviewer.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use arrow::array::{Array, ArrayRef, AsArray, RecordBatch};
 use arrow::datatypes::{DataType, Float32Type, Float64Type};
@@ -14,7 +14,7 @@ use rolloutdb::server::sqlstate;
 use rolloutdb::{Database, DatabaseOptions, Session};
 use sqllogictest::{AsyncDB, DBOutput, DefaultColumnType};
 
-use crate::project;
+use crate::{files_below, project};
 
 /// One script's database.
 struct Script {
@@ -110,23 +110,11 @@ fn float(value: f64) -> String {
     format!("{rounded}")
 }
 
-fn scripts(directory: &Path, found: &mut Vec<PathBuf>) {
-    let entries = std::fs::read_dir(directory).expect("tests/slt is readable");
-    for entry in entries.map(|entry| entry.expect("tests/slt is readable").path()) {
-        if entry.is_dir() {
-            scripts(&entry, found);
-        } else if entry.extension().is_some_and(|extension| extension == "slt") {
-            found.push(entry);
-        }
-    }
-}
-
 #[test]
 fn every_script_passes() {
     let root = project().join("tests/slt");
-    let mut found = Vec::new();
-    scripts(&root, &mut found);
-    found.sort();
+    let mut found = files_below(&root);
+    found.retain(|path| path.extension().is_some_and(|extension| extension == "slt"));
     assert!(found.len() >= 10, "only {} scripts in {}", found.len(), root.display());
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_stack_size(16 << 20).build().expect("a runtime starts");
     let only = std::env::var("SLT").unwrap_or_default();

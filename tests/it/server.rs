@@ -84,6 +84,17 @@ pub(crate) async fn text_value(client: &Client, text: &str) -> Option<String> {
     text_rows(client, text).await[0].get(0).map(str::to_string)
 }
 
+/// Asks until the answer is `expected`.
+pub(crate) async fn until(client: &Client, text: &str, expected: &str) {
+    const PATIENCE: Duration = Duration::from_secs(120);
+    let asking = async {
+        while text_rows(client, text).await.first().and_then(|row| row.get(0)) != Some(expected) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, asking).await.is_ok(), "{text} does not come to be {expected}");
+}
+
 #[tokio::test]
 async fn a_text_of_several_statements_gets_a_response_for_each() {
     let server = TestServer::start().await;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use rolloutdb::engine::Database;
 use tokio::sync::mpsc;
-use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage};
+use tokio_postgres::{Client, Config, Error, IsolationLevel, NoTls, SimpleQueryMessage};
 
 use crate::process::ServerProcess;
 use crate::server::{ENDLESS_COUNT, TestServer, code, code_of};
@@ -220,6 +220,35 @@ async fn what_a_client_asks_for_when_it_connects_takes_effect() {
     let mut config = server.config();
     config.dbname("other");
     assert_eq!(code(&connect(&config).await.expect_err("there is one database")), "3D000");
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_may_read_only_and_drivers_ask_for_it_in_their_way() {
+    let server = TestServer::start().await;
+    let mut config = server.config();
+    config.options("-c default_transaction_read_only=on -c rollout.statement_memory=16MB");
+    let (mut client, _ends) = connect(&config).await.expect("a client");
+    let create = "CREATE TABLE t (a bigint)";
+    assert_eq!(code_of(&client, create).await, "25006");
+    assert_eq!(code(&client.execute(create, &[]).await.expect_err("it is no other when it is prepared")), "25006");
+    assert_eq!(value(&client, "SHOW rollout.statement_memory").await.as_deref(), Some("16MB"));
+    assert_eq!(value(&client, "SHOW tcp_keepalives_idle").await.as_deref(), Some("60"));
+
+    let writing = client.build_transaction().read_only(false).start().await.expect("this one may write");
+    writing.batch_execute(create).await.expect("a table");
+    writing.commit().await.expect("COMMIT");
+    let reading = client.build_transaction().isolation_level(IsolationLevel::Serializable).read_only(true).start().await;
+    let reading = reading.expect("a warning is no error");
+    reading.query("SELECT * FROM t", &[]).await.expect("it reads");
+    reading.commit().await.expect("COMMIT");
+    let refused = client.build_transaction().isolation_level(IsolationLevel::RepeatableRead).read_only(false).start().await;
+    assert_eq!(code(&refused.map(drop).expect_err("each statement commits by itself")), "0A000");
+    assert_eq!(value(&client, "SHOW transaction_isolation").await.as_deref(), Some("read committed"), "nothing has begun");
+
+    let mut config = server.config();
+    config.options("-c transaction_read_only=on");
+    assert_eq!(code(&connect(&config).await.expect_err("there is no transaction yet")), "0A000");
     server.stop().await;
 }
 

@@ -1,31 +1,14 @@
 //! What model calls took: in EXPLAIN ANALYZE, and in `rollout.task_history`, which lasts.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use arrow::util::display::{ArrayFormatter, FormatOptions};
-use futures::TryStreamExt;
-use rolloutdb::{Database, DatabaseOptions, Error, Result, Session};
+use rolloutdb::{Database, DatabaseOptions, Result, Session};
 use tokio_postgres::{Client, NoTls};
 
+use crate::database::{rows, temporary};
 use crate::openai_server::{OpenAiServer, Reply};
-use crate::process::{ServerProcess, binary};
-
-/// All values, as texts.
-async fn rows(session: &Session, sql: &str) -> Result<Vec<String>> {
-    let batches: Vec<_> = session.sql(sql).await?.try_collect().await.map_err(Error::from)?;
-    let mut found = Vec::new();
-    for batch in batches {
-        for row in 0..batch.num_rows() {
-            for column in batch.columns() {
-                let formatter = ArrayFormatter::try_new(column, &FormatOptions::default()).expect("it can be shown");
-                found.push(formatter.value(row).to_string());
-            }
-        }
-    }
-    Ok(found)
-}
+use crate::process::{ServerProcess, kill_when, sql_command, start_unheard};
 
 /// A number that EXPLAIN ANALYZE shows of the nodes that may call models, summed; `None` if it does not.
 fn metric(plan: &[String], name: &str) -> Option<f64> {
@@ -61,7 +44,7 @@ async fn with_models(data: &Path) -> Result<Session> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn explain_analyze_shows_calls_and_tokens() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let session = with_models(data.path()).await?;
 
     let generate = "EXPLAIN ANALYZE SELECT generate('policy', 'Question: ' || text, max_tokens => 3) FROM t";
@@ -100,7 +83,7 @@ async fn explain_analyze_shows_calls_and_tokens() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_server_was_asked_is_counted_where_it_was_asked() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let server = OpenAiServer::start(|asked, number| match number {
         0 => Reply::error(503, "busy"),
         _ => Reply::chat(&format!("{}!", asked.prompt()), "stop"),
@@ -131,7 +114,7 @@ async fn what_a_server_was_asked_is_counted_where_it_was_asked() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_history_survives_a_restart() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let history = "SELECT task_id, role_name, kind, statement, status, started_at, finished_at, round(seconds * 1000), rows, model_calls, prompt_tokens, generated_tokens,
         tokens_per_second > 0, sqlstate FROM rollout.task_history ORDER BY task_id";
     let before = {
@@ -169,7 +152,7 @@ async fn status(client: &Client, text: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_wants_no_more_rows_has_not_cancelled() {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let mut server = ServerProcess::start(data.path());
     let (mut client, other) = (server.connect().await, server.connect().await);
     let model = "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate')";
@@ -199,24 +182,76 @@ async fn a_client_that_wants_no_more_rows_has_not_cancelled() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_statement_reads_interrupted() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     drop(with_models(data.path()).await?);
     let generate = "GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT * FROM hopworld_questions(seed => 3, count => 200))
         WITH (simulations = 32, children = 2, max_depth = 6, temperature = 1.0, seed = 5, concurrency = 1)";
-    let arguments = ["sql", "--data", data.path().to_str().expect("a temporary path is UTF-8"), "-c", generate];
-    let mut child = Command::new(binary()).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
-    let (file, deadline) = (data.path().join("task_history.jsonl"), Instant::now() + Duration::from_secs(60));
-    while !std::fs::read_to_string(&file).is_ok_and(|text| text.contains("GENERATE ROLLOUTS")) {
-        assert!(child.try_wait().expect("the process can be asked").is_none(), "it ended before it could be killed");
-        assert!(Instant::now() < deadline, "it was not written within a minute");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    child.kill().expect("the process runs");
-    child.wait().expect("the process is gone");
+    let child = start_unheard(&mut sql_command(data.path(), generate));
+    let file = data.path().join("task_history.jsonl");
+    let is_listed = || std::fs::read_to_string(&file).is_ok_and(|text| text.contains("GENERATE ROLLOUTS"));
+    kill_when(child, "GENERATE ROLLOUTS", is_listed);
 
     let session = Database::open(data.path()).await?.session();
     let found = "SELECT status, finished_at IS NULL, seconds >= 1, model_calls > 0, sqlstate IS NULL FROM rollout.task_history
         WHERE kind = 'GENERATE ROLLOUTS'";
     assert_eq!(rows(&session, found).await?, ["interrupted", "true", "true", "true", "true"]);
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn explain_analyze_shows_what_agents_searched_for() -> Result<()> {
+    const RETRIEVALS: [&str; 2] = ["retrievals", "retrieval_hits"];
+    let data = temporary();
+    let session = with_models(data.path()).await?;
+    let answers = "EXPLAIN ANALYZE SELECT a.answer FROM hopworld_questions(seed => 3, count => 2) q
+        CROSS JOIN LATERAL answer(q.question, agent => 'qa') a";
+    let first = rows(&session, answers).await?;
+    let [asked, known] = metrics(&first, RETRIEVALS).map(|count| count.expect("agents search"));
+    assert!(asked >= 2.0 && known < asked, "{first:#?}");
+    let cached = "SELECT searches, hits + shared FROM rollout.retrieval_cache";
+    assert_eq!(rows(&session, cached).await?, [asked - known, known].map(|count| count.to_string()));
+    // The same questions search for nothing new.
+    let second = rows(&session, answers).await?;
+    assert_eq!(metrics(&second, RETRIEVALS), [Some(asked), Some(asked)], "{second:#?}");
+    let history = "SELECT retrievals, retrieval_hits FROM rollout.task_history WHERE kind = 'EXPLAIN' ORDER BY task_id";
+    assert_eq!(rows(&session, history).await?, [asked, known, asked, asked].map(|count| count.to_string()));
+
+    let generate = rows(&session, "EXPLAIN ANALYZE SELECT generate('policy', text, max_tokens => 1) FROM t").await?;
+    assert_eq!(metrics(&generate, RETRIEVALS), [None, None], "a policy alone searches for nothing: {generate:#?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_portal_takes_no_time_while_its_client_is_away() {
+    let data = temporary();
+    let mut server = ServerProcess::start(data.path());
+    let (mut client, other) = (server.connect().await, server.connect().await);
+    client.batch_execute("CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate')").await.expect("a model");
+    let transaction = client.transaction().await.expect("a block");
+    let query = "SELECT generate('policy', 'part ' || n, max_tokens => 1) FROM generate_series(1, 1000000) s(n)";
+    let query = transaction.prepare(query).await.expect("a query");
+    let portal = transaction.bind(&query, &[]).await.expect("a portal");
+    assert_eq!(transaction.query_portal(&portal, 2).await.expect("rows").len(), 2);
+
+    let seconds = "SELECT seconds FROM rollout.task_history WHERE statement LIKE '%part %' AND status = 'running' AND model_calls > 0";
+    let read = async || -> f64 { other.query_one(seconds, &[]).await.expect("it is listed").get(0) };
+    // A batch or two are computed ahead.
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let before = read().await;
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        if read().await.to_bits() == before.to_bits() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "it runs on though nobody reads");
+    }
+    // Beside another statement of the session too.
+    transaction.batch_execute("SELECT 1").await.expect("a query");
+    let rested = read().await;
+    // More than the batch that it has begun.
+    assert_eq!(transaction.query_portal(&portal, 1_500).await.expect("rows").len(), 1_500);
+    while read().await <= rested {
+        assert!(Instant::now() < deadline + Duration::from_secs(60), "it does not run on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }

@@ -3,23 +3,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use arrow::array::AsArray;
-use arrow::datatypes::Int64Type;
-use futures::TryStreamExt;
 use rolloutdb::engine::Notice;
-use rolloutdb::{Database, DatabaseOptions, Result, Session};
+use rolloutdb::{Database, DatabaseOptions, Result};
 
-async fn run(session: &Session, sql: &str) -> Result<Vec<arrow::array::RecordBatch>> {
-    Ok(session.sql(sql).await?.try_collect().await?)
-}
-
-async fn number(session: &Session, sql: &str) -> Result<i64> {
-    Ok(run(session, sql).await?[0].column(0).as_primitive::<Int64Type>().value(0))
-}
+use crate::database::{number, run, temporary};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn many_small_commits_become_few_files() -> Result<()> {
-    let data = tempfile::tempdir().expect("a temporary directory");
+    let data = temporary();
     let session = Database::open(data.path()).await?.session();
     let notices: Arc<Mutex<Vec<String>>> = Arc::default();
     let kept = Arc::clone(&notices);
@@ -43,7 +34,7 @@ async fn many_small_commits_become_few_files() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn old_versions_go_by_themselves_but_for_those_that_are_named() -> Result<()> {
     for (version_retention, all_stay) in [(None, true), (Some(Duration::ZERO), false)] {
-        let data = tempfile::tempdir().expect("a temporary directory");
+        let data = temporary();
         let session =
             Database::open_with(data.path(), DatabaseOptions { version_retention, ..DatabaseOptions::default() }).await?.session();
         run(&session, "CREATE TABLE t (id bigint PRIMARY KEY, n bigint); INSERT INTO t VALUES (1, 0); ALTER TABLE t CREATE TAG begun")

@@ -5,6 +5,8 @@ use tokio::net::TcpStream;
 
 use crate::server::TestServer;
 
+/// The version of the protocol.
+pub(crate) const VERSION_3_0: u32 = 3 << 16;
 const INT4: u32 = 23;
 const VECTOR: u32 = 16_380;
 pub(crate) const TEXT_FORM: i16 = 0;
@@ -42,9 +44,19 @@ impl Message {
     }
 }
 
+/// The first message of a connection; `number`: the version, or what is asked for instead.
+pub(crate) fn startup(number: u32, rest: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(rest.len() + 8).expect("it fits").to_be_bytes();
+    [&length[..], &number.to_be_bytes(), rest].concat()
+}
+
 pub(crate) fn message(kind: u8, body: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(body.len() + 4).expect("a short message").to_be_bytes();
+    let length = u32::try_from(body.len() + 4).expect("it fits").to_be_bytes();
     [&[kind][..], &length, body].concat()
+}
+
+pub(crate) fn query(sql: &str) -> Vec<u8> {
+    message(b'Q', &[sql.as_bytes(), b"\0"].concat())
 }
 
 pub(crate) fn words(values: &[i16]) -> Vec<u8> {
@@ -84,11 +96,13 @@ pub(crate) fn sync() -> Vec<u8> {
 
 impl Wire {
     pub(crate) async fn connect(server: &TestServer) -> Self {
-        let socket = TcpStream::connect(("127.0.0.1", server.port)).await.expect("the server accepts a client");
+        Self::connect_to(server.port).await
+    }
+
+    pub(crate) async fn connect_to(port: u16) -> Self {
+        let socket = TcpStream::connect(("127.0.0.1", port)).await.expect("the server accepts a client");
         let mut wire = Self(socket);
-        let body = [&196_608_u32.to_be_bytes()[..], b"user\0someone\0database\0rolloutdb\0\0"].concat();
-        let startup = [&u32::try_from(body.len() + 4).expect("short").to_be_bytes()[..], &body].concat();
-        wire.0.write_all(&startup).await.expect("it is sent");
+        wire.0.write_all(&startup(VERSION_3_0, b"user\0someone\0database\0rolloutdb\0\0")).await.expect("it is sent");
         let greeting = wire.until('Z').await;
         let told = |name: &str| greeting.iter().any(|message| message.kind == 'S' && message.text().starts_with(&format!("{name}\0")));
         for name in ["server_version", "client_encoding", "DateStyle", "integer_datetimes", "standard_conforming_strings", "TimeZone"] {
@@ -116,6 +130,11 @@ impl Wire {
         }
     }
 
+    /// Bytes of what comes next, as many as there are and have room; how many.
+    pub(crate) async fn read_some(&mut self, bytes: &mut [u8]) -> usize {
+        self.0.read(bytes).await.expect("the server is there")
+    }
+
     pub(crate) async fn send(&mut self, messages: &[Vec<u8>]) {
         self.0.write_all(&messages.concat()).await.expect("they are sent");
     }
@@ -127,7 +146,7 @@ impl Wire {
     }
 
     pub(crate) async fn query(&mut self, sql: &str) -> Vec<Message> {
-        self.ask(&[message(b'Q', &[sql.as_bytes(), b"\0"].concat())]).await
+        self.ask(&[query(sql)]).await
     }
 }
 

@@ -1,8 +1,9 @@
 """What leaves the database is what the usual tools read: `transformers_check.py BINARY`.
 
-Trains a policy for a few steps with the binary, answers questions with it, and exports pairs. Then transformers loads the trained
-directory and must write the same responses with the same log-probabilities; pyarrow and pandas must read the exported pairs.
-Needs torch, transformers, pandas and pyarrow. Exits with 0 if all holds.
+Trains a policy for a few steps with the binary, answers questions with it, and exports pairs, labels and trajectories. Then transformers
+loads the trained directory and must write the same responses with the same log-probabilities; pyarrow and pandas must read the exported
+pairs, and datasets and TRL the layouts of other trainers. Needs torch, transformers, pandas, pyarrow, datasets, and a TRL that has its
+trainer of process reward models (up to 1.13). Exits with 0 if all holds.
 """
 
 import subprocess
@@ -13,7 +14,11 @@ from pathlib import Path
 import pandas
 import pyarrow.parquet
 import torch
+from datasets import load_dataset
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import is_conversational
+from trl.data_utils import is_conversational_from_value
+from trl.experimental.prm import PRMTrainer
 
 SCRIPT = """
 CREATE MODEL base FROM 'builtin://tinyhop' WITH (task = 'generate');
@@ -30,7 +35,24 @@ COPY (SELECT s.state, s.prompt, s.response, s.logprob, s.generated_tokens
 GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT id, question, golden_answers FROM questions)
   WITH (simulations = 8, temperature = 1.0, seed = 7);
 COPY (SELECT * FROM preference_pairs(run, format => 'rag_proguide')) TO '{files}/rag_proguide.parquet';
+CREATE TABLE transcript (run text, question_id text, node_id bigint, parent_id bigint, depth integer, prompt text, response text,
+  outcome_reward double precision, process_reward double precision, visit_count bigint, is_terminal boolean);
+INSERT INTO transcript VALUES
+  ('r', 'q', 0, NULL, 0, 'Q:', NULL, NULL, 0.5, 3, false),
+  ('r', 'q', 1, 0, 1, 'Q:', ' search', NULL, 0.6, 3, false),
+  ('r', 'q', 2, 1, 2, 'Q: search [found]', ' right', 1.0, 0.9, 2, true),
+  ('r', 'q', 3, 1, 2, 'Q: search [found]', ' wrong', 0.0, 0.2, 1, true);
 """
+# A run whose steps ask anew, and one that goes on.
+TABLES = ["run", "transcript"]
+ENDINGS = {"jsonl": "json", "parquet": "parquet"}
+LAYOUTS = {
+    "completions": ("trajectories", "trl"),
+    "messages": ("trajectories", "messages"),
+    "steps": ("trajectories", "llama_factory"),
+    "chats": ("trajectories", "sharegpt"),
+    "labels": ("step_labels", "trl"),
+}
 RAG_PROGUIDE = [
     "instruction", "input", "prompt", "chosen", "rejected", "chosen_action_type", "chosen_content", "rejected_action_type",
     "rejected_content", "layer",
@@ -66,12 +88,45 @@ def check_pairs(path):
     print(f"pyarrow and pandas read {len(frame)} pairs")
 
 
+def exports():
+    for table in TABLES:
+        for name, (function, layout) in LAYOUTS.items():
+            for ending in ENDINGS:
+                yield f"COPY (SELECT * FROM {function}({table}, format => '{layout}')) TO '{{files}}/{table}_{name}.{ending}';"
+
+
+def check_layouts(files, table, ending, tokenizer):
+    """What datasets makes of the files is what TRL takes for rows of the kind, and LLaMA-Factory for turns that alternate."""
+
+    def rows(name):
+        return load_dataset(ENDINGS[ending], data_files=f"{files}/{table}_{name}.{ending}", split="train", cache_dir=f"{files}/cache")
+
+    completions, steps = rows("completions"), rows("steps")
+    assert completions.column_names == ["prompt", "completion"] and not any(map(is_conversational, completions))
+    assert steps.column_names == ["instruction", "input", "output"] and len(steps) == len(completions) > 0
+    for row in rows("messages"):
+        assert is_conversational(row) and row["messages"][-1]["role"] == "assistant", row
+    for row in rows("chats"):
+        speakers = [turn["from"] for turn in row["conversations"]]
+        assert is_conversational_from_value(row) and len(speakers) % 2 == 0, row
+        assert set(speakers[0::2]) <= {"human", "observation"} and set(speakers[1::2]) == {"gpt"}, row
+    for row in rows("labels"):
+        labels = PRMTrainer.tokenize_row(row, tokenizer, "\n", None, None, False, False)["labels"]
+        assert [label for label in labels if label >= 0] == [int(label) for label in row["labels"]], row
+    print(f"datasets and TRL read {len(completions)} steps of {table} from {ending} files")
+
+
 def main(binary):
     with tempfile.TemporaryDirectory() as files:
-        script = SCRIPT.replace("{files}", files)
+        script = "\n".join([SCRIPT, *exports()]).replace("{files}", files)
         subprocess.run([binary, "sql", "--data", f"{files}/data", "-c", script], check=True, stdout=subprocess.DEVNULL)
         check_pairs(f"{files}/rag_proguide.parquet")
-        check_responses(Path(files, "data/models/policy/1"), pandas.read_parquet(f"{files}/steps.parquet"))
+        directory = Path(files, "data/models/policy/1")
+        tokenizer = AutoTokenizer.from_pretrained(directory)
+        for table in TABLES:
+            for ending in ENDINGS:
+                check_layouts(files, table, ending, tokenizer)
+        check_responses(directory, pandas.read_parquet(f"{files}/steps.parquet"))
 
 
 if __name__ == "__main__":

@@ -105,12 +105,23 @@ impl<'a> Arguments<'a> {
     /// [`Error::NotConstant`] if two rows differ.
     pub fn constant_text(&self, index: usize) -> Result<Option<String>> {
         let column = self.text(index)?;
-        let first = (0..self.num_rows).next().and_then(|row| column.get(row));
-        if !column.is_constant() && (1..self.num_rows).any(|row| column.get(row) != first) {
+        let constant = self.constant(index, column.is_constant(), |row| column.get(row))?;
+        Ok(constant.map(str::to_owned))
+    }
+
+    /// The integer that argument `index` has in every row, as [`Self::constant_text`].
+    pub fn constant_integer(&self, index: usize) -> Result<Option<i64>> {
+        let column = self.integer(index)?;
+        self.constant(index, column.is_constant(), |row| column.get(row))
+    }
+
+    fn constant<T: PartialEq>(&self, index: usize, is_constant: bool, get: impl Fn(usize) -> Option<T>) -> Result<Option<T>> {
+        let first = (0..self.num_rows).next().and_then(&get);
+        if !is_constant && (1..self.num_rows).any(|row| get(row) != first) {
             let (function, argument) = (self.interface.name, self.interface.parameters[index].name);
             return Err(Error::NotConstant { function, argument, reason: "but its rows differ" }.into());
         }
-        Ok(first.map(str::to_owned))
+        Ok(first)
     }
 
     /// One number per row from the numbers of `N` arguments; NULL if one of them is NULL.
@@ -187,13 +198,18 @@ impl TextsColumn {
 
     /// The texts of a row without those that are NULL; `None` if the row itself is NULL.
     pub fn get(&self, row: usize) -> Option<Vec<&str>> {
+        self.elements(row).map(|texts| texts.into_iter().flatten().collect())
+    }
+
+    /// The texts of a row, each at its position; `None` if the row itself is NULL.
+    pub fn elements(&self, row: usize) -> Option<Vec<Option<&str>>> {
         match self {
-            Self::One(column) => column.get(row).map(|text| vec![text]),
+            Self::One(column) => column.get(row).map(|text| vec![Some(text)]),
             Self::Many(column) => column.index(row).map(|index| {
                 let offsets = column.array.value_offsets();
                 let texts = column.array.values().as_string::<i32>();
                 let range = offsets[index] as usize..offsets[index + 1] as usize;
-                range.filter(|at| texts.is_valid(*at)).map(|at| texts.value(at)).collect()
+                range.map(|at| texts.is_valid(at).then(|| texts.value(at))).collect()
             }),
         }
     }

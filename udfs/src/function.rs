@@ -186,6 +186,14 @@ impl Interface {
         Error::Argument { function: self.name, argument, found: found.to_string(), expected: expected.to_string() }
     }
 
+    /// The value of argument `index`, which counts something.
+    ///
+    /// # Errors
+    /// [`Error::Argument`] if it is less than 1.
+    pub fn positive(&self, index: usize, found: i64) -> Result<usize, Error> {
+        usize::try_from(found).ok().filter(|count| *count > 0).ok_or_else(|| self.argument_error(index, found, "1 or more"))
+    }
+
     pub fn documentation(&self) -> Documentation {
         let section = DocSection { include: true, label: self.section, description: None };
         let (statement, result) = self.example;

@@ -46,11 +46,12 @@ pub use named_arguments::complete_named_arguments;
 pub use numeric_in::{check_digits, field as numeric_field, is_plain_numeric, numeric_type};
 pub use text_type::TextType;
 
-use model::{AnswerJudge, ModelRuntime};
+use metrics::Formats;
+use model::{ModelJudge, ModelRuntime};
 
-/// In the order of the manual.
-const FUNCTIONS: &[&[&function::Function]] =
-    &[metrics::FUNCTIONS, metrics::rewards::FUNCTIONS, vector::FUNCTIONS, search::FUNCTIONS, json::FUNCTIONS, TYPES];
+/// In the order of the manual, which has those about formats between the two.
+const METRICS: &[&[&function::Function]] = &[metrics::FUNCTIONS, metrics::rewards::FUNCTIONS];
+const OTHERS: &[&[&function::Function]] = &[vector::FUNCTIONS, search::FUNCTIONS, json::FUNCTIONS, TYPES];
 
 /// Readers and writers of values.
 const TYPES: &[&function::Function] = &[
@@ -71,7 +72,12 @@ const TYPES: &[&function::Function] = &[
 
 /// The functions that need nothing but their arguments.
 pub fn scalar_functions() -> Vec<ScalarUDF> {
-    FUNCTIONS.iter().flat_map(|group| group.iter()).map(|function| function.udf()).collect()
+    METRICS.iter().chain(OTHERS).flat_map(|group| group.iter()).map(|function| function.udf()).collect()
+}
+
+/// The functions that ask `formats` how much of its protocol's format a trajectory keeps.
+pub fn format_functions(formats: &Arc<dyn Formats>) -> Vec<ScalarUDF> {
+    metrics::rewards::FORMAT_FUNCTIONS.iter().map(|function| function.udf(formats)).collect()
 }
 
 /// The aggregates over metrics.
@@ -80,17 +86,19 @@ pub fn aggregate_functions() -> Vec<AggregateUDF> {
 }
 
 /// The functions that answer through `runtime`, and those whose answers `judge` reads.
-pub fn model_functions(runtime: &Arc<dyn ModelRuntime>, judge: &Arc<dyn AnswerJudge>) -> Vec<ScalarUDF> {
+pub fn model_functions(runtime: &Arc<dyn ModelRuntime>, judge: &Arc<dyn ModelJudge>) -> Vec<ScalarUDF> {
     let functions = [model::embed::function, model::generate::function, model::apply_chat_template::function, model::rerank::function];
     let functions = functions.map(|function| function(Arc::clone(runtime)));
-    functions.into_iter().chain(model::judge::functions(runtime, judge)).collect()
+    let judging = model::judge::functions(runtime, judge).into_iter().chain([model::judge_relevance::function(runtime, judge)]);
+    functions.into_iter().chain(judging).collect()
 }
 
 /// Name and reference entry of every function of this crate, in the order of the manual.
 ///
 /// `ScalarUDF::documentation` would lack the model functions: DataFusion's wrapper round an asynchronous function drops it.
 pub fn documentation() -> Vec<(String, Documentation)> {
-    let scalars = FUNCTIONS.iter().flat_map(|group| group.iter()).map(|function| &function.interface);
+    let of_formats = metrics::rewards::FORMAT_FUNCTIONS.iter().map(|function| &function.interface);
+    let scalars = interfaces(METRICS).chain(of_formats).chain(interfaces(OTHERS));
     let models = [
         &model::embed::INTERFACE,
         &model::generate::INTERFACE,
@@ -98,6 +106,7 @@ pub fn documentation() -> Vec<(String, Documentation)> {
         &model::rerank::INTERFACE,
         &model::judge::JUDGE,
         &model::judge::JUDGE_REPLY,
+        &model::judge_relevance::INTERFACE,
     ];
     let aggregates = aggregate_functions();
     scalars
@@ -105,4 +114,8 @@ pub fn documentation() -> Vec<(String, Documentation)> {
         .map(|interface| (interface.name.to_owned(), interface.documentation()))
         .chain(aggregates.iter().filter_map(|f| Some((f.name().to_owned(), f.documentation()?.clone()))))
         .collect()
+}
+
+fn interfaces(groups: &'static [&'static [&'static function::Function]]) -> impl Iterator<Item = &'static function::Interface> {
+    groups.iter().flat_map(|group| group.iter()).map(|function| &function.interface)
 }

@@ -14,9 +14,10 @@ use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::{ast, dialect::PostgreSqlDialect, parser::Parser};
 use expect_test::{Expect, expect};
 
-use crate::model::{AnswerJudge, EmbedKind, GenerateOptions, JudgeOptions, JudgedAnswer, ModelRuntime, Ruling};
+use crate::metrics::{Formats, KeptFormat, WrittenStep};
+use crate::model::{EmbedKind, GenerateOptions, JudgeOptions, JudgedAnswer, JudgedStep, ModelJudge, ModelRuntime, Ruling};
 use crate::vector::{ColumnTypePlanner, VectorOperatorPlanner, vector_literal};
-use crate::{Error, aggregate_functions, complete_named_arguments, documentation, model_functions, scalar_functions};
+use crate::{Error, aggregate_functions, complete_named_arguments, documentation, format_functions, model_functions, scalar_functions};
 
 /// Embeds as (length, number of vowels), turned for queries; generates the prompt in reverse with its options. Notes each call.
 #[derive(Debug, Default)]
@@ -74,17 +75,42 @@ impl ModelRuntime for Letters {
     }
 }
 
-/// Says yes to answers that are a gold one, nothing to those with a question mark, and no to the others.
+/// Says yes to answers that are a gold one, nothing to those with a question mark, and no to the others. Of passages, the share that the step names.
 #[async_trait]
-impl AnswerJudge for Letters {
+impl ModelJudge for Letters {
     async fn rule(&self, model: &str, cases: &[JudgedAnswer<'_>], options: &JudgeOptions) -> Result<Vec<Ruling>> {
         let asked: Vec<String> = cases.iter().map(|case| format!("{} {:?} {}", case.question, case.golds, case.answer)).collect();
         self.note(format!("judge {model} {} {} {asked:?}", options.prompts, options.max_tokens));
         let ruling = |case: &JudgedAnswer<'_>| {
             let is_correct = (!case.answer.contains('?')).then(|| case.golds.contains(&case.answer));
-            Ruling { is_correct, reply: Some(format!("{is_correct:?}")) }
+            Ruling { verdict: is_correct.map(f64::from), reply: Some(format!("{is_correct:?}")) }
         };
         Ok(cases.iter().map(ruling).collect())
+    }
+
+    async fn grade(&self, model: &str, cases: &[JudgedStep<'_>], options: &JudgeOptions) -> Result<Vec<Ruling>> {
+        let asked: Vec<String> = cases.iter().map(|case| format!("{} {} {:?}", case.question, case.step, case.passages)).collect();
+        self.note(format!("grade {model} {} {} {asked:?}", options.prompts, options.max_tokens));
+        let ruling = |case: &JudgedStep<'_>| {
+            let named = case.passages.iter().filter(|passage| case.step.contains(**passage)).count();
+            let grade = named as f64 / case.passages.len() as f64;
+            Ruling { verdict: (!case.step.contains('?')).then_some(grade), reply: None }
+        };
+        Ok(cases.iter().map(ruling).collect())
+    }
+}
+
+/// One protocol, in which a response begins with its state, and the last state is `end`.
+impl Formats for Letters {
+    fn kept(&self, protocol: &str, trajectories: &[Vec<WrittenStep<'_>>]) -> Result<Vec<KeptFormat>> {
+        if !["letters", "prorag", "r3rag"].contains(&protocol) {
+            return exec_err!("unknown protocol \"{protocol}\"");
+        }
+        let kept = |steps: &Vec<WrittenStep<'_>>| {
+            let of_steps = steps.iter().all(|step| step.response.starts_with(step.state));
+            KeptFormat { steps: of_steps, trajectory: of_steps && steps.last().is_some_and(|last| last.state == "end") }
+        };
+        Ok(trajectories.iter().map(kept).collect())
     }
 }
 
@@ -105,7 +131,8 @@ fn session(runtime: Arc<Letters>) -> SessionContext {
 }
 
 fn functions_of(runtime: Arc<Letters>) -> Vec<ScalarUDF> {
-    model_functions(&(Arc::clone(&runtime) as _), &(runtime as _))
+    let formats = format_functions(&(Arc::clone(&runtime) as _));
+    model_functions(&(Arc::clone(&runtime) as _), &(runtime as _)).into_iter().chain(formats).collect()
 }
 
 async fn rows(context: &SessionContext, sql: &str) -> Result<Vec<String>> {
@@ -146,13 +173,15 @@ async fn every_function_has_an_entry_and_its_example_is_true() {
     let runtime = Arc::new(Letters::default());
     let context = session(Arc::clone(&runtime));
     let entries = documentation();
-    let registered = scalar_functions().len() + aggregate_functions().len() + functions_of(runtime).len();
+    // Models, and the formats of protocols, are the engine's.
+    let of_engine: Vec<String> = functions_of(runtime).iter().map(|function| function.name().to_owned()).collect();
+    let registered = scalar_functions().len() + aggregate_functions().len() + of_engine.len();
     assert_eq!(entries.len(), registered);
     for (name, entry) in entries {
         assert!(entry.arguments.is_some_and(|arguments| !arguments.is_empty()), "{name} has no arguments");
         let example = entry.sql_example.unwrap_or_else(|| panic!("{name} has no example"));
         let (statement, result) = example.trim_start_matches("```sql\n").split_once(";\n-- ").expect("statement and result");
-        if !["embed", "generate", "rerank", "apply_chat_template", "judge", "judge_reply"].contains(&name.as_str()) {
+        if !of_engine.contains(&name) {
             assert_eq!(show(rows(&context, statement).await), result.trim_end_matches("\n```"), "{name}");
         }
     }
@@ -496,6 +525,114 @@ async fn judge_arguments() {
     check(
         "SELECT judge('letters', 'q', 'a')",
         expect!["error: wrong number of arguments: judge(model, question, golds, answer[, prompts[, max_tokens]]) was given 3"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn judge_relevance_once_per_distinct_case() {
+    let runtime = Arc::new(Letters::default());
+    let context = session(Arc::clone(&runtime));
+    let sql = "SELECT judge_relevance('letters', q, s, p, max_tokens => 9, prompts => NULL) FROM (VALUES ('q', 'a b', ARRAY['a', 'c']),
+        ('q', 'a b', ARRAY['a', 'c']), ('q', 'why?', ARRAY['a']), ('q', 'a', ARRAY[]::text[]), ('q', 'a', NULL), (NULL, 'a', ARRAY['a']), (NULL, 'a', ARRAY[]::text[]),
+        ('q', NULL, ARRAY['a'])) u(q, s, p)";
+    expect![[r#"
+        0.5
+        0.5
+        NULL
+        0.0
+        NULL
+        NULL
+        NULL
+        NULL"#]]
+    .assert_eq(&show(rows(&context, sql).await));
+    expect![[r#"grade letters default 9 ["q a b [\"a\", \"c\"]", "q why? [\"a\"]"]"#]].assert_eq(&runtime.calls().join("\n"));
+    check("SELECT judge_relevance('letters', 'q', 'a', 'a')", expect!["1.0"]).await;
+    check(
+        "SELECT judge_relevance('letters', 'q', 'a', 'a', 'mine', 0)",
+        expect!["error: judge_relevance: max_tokens is 0, expected 1 or more"],
+    )
+    .await;
+    check(
+        "SELECT judge_relevance('letters', 'q', 'a')",
+        expect!["error: wrong number of arguments: judge_relevance(model, question, step, passages[, prompts[, max_tokens]]) was given 3"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn formats_are_those_of_the_protocol() {
+    check(
+        "SELECT well_formed('letters', s, r), steps_well_formed('letters', s, r), format_reward('prorag', s, r), format_reward('r3rag', s, r)
+            FROM (VALUES (1, ARRAY['go', 'end'], ARRAY['go on', 'end it']), (2, ARRAY['go', 'end'], ARRAY['x go on', 'end it']),
+            (3, ARRAY['go'], ARRAY['go on']), (4, NULL, ARRAY['end']), (5, ARRAY['end'], NULL), (6, ARRAY[]::text[], ARRAY[]::text[])) t(id, s, r) ORDER BY id",
+        expect![[r#"
+            true | true | 1.0 | 0.0
+            false | false | -1.0 | -0.9
+            false | true | -1.0 | 0.0
+            NULL | NULL | NULL | NULL
+            NULL | NULL | NULL | NULL
+            false | true | -1.0 | 0.0"#]],
+    )
+    .await;
+    check(
+        "SELECT steps_well_formed('letters', 'go', 'go on'), well_formed('letters', 'go', r), well_formed(NULL, 'end', 'end') FROM (VALUES ('end')) t(r)",
+        expect!["true | false | NULL"],
+    )
+    .await;
+    check(
+        "SELECT well_formed('letters', ARRAY['go', 'end'], ARRAY['go on'])",
+        expect!["error: well_formed: responses is an array of 1, expected 2, one for each of the states"],
+    )
+    .await;
+    check(
+        "SELECT well_formed('letters', ARRAY['go', 'go', 'end'], ARRAY[NULL, 'go on', 'end it']), steps_well_formed('letters', ARRAY['go', NULL], ARRAY['go on', NULL])",
+        expect!["true | true"],
+    )
+    .await;
+    check(
+        "SELECT well_formed('letters', ARRAY[NULL, 'go', 'end'], ARRAY['go on', NULL, 'end'])",
+        expect!["error: well_formed: states is an array with NULL beside a response, expected the state of each response"],
+    )
+    .await;
+    check(
+        "SELECT well_formed('lettres', s, 'go on') FROM (VALUES ('go')) t(s)",
+        expect![[r#"error: Execution error: unknown protocol "lettres""#]],
+    )
+    .await;
+    check(
+        "SELECT format_reward('letters', 'go', 'go on')",
+        expect!["error: format_reward: protocol is 'letters', expected one of 'prorag', 'search_r1', 'r3rag'"],
+    )
+    .await;
+    check(
+        "SELECT well_formed('letters', ARRAY['answer_generation'])",
+        expect!["error: wrong number of arguments: well_formed(protocol, states, responses) was given 2"],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn step_rewards() {
+    check(
+        "SELECT step_reward(s, 'prorag'), step_reward(s, 'prorag', f), step_reward(0.25, 'prorag', f, 'probability')
+            FROM (VALUES (1, 0.0, true), (2, 0.0, false), (3, 0.0, NULL), (4, NULL, true)) t(id, s, f) ORDER BY id",
+        expect![[r#"
+            0.5 | 1.5 | 1.25
+            0.5 | -1.5 | -1.75
+            0.5 | 0.5 | 0.25
+            NULL | NULL | 1.25"#]],
+    )
+    .await;
+    check("SELECT step_reward(0.5, NULL, true)", expect!["NULL"]).await;
+    check(
+        "SELECT step_reward(1.5, 'prorag', true, 'probability')",
+        expect!["error: step_reward: score is 1.5, expected 0 to 1, or scale => 'logit'"],
+    )
+    .await;
+    check(
+        "SELECT step_reward(1.5, 'prorag', true, 'logits')",
+        expect!["error: step_reward: scale is 'logits', expected one of 'logit', 'probability'; did you mean 'logit'?"],
     )
     .await;
 }

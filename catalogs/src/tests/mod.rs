@@ -14,5 +14,6 @@ mod temporary;
 mod text_modes;
 mod text_search;
 mod torn;
+mod unfinished;
 mod vector_search;
 mod write;

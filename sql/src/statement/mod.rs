@@ -78,7 +78,7 @@ pub use set::{Reset, Set};
 pub use show::Show;
 pub use target::{Assignment, Target, is_default};
 pub use train::{Train, TrainMethod};
-pub use transaction::Begin;
+pub use transaction::{Begin, IsolationLevel, SetTransaction, TransactionMode};
 pub use truncate::Truncate;
 pub use unload_model::UnloadModel;
 pub use update::Update;
@@ -146,6 +146,7 @@ pub enum Statement {
     Set(Set),
     Reset(Reset),
     Begin(Begin),
+    SetTransaction(SetTransaction),
     /// `COMMIT`, `END`
     Commit,
     /// `ROLLBACK`, `ABORT`
@@ -448,7 +449,7 @@ impl Statement {
             Self::Async(statement) => statement.tag(),
             Self::JobCommand(command) => command.action.words(),
             Self::ShowModels | Self::ShowAgents | Self::ShowTables | Self::ShowIndexes | Self::ShowJobs | Self::Show(_) => "SHOW",
-            Self::Set(_) => "SET",
+            Self::Set(_) | Self::SetTransaction(_) => "SET",
             Self::Reset(_) => "RESET",
             Self::Begin(_) => "BEGIN",
             Self::Commit => "COMMIT",
@@ -528,6 +529,7 @@ impl fmt::Display for Statement {
             Self::Set(statement) => statement.fmt(f),
             Self::Reset(statement) => statement.fmt(f),
             Self::Begin(statement) => statement.fmt(f),
+            Self::SetTransaction(statement) => statement.fmt(f),
             Self::Commit => f.write_str("COMMIT"),
             Self::Rollback => f.write_str("ROLLBACK"),
             Self::Savepoint(statement) => statement.fmt(f),

@@ -4,7 +4,7 @@ use std::fmt;
 
 use datafusion::sql::sqlparser::tokenizer::Token;
 
-use super::{Statement, role};
+use super::{Statement, role, transaction};
 use crate::error::Result;
 use crate::name::{Name, Separated};
 use crate::options::{OptionValue, parse_scalar};
@@ -29,10 +29,13 @@ pub struct Reset {
 }
 
 /// What follows `SET` and is no setting; sqlparser reads these.
-const NOT_A_SETTING: &[&str] = &["SESSION CHARACTERISTICS", "SESSION AUTHORIZATION", "TRANSACTION", "CONSTRAINTS"];
+const NOT_A_SETTING: &[&str] = &["SESSION AUTHORIZATION", "CONSTRAINTS"];
 
 pub(super) fn parse(parser: &mut Parser) -> Result<Statement> {
     if let Some(statement) = role::parse_set(parser)? {
+        return Ok(statement);
+    }
+    if let Some(statement) = transaction::parse_set(parser)? {
         return Ok(statement);
     }
     if NOT_A_SETTING.iter().any(|words| parser.is_at(&format!("SET {words}"))) {

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::ast::{Expr, Ident, ObjectName, Query, SelectItem, SetExpr, TableWithJoins, With};
+use crate::quotes::prints_as_another;
 
 /// Columns and rows of an INSERT.
 type Source = (Vec<Ident>, Option<Overriding>, Option<Box<Query>>);
@@ -25,9 +26,10 @@ fn query() -> impl Strategy<Value = Box<Query>> {
     })
 }
 
-/// Names with and without need of quotes, among them reserved words.
+/// Names with and without need of quotes, among them reserved words; not those that are refused.
 fn name() -> impl Strategy<Value = String> {
     prop_oneof!["[a-z_][a-z0-9_$]{0,6}", "[A-Za-z0-9 \"'.;é-]{1,6}", "select|from|with|using|if|model|on|primary|concurrently|Policy"]
+        .prop_filter("a name that is printed as it reads", |name| !prints_as_another(name, '"'))
 }
 
 fn reference() -> impl Strategy<Value = String> {
@@ -70,7 +72,10 @@ fn option_entries() -> impl Strategy<Value = Options> {
 }
 
 fn variable() -> impl Strategy<Value = String> {
-    let part = || prop_oneof!["[a-z_]{1,6}", "[a-z é\"-]{1,4}", "tables|indexes|session|local|time|all|role|default|to|names"];
+    let part = || {
+        prop_oneof!["[a-z_]{1,6}", "[a-z é\"-]{1,4}", "tables|indexes|session|local|time|all|role|default|to|names"]
+            .prop_filter("a name that is printed as it reads", |name| !prints_as_another(name, '"'))
+    };
     prop_oneof![part(), (part(), part()).prop_map(|(left, right)| format!("{left}.{right}"))]
 }
 
@@ -324,6 +329,14 @@ fn savepoint_action() -> impl Strategy<Value = SavepointAction> {
     proptest::sample::select(&[SavepointAction::Define, SavepointAction::Release, SavepointAction::RollBackTo][..])
 }
 
+fn transaction_mode() -> impl Strategy<Value = TransactionMode> {
+    use TransactionMode::{Deferrable, NotDeferrable, ReadOnly, ReadWrite};
+    prop_oneof![
+        proptest::sample::select(IsolationLevel::ALL.to_vec()).prop_map(TransactionMode::Isolation),
+        proptest::sample::select(vec![ReadOnly, ReadWrite, Deferrable, NotDeferrable]),
+    ]
+}
+
 fn work() -> impl Strategy<Value = Statement> {
     let columns = || proptest::collection::vec(ident(), 0..3);
     let train =
@@ -362,6 +375,9 @@ fn work() -> impl Strategy<Value = Statement> {
             values,
             local
         })),
+        proptest::collection::vec(transaction_mode(), 0..3).prop_map(|modes| Statement::Begin(Begin { modes })),
+        (proptest::collection::vec(transaction_mode(), 1..3), any::<bool>())
+            .prop_map(|(modes, for_session)| Statement::SetTransaction(SetTransaction { modes, for_session })),
         (savepoint_action(), name()).prop_map(|(action, name)| Statement::Savepoint(Savepoint { action, name })),
         variable().prop_map(|variable| Statement::Show(Show { variable })),
         variable().prop_map(|variable| Statement::Reset(Reset { variable })),

@@ -378,6 +378,41 @@ fn transactions() {
         BEGIN | BEGIN ISOLATION LEVEL SERIALIZABLE, READ ONLY"#]],
     );
     check(
+        "BEGIN READ WRITE NOT DEFERRABLE; START TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY, DEFERRABLE",
+        expect![[r#"
+        BEGIN | BEGIN READ WRITE, NOT DEFERRABLE
+        BEGIN | BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY, DEFERRABLE"#]],
+    );
+    check(
+        "SET LOCAL TRANSACTION READ WRITE; SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED, READ ONLY",
+        expect![[r#"
+        SET | SET TRANSACTION READ WRITE
+        SET | SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED, READ ONLY"#]],
+    );
+    check(
+        "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE",
+        expect!["SET | SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE"],
+    );
+    check(
+        "SET TRANSACTION",
+        expect![
+            "syntax error at end of input: expected READ ONLY, READ WRITE, ISOLATION LEVEL, DEFERRABLE or NOT DEFERRABLE [at character 16]"
+        ],
+    );
+    check(
+        "BEGIN READ ONLY, COMMIT",
+        expect![[
+            r#"syntax error at or near "COMMIT" (line 1, column 18): expected READ ONLY, READ WRITE, ISOLATION LEVEL, DEFERRABLE or NOT DEFERRABLE [at character 18]"#
+        ]],
+    );
+    check(
+        "BEGIN ISOLATION LEVEL SNAPSHOT",
+        expect![[
+            r#"syntax error at or near "SNAPSHOT" (line 1, column 23): expected READ UNCOMMITTED, READ COMMITTED, REPEATABLE READ or SERIALIZABLE [at character 23]"#
+        ]],
+    );
+    check("SET TRANSACTION SNAPSHOT '00000003-1'", expect!["SET TRANSACTION SNAPSHOT is not supported yet"]);
+    check(
         "COMMIT; END; COMMIT AND NO CHAIN; ROLLBACK; ABORT WORK; ROLLBACK TRANSACTION",
         expect![[r#"
         COMMIT | COMMIT
@@ -468,6 +503,12 @@ fn queries() {
     );
     check("SELECT * FROM (SELECT 1 INTO u) t", expect!["SELECT INTO is not supported yet; write CREATE TABLE u AS SELECT ..."]);
     check("SELECT * INTO u FROM t", expect!["SELECT INTO is not supported yet; write CREATE TABLE u AS SELECT ..."]);
+    check(
+        "SELECT id FROM (SELECT id FROM t FOR UPDATE SKIP LOCKED) q",
+        expect![
+            "SELECT ... FOR UPDATE SKIP LOCKED is not supported yet; no row is locked here: leave it out, and put what must hold into WHERE of the UPDATE or DELETE"
+        ],
+    );
 }
 
 #[test]

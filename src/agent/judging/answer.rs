@@ -1,13 +1,7 @@
 //! The question whether an answer is correct.
 
 use super::template::render;
-use super::verdict::VERDICT;
-use crate::agent::protocol::quoting::Quoting;
-
-/// Longer questions and answers are cut in prompts.
-const MAX_CHARS: usize = 4096;
-
-const QUOTING: Quoting = Quoting::phrases(&[VERDICT]);
+use super::{MAX_CHARS, QUOTING};
 
 /// What a judge is asked about an answer, by a template with `{question}`, `{golden_answers}` and `{answer}`.
 ///

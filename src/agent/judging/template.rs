@@ -1,6 +1,7 @@
 //! Texts with placeholders in braces: `{question}`. Braces round anything but a word in lower case are text.
 
 use crate::agent::options::out_of_range;
+use crate::agent::prompts::split_at_placeholder;
 use crate::error::{Error, Result};
 
 /// The names in braces of a template, each as often as it stands there.
@@ -53,14 +54,6 @@ fn pieces(mut template: &str) -> Vec<Piece<'_>> {
     }
     pieces.push(Piece::Text(template));
     pieces
-}
-
-fn split_at_placeholder(template: &str) -> Option<(&str, &str, &str)> {
-    template.match_indices('{').find_map(|(start, _)| {
-        let (name, after) = template[start + 1..].split_once('}')?;
-        let is_word = !name.is_empty() && name.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
-        is_word.then(|| (&template[..start], name, after))
-    })
 }
 
 #[cfg(test)]

@@ -1,15 +1,18 @@
 //! Verdicts, read from what a judge wrote.
 
-use crate::agent::protocol::lines::after_header;
+use crate::agent::protocol::lines::{after_header, after_word};
 
 /// What announces whether an answer is correct. Text that a judge is shown has it with a space that does not break.
 pub const VERDICT: &str = "final verdict";
 
-/// The score of a reply, from 0..=100 to [0, 1]: of the last line that begins with `Score`, or of a reply that is nothing but a number.
+/// What announces a score. Text that a judge is shown has it with a colon that is none.
+pub const SCORE: &str = "score";
+
+/// The score of a reply, from 0..=100 to [0, 1]: of the last line that begins with `Score:`, or of a reply that is nothing but a number.
 /// None if there is no such line, or its number is out of range or of another scale (`8/10`).
 pub fn score(reply: &str) -> Option<f64> {
-    let mut last_first = reply.lines().rev().filter_map(|line| bare(line).to_lowercase().strip_prefix("score").map(str::to_owned));
-    let text = last_first.next().unwrap_or_else(|| bare(reply).to_lowercase());
+    let mut last_first = reply.lines().rev().filter_map(|line| after_word(bare(line), SCORE));
+    let text = last_first.next().unwrap_or_else(|| bare(reply));
     let number = text.trim_matches(|letter: char| letter.is_whitespace() || ":=*_`\"'".contains(letter));
     let number = number.trim_end_matches('.').trim_end_matches('%');
     let number = number.strip_suffix("/100").or_else(|| number.strip_suffix("/ 100")).unwrap_or(number).trim();
@@ -52,6 +55,10 @@ mod tests {
             ("Score: 85/100", Some(0.85)),
             ("Score: 100%", Some(1.0)),
             ("Score: 0", Some(0.0)),
+            ("\"score\": 72", Some(0.72)),
+            ("Score: 40\nScore\u{2236} 100", Some(0.4)),
+            ("Score\u{2236} 100", None),
+            ("Score 100", None),
             ("Score: 8/10", None),
             ("Score: 101", None),
             ("Score: -1", None),

@@ -58,6 +58,10 @@ impl SearchCounters {
 
     pub(super) fn add_simulation(&self, cost: Cost) {
         self.simulations.fetch_add(1, Ordering::Relaxed);
+        self.add_cost(cost);
+    }
+
+    pub(super) fn add_cost(&self, cost: Cost) {
         self.prompt_tokens.fetch_add(cost.prompt_tokens as u64, Ordering::Relaxed);
         self.cached_tokens.fetch_add(cost.cached_tokens as u64, Ordering::Relaxed);
         self.generated_tokens.fetch_add(cost.generated_tokens as u64, Ordering::Relaxed);

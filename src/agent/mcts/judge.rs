@@ -27,6 +27,11 @@ impl Judge {
         Self { model, template: template.unwrap_or(Subject::Steps.builtin()).into() }
     }
 
+    /// The same judge, asked through what `door` makes of its model.
+    pub fn through(&self, door: impl FnOnce(&Arc<dyn PolicyClient>) -> Arc<dyn PolicyClient>) -> Self {
+        Self { model: door(&self.model), template: Arc::clone(&self.template) }
+    }
+
     /// What it is asked by.
     pub fn template(&self) -> &str {
         &self.template
@@ -56,23 +61,10 @@ impl Judge {
     }
 
     fn prompt(&self, question: &Question, steps: &[&StepRecord]) -> String {
-        let shown = |(index, step): (usize, &&StepRecord)| {
-            format!("{}. {}: {}", index + 1, step.action.as_str(), without_control(step.response.trim()))
-        };
-        let steps: Vec<String> = steps.iter().enumerate().map(shown).collect();
-        let asked = without_control(question.question.as_deref().unwrap_or_default());
-        let golden_answers = without_control(&question.golden_answers.join(" or "));
-        let steps = steps.join("\n");
-        judging::render(
-            &self.template,
-            &[("question", asked.as_str()), ("golden_answers", golden_answers.as_str()), ("steps", steps.as_str())],
-        )
+        let asked = question.question.as_deref().unwrap_or_default();
+        let steps = steps.iter().map(|step| (step.action.as_str(), &*step.response));
+        judging::steps_prompt(&self.template, asked, &question.golden_answers, steps)
     }
-}
-
-/// Without the beginnings of tokens such as `<|im_end|>`, which would end what the judge is asked.
-fn without_control(text: &str) -> String {
-    text.replace("<|", "‹|").replace("<\u{ff5c}", "‹\u{ff5c}")
 }
 
 fn cost_of(reply: &Generated, start: Instant) -> Cost {
@@ -80,6 +72,7 @@ fn cost_of(reply: &Generated, start: Instant) -> Cost {
         prompt_tokens: reply.prompt_tokens,
         cached_tokens: reply.cached_tokens,
         generated_tokens: reply.generated_tokens,
+        price: reply.cost,
         latency_ms: start.elapsed().as_secs_f64() * 1e3,
     }
 }

@@ -16,6 +16,7 @@
 mod backpropagate;
 mod counters;
 mod expand;
+mod journal;
 mod judge;
 mod returns;
 mod sample;
@@ -31,6 +32,7 @@ use futures::future::try_join_all;
 use futures::{Stream, StreamExt};
 
 pub use counters::{SearchCounters, SearchCounts};
+pub use journal::Journal;
 pub use judge::Judge;
 pub use value::{ProcessRewardModel, Valuer};
 
@@ -63,6 +65,7 @@ pub struct Search {
     options: SearchOptions,
     valuer: Valuer,
     counters: Arc<SearchCounters>,
+    journal: Option<Arc<dyn Journal>>,
 }
 
 /// What a simulation makes of a leaf.
@@ -89,7 +92,12 @@ impl Search {
         };
         let completing = Agent { temperature: options.rollout_temperature.unwrap_or(options.temperature), ..agent.clone() };
         let counters = Arc::new(SearchCounters::new(agent.retriever.counters()));
-        Self { agent, completing, options, valuer, counters }
+        Self { agent, completing, options, valuer, counters, journal: None }
+    }
+
+    /// The same search, whose trees ask the models through a journal.
+    pub fn journaled(self, journal: Option<Arc<dyn Journal>>) -> Self {
+        Self { journal, ..self }
     }
 
     /// What has been done so far, kept up while trees grow.
@@ -103,8 +111,28 @@ impl Search {
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] for a question without golden answers; those of the models and of the retriever. A tree that
-    /// fails half-way is lost; it is for the caller to go on with the other questions or not.
+    /// fails half-way is lost but for what a journal has; it is for the caller to go on with the other questions or not.
     pub async fn tree(&self, question: &Question) -> Result<SearchTree> {
+        let mut tree = self.of_question(&question.id).whole_tree(question).await?;
+        // A tree that is only its root too: its rows say that nothing was the best.
+        if self.options.method == Method::BestOfN {
+            tree.mark_best();
+        }
+        Ok(tree)
+    }
+
+    /// The search of one question.
+    fn of_question(&self, question_id: &str) -> Self {
+        let mut search = self.clone();
+        if let Some(journal) = &self.journal {
+            // Samples and completions differ in how the policy is asked, and not in the policy.
+            let (policy, valuer) = journal.models(question_id, &self.agent.policy, &self.valuer);
+            (search.agent.policy, search.completing.policy, search.valuer) = (Arc::clone(&policy), policy, valuer);
+        }
+        search
+    }
+
+    async fn whole_tree(&self, question: &Question) -> Result<SearchTree> {
         let seeds = SeedPath::question(self.options.seed.cast_unsigned(), &question.id);
         let mut tree = SearchTree::new(&self.agent, &question.id, question.question.as_deref().unwrap_or_default(), seeds);
         if tree.is_terminal(ROOT) {
@@ -120,7 +148,7 @@ impl Search {
         tree.context[ROOT] = Some(opened);
         match self.options.method {
             Method::Mcts => self.grow(&mut tree, question).await?,
-            Method::Sample => sample::sample(self, &mut tree, question).await?,
+            Method::Sample | Method::BestOfN => sample::sample(self, &mut tree, question).await?,
         }
         Ok(tree)
     }

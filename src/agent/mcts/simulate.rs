@@ -36,20 +36,22 @@ pub struct Place<'a> {
 /// Values a node that does not end a trajectory. The steps of completions are no nodes of the tree; their result and their cost count. None if only the
 /// asking tells that the policy cannot read the node's prompt, which ends the trajectory.
 pub async fn evaluate(search: &Search, place: &Place<'_>, question: &Question) -> Result<Option<Evaluation>> {
-    match (&search.valuer, place.steps.last()) {
-        (Valuer::Judge(judge), Some(_)) => {
-            let (value, cost) = judge.value(question, &place.steps, place.seeds).await?;
-            search.counters.add_verdict(value.is_some());
-            Ok(Some(Evaluation::of_model(value, cost)))
-        }
-        (Valuer::Prm(model), Some(step)) => {
-            let value = model.value(&step.prompt, &step.response).await?;
-            search.counters.add_verdict(value.is_some());
-            Ok(Some(Evaluation::of_model(value, Cost::default())))
-        }
-        // Of a question without a step nothing can be judged: it is at the root of a tree that has no depth.
-        (Valuer::Policy, _) | (_, None) => complete(search, place, question).await,
+    match by_model(search, question, &place.steps, place.seeds).await? {
+        Some(evaluation) => Ok(Some(evaluation)),
+        None => complete(search, place, question).await,
     }
+}
+
+/// What a judge or a reward model says of the last of these steps; None if none of them values nodes.
+pub async fn by_model(search: &Search, question: &Question, steps: &[&StepRecord], seeds: SeedPath) -> Result<Option<Evaluation>> {
+    let (value, cost) = match (&search.valuer, steps.last()) {
+        (Valuer::Judge(judge), Some(_)) => judge.value(question, steps, seeds).await?,
+        (Valuer::Prm(model), Some(step)) => (model.value(&step.prompt, &step.response).await?, Cost::default()),
+        // Of a question without a step nothing can be judged: it is at the root of a tree that has no depth.
+        (Valuer::Policy, _) | (_, None) => return Ok(None),
+    };
+    search.counters.add_verdict(value.is_some());
+    Ok(Some(Evaluation { value, completion_count: u64::from(value.is_some()), completion_reward_sum: value.unwrap_or(0.0), cost }))
 }
 
 /// `options.rollouts_per_node` completions, sampled together.
@@ -89,10 +91,6 @@ pub fn terminal(tree: &SearchTree, node: usize, options: &SearchOptions) -> Eval
 }
 
 impl Evaluation {
-    fn of_model(value: Option<f64>, cost: Cost) -> Self {
-        Self { value, completion_count: u64::from(value.is_some()), completion_reward_sum: value.unwrap_or(0.0), cost }
-    }
-
     /// A model says of the same steps what it said before: the value is known, and nothing is new.
     pub fn known(tree: &SearchTree, node: usize) -> Self {
         Self { value: tree.q_value(node), ..Self::default() }

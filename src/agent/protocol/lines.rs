@@ -3,12 +3,17 @@
 //!
 //! A header counts at the beginning of a line only, and text from outside is never more than the rest of one line. A phrase counts
 //! wherever its words stand with white space, or the hyphen that it has, between them; in text from outside a space or a hyphen that does
-//! not break stands there, which looks the same and is none of the ASCII characters that the reader wants.
+//! not break stands there, which looks the same and is none of the ASCII characters that the reader wants. A sign that makes a header of a
+//! single word becomes another that looks like it.
 
 use super::{Action, MAX_ANSWER_CHARS, Parsed, action_of};
 
 const NO_BREAK_SPACE: &str = "\u{a0}";
 const NO_BREAK_HYPHEN: &str = "\u{2011}";
+
+/// Look like `:` and `=`.
+const RATIO: &str = "\u{2236}";
+const SHORT_EQUALS: &str = "\u{a78a}";
 
 /// What announces an answer in running text.
 pub const ANSWER_IS: &str = "answer is";
@@ -42,6 +47,12 @@ pub fn after_header<'a>(line: &'a str, name: &str) -> Option<&'a str> {
     let line = undecorated(line);
     let rest = strip_phrase(line, name).or_else(|| strip_phrase(without_words(line, &["the"]), name))?;
     Some(undecorated(undecorated(rest).strip_prefix(':')?))
+}
+
+/// What follows `word:` or `word =` at the beginning of a text, in any case; None if it begins otherwise.
+pub fn after_word<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+    let rest = strip_phrase(text, word)?;
+    header_sign(rest).map(|sign| &rest[sign + 1..])
 }
 
 /// What follows `So the final answer is`, `The answer is:`, `Final answer:` or the like at the beginning of a line.
@@ -102,6 +113,26 @@ pub fn break_phrases(mut text: String, broken: &[&str]) -> String {
         }
     }
     text
+}
+
+/// `text` in which no word of `words` is a header: what would make it one is a sign that looks like it.
+pub fn break_words(mut text: String, words: &[&str]) -> String {
+    for word in words {
+        let sign_after = |(_, end): (usize, usize)| header_sign(&text[end..]).map(|sign| end + sign);
+        let signs: Vec<usize> = phrases(&text, word).filter_map(sign_after).collect();
+        // From the end, so that the earlier places stay where they are.
+        for sign in signs.into_iter().rev() {
+            let broken = if text[sign..].starts_with(':') { RATIO } else { SHORT_EQUALS };
+            text.replace_range(sign..=sign, broken);
+        }
+    }
+    text
+}
+
+/// Byte of the `:` or `=` that makes a header of the word before `rest`; between them may be white space, quotes, and marks of Markdown.
+fn header_sign(rest: &str) -> Option<usize> {
+    let sign = rest.find(|letter: char| !letter.is_ascii_whitespace() && !"*#_`\"'".contains(letter))?;
+    rest[sign..].starts_with([':', '=']).then_some(sign)
 }
 
 /// Byte after the first sentence of a line.
@@ -189,6 +220,22 @@ mod tests {
     }
 
     #[test]
+    fn a_word_is_a_header_by_its_sign() {
+        let score = |text| after_word(text, "score");
+        assert_eq!(score("Score: 72"), Some(" 72"));
+        assert_eq!(score("SCORE** = 72"), Some(" 72"));
+        assert_eq!(score("score\": 72"), Some(" 72"));
+        for text in ["Score 72", "Scores: 72", "The score: 72", "Score\u{2236} 72", "Score\u{a0}: 72", "Score"] {
+            assert_eq!(score(text), None, "{text}");
+        }
+        let broken = |text: &str| break_words(text.to_owned(), &["score"]);
+        assert_eq!(
+            broken("Score: 1, SCORE ** = 2; the score 3, scores: 4"),
+            "Score\u{2236} 1, SCORE ** \u{a78a} 2; the score 3, scores: 4"
+        );
+    }
+
+    #[test]
     fn answers_are_announced_in_many_ways() {
         for line in ["So the final answer is: U.S.", "the answer is U.S.", "So, the answer is **: U.S.", "Final answer: U.S."] {
             assert_eq!(after_announcement(line), Some("U.S."), "{line}");
@@ -241,6 +288,18 @@ mod tests {
             let broken = break_phrases(pieces.concat(), &names);
             prop_assert!(names.iter().all(|name| !has_phrase(&broken, name)), "{broken:?}");
             prop_assert_eq!(break_phrases(broken.clone(), &names), broken);
+        }
+
+        /// Whatever stands in a text, no part of it begins with a header after breaking them, and breaking them twice changes nothing more.
+        #[test]
+        fn broken_words_are_no_headers(pieces in prop::collection::vec(
+            prop::sample::select(vec!["score", "SCORE", ":", "=", " ", "*", "\"", "\u{a0}", "é", "7", "s"]),
+            0..30,
+        )) {
+            let broken = break_words(pieces.concat(), &["score"]);
+            let words = broken.char_indices().filter(|(start, _)| !broken[..*start].ends_with(char::is_alphanumeric));
+            prop_assert!(words.into_iter().all(|(start, _)| after_word(&broken[start..], "score").is_none()), "{broken:?}");
+            prop_assert_eq!(break_words(broken.clone(), &["score"]), broken);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Text from outside (a question, a query, a passage) as it stands in prompts: it can neither end nor steer a trajectory.
 
-use super::lines::break_phrases;
+use super::lines::{break_phrases, break_words};
 use super::markup::quote;
 use super::{Context, MAX_PASSAGE_CHARS, MAX_QUERY_CHARS, MAX_QUESTION_CHARS};
 use crate::agent::client::Passage;
@@ -12,15 +12,22 @@ pub struct Quoting {
     tags: &'static [&'static str],
     /// Words with a space or a hyphen between them, as of header lines.
     phrases: &'static [&'static str],
+    /// Single words that are headers where a colon or an equals sign follows.
+    headers: &'static [&'static str],
 }
 
 impl Quoting {
     pub const fn tags(tags: &'static [&'static str]) -> Self {
-        Self { tags, phrases: &[] }
+        Self { tags, phrases: &[], headers: &[] }
     }
 
     pub const fn phrases(phrases: &'static [&'static str]) -> Self {
-        Self { tags: &[], phrases }
+        Self { tags: &[], phrases, headers: &[] }
+    }
+
+    #[must_use]
+    pub const fn with_headers(self, headers: &'static [&'static str]) -> Self {
+        Self { headers, ..self }
     }
 
     pub fn question(&self, context: &Context) -> String {
@@ -40,7 +47,7 @@ impl Quoting {
 
     /// One line of at most `max_chars` characters.
     pub fn text(&self, text: &str, max_chars: usize) -> String {
-        break_phrases(quote(text, self.tags, max_chars), self.phrases)
+        break_words(break_phrases(quote(text, self.tags, max_chars), self.phrases), self.headers)
     }
 
     fn passage(&self, number: usize, passage: &Passage) -> String {

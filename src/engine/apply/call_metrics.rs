@@ -1,7 +1,8 @@
-//! What EXPLAIN ANALYZE shows of the model calls of a node.
+//! What EXPLAIN ANALYZE shows of the model calls of a node, and of what its agents search for.
 
 use std::any::Any;
 use std::fmt;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,8 @@ use crate::models::{CallCounts, Calls};
 #[derive(Debug, Default)]
 pub(super) struct NodeCalls {
     pub counts: Arc<CallCounts>,
+    /// Input rows whose calls have all ended, in slices.
+    pub rows: AtomicU64,
     busy: Mutex<Busy>,
 }
 
@@ -37,12 +40,16 @@ impl NodeCalls {
         InFlight(self)
     }
 
-    /// What models were given, and what was there, always; the rest where models were asked, and where a server takes requests or money.
+    /// What models were given, and what was there, always; the rest where models were asked, where a server takes requests or money, and where corpora
+    /// were searched.
     pub fn metrics(&self) -> Vec<Arc<Metric>> {
         let calls = self.counts.calls();
         let mut metrics = vec![count("model_inputs", calls.inputs), count("cache_hits", calls.cache_hits)];
         if calls.asked() > 0 {
             metrics.extend(self.of_asked(&calls));
+        }
+        if calls.retrievals > 0 {
+            metrics.extend([count("retrievals", calls.retrievals), count("retrieval_hits", calls.retrieval_hits)]);
         }
         metrics
     }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
@@ -48,14 +49,20 @@ impl ExtensionPlanner for ApplyExtensionPlanner {
     }
 }
 
+/// The input of a node that gives one row for each of its input; `None` for every other plan.
+pub fn row_by_row_input(plan: &Arc<dyn ExecutionPlan>) -> Option<&Arc<dyn ExecutionPlan>> {
+    let exec = plan.downcast_ref::<ApplyExec>()?;
+    exec.call.function.is_row_preserving().then_some(&exec.input)
+}
+
 #[derive(Debug)]
-struct ApplyExec {
-    input: Arc<dyn ExecutionPlan>,
+pub(super) struct ApplyExec {
+    pub(super) input: Arc<dyn ExecutionPlan>,
     call: Call,
     text: String,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    calls: Arc<NodeCalls>,
+    pub(super) calls: Arc<NodeCalls>,
 }
 
 /// What one call needs; shared by all partitions.
@@ -84,6 +91,10 @@ impl ApplyExec {
         );
         let call = Call { function, arguments, is_outer, schema };
         Self { input, call, text, properties: Arc::new(properties), metrics: ExecutionPlanMetricsSet::new(), calls: Arc::default() }
+    }
+
+    pub(super) fn function(&self) -> &dyn ApplyFunction {
+        self.call.function.as_ref()
     }
 }
 
@@ -139,10 +150,12 @@ impl ExecutionPlan for ApplyExec {
             let (num_calls, call_time) = (num_calls.clone(), call_time.clone());
             let (calls, counts) = (Arc::clone(&calls), Arc::clone(&counts));
             async move {
-                let started = Instant::now();
+                let slice = slice?;
+                let (started, num_rows) = (Instant::now(), slice.num_rows());
                 let in_flight = calls.begin();
-                let batch: RecordBatch = counts.scope(call.run(slice?)).await?;
+                let batch: RecordBatch = counts.scope(call.run(slice)).await?;
                 drop(in_flight);
+                calls.rows.fetch_add(num_rows as u64, Ordering::Relaxed);
                 num_calls.add(1);
                 call_time.add_duration(started.elapsed());
                 baseline.record_output(batch.num_rows());

@@ -27,7 +27,7 @@ use tokio::sync::OnceCell;
 
 use super::join_calls::hoist_from_join;
 use super::value_calls;
-use super::{Applied, Apply, ApplyFunction};
+use super::{Applied, Apply, ApplyFunction, ModelUse};
 
 #[derive(Debug)]
 pub struct ExtractModelCalls;
@@ -266,6 +266,10 @@ impl ApplyFunction for ModelCall {
 
     fn is_constant(&self) -> bool {
         self.constants.iter().all(Option::is_some)
+    }
+
+    fn model_use(&self) -> ModelUse {
+        if self.is_constant() { ModelUse::Little } else { ModelUse::EachRow }
     }
 
     async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> crate::error::Result<Applied> {

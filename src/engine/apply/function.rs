@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow::datatypes::SchemaRef;
@@ -40,6 +41,11 @@ pub trait ApplyFunction: Debug + Send + Sync {
         false
     }
 
+    /// How often it calls models, for who tells how far a statement is.
+    fn model_use(&self) -> ModelUse {
+        ModelUse::Little
+    }
+
     /// Constants of the call that are parameters without values, so that it can be described and not run.
     fn open_constants(&self) -> &[Expr] {
         &[]
@@ -52,6 +58,17 @@ pub trait ApplyFunction: Debug + Send + Sync {
 
     /// Calls the function on `num_rows` rows; `arguments[i]` holds argument `i` of each row.
     async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> Result<Applied>;
+}
+
+/// How often a function calls models.
+#[derive(Debug, Clone)]
+pub enum ModelUse {
+    /// Not at all, or once for all rows.
+    Little,
+    /// Once for each row.
+    EachRow,
+    /// Several times for each row. Counts the rows that have theirs, those of calls in flight too.
+    Often(Arc<AtomicU64>),
 }
 
 /// The rows that a call gave: `batch` has the function's schema, and `batch` row `j` belongs to input row `input_rows[j]` (ascending).

@@ -13,6 +13,7 @@
 pub mod arguments;
 mod array_calls;
 mod call_metrics;
+mod called_rows;
 mod column_list;
 mod exec;
 pub mod extract;
@@ -27,7 +28,8 @@ pub mod planner;
 mod row_numbers;
 mod value_calls;
 
-pub use exec::ApplyExtensionPlanner;
+pub use called_rows::CalledRows;
+pub use exec::{ApplyExtensionPlanner, row_by_row_input};
 pub use extract::calls_model;
-pub use function::{Applied, ApplyFunction};
+pub use function::{Applied, ApplyFunction, ModelUse};
 pub use node::Apply;

@@ -10,7 +10,7 @@ use datafusion::error::DataFusionError;
 use datafusion::logical_expr::Expr;
 use rolloutdb_catalogs::Table;
 
-use super::{Applied, ApplyFunction};
+use super::{Applied, ApplyFunction, ModelUse};
 use crate::error::Result;
 
 /// Gives each row a number that no other row has, over all partitions. Unlike a window function it lets conditions on the rows go below it.
@@ -76,6 +76,10 @@ impl ApplyFunction for Numbered {
 
     fn tables(&self) -> Option<Vec<Arc<Table>>> {
         self.function.tables()
+    }
+
+    fn model_use(&self) -> ModelUse {
+        self.function.model_use()
     }
 
     fn open_constants(&self) -> &[Expr] {

@@ -36,7 +36,7 @@ impl Compression {
 }
 
 /// The text in a file, decompressed.
-pub fn reader(mut file: File) -> Result<Box<dyn Read + Send>> {
+pub fn reader(mut file: impl Read + Send + 'static) -> Result<Box<dyn Read + Send>> {
     let mut start = Vec::new();
     Read::by_ref(&mut file).take(ZSTD_MAGIC.len() as u64).read_to_end(&mut start)?;
     let compression = Compression::of_content(&start);

@@ -1,11 +1,13 @@
 //! Where the bytes of records come from: files, one after the other, or a client.
 
 use std::fmt;
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{BLOCK_BYTES, bad_input, open_text};
+use super::{BLOCK_BYTES, bad_input, compression, open};
+use crate::engine::progress::CopyPosition;
 use crate::error::{Error, Result};
 
 /// Files of one format; or what a client sends, which can be read once and has a name in place of a path.
@@ -14,6 +16,10 @@ pub struct Input {
     /// In messages about a line.
     pub paths: Vec<PathBuf>,
     client: Option<Mutex<Option<ClientBytes>>>,
+    /// As they are on the disk, compressed or not.
+    bytes_read: Arc<AtomicU64>,
+    /// How far those who take its rows are.
+    pub position: Arc<CopyPosition>,
 }
 
 struct ClientBytes(Box<dyn Read + Send>);
@@ -26,20 +32,48 @@ impl fmt::Debug for ClientBytes {
 
 impl Input {
     pub fn files(paths: Vec<PathBuf>) -> Self {
-        Self { paths, client: None }
+        Self { paths, client: None, bytes_read: Arc::default(), position: Arc::default() }
     }
 
     /// `name`: as in `COPY films, line 3`.
     pub fn client(name: String, bytes: impl Read + Send + 'static) -> Self {
-        Self { paths: vec![PathBuf::from(name)], client: Some(Mutex::new(Some(ClientBytes(Box::new(bytes))))) }
+        let client = Some(Mutex::new(Some(ClientBytes(Box::new(bytes)))));
+        Self { paths: vec![PathBuf::from(name)], client, bytes_read: Arc::default(), position: Arc::default() }
     }
 
     /// # Errors
     /// [`Error::Io`]; [`Error::Internal`] if a client's bytes are read twice.
     pub fn open(&self, path: &Path) -> Result<Box<dyn Read + Send>> {
-        let Some(client) = &self.client else { return open_text(path) };
+        let Some(client) = &self.client else {
+            let opened = compression::reader(self.counted(open(path)?));
+            return opened.map_err(|source| Error::Io { path: path.to_owned(), source });
+        };
         let bytes = client.lock().unwrap_or_else(PoisonError::into_inner).take();
-        bytes.map(|ClientBytes(bytes)| bytes).ok_or_else(|| Error::Internal(format!("{} is read twice", path.display())))
+        let ClientBytes(bytes) = bytes.ok_or_else(|| Error::Internal(format!("{} is read twice", path.display())))?;
+        Ok(Box::new(self.counted(bytes)))
+    }
+
+    /// Of all that was opened.
+    pub fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    fn counted<R: Read>(&self, source: R) -> Counted<R> {
+        Counted { source, count: Arc::clone(&self.bytes_read) }
+    }
+}
+
+/// Counts the bytes that are read through it.
+struct Counted<R> {
+    source: R,
+    count: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let num_read = self.source.read(buffer)?;
+        self.count.fetch_add(num_read as u64, Ordering::Relaxed);
+        Ok(num_read)
     }
 }
 

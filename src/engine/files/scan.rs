@@ -66,12 +66,16 @@ pub fn scan(files: Arc<TextFiles>, projection: Vec<usize>, schema: SchemaRef, no
         })
     };
     let skipped = Skipped { notices, count: 0, first: None };
-    let batches = stream::try_unfold((decoded.buffered(num_tasks).boxed(), skipped), |(mut decoded, mut skipped)| async move {
-        let next: Option<(PathBuf, Decoded)> = decoded.try_next().await?;
-        Ok::<_, Error>(next.map(|(path, Decoded { batch, bad })| {
-            skipped.add(&path, bad);
-            (batch, (decoded, skipped))
-        }))
+    let batches = stream::try_unfold((decoded.buffered(num_tasks).boxed(), skipped), move |(mut decoded, mut skipped)| {
+        let position = Arc::clone(&files.input.position);
+        async move {
+            let next: Option<DecodedBlock> = decoded.try_next().await?;
+            Ok::<_, Error>(next.map(|DecodedBlock { path, bytes_read, columns: Decoded { batch, bad } }| {
+                skipped.add(&path, bad);
+                position.reach(bytes_read, batch.num_rows() as u64);
+                (batch, (decoded, skipped))
+            }))
+        }
     });
     Box::pin(RecordBatchStreamAdapter::new(schema, batches.map_err(DataFusionError::from)))
 }
@@ -106,7 +110,7 @@ impl Reader {
                 None => None,
             };
             if let Some(records) = records {
-                return Ok(Some(Block { file: self.next_file - 1, records }));
+                return Ok(Some(Block { file: self.next_file - 1, bytes_read: self.files.input.bytes_read(), records }));
             }
             let Some(path) = self.files.input.paths.get(self.next_file) else { return Ok(None) };
             let (file, columns) = (self.files.input.open(path)?, &self.files.columns);
@@ -135,7 +139,16 @@ impl Reader {
 struct Block {
     /// Index of the file.
     file: usize,
+    /// Of all files, by when it was cut.
+    bytes_read: u64,
     records: Records,
+}
+
+/// A block as columns, and the path of its file.
+struct DecodedBlock {
+    path: PathBuf,
+    bytes_read: u64,
+    columns: Decoded,
 }
 
 enum Records {
@@ -147,8 +160,7 @@ enum Records {
 }
 
 impl Block {
-    /// The path of the file and the block's columns.
-    fn decode(self, files: &TextFiles, schema: &SchemaRef) -> Result<(PathBuf, Decoded)> {
+    fn decode(self, files: &TextFiles, schema: &SchemaRef) -> Result<DecodedBlock> {
         let TextFiles { columns, on_error, .. } = files;
         let decoded = match &self.records {
             Records::Jsonl(block, keys) => jsonl::rows(block, keys, columns, *on_error).decode(columns, schema, json_column::read_field),
@@ -160,7 +172,8 @@ impl Block {
             Records::Binary(block, projection) => block.decode(projection, schema),
         };
         let path = &files.input.paths[self.file];
-        decoded.map(|decoded| (path.clone(), decoded)).map_err(|bad| bad_line(path, bad))
+        let decoded = decoded.map(|columns| DecodedBlock { path: path.clone(), bytes_read: self.bytes_read, columns });
+        decoded.map_err(|bad| bad_line(path, bad))
     }
 }
 

@@ -23,16 +23,17 @@ use super::embedded_json::EmbeddedJson;
 use super::row_writer::RowWriter;
 use super::{ColumnarFormat, Format, RecordFormat, TextFormat};
 use crate::engine::gate;
+use crate::engine::progress::CopyPosition;
 use crate::error::{Error, Result};
 
 /// The end of the name of a file that is being written: `.films.jsonl.Xa81bC.unfinished`.
 const UNFINISHED: &str = ".unfinished";
 
-/// Writes the stream and gives the number of rows.
+/// Writes the stream and gives the number of rows. `position`: told how many bytes are in the file by now.
 ///
 /// # Errors
 /// [`Error::Io`] if the directory does not exist or the disk is full; an error of the stream. Then no file is left.
-pub async fn write(path: &Path, format: Format, mut rows: SendableRecordBatchStream) -> Result<u64> {
+pub async fn write(path: &Path, format: Format, mut rows: SendableRecordBatchStream, position: &CopyPosition) -> Result<u64> {
     let io_error = |source: std::io::Error| Error::Io { path: path.to_owned(), source };
     let file = unfinished(path).map_err(io_error)?;
     // Its folder may have been replaced by a link since the path was allowed.
@@ -47,6 +48,7 @@ pub async fn write(path: &Path, format: Format, mut rows: SendableRecordBatchStr
         let batch = batch?;
         num_rows += batch.num_rows() as u64;
         writer.write(&batch)?;
+        position.reach(file.as_file().metadata().map_err(io_error)?.len(), batch.num_rows() as u64);
     }
     writer.finish()?;
     file.as_file().sync_all().map_err(io_error)?;

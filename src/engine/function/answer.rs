@@ -1,6 +1,7 @@
 //! `answer` and `answer_steps`: an agent on each row's question.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use arrow::array::{Array, ArrayRef, AsArray, StringArray, UInt32Array};
 use arrow::compute::concat_batches;
@@ -15,7 +16,7 @@ use tokio::sync::OnceCell;
 use crate::agent::{self, Agent, AgentOptions, Trajectory};
 use crate::engine::apply::arguments::{Arguments, Names, Parameter};
 use crate::engine::apply::planner::{Bound, TableFunction};
-use crate::engine::apply::{Applied, ApplyFunction};
+use crate::engine::apply::{Applied, ApplyFunction, ModelUse};
 use crate::engine::retrieval_cache::RetrievalCache;
 use crate::engine::{AgentRegistry, binding};
 use crate::error::{Error, Result};
@@ -108,6 +109,7 @@ impl TableFunction for AnswerFunction {
             catalog: Arc::clone(&self.catalog),
             models: Arc::clone(&self.models),
             retrievals: Arc::clone(&self.retrievals),
+            num_answered: Arc::default(),
             bound: OnceCell::new(),
         })))
     }
@@ -131,6 +133,8 @@ struct AnswerCall {
     catalog: Arc<Catalog>,
     models: Arc<Runtime>,
     retrievals: Arc<RetrievalCache>,
+    /// Questions that have their answer.
+    num_answered: Arc<AtomicU64>,
     /// Opened by the first batch: the whole statement uses one version of the policy, the corpus and the prompts.
     bound: OnceCell<Agent>,
 }
@@ -167,11 +171,18 @@ impl ApplyFunction for AnswerCall {
         matches!(self.output, Output::Answer)
     }
 
+    fn model_use(&self) -> ModelUse {
+        ModelUse::Often(Arc::clone(&self.num_answered))
+    }
+
     async fn call(&self, arguments: Vec<ArrayRef>, _: usize) -> Result<Applied> {
         let bind = || binding::bind(&self.options, &self.catalog, &self.models, &self.retrievals);
         let agent = self.bound.get_or_try_init(bind).await?.clone();
         let questions = questions(arguments[0].as_string::<i32>());
-        let trajectories: Vec<Trajectory> = agent::answer_many(agent, futures::stream::iter(questions), CONCURRENCY).try_collect().await?;
+        let answered = agent::answer_many(agent, futures::stream::iter(questions), CONCURRENCY).inspect_ok(|_| {
+            self.num_answered.fetch_add(1, Ordering::Relaxed);
+        });
+        let trajectories: Vec<Trajectory> = answered.try_collect().await?;
         match self.output {
             Output::Answer => Ok(Applied::row_by_row(agent::answer_batch(&trajectories)?)),
             Output::Steps => steps(&trajectories),

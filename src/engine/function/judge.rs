@@ -1,4 +1,5 @@
-//! What `judge()` asks and how often: prompts of `rollout.prompts`, in the form that the model reads, once more where the verdict cannot be read.
+//! What `judge()` and `judge_relevance()` ask and how often: prompts of `rollout.prompts`, in the form that the model reads, once more where the verdict
+//! cannot be read.
 //!
 //! The model is asked as `generate()` asks it, so that what it said is kept: the same case costs nothing a second time.
 
@@ -9,7 +10,7 @@ use async_trait::async_trait;
 use datafusion::error::Result;
 use futures::future::try_join_all;
 use rolloutdb_catalogs::Catalog;
-use rolloutdb_udfs::model::{AnswerJudge, GenerateOptions, JudgeOptions, JudgedAnswer, ModelRuntime, Ruling};
+use rolloutdb_udfs::model::{GenerateOptions, JudgeOptions, JudgedAnswer, JudgedStep, ModelJudge, ModelRuntime, Ruling};
 
 use crate::agent::PolicyClient;
 use crate::agent::judging::{self, Subject, TEMPERATURES};
@@ -17,7 +18,7 @@ use crate::engine::binding;
 use crate::error::Error;
 use crate::models::Runtime;
 
-pub fn answer_judge(catalog: &Arc<Catalog>, models: &Arc<Runtime>) -> Arc<dyn AnswerJudge> {
+pub fn model_judge(catalog: &Arc<Catalog>, models: &Arc<Runtime>) -> Arc<dyn ModelJudge> {
     Arc::new(PromptedJudge { catalog: Arc::clone(catalog), models: Arc::clone(models) })
 }
 
@@ -28,16 +29,34 @@ struct PromptedJudge {
 }
 
 #[async_trait]
-impl AnswerJudge for PromptedJudge {
+impl ModelJudge for PromptedJudge {
     async fn rule(&self, model: &str, cases: &[JudgedAnswer<'_>], options: &JudgeOptions) -> Result<Vec<Ruling>> {
+        let template = self.template(options, Subject::Answer).await?;
+        let prompts = cases.iter().map(|case| judging::answer_prompt(&template, case.question, case.golds, case.answer)).collect();
+        self.ask(model, prompts, options, |reply| judging::is_correct(reply).map(f64::from)).await
+    }
+
+    async fn grade(&self, model: &str, cases: &[JudgedStep<'_>], options: &JudgeOptions) -> Result<Vec<Ruling>> {
+        let template = self.template(options, Subject::Relevance).await?;
+        let prompts = cases.iter().map(|case| judging::relevance_prompt(&template, case.question, case.step, case.passages)).collect();
+        self.ask(model, prompts, options, judging::score).await
+    }
+}
+
+impl PromptedJudge {
+    async fn template(&self, options: &JudgeOptions, subject: Subject) -> Result<String> {
         let rows = binding::prompt_rows(&self.catalog).await?;
-        let template = judging::template(&rows, &options.prompts, Subject::Answer)?;
+        Ok(judging::template(&rows, &options.prompts, subject)?.to_owned())
+    }
+
+    /// One ruling per prompt; `read` finds the verdict in a reply.
+    async fn ask(&self, model: &str, prompts: Vec<String>, options: &JudgeOptions, read: fn(&str) -> Option<f64>) -> Result<Vec<Ruling>> {
         let judge = binding::policy_client(model, &self.models).await?;
         // Of one version, whatever is made meanwhile.
         let (name, version) = judge.reference();
         let model = format!("{name}@{version}");
-        let prompts = cases.iter().map(|case| asked(judge.as_ref(), template, case)).collect::<Result<Vec<_>>>()?;
-        let mut rulings = vec![Ruling::default(); cases.len()];
+        let prompts = prompts.into_iter().map(|prompt| readable(judge.as_ref(), prompt)).collect::<Result<Vec<_>>>()?;
+        let mut rulings = vec![Ruling::default(); prompts.len()];
         let mut open: Vec<(usize, &str)> =
             prompts.iter().enumerate().filter_map(|(index, prompt)| Some((index, prompt.as_deref()?))).collect();
         for (seed, temperature) in (0..).zip(TEMPERATURES) {
@@ -45,16 +64,13 @@ impl AnswerJudge for PromptedJudge {
             // All at once, so that they share the model's batches or connections.
             let replies = try_join_all(open.iter().map(|(_, prompt)| self.reply(&model, prompt, &sampling))).await?;
             for ((index, _), reply) in open.iter().zip(replies) {
-                let is_correct = reply.as_deref().and_then(judging::is_correct);
-                rulings[*index] = Ruling { is_correct, reply };
+                rulings[*index] = Ruling { verdict: reply.as_deref().and_then(read), reply };
             }
-            open.retain(|(index, _)| matches!(rulings[*index], Ruling { is_correct: None, reply: Some(_) }));
+            open.retain(|(index, _)| matches!(rulings[*index], Ruling { verdict: None, reply: Some(_) }));
         }
         Ok(rulings)
     }
-}
 
-impl PromptedJudge {
     /// None if only the asking tells that the model cannot read the prompt.
     async fn reply(&self, model: &str, prompt: &str, sampling: &GenerateOptions) -> Result<Option<String>> {
         let replies = self.models.generate(model, &StringArray::from_iter_values([prompt]), sampling.clone()).await;
@@ -66,8 +82,8 @@ impl PromptedJudge {
     }
 }
 
-/// The prompt of a case; None if the model cannot read it.
-fn asked(judge: &dyn PolicyClient, template: &str, case: &JudgedAnswer<'_>) -> Result<Option<String>> {
-    let prompt = judge.written(judging::answer_prompt(template, case.question, case.golds, case.answer))?;
+/// The prompt in the model's form; None if the model cannot read it.
+fn readable(judge: &dyn PolicyClient, prompt: String) -> Result<Option<String>> {
+    let prompt = judge.written(prompt)?;
     Ok(judge.fits(&prompt).then_some(prompt))
 }

@@ -3,6 +3,7 @@
 mod answer;
 mod chunk;
 mod files;
+mod formats;
 mod hopworld;
 mod identity;
 pub mod interval_times;
@@ -55,7 +56,8 @@ pub fn table_functions(
 pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
     let models: Arc<dyn rolloutdb_udfs::model::ModelRuntime> = shared.models.clone();
     let mut scalar = rolloutdb_udfs::scalar_functions();
-    scalar.extend(rolloutdb_udfs::model_functions(&models, &judge::answer_judge(&shared.catalog, &shared.models)));
+    scalar.extend(rolloutdb_udfs::format_functions(&formats::formats()));
+    scalar.extend(rolloutdb_udfs::model_functions(&models, &judge::model_judge(&shared.catalog, &shared.models)));
     scalar.extend([step_prompt::function(), json_texts::function()]);
     scalar.extend(interval_times::functions());
     for function in scalar {

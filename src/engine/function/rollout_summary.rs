@@ -1,4 +1,4 @@
-//! `rollout_summary(table)`: what a run of GENERATE ROLLOUTS found and what it cost, a row for each run in the table.
+//! `rollout_summary(table [, protocol])`: what a run of GENERATE ROLLOUTS found and what it cost, a row for each run in the table.
 
 use std::sync::Arc;
 
@@ -10,19 +10,23 @@ use datafusion::error::DataFusionError;
 use datafusion::prelude::SessionContext;
 use rolloutdb_catalogs::{Table, system};
 
+use super::formats::formats;
+use crate::agent::protocol::protocol;
 use crate::engine::apply::arguments::{Arguments, Parameter};
 use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
+use crate::engine::statement::protocol_of;
 use crate::error::{Error, Result};
 
 const NAME: &str = "rollout_summary";
 
-const COLUMNS: [&str; 13] = [
+const COLUMNS: [&str; 14] = [
     "run",
     "question_id",
     "parent_id",
     "depth",
-    "action",
+    "state",
+    "response",
     "answer",
     "visit_count",
     "outcome_reward",
@@ -34,8 +38,10 @@ const COLUMNS: [&str; 13] = [
 ];
 
 /// What a row tells. `simulations`: of the roots. `trajectories`: nodes that end one, of which there is one for equal ones.
-/// `well_formed_rate`: of steps; `answered_rate`: of trajectories; `solved_rate`: of questions, those with a trajectory whose answer is right.
-const FIELDS: [(&str, DataType); 17] = [
+/// `well_formed_rate`: of steps, by the rule of the protocol, NULL where that is not known; `answered_rate`: of trajectories; `solved_rate`: of
+/// questions, those with a trajectory whose answer is right.
+/// `cost`: of what has a price, NULL where nothing has.
+const FIELDS: [(&str, DataType); 18] = [
     ("run", DataType::Utf8),
     ("questions", DataType::Int64),
     ("nodes", DataType::Int64),
@@ -53,9 +59,23 @@ const FIELDS: [(&str, DataType); 17] = [
     ("generated_tokens", DataType::Int64),
     ("cache_hit_rate", DataType::Float64),
     ("latency_ms", DataType::Float64),
+    ("cost", DataType::Float64),
 ];
 
+/// A column that tables of earlier versions do not have.
+const COST: &str = "cost";
+
 /// One column for each of [`FIELDS`], in their order.
+fn query(protocol: Option<&str>, has_cost: bool) -> String {
+    let is_well_formed = match protocol {
+        // The name of a known protocol has no quote in it.
+        Some(name) => format!("CASE WHEN steps_well_formed('{name}', state, response) THEN 1.0 ELSE 0.0 END"),
+        None => "CAST(NULL AS double)".to_owned(),
+    };
+    let cost = if has_cost { COST } else { "CAST(NULL AS double)" };
+    QUERY.replace("{is_well_formed}", &is_well_formed).replace("{cost}", cost)
+}
+
 const QUERY: &str = "
     WITH questions AS (
         SELECT run, question_id, max(CASE WHEN parent_id IS NULL THEN visit_count END) AS simulations, max(outcome_reward) AS best
@@ -67,17 +87,18 @@ const QUERY: &str = "
     ), by_node AS (
         SELECT run, count(*) AS nodes,
             count(*) FILTER (WHERE is_terminal AND parent_id IS NOT NULL) AS trajectories,
-            avg(CASE WHEN action = 'malformed' THEN 0.0 ELSE 1.0 END) FILTER (WHERE parent_id IS NOT NULL) AS well_formed_rate,
+            avg({is_well_formed}) FILTER (WHERE parent_id IS NOT NULL) AS well_formed_rate,
             avg(CASE WHEN answer IS NULL THEN 0.0 ELSE 1.0 END) FILTER (WHERE is_terminal AND parent_id IS NOT NULL) AS answered_rate,
             avg(depth) FILTER (WHERE is_terminal AND parent_id IS NOT NULL) AS mean_depth,
             max(depth) AS max_depth, avg(outcome_reward) AS mean_reward,
             sum(CAST(prompt_tokens AS bigint)) AS prompt_tokens, sum(CAST(cached_tokens AS bigint)) AS cached_tokens,
-            sum(CAST(generated_tokens AS bigint)) AS generated_tokens, sum(latency_ms) AS latency_ms
+            sum(CAST(generated_tokens AS bigint)) AS generated_tokens, sum(latency_ms) AS latency_ms,
+            sum({cost}) AS cost
         FROM nodes GROUP BY run
     )
     SELECT n.run, q.questions, n.nodes, q.simulations, n.trajectories, n.well_formed_rate, n.answered_rate, q.solved_rate, n.mean_depth,
         n.max_depth, n.mean_reward, q.mean_best_reward, n.prompt_tokens, n.cached_tokens, n.generated_tokens,
-        CAST(n.cached_tokens AS double) / nullif(n.prompt_tokens, 0) AS cache_hit_rate, n.latency_ms
+        CAST(n.cached_tokens AS double) / nullif(n.prompt_tokens, 0) AS cache_hit_rate, n.latency_ms, n.cost
     FROM by_node n JOIN by_question q ON n.run = q.run ORDER BY n.run";
 
 pub fn function() -> Arc<dyn TableFunction> {
@@ -111,20 +132,26 @@ impl TableFunction for RolloutSummary {
     }
 
     fn parameters(&self) -> &'static [Parameter] {
-        const PARAMETERS: &[Parameter] = &[Parameter::table("nodes")];
+        const PARAMETERS: &[Parameter] = &[Parameter::table("nodes"), Parameter::constant("protocol", DataType::Utf8)];
         PARAMETERS
     }
 
     fn bind(&self, arguments: &Arguments) -> Result<Bound> {
         let table = Arc::clone(arguments.table("nodes")?);
         require_columns(NAME, &table, &COLUMNS)?;
-        Ok(Bound::Apply(Arc::new(SummaryCall { table })))
+        let protocol = match arguments.text("protocol") {
+            Some(name) => Some(protocol(name)?.name()),
+            None => protocol_of(&table).and_then(|name| protocol(&name).ok()).map(|protocol| protocol.name()),
+        };
+        Ok(Bound::Apply(Arc::new(SummaryCall { table, protocol })))
     }
 }
 
 #[derive(Debug)]
 struct SummaryCall {
     table: Arc<Table>,
+    /// Of the agent that took the steps; None if it is not known.
+    protocol: Option<&'static str>,
 }
 
 #[async_trait]
@@ -149,9 +176,10 @@ impl ApplyFunction for SummaryCall {
     async fn call(&self, _: Vec<ArrayRef>, num_rows: usize) -> Result<Applied> {
         let context = SessionContext::new();
         context.register_table("nodes", Arc::clone(&self.table) as _)?;
+        rolloutdb_udfs::format_functions(&formats()).into_iter().for_each(|function| context.register_udf(function));
         let schema = self.schema();
         let mut rows = Vec::new();
-        for batch in context.sql(QUERY).await?.collect().await? {
+        for batch in context.sql(&query(self.protocol, require_columns(NAME, &self.table, &[COST]).is_ok())).await?.collect().await? {
             let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
             let columns: Vec<ArrayRef> = columns.collect::<Result<_, _>>().map_err(DataFusionError::from)?;
             rows.push(RecordBatch::try_new(Arc::clone(&schema), columns).map_err(DataFusionError::from)?);

@@ -4,7 +4,7 @@ use arrow::datatypes::DataType;
 
 use super::Macro;
 use super::call::{Call, Nodes};
-use super::trajectories::{all_ends, paths};
+use super::paths::{all_ends, paths};
 use crate::engine::apply::arguments::Parameter;
 use crate::error::Result;
 
@@ -40,7 +40,7 @@ const LEVELS: &[(&str, Level)] = &[("step", Level::Step), ("trajectory", Level::
 #[derive(Clone, Copy)]
 enum Format {
     RolloutDb,
-    /// The names of the published RAG-ProGuide set; its `layer` counts from 0 at the root's children.
+    /// The published RAG-ProGuide set's: `prompt` tells what a system and a user say, here a user alone; `layer` is 0 at the root's children.
     RagProGuide,
     /// LLaMA-Factory's alpaca rows with `ranking: true`.
     LlamaFactory,
@@ -81,8 +81,10 @@ fn columns(format: Format) -> &'static str {
              chosen_reward, rejected_reward"
         }
         Format::RagProGuide => {
-            "'' AS instruction, prompt AS input, prompt, chosen, rejected, chosen_action AS chosen_action_type, chosen_content, \
-             rejected_action AS rejected_action_type, rejected_content, depth - 1 AS layer"
+            "'' AS instruction, prompt AS input, 'System: ' || chr(10) || 'User: ' || prompt AS prompt, chosen, rejected, \
+             initcap(replace(chosen_action, '_', ' ')) AS chosen_action_type, coalesce(chosen_content, '') AS chosen_content, \
+             CASE rejected_action WHEN 'malformed' THEN 'Other' ELSE initcap(replace(rejected_action, '_', ' ')) END AS rejected_action_type, \
+             CASE rejected_action WHEN 'malformed' THEN '' ELSE coalesce(rejected_content, '') END AS rejected_content, depth - 1 AS layer"
         }
         Format::LlamaFactory => "prompt AS instruction, '' AS input, chosen, rejected",
         Format::Trl => "prompt, chosen, rejected",

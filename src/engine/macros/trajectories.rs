@@ -4,6 +4,8 @@ use arrow::datatypes::DataType;
 
 use super::Macro;
 use super::call::{Call, Nodes};
+use super::paths::{all_ends, paths, steps_to};
+use super::transcripts::transcripts;
 use crate::engine::apply::arguments::Parameter;
 use crate::error::Result;
 
@@ -13,58 +15,101 @@ pub const MACRO: Macro = Macro {
         Parameter::table("nodes"),
         Parameter::constant("min_reward", DataType::Float64),
         Parameter::constant("per_question", DataType::Int64),
+        Parameter::constant("format", DataType::Utf8),
     ],
     sql,
 };
 
-/// One row for each path from a question to an end.
-///
-/// Where the protocol only appends to what the policy has seen, the whole path is one completion of its first prompt too.
+/// The layout of the trajectories.
+#[derive(Clone, Copy)]
+enum Format {
+    /// One row for each path, with all that is known of it.
+    RolloutDb,
+    /// TRL's prompt-completion rows, one for each step.
+    Trl,
+    /// TRL's conversations, one for each transcript.
+    Messages,
+    /// LLaMA-Factory's alpaca rows, one for each step.
+    LlamaFactory,
+    /// LLaMA-Factory's conversations (`"formatting": "sharegpt"`), one for each transcript.
+    ShareGpt,
+}
+
+const FORMATS: &[(&str, Format)] = &[
+    ("rolloutdb", Format::RolloutDb),
+    ("trl", Format::Trl),
+    ("messages", Format::Messages),
+    ("llama_factory", Format::LlamaFactory),
+    ("sharegpt", Format::ShareGpt),
+];
+
+/// How a layout writes the turns of a conversation.
+struct Turns {
+    column: &'static str,
+    /// The keys of a turn.
+    role: &'static str,
+    content: &'static str,
+    /// Who asks, who tells what was found, and the policy.
+    asks: &'static str,
+    tells: &'static str,
+    answers: &'static str,
+}
+
+/// Passages are told by the user: many chat templates know no other role, or want a tool call before.
+const MESSAGES: Turns = Turns { column: "messages", role: "role", content: "content", asks: "user", tells: "user", answers: "assistant" };
+
+const SHAREGPT: Turns =
+    Turns { column: "conversations", role: "from", content: "value", asks: "human", tells: "observation", answers: "gpt" };
+
 fn sql(call: &Call) -> Result<String> {
     let nodes = call.nodes()?;
+    let ends = ends(call, &nodes)?;
+    Ok(match call.word("format", FORMATS)? {
+        Format::RolloutDb => whole_paths(&nodes, &ends),
+        Format::Trl => format!("SELECT prompt, response AS completion FROM ({}) steps", steps_to(&nodes, &ends)),
+        Format::LlamaFactory => {
+            format!("SELECT prompt AS instruction, '' AS input, response AS output FROM ({}) steps", steps_to(&nodes, &ends))
+        }
+        Format::Messages => conversations(&nodes, &ends, &MESSAGES),
+        Format::ShareGpt => conversations(&nodes, &ends, &SHAREGPT),
+    })
+}
+
+/// The ends of the paths that are wanted.
+fn ends(call: &Call, nodes: &Nodes) -> Result<String> {
     let min_reward = call.number("min_reward")?.map(|least| format!(" AND coalesce(outcome_reward, 0) >= {least}")).unwrap_or_default();
-    let mut ends = all_ends(&nodes) + &min_reward;
-    if let Some(per_question) = call.integer("per_question", 1)? {
-        let order = "coalesce(outcome_reward, 0) DESC, depth, node_id";
-        ends = format!(
-            "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY run, question_id ORDER BY {order}) AS place FROM ({ends}) e) f \
-             WHERE place <= {per_question}"
-        );
-    }
+    let ends = all_ends(nodes) + &min_reward;
+    let Some(per_question) = call.integer("per_question", 1)? else { return Ok(ends) };
+    let order = "coalesce(outcome_reward, 0) DESC, depth, node_id";
     Ok(format!(
-        "SELECT question_id, node_id, node_ids, answer, reward, steps, actions, queries, empty_searches, prompts, completions, \
-         CASE WHEN parts IS NOT NULL THEN prompts[1] END AS prompt, array_to_string(parts, '') AS completion, parts, mask \
-         FROM (SELECT n.question_id, n.node_id, p.node_ids, n.answer, coalesce(n.outcome_reward, 0) AS reward, n.depth AS steps, \
-         p.actions, p.queries, p.empty_searches, p.prompts, p.completions, completion_parts(p.prompts, p.completions) AS parts, \
-         completion_mask(p.prompts, p.completions) AS mask FROM {nodes} n \
-         JOIN ({paths}) p ON p.run = n.run AND p.question_id = n.question_id AND p.leaf = n.node_id) t",
-        paths = paths(&nodes, &ends)
+        "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY run, question_id ORDER BY {order}) AS place FROM ({ends}) e) f \
+         WHERE place <= {per_question}"
     ))
 }
 
-/// The nodes at which a path ends that has steps.
-pub fn all_ends(nodes: &Nodes) -> String {
-    format!("SELECT run, question_id, node_id, depth, outcome_reward FROM {nodes} WHERE is_terminal AND depth > 0")
+/// One row for each path from a question to an end.
+///
+/// Where the protocol only appends to what the policy has seen, the whole path is one completion of its first prompt too.
+fn whole_paths(nodes: &Nodes, ends: &str) -> String {
+    format!(
+        "SELECT question_id, node_id, node_ids, answer, reward, steps, states, actions, queries, empty_searches, prompts, completions, \
+         CASE WHEN parts IS NOT NULL THEN prompts[1] END AS prompt, array_to_string(parts, '') AS completion, parts, mask \
+         FROM (SELECT n.question_id, n.node_id, p.node_ids, n.answer, coalesce(n.outcome_reward, 0) AS reward, n.depth AS steps, \
+         p.states, p.actions, p.queries, p.empty_searches, p.prompts, p.completions, completion_parts(p.prompts, p.completions) AS parts, \
+         completion_mask(p.prompts, p.completions) AS mask FROM {nodes} n \
+         JOIN ({paths}) p ON p.run = n.run AND p.question_id = n.question_id AND p.leaf = n.node_id) t",
+        paths = paths(nodes, ends)
+    )
 }
 
-/// The steps from a question to each of `ends`, in order, as arrays.
-///
-/// The recursion finds the node ids of all paths, and reads nothing else: tables have no alias in it, and all of its columns are read after it, since
-/// DataFusion would else read every column of the table for each level of the trees.
-pub fn paths(nodes: &Nodes, ends: &str) -> String {
-    let table = &nodes.table;
-    format!(
-        "WITH RECURSIVE path_to_root AS (\
-         SELECT run, question_id, node_id AS leaf, node_id, parent_id FROM {nodes} WHERE is_terminal AND depth > 0 \
-         UNION ALL SELECT {table}.run, {table}.question_id, path_to_root.leaf, {table}.node_id, {table}.parent_id \
-         FROM path_to_root JOIN {nodes} ON {table}.run = path_to_root.run AND {table}.question_id = path_to_root.question_id \
-         AND {table}.node_id = path_to_root.parent_id WHERE {table}.depth > 0) \
-         SELECT p.run, p.question_id, p.leaf, array_agg(n.node_id ORDER BY n.depth) AS node_ids, array_agg(n.action ORDER BY n.depth) AS actions, \
-         array_agg(n.query ORDER BY n.depth) FILTER (WHERE n.query IS NOT NULL) AS queries, \
-         count(*) FILTER (WHERE n.passage_ids IS NOT NULL AND coalesce(array_length(n.passage_ids), 0) = 0) AS empty_searches, \
-         array_agg(n.prompt ORDER BY n.depth) AS prompts, array_agg(n.response ORDER BY n.depth) AS completions \
-         FROM path_to_root p JOIN ({ends}) e ON e.run = p.run AND e.question_id = p.question_id AND e.node_id = p.leaf \
-         JOIN {nodes} n ON n.run = p.run AND n.question_id = p.question_id AND n.node_id = p.node_id AND n.parent_id = p.parent_id \
-         GROUP BY p.run, p.question_id, p.leaf"
-    )
+/// One row for each transcript on the paths: in turn what the policy was told and what it wrote.
+fn conversations(nodes: &Nodes, ends: &str, turns: &Turns) -> String {
+    let Turns { column, role, content, asks, tells, answers } = turns;
+    let told =
+        format!("named_struct('{role}', CASE WHEN put_in IS NULL THEN '{asks}' ELSE '{tells}' END, '{content}', coalesce(put_in, prompt))");
+    let wrote = format!("named_struct('{role}', '{answers}', '{content}', response)");
+    let columns = format!("flatten(array_agg(make_array({told}, {wrote}) ORDER BY depth)) AS {column}");
+    // What a step of a path goes on from is on the path.
+    let before = format!("SELECT run, question_id, node_id, prompt, response FROM {nodes} WHERE depth > 0");
+    transcripts(nodes, &steps_to(nodes, ends), &before, &columns)
 }

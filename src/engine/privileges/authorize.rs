@@ -104,6 +104,7 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
         | Statement::Set(_)
         | Statement::Reset(_)
         | Statement::Begin(_)
+        | Statement::SetTransaction(_)
         | Statement::Commit
         | Statement::Rollback
         | Statement::Savepoint(_)

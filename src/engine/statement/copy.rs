@@ -17,14 +17,14 @@ use rolloutdb_udfs::is_plain_numeric;
 
 use super::attempt::attempted;
 use super::copy_format::{self, Way};
-use super::insert::{complete_rows, target_columns};
+use super::insert::{complete_rows, filling, target_columns};
 use super::upkeep::after_write;
 use super::{copy_client, done, query, table_name};
 use crate::engine::casts::NUMERIC_IN;
 use crate::engine::files::{self, Format};
 use crate::engine::pinned_models;
 use crate::engine::planning::Planned;
-use crate::engine::progress::{Progress, Work};
+use crate::engine::progress::{CopyPosition, Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::engine::typing::call;
 use crate::error::{Error, Fault, Result};
@@ -43,14 +43,16 @@ async fn copy_file(session: &Session, copy: &CopyFrom, path: &str) -> Result<Res
     let table = session.database().shared.catalog.table(&schema, &name).await?;
     let paths = session.gate().read(path)?;
     let bytes_total: Option<u64> = paths.iter().map(|path| std::fs::metadata(path).ok().map(|file| file.len())).sum();
+    let input = files::Input::files(paths.clone());
+    let position = matches!(format, Format::Records(_)).then(|| Arc::clone(&input.position));
     let source = |columns: SchemaRef| match format {
         Format::Records(format) => {
             copy_format::check_columns(&format, &columns, &name)?;
-            Ok(files::record_table(files::Input::files(paths), format, columns, on_error, session.notices()))
+            Ok(files::record_table(input, format, columns, on_error, session.notices()))
         }
         Format::Columnar(format) => files::columnar_table(&paths, format),
     };
-    let origin = Origin { name: path, kind: "FILE", bytes_total };
+    let origin = Origin { name: path, kind: "FILE", bytes_total, position };
     let count = append(session, &table, &copy.columns, origin, source).await?;
     Ok(done(format!("COPY {count}")))
 }
@@ -61,6 +63,8 @@ pub struct Origin<'a> {
     /// As `pg_stat_progress_copy` has it: FILE or PIPE.
     pub kind: &'static str,
     pub bytes_total: Option<u64>,
+    /// `None`: the bytes are read by others.
+    pub position: Option<Arc<CopyPosition>>,
 }
 
 /// Adds the rows of a source of these columns, all nullable, to a table.
@@ -83,9 +87,12 @@ pub async fn append(
     let source = Planned { plan, state };
     let planned = complete_rows(session, source, table, &targets)?;
     let name = Some((table.schema_name().to_owned(), table.name().to_owned()));
-    let work = Work::Copy { command: "COPY FROM", source: origin.kind, table: name, bytes_total: origin.bytes_total };
-    let progress = Progress::of(session.notices(), work, format!("COPY {}", table.name()), "rows", None);
-    let count = table.append(progress.watch(planned.stream().await?)).await?;
+    let Origin { kind, bytes_total, position, .. } = origin;
+    let work = Work::Copy { command: "COPY FROM", source: kind, table: name, bytes_total, position };
+    let started = planned.start(None).await?;
+    let progress = Progress::of(session.notices(), work, format!("COPY {}", table.name()), "rows", started.num_rows());
+    let progress = filling(session, table, progress)?;
+    let count = table.append(progress.watch(started.rows)).await?;
     after_write(session, table).await;
     Ok(count)
 }
@@ -122,7 +129,7 @@ pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue
     let format = copy_format::of_file(&copy.options, path, Way::To)?;
     let target = session.gate().write(path)?;
     let query = copied_query(&copy.source)?;
-    let rows = query::rows(session, &query, parameters).await?;
+    let (rows, total) = query::counted_rows(session, &query, parameters).await?;
     if let Format::Records(records) = &format {
         copy_format::check_columns(records, &rows.schema(), path)?;
     }
@@ -130,9 +137,10 @@ pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue
         CopySource::Table(table, _) => Some(table_name(table)?),
         CopySource::Query(_) => None,
     };
-    let work = Work::Copy { command: "COPY TO", source: "FILE", table, bytes_total: None };
-    let progress = Progress::of(session.notices(), work, format!("COPY TO {path}"), "rows", None);
-    let count = files::write(&target, format, progress.watch(rows)).await?;
+    let position = Arc::<CopyPosition>::default();
+    let work = Work::Copy { command: "COPY TO", source: "FILE", table, bytes_total: None, position: Some(Arc::clone(&position)) };
+    let progress = Progress::of(session.notices(), work, format!("COPY TO {path}"), "rows", total);
+    let count = files::write(&target, format, progress.watch(rows), &position).await?;
     Ok(done(format!("COPY {count}")))
 }
 

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use datafusion::common::ScalarValue;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::SendableRecordBatchStream;
-use futures::StreamExt;
 use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use rolloutdb_sql::{CopyFrom, CopySource, CopyTo, Options};
 
 use super::copy::{Origin, append, copied_query};
@@ -17,7 +17,7 @@ use super::insert::target_columns;
 use super::{query, table_name};
 use crate::engine::copy_streams::{CopyIn, CopyInput, CopyMessages, CopyOut};
 use crate::engine::files::{self, Format, Input, OnError, RecordFormat, RowWriter, TextFormat, WrittenRows};
-use crate::engine::progress::{Progress, Work};
+use crate::engine::progress::{CopyPosition, Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
 
@@ -46,8 +46,9 @@ pub async fn receive(session: &Session, copy: &CopyFrom, input: CopyInput) -> Re
     let (schema, name) = table_name(&copy.table)?;
     let table = session.database().shared.catalog.table(&schema, &name).await?;
     let input = Input::client(format!("COPY {name}"), input);
+    let position = Some(Arc::clone(&input.position));
     let source = |columns: SchemaRef| Ok(files::record_table(input, format, columns, on_error, session.notices()));
-    let origin = Origin { name: &format!("COPY {name}"), kind: "PIPE", bytes_total: None };
+    let origin = Origin { name: &format!("COPY {name}"), kind: "PIPE", bytes_total: None, position };
     let count = append(session, &table, &copy.columns, origin, source).await?;
     Ok(format!("COPY {count}"))
 }
@@ -55,7 +56,7 @@ pub async fn receive(session: &Session, copy: &CopyFrom, input: CopyInput) -> Re
 pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValue]) -> Result<Response> {
     let format = copy_format::of_client(&copy.options, Way::To)?;
     let query = copied_query(&copy.source)?;
-    let rows = query::rows(session, &query, parameters).await?;
+    let (rows, total) = query::counted_rows(session, &query, parameters).await?;
     let schema = rows.schema();
     copy_format::check_columns(&format, &schema, "COPY")?;
     let num_columns = schema.fields().len();
@@ -70,14 +71,20 @@ pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValu
         CopySource::Table(table, _) => Some(table_name(table)?),
         CopySource::Query(_) => None,
     };
-    let work = Work::Copy { command: "COPY TO", source: "PIPE", table, bytes_total: None };
-    let progress = Progress::of(session.notices(), work, "COPY TO STDOUT", "rows", None);
+    let position = Arc::<CopyPosition>::default();
+    let work = Work::Copy { command: "COPY TO", source: "PIPE", table, bytes_total: None, position: Some(Arc::clone(&position)) };
+    let progress = Progress::of(session.notices(), work, "COPY TO STDOUT", "rows", total);
     let writer = Arc::new(writer);
     let rows = written_ahead(progress.watch(rows), &writer);
     let messages = Messages { rows, writer, header: Vec::new(), stage: Stage::Begin };
+    let mut num_bytes = 0;
     let messages = stream::try_unfold(messages, move |mut messages| async move {
         let next = messages.next(is_binary).await?;
         Ok::<_, Error>(next.map(|next| (next, messages)))
+    });
+    let messages = messages.inspect_ok(move |next: &CopyMessages| {
+        num_bytes += next.bytes.len() as u64;
+        position.reach(num_bytes, next.num_rows as u64);
     });
     Ok(Response::CopyOut(CopyOut { is_binary, num_columns, messages: messages.boxed() }))
 }

@@ -10,7 +10,7 @@ use futures::stream;
 use rolloutdb_sql::{CloseCursor, Declare, Direction, Fetch};
 
 use super::{done, query, rows_description};
-use crate::engine::cursors::CursorOptions;
+use crate::engine::cursors::{CursorOptions, CursorRows};
 use crate::engine::session::{Description, Response, Session, TransactionStatus};
 use crate::error::{Error, Result};
 
@@ -22,12 +22,9 @@ pub async fn declare(session: &Session, declare: &Declare, parameters: &[ScalarV
     }
     session.cursors().check_free(&declare.name)?;
     let rows = query::rows(session, &declare.query, parameters).await?;
-    let stream = match session.task() {
-        Some(task) => task.watch_rows(rows),
-        None => rows,
-    };
+    let rows = CursorRows::new(rows, session.task());
     let options = CursorOptions { is_binary: declare.is_binary, is_held: declare.is_held, is_of_transaction };
-    session.cursors().add(&declare.name, declare.to_string(), stream, options)?;
+    session.cursors().add(&declare.name, declare.to_string(), rows, options)?;
     Ok(done("DECLARE CURSOR"))
 }
 

@@ -1,6 +1,7 @@
 //! CREATE MODEL from a hub: who is asked with whose token, whether there is room, how far it is.
 
 use std::io::{Error as IoError, ErrorKind};
+use std::path::Path;
 
 use crate::engine::operating_system::bytes_free;
 use crate::engine::progress::{BYTES, Progress, Work, size_text};
@@ -35,7 +36,7 @@ pub async fn fetch(session: &Session, create: &CreateModel) -> Result<Snapshot> 
         snapshot.fetch(&|_| {}).await?;
         return Ok(snapshot);
     }
-    check_room(&snapshot, left)?;
+    snapshot.check_room()?;
     if let (Some(total), Some(here @ 1..)) = (snapshot.bytes_total(), snapshot.bytes_here()) {
         session.notices().notice(format!("{}: {} of {} are here already", snapshot.source(), size_text(here), size_text(total)));
     }
@@ -69,12 +70,12 @@ fn credential(session: &Session, options: &HubOptions, is_servers: bool) -> Resu
     Ok(token.filter(|_| is_servers && access.is_superuser()).map(|token| Credential::new(token.trim())))
 }
 
-/// A disk that is full harms all tables.
-fn check_room(snapshot: &Snapshot, left: Option<u64>) -> Result<()> {
-    let (Some(left), Some(free)) = (left, bytes_free(snapshot.folder())) else { return Ok(()) };
-    if left <= free {
-        return Ok(());
-    }
-    let reason = format!("{} are still to come, {} are free", size_text(left), size_text(free));
-    Err(Error::Io { path: snapshot.folder().to_owned(), source: IoError::new(ErrorKind::StorageFull, reason) })
+/// Whether the disk of a path has room for bytes that are still to come: a disk that is full harms all tables.
+///
+/// # Errors
+/// [`Error::Io`] of a full disk.
+pub fn check_room(path: &Path, to_come: u64) -> Result<()> {
+    let Some(free) = bytes_free(path).filter(|free| to_come > *free) else { return Ok(()) };
+    let reason = format!("{} are still to come, {} are free", size_text(to_come), size_text(free));
+    Err(Error::Io { path: path.to_owned(), source: IoError::new(ErrorKind::StorageFull, reason) })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::datatypes::{Field, FieldRef, Schema};
 use datafusion::common::{Column, DFSchema, ScalarValue};
-use datafusion::execution::SessionState;
+use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit, when};
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, Query, SetExpr, Value, With};
 use futures::FutureExt;
@@ -22,9 +22,9 @@ use crate::engine::casts;
 use crate::engine::function::identity_numbers;
 use crate::engine::parameter_types::PARAMETERS_MAX;
 use crate::engine::pinned_models;
-use crate::engine::planning::{KeptRun, Planned, plan_source};
+use crate::engine::planning::{KeptRun, Planned, Started, plan_source};
 use crate::engine::privileges::relations::check_models;
-use crate::engine::progress::Progress;
+use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Description, Response, Session};
 use crate::engine::typing::{assign, parameter_type_name};
 use crate::error::{Error, Result};
@@ -69,8 +69,7 @@ async fn insert_all(
 ) -> Result<Response> {
     let alias = insert.target.name();
     let planned = plan(session, insert, table, parameters).await?;
-    let progress = Progress::new(session.notices(), format!("INSERT INTO {}", table.name()), "rows", None);
-    let rows = progress.watch(planned.stream_of(kept_run).await?);
+    let rows = watched_rows(session, table, planned.start(kept_run).await?)?;
     if insert.returning.is_empty() {
         let count = table.append(rows).await?;
         after_write(session, table).await;
@@ -82,6 +81,19 @@ async fn insert_all(
     table.append(rows).await?;
     after_write(session, table).await;
     returning::response(session, &insert.returning, &alias, kept, parameters, "INSERT").await
+}
+
+/// The rows to write, which tell how many have come.
+pub fn watched_rows(session: &Session, table: &Table, started: Started) -> Result<SendableRecordBatchStream> {
+    let progress = Progress::new(session.notices(), format!("INSERT INTO {}", table.name()), "rows", started.num_rows());
+    Ok(filling(session, table, progress)?.watch(started.rows))
+}
+
+/// Progress of new rows, which is that of the columns that models fill too.
+pub fn filling(session: &Session, table: &Table, progress: Progress) -> Result<Progress> {
+    let name = (table.schema_name().to_owned(), table.name().to_owned());
+    let columns = pinned_models::columns(session, table)?;
+    Ok(columns.into_iter().fold(progress, |progress, column| progress.also(Work::Embed { table: name.clone(), column })))
 }
 
 pub async fn describe(session: &Session, insert: &Insert) -> Result<Description> {

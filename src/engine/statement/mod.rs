@@ -33,6 +33,7 @@ mod settings;
 mod table;
 mod train;
 mod transaction;
+mod transaction_modes;
 mod upkeep;
 mod view;
 
@@ -58,8 +59,10 @@ use crate::error::{Error, Result};
 
 pub use change::assignment::expression;
 pub use change::quoted;
+pub use hub_model::check_room;
 pub use prepare::{arguments, execute_in, explained, found};
 pub use query::describe_declared;
+pub use rollouts::{RolloutTargets, protocol_of};
 pub use settings::{reset_value, set_at_startup, set_value, shown_value};
 
 /// Runs one statement.
@@ -75,6 +78,7 @@ pub async fn execute(session: &Session, statement: &Statement, parameters: &[Sca
 }
 
 async fn run(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
+    transaction_modes::check_may_write(session, statement)?;
     privileges::authorize(session, statement).await?;
     match statement {
         Statement::Query(query) => query::execute(session, query, parameters).await,
@@ -112,6 +116,7 @@ async fn run(session: &Session, statement: &Statement, parameters: &[ScalarValue
         Statement::Set(set) => settings::set(session, set),
         Statement::Reset(reset) => settings::reset(session, reset),
         Statement::Begin(_) | Statement::Commit | Statement::Rollback => transaction::execute(session, statement),
+        Statement::SetTransaction(set) => transaction_modes::execute(session, set),
         Statement::Savepoint(savepoint) => savepoint::execute(session, savepoint),
         Statement::Discard => settings::discard(session).await,
         Statement::DiscardTemp => {
@@ -229,6 +234,25 @@ pub fn writes(statement: &Statement) -> bool {
             | Statement::GenerateRollouts(_)
             | Statement::Train(_)
             | Statement::Async(_)
+    )
+}
+
+/// Whether the statement reads or writes something, rather than say how later ones do.
+pub fn queries(statement: &Statement) -> bool {
+    !matches!(
+        statement,
+        Statement::Begin(_)
+            | Statement::SetTransaction(_)
+            | Statement::Savepoint(_)
+            | Statement::Commit
+            | Statement::Rollback
+            | Statement::Set(_)
+            | Statement::Reset(_)
+            | Statement::Show(_)
+            | Statement::SetRole(_)
+            | Statement::Prepare(_)
+            | Statement::Deallocate(_)
+            | Statement::CloseCursor(_)
     )
 }
 

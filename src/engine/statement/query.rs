@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::FieldRef;
 use datafusion::common::ScalarValue;
 use datafusion::execution::SendableRecordBatchStream;
@@ -10,22 +11,56 @@ use rolloutdb_sql::Statement;
 
 use crate::engine::parameter_types;
 use crate::engine::pg_catalog;
-use crate::engine::planning::{Planned, plan_query};
+use crate::engine::planning::{Planned, Started, plan_query};
+use crate::engine::query_progress::watched;
 use crate::engine::session::{Description, Response, Session};
 use crate::engine::temporary;
 use crate::error::{Error, Result};
 
+/// The rows for a client, which hears how far they are if models are asked for them.
 pub async fn execute(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Response> {
-    Ok(Response::Rows { stream: rows(session, query, parameters).await?, tag: "SELECT".to_owned() })
+    let stream = match started(session, query, parameters).await? {
+        Rows::Found(batch) => super::stream_of(batch),
+        Rows::OfPlan(started) => watched(session.notices(), started),
+    };
+    Ok(Response::Rows { stream, tag: "SELECT".to_owned() })
 }
 
-/// The rows of a query, for a client, a cursor or COPY.
+/// The rows of a query, for a cursor.
 pub async fn rows(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<SendableRecordBatchStream> {
+    Ok(counted_rows(session, query, parameters).await?.0)
+}
+
+/// The rows of a query, and how many they are, if that is known before they come.
+pub async fn counted_rows(
+    session: &Session,
+    query: &Query,
+    parameters: &[ScalarValue],
+) -> Result<(SendableRecordBatchStream, Option<u64>)> {
+    Ok(match started(session, query, parameters).await? {
+        Rows::Found(batch) => {
+            let num_rows = batch.num_rows() as u64;
+            (super::stream_of(batch), Some(num_rows))
+        }
+        Rows::OfPlan(started) => {
+            let num_rows = started.num_rows();
+            (started.rows, num_rows)
+        }
+    })
+}
+
+enum Rows {
+    /// Of the catalog.
+    Found(RecordBatch),
+    OfPlan(Started),
+}
+
+async fn started(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Rows> {
     // Boxed: what it reads of the catalog is not laid out in every statement's future.
     if let Some(batch) = Box::pin(pg_catalog::execute(session, query, parameters)).await? {
-        return Ok(super::stream_of(batch));
+        return Ok(Rows::Found(batch));
     }
-    plan_query(session, query, parameters).await?.stream().await
+    Ok(Rows::OfPlan(plan_query(session, query, parameters).await?.start(None).await?))
 }
 
 pub async fn describe(session: &Session, query: &Query) -> Result<Description> {

@@ -1,14 +1,19 @@
 //! GENERATE ROLLOUTS: one search tree per question, appended to a table of nodes.
 //!
-//! Trees are committed in groups of whole questions, every second. A cancelled statement commits what is finished; a kill loses the trees in
-//! flight and those of the last second. The same statement goes on where it stopped: questions that the table holds are not searched again.
+//! Trees are committed in groups of whole questions, every second; a cancelled statement commits what is finished. What models have answered for the
+//! others is kept beside the table ([`journal`]). So the same statement goes on where it stopped, after a kill too: questions that the table holds are
+//! not searched again, and trees that were in flight go on at the nodes that they had.
 
+mod journal;
 mod nodes;
 mod questions;
 mod run_property;
+mod target;
+#[cfg(test)]
+mod tests;
 mod valuer;
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use arrow::array::{Float64Array, Int64Array, RecordBatch, StringArray};
@@ -23,11 +28,15 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::task::TaskTracker;
 
 use super::{arrow, rows, table_name};
-use crate::agent::{Question, Search, SearchCounts, SearchOptions, SearchTree, ValueSource};
+use crate::agent::{Journal, Question, Search, SearchCounts, SearchOptions, SearchTree, ValueSource};
 use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::engine::{binding, options};
 use crate::error::{Error, Result};
+use journal::RunJournal;
+pub use run_property::protocol_of;
+pub use target::RolloutTargets;
+use target::Target;
 
 const STATEMENT: &str = "GENERATE ROLLOUTS";
 
@@ -57,9 +66,11 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
     let agent = binding::bind(&options, &shared.catalog, &shared.models, &shared.retrievals).await?;
     let valuer = valuer::bind(session, &mut search_options).await?;
     let (schema, name) = table_name(&generate.into)?;
-    let target = Target::claim(session, format!("{schema}.{name}"))?;
+    let target = Target::claim(session, format!("{schema}.{name}")).await?;
     let table = nodes::node_table(session, &schema, &name).await?;
-    run_property::check_run(&table, &run_property::run_property(&agent, &options, &search_options, &valuer)).await?;
+    nodes::check_method(&table, search_options.method)?;
+    let property = run_property::run_property(&agent, &options, &search_options, &valuer);
+    run_property::check_run(&table, &property).await?;
     let done = nodes::finished_questions(&table).await?;
     let num_questions = questions.len();
     let todo: Vec<Question> = questions.into_iter().filter(|question| !done.contains(&question.id)).collect();
@@ -67,8 +78,10 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
     if summary.skipped > 0 {
         session.notices().notice(format!("{} of {num_questions} questions are in {name} already and are skipped", summary.skipped));
     }
+    let journal = RunJournal::open(&table, &property, &todo, session.notices()).await;
     let (simulations, value) = (search_options.simulations as u64, search_options.value);
-    let search = Search::new(agent, search_options, valuer);
+    let asked_through = journal.clone().map(|journal| Arc::new(journal) as Arc<dyn Journal>);
+    let search = Search::new(agent, search_options, valuer).journaled(asked_through);
     let counters = search.counters();
     let work = Work::Rollout {
         table: (schema, name.clone()),
@@ -78,40 +91,20 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
     };
     let progress = Progress::of(session.notices(), work, format!("{STATEMENT} INTO {name}"), "questions", Some(todo.len() as u64));
     let trees = search.trees(futures::stream::iter(todo));
-    let finished = FinishedTrees { table, batches: vec![], target: Arc::new(target), tasks: shared.tasks.clone() };
+    let (target, tasks) = (Arc::new(target), shared.tasks.clone());
+    let finished = FinishedTrees { table, batches: vec![], question_ids: vec![], target, journal: journal.clone(), tasks };
     let task = session.task();
     let calls = task.as_ref().map(|task| Arc::clone(task.calls())).unwrap_or_default();
     calls.scope(collect(session, finished, &name, trees, &progress, &mut summary)).await?;
+    if let Some(journal) = journal.filter(|_| summary.failed == 0) {
+        journal.finish();
+    }
     if let Some(task) = task {
         task.say_rows(summary.nodes);
     }
     warn_of_verdicts(session, value, counters.counts());
     summary.seconds = started.elapsed().as_secs_f64();
     Ok(rows("GENERATE", summary.batch()?))
-}
-
-/// The table that a statement writes to; no other GENERATE ROLLOUTS does at the same time, which would search the same questions.
-struct Target {
-    name: String,
-    session: Session,
-}
-
-impl Target {
-    /// # Errors
-    /// [`Error::InUse`] if another statement has it.
-    fn claim(session: &Session, name: String) -> Result<Self> {
-        let targets = &session.database().shared.rollout_targets;
-        if !targets.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
-            return Err(Error::InUse(format!("another {STATEMENT} is writing to {name}; wait for it, or use another table")));
-        }
-        Ok(Self { name, session: session.clone() })
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        self.session.database().shared.rollout_targets.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.name);
-    }
 }
 
 /// Values that are missing are no reason to fail, and are not passed over in silence.
@@ -189,7 +182,8 @@ async fn collect(
                 let batch = tree.to_record_batch(run)?;
                 summary.questions += 1;
                 summary.nodes += batch.num_rows();
-                finished.batches.push(batch);
+                finished.batches.push(nodes::for_table(&finished.table, &batch)?);
+                finished.question_ids.push(question.id);
             }
             Err(error @ Error::Cancelled(_)) => return Err(error),
             Err(error) => {
@@ -212,8 +206,11 @@ async fn collect(
 struct FinishedTrees {
     table: Arc<Table>,
     batches: Vec<RecordBatch>,
+    /// Of `batches`.
+    question_ids: Vec<String>,
     /// Held until the last commit is done.
     target: Arc<Target>,
+    journal: Option<RunJournal>,
     tasks: TaskTracker,
 }
 
@@ -229,10 +226,14 @@ impl FinishedTrees {
     fn start_commit(&mut self) -> Option<JoinHandle<Result<()>>> {
         let batches = std::mem::take(&mut self.batches);
         let schema = batches.first()?.schema();
-        let (table, target) = (Arc::clone(&self.table), Arc::clone(&self.target));
+        let question_ids = std::mem::take(&mut self.question_ids);
+        let (table, target, journal) = (Arc::clone(&self.table), Arc::clone(&self.target), self.journal.clone());
         Some(self.tasks.spawn(async move {
             let stream = RecordBatchStreamAdapter::new(schema, futures::stream::iter(batches.into_iter().map(Ok)));
             table.append(Box::pin(stream)).await?;
+            if let Some(journal) = journal {
+                journal.forget(&question_ids);
+            }
             drop(target);
             Ok(())
         }))
@@ -241,6 +242,7 @@ impl FinishedTrees {
 
 impl Drop for FinishedTrees {
     fn drop(&mut self) {
+        self.target.end();
         // Outside a runtime there is nothing left that could write.
         if tokio::runtime::Handle::try_current().is_ok() {
             self.start_commit();

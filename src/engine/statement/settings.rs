@@ -11,10 +11,14 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::prelude::SessionConfig;
 use rolloutdb_sql::{CreateExtension, OptionValue, Reset, Set, Show};
 
-use super::{arrow, done, rows};
+use super::{arrow, done, rows, transaction_modes};
+use crate::engine::memory::bytes_text;
 use crate::engine::search_path::{self, SEARCH_PATH, listed};
 use crate::engine::session::{Response, Session, default_config};
-use crate::engine::setting_definitions::{CLIENT_MIN_MESSAGES, DEFINITIONS, EF_SEARCH, PROBES, definition, milliseconds, unknown_setting};
+use crate::engine::setting_definitions::{
+    CLIENT_MIN_MESSAGES, DEFAULT_TRANSACTION_ISOLATION, DEFINITIONS, EF_SEARCH, PROBES, STATEMENT_MEMORY, TRANSACTION_ISOLATION,
+    default_of_transaction, definition, milliseconds, unknown_setting,
+};
 use crate::engine::temporary;
 use crate::engine::timeouts::Timeouts;
 use crate::error::{Error, Result};
@@ -36,6 +40,10 @@ pub fn set(session: &Session, set: &Set) -> Result<Response> {
 /// Returns the value as it is kept.
 pub fn set_value(session: &Session, name: &str, value: &str, local: bool) -> Result<String> {
     let value = accepted(session, name, value)?;
+    if default_of_transaction(name).is_some() {
+        transaction_modes::set_own(session, name, &value)?;
+        return Ok(value);
+    }
     if !local {
         session.settings().set(name, Some(value.clone()));
     } else if !session.settings().set_local(name, value.clone()) {
@@ -48,6 +56,9 @@ pub fn set_value(session: &Session, name: &str, value: &str, local: bool) -> Res
 
 /// What the client says when it connects: RESET goes back to it.
 pub fn set_at_startup(session: &Session, name: &str, value: &str) -> Result<()> {
+    if let Some(default) = default_of_transaction(name) {
+        return Err(Error::NotSupported(format!("{name} is of one transaction, and none has begun; {default} is for all of a session")));
+    }
     let value = accepted(session, name, value)?;
     session.settings().set_at_startup(name, value);
     put_in_force(session, name)
@@ -59,18 +70,26 @@ fn accepted(session: &Session, name: &str, value: &str) -> Result<String> {
         return Err(Error::InsufficientPrivilege(format!("parameter \"{name}\" cannot be changed: it would change what names stand for")));
     }
     if name.starts_with(DATAFUSION) {
-        let mut config = default_config(session.database());
+        let mut config = default_config(session.memory().bound());
         let set = config.options_mut().set(name, value);
         return set.map(|()| value.to_owned()).map_err(|error| unknown_or_invalid(name, value, &error));
     }
     let value = definition(name)?.accept(value)?;
-    match name == SEARCH_PATH && search_path::names(&value).is_none() {
-        true => {
-            let expected = "names of schemas with commas between them".to_owned();
-            Err(Error::InvalidParameter { name: name.to_owned(), found: value, expected })
+    let invalid = |found: &str, expected: String| Err(Error::InvalidParameter { name: name.to_owned(), found: found.to_owned(), expected });
+    match name {
+        SEARCH_PATH if search_path::names(&value).is_none() => invalid(&value, "names of schemas with commas between them".to_owned()),
+        STATEMENT_MEMORY if bytes(&value) > session.database().shared.memory.statement => {
+            let most = bytes_text(session.database().shared.memory.statement as u64);
+            invalid(&definition(name)?.shown(&value), format!("at most {most}, with which the server was started"))
         }
-        false => Ok(value),
+        TRANSACTION_ISOLATION | DEFAULT_TRANSACTION_ISOLATION => transaction_modes::given_level(session, name, value),
+        _ => Ok(value),
     }
+}
+
+/// Of a setting that is kept in bytes.
+fn bytes(value: &str) -> usize {
+    value.parse().unwrap_or(usize::MAX)
 }
 
 /// Makes what a setting is now, after SET, RESET or the end of a transaction, the way in which statements run.
@@ -85,16 +104,24 @@ fn put_in_force(session: &Session, name: &str) -> Result<()> {
             let time = value.as_deref().and_then(milliseconds).unwrap_or(0);
             session.timeouts().set(name, time.unsigned_abs());
         }
-        _ if name.starts_with(DATAFUSION) => {
-            let mut options = default_config(session.database()).options().as_ref().clone();
-            for (name, value) in session.settings().in_force(DATAFUSION) {
-                options.set(&name, &value).map_err(|error| unknown_or_invalid(&name, &value, &error))?;
-            }
-            *session.context().state_ref().write().config_mut().options_mut() = options;
+        STATEMENT_MEMORY => {
+            session.memory().set_bound(value.as_deref().map_or(session.database().shared.memory.statement, bytes));
+            put_options_in_force(session)?;
         }
+        _ if name.starts_with(DATAFUSION) => put_options_in_force(session)?,
         _ => {}
     }
     session.settings_changed();
+    Ok(())
+}
+
+/// DataFusion's settings, from what fits the memory to what was said.
+fn put_options_in_force(session: &Session) -> Result<()> {
+    let mut options = default_config(session.memory().bound()).options().as_ref().clone();
+    for (name, value) in session.settings().in_force(DATAFUSION) {
+        options.set(&name, &value).map_err(|error| unknown_or_invalid(&name, &value, &error))?;
+    }
+    *session.context().state_ref().write().config_mut().options_mut() = options;
     Ok(())
 }
 
@@ -150,8 +177,11 @@ pub fn reset(session: &Session, reset: &Reset) -> Result<Response> {
 }
 
 pub fn reset_value(session: &Session, name: &str) -> Result<()> {
+    if default_of_transaction(name).is_some() {
+        return Err(Error::NotSupported(format!("\"{name}\" cannot be reset: a transaction has it from its beginning; SET it")));
+    }
     match name.starts_with(DATAFUSION) {
-        true => entry(&default_config(session.database()), name).ok_or_else(|| unknown_setting(name)).map(drop)?,
+        true => entry(&default_config(session.memory().bound()), name).ok_or_else(|| unknown_setting(name)).map(drop)?,
         false => definition(name).map(drop)?,
     }
     session.settings().set(name, None);

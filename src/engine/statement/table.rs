@@ -111,14 +111,15 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     let planned = plan_query(session, query, parameters).await?;
     let columns = Arc::clone(planned.plan.schema());
     let mixed = mixed_in_unions(&planned.plan)?;
-    let stream = planned.stream().await?;
-    output_names::check_unique(&stream.schema())?;
-    let mut definition = TableDefinition::new(&with_planned_metadata(&stream.schema(), columns.fields(), &mixed))?;
+    let started = planned.start(None).await?;
+    let coming = started.rows.schema();
+    output_names::check_unique(&coming)?;
+    let mut definition = TableDefinition::new(&with_planned_metadata(&coming, columns.fields(), &mixed))?;
     for constraint in create.all_constraints() {
         definition = with_constraint(definition, table, &constraint)?;
     }
-    let progress = Progress::new(session.notices(), format!("CREATE TABLE {table}"), "rows", None);
-    let stream = progress.watch(stream);
+    let progress = Progress::new(session.notices(), format!("CREATE TABLE {table}"), "rows", started.num_rows());
+    let stream = progress.watch(started.rows);
     let object = Object::table(schema, table);
     // Until its rows are there, as in PostgreSQL: another table of the name waits for this one.
     let _name = name::to_make(session, &object).await;

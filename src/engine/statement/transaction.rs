@@ -1,21 +1,27 @@
-//! BEGIN, COMMIT, ROLLBACK: for clients that put them round single statements. Savepoints are in `savepoint.rs`.
+//! BEGIN, COMMIT, ROLLBACK: for clients that put them round single statements. Savepoints are in `savepoint.rs`, READ ONLY and its like in
+//! `transaction_modes.rs`.
 //!
 //! Every statement commits by itself. A ROLLBACK after a write would have to undo it; it is refused, never pretended.
 
 use rolloutdb_sql::Statement;
 
-use super::{done, settings};
+use super::{done, settings, transaction_modes};
 use crate::engine::session::{Response, Session, TransactionStatus};
 use crate::error::{Error, Result};
 
 pub fn execute(session: &Session, statement: &Statement) -> Result<Response> {
     let status = session.transaction_status();
     match statement {
-        Statement::Begin(_) => {
+        Statement::Begin(begin) => {
             if status == TransactionStatus::InTransaction {
                 session.notices().warning_with("25001", "there is already a transaction in progress");
-            } else {
-                session.begin();
+                transaction_modes::set(session, &begin.modes, false)?;
+                return Ok(done("BEGIN"));
+            }
+            session.begin();
+            if let Err(refused) = transaction_modes::set(session, &begin.modes, false) {
+                settings::end_of_transaction(session, false)?;
+                return Err(refused);
             }
             Ok(done("BEGIN"))
         }

@@ -52,7 +52,7 @@ pub(super) struct Entry {
     pub started_at_ms: i64,
     /// None while it runs, and if the process died meanwhile.
     pub finished_at_ms: Option<i64>,
-    /// From its beginning to its end, or to when it was last heard of.
+    /// From its beginning to its end, or to when it was last heard of, without what passed while its rows were not waited for.
     pub seconds: f64,
     /// That it gave or wrote; None for a statement of another kind.
     pub rows: Option<u64>,

@@ -16,7 +16,7 @@ use crate::error::Result;
 type Tally = fn(&Entry) -> u64;
 
 /// Tallies of a row, in order.
-const TALLIES: [(&str, Tally); 7] = [
+const TALLIES: [(&str, Tally); 9] = [
     ("model_calls", |entry| entry.calls.asked()),
     ("model_inputs", |entry| entry.calls.inputs),
     ("cache_hits", |entry| entry.calls.cache_hits),
@@ -24,6 +24,8 @@ const TALLIES: [(&str, Tally); 7] = [
     ("cached_tokens", |entry| entry.calls.cached_tokens),
     ("generated_tokens", |entry| entry.calls.generated_tokens),
     ("requests", |entry| entry.calls.requests),
+    ("retrievals", |entry| entry.calls.retrievals),
+    ("retrieval_hits", |entry| entry.calls.retrieval_hits),
 ];
 
 impl TaskHistory {

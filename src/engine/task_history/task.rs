@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use arrow::array::RecordBatch;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -33,7 +33,6 @@ pub struct Task {
     statement: Arc<str>,
     role: RoleId,
     started_at: SystemTime,
-    started: Instant,
     calls: Arc<CallCounts>,
     /// It starts or waits for another statement, which has an entry of its own.
     is_left_out: bool,
@@ -52,7 +51,35 @@ struct State {
     /// Somebody wants it to end.
     is_stopped: bool,
     is_ended: bool,
-    last_written: Option<Instant>,
+    /// How long it ran before `since`.
+    ran_before: Duration,
+    /// `None`: it rests.
+    since: Option<Instant>,
+    /// Who reads its rows may come back for the next ones in an hour: it runs only while they are waited for.
+    is_in_parts: bool,
+    /// Nobody waits for its rows.
+    is_unread: bool,
+    /// When, and how long it had run by then.
+    last_written: Option<(Instant, Duration)>,
+}
+
+impl State {
+    fn ran(&self) -> Duration {
+        self.ran_before + self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
+    fn rest(&mut self) {
+        self.is_unread = true;
+        if self.is_in_parts {
+            self.ran_before = self.ran();
+            self.since = None;
+        }
+    }
+
+    fn resume(&mut self) {
+        self.is_unread = false;
+        self.since.get_or_insert_with(Instant::now);
+    }
 }
 
 /// The task of the statement that a session runs, or that a plan runs for.
@@ -94,10 +121,9 @@ impl Task {
             statement: text,
             role,
             started_at: SystemTime::now(),
-            started: Instant::now(),
             calls: Arc::default(),
             is_left_out: matches!(statement, Statement::Async(_) | Statement::JobCommand(_)),
-            state: Mutex::default(),
+            state: Mutex::new(State { since: Some(Instant::now()), ..State::default() }),
         }
     }
 
@@ -120,7 +146,10 @@ impl Task {
         }
         Ok(match response {
             // A cursor's rows are read later.
-            Response::Done { tag } if matches!(statement, Statement::Declare(_)) => Response::Done { tag },
+            Response::Done { tag } if matches!(statement, Statement::Declare(_)) => {
+                self.read_in_parts();
+                Response::Done { tag }
+            }
             Response::Done { tag } => {
                 self.done(&tag);
                 Response::Done { tag }
@@ -138,6 +167,27 @@ impl Task {
         let schema = rows.schema();
         self.give(0);
         Box::pin(RecordBatchStreamAdapter::new(schema, Watched { items: rows, task: Arc::clone(self) }))
+    }
+
+    /// Its rows are read some at a time, by a cursor or a portal: what passes while nobody waits for them is not its time, and it is listed beside what
+    /// its session runs then.
+    pub fn read_in_parts(self: &Arc<Self>) {
+        let is_new = {
+            let mut state = self.lock();
+            let is_new = !std::mem::replace(&mut state.is_in_parts, true) && !state.is_ended;
+            if state.is_unread {
+                state.rest();
+            }
+            is_new
+        };
+        if is_new {
+            self.kept.in_parts().push(Arc::downgrade(self));
+        }
+    }
+
+    /// Who waited for rows has given up.
+    pub fn rest(&self) {
+        self.lock().rest();
     }
 
     /// It has done its work; its command tag may end in a number of rows.
@@ -171,6 +221,7 @@ impl Task {
         *state.rows_given.get_or_insert(0) += rows as u64;
         // A client may ask for the first row alone. A COPY is for all of them.
         state.is_enough |= rows > 0 && self.kind != COPY;
+        state.rest();
     }
 
     pub(super) fn is_running(&self) -> bool {
@@ -179,25 +230,27 @@ impl Task {
 
     /// Whether it is worth an entry, by what is known so far: once it is, it stays so.
     pub(super) fn is_kept(&self) -> bool {
-        let is_worth_it = || TASKS.contains(&self.kind) || self.started.elapsed() >= LONG || self.calls.calls().asked() > 0;
+        let is_worth_it = || TASKS.contains(&self.kind) || self.lock().ran() >= LONG || self.calls.calls().asked() > 0;
         !self.is_left_out && is_worth_it()
     }
 
-    /// What has run for a while without being written, or for a minute since it was.
+    /// What has run for a while without being written, or has run on and was written a minute ago.
     pub(super) fn is_due(&self) -> bool {
         const REFRESH_SECONDS: u64 = 60;
         let mut state = self.lock();
-        let is_due = self.started.elapsed() >= LONG && state.last_written.is_none_or(|last| last.elapsed().as_secs() >= REFRESH_SECONDS);
+        let ran = state.ran();
+        let is_old = |(at, ran_then): (Instant, Duration)| at.elapsed().as_secs() >= REFRESH_SECONDS && ran > ran_then;
+        let is_due = ran >= LONG && state.last_written.is_none_or(is_old);
         if is_due {
-            state.last_written = Some(Instant::now());
+            state.last_written = Some((Instant::now(), ran));
         }
         is_due
     }
 
     pub(super) fn entry(&self, status: Status, error: Option<&Error>) -> Entry {
-        let (task_id, rows) = {
+        let (task_id, rows, ran) = {
             let mut state = self.lock();
-            (*state.id.get_or_insert_with(|| self.kept.next_id()), state.rows_said.or(state.rows_given))
+            (*state.id.get_or_insert_with(|| self.kept.next_id()), state.rows_said.or(state.rows_given), state.ran())
         };
         Entry {
             task_id,
@@ -208,7 +261,7 @@ impl Task {
             status,
             started_at_ms: milliseconds(self.started_at),
             finished_at_ms: (status != Status::Running).then(|| milliseconds(SystemTime::now())),
-            seconds: self.started.elapsed().as_secs_f64(),
+            seconds: ran.as_secs_f64(),
             rows,
             calls: self.calls.calls(),
             error: error.map(|error| shortened(&error.client_message())),
@@ -269,6 +322,7 @@ where
     type Item = Result<T, E>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.task.lock().resume();
         let polled = self.items.poll_next_unpin(context);
         match polled {
             Poll::Ready(Some(Ok(rows))) => {

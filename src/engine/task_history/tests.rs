@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use arrow::array::{AsArray, RecordBatch};
-use arrow::datatypes::Int64Type;
+use arrow::datatypes::{Float64Type, Int64Type};
 use futures::{StreamExt, TryStreamExt};
 
 use super::*;
@@ -217,5 +217,47 @@ async fn what_runs_is_listed_and_written_before_its_end() -> Result<()> {
     assert_eq!(rows[0].column(0).as_string::<i32>().value(0), "SELECT");
     drop(running);
     assert_eq!(ended(&other, ENDLESS).await?.0, "cancelled");
+    Ok(())
+}
+
+/// Status and seconds of a cursor in the history.
+async fn cursor(session: &Session, name: &str) -> Result<(String, f64)> {
+    let sql = format!("SELECT status, seconds FROM rollout.task_history WHERE statement LIKE 'DECLARE {name} %'");
+    let found = run(session, &sql).await?;
+    let row = found.iter().find(|batch| batch.num_rows() > 0).expect("it is listed");
+    Ok((row.column(0).as_string::<i32>().value(0).to_owned(), row.column(1).as_primitive::<Float64Type>().value(0)))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_open_cursor_is_listed_with_the_time_of_its_fetches() -> Result<()> {
+    const IDLE: Duration = Duration::from_millis(300);
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let database = Database::open(data.path()).await?;
+    let (session, other) = (database.session(), database.session());
+    run(&session, "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate')").await?;
+    for name in ["a", "b"] {
+        let query = format!("SELECT generate('policy', '{name} ' || n, max_tokens => 2) FROM generate_series(1, 20) s(n)");
+        run(&session, &format!("DECLARE {name} CURSOR WITH HOLD FOR {query}")).await?;
+        run(&session, &format!("FETCH 1 FROM {name}")).await?;
+    }
+    let before = [cursor(&other, "a").await?, cursor(&other, "b").await?];
+    tokio::time::sleep(IDLE).await;
+    assert_eq!([cursor(&other, "a").await?, cursor(&other, "b").await?], before, "nobody reads them");
+    assert_eq!(before.map(|(status, _)| status), ["running", "running"]);
+
+    let (_, rested) = cursor(&other, "b").await?;
+    run(&session, "FETCH ALL FROM a").await?;
+    run(&session, "CLOSE b").await?;
+    assert_eq!(cursor(&other, "a").await?.0, "done");
+    assert_eq!(cursor(&other, "b").await?, ("done".to_owned(), rested));
+
+    // Whoever waited for its rows gives up.
+    let endless = "SELECT count(generate('policy', 'c ' || n, max_tokens => 1)) FROM generate_series(1, 100000000) s(n)";
+    run(&session, &format!("DECLARE c CURSOR WITH HOLD FOR {endless}")).await?;
+    tokio::time::timeout(LONG, run(&session, "FETCH 1 FROM c")).await.expect_err("it has no end");
+    let (status, rested) = cursor(&other, "c").await?;
+    tokio::time::sleep(IDLE).await;
+    assert_eq!(cursor(&other, "c").await?, (status, rested));
+    assert!(rested >= LONG.as_secs_f64() / 2.0, "the time in which it was waited for counts: {rested}");
     Ok(())
 }

@@ -8,6 +8,7 @@ use super::fields::Fields;
 use super::rope::RopeConfig;
 use super::{CONFIG_FILE, LAYERS_MAX, damaged, read_json};
 use crate::error::{Error, Result};
+use crate::models::shown::shown;
 
 /// The families of decoders, all of pre-norm blocks with SwiGLU, grouped-query attention and rotary positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +55,7 @@ impl DecoderArchitecture {
     pub(in crate::models) fn of_model_type(name: &str) -> Result<Self> {
         Self::ALL.into_iter().find(|architecture| architecture.model_type() == name).ok_or_else(|| {
             let known = Self::ALL.map(Self::model_type).join(", ");
-            Error::NotSupported(format!("a decoder of type \"{name}\" is not supported; supported: {known}"))
+            Error::NotSupported(format!("a decoder of type \"{}\" is not supported; supported: {known}", shown(name)))
         })
     }
 

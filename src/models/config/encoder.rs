@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::fields::Fields;
 use super::{CONFIG_FILE, LAYERS_MAX, damaged, first_architecture, read_json};
 use crate::error::{Error, Result};
+use crate::models::shown::shown;
 
 /// Shape of a BERT encoder (arXiv:1810.04805) and of its RoBERTa variants: post-norm, learned positions, erf-GELU.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,8 +47,8 @@ impl EncoderConfig {
             "bert" => 0,
             "roberta" | "xlm-roberta" => fields.size_or("pad_token_id", 1)? + 1,
             other => {
-                let known = "bert, roberta, xlm-roberta";
-                return Err(Error::NotSupported(format!("an encoder of type \"{other}\" is not supported; supported: {known}")));
+                let (found, known) = (shown(other), "bert, roberta, xlm-roberta");
+                return Err(Error::NotSupported(format!("an encoder of type \"{found}\" is not supported; supported: {known}")));
             }
         };
         fields.refuse_unless("hidden_act", "gelu")?;
@@ -62,7 +63,7 @@ impl EncoderConfig {
             max_position_embeddings: fields.size_or("max_position_embeddings", 512)?,
             type_vocab_size: fields.size_or("type_vocab_size", 2)?,
             position_offset,
-            architecture: first_architecture(value).unwrap_or("BertModel").to_owned(),
+            architecture: shown(first_architecture(value).unwrap_or("BertModel")),
         };
         let sizes = [config.vocab_size, config.hidden_size, config.intermediate_size, config.num_attention_heads];
         if sizes.contains(&0) || config.num_hidden_layers > LAYERS_MAX {

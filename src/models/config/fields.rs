@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::damaged;
 use crate::error::{Error, Result};
+use crate::models::shown::shown;
 
 /// A size beyond this is damage, not a model; products of two stay far from overflow.
 const SIZE_MAX: usize = 1 << 24;
@@ -29,7 +30,7 @@ impl<'a> Fields<'a> {
     pub fn size(&self, name: &str) -> Result<usize> {
         let value = self.get(name).ok_or_else(|| damaged(self.path, format!("the field \"{name}\" is missing")))?;
         let number = value.as_u64().and_then(|number| usize::try_from(number).ok()).filter(|number| *number <= SIZE_MAX);
-        number.ok_or_else(|| damaged(self.path, format!("\"{name}\" is {value}, expected a whole number up to {SIZE_MAX}")))
+        number.ok_or_else(|| self.other(name, value, &format!("a whole number up to {SIZE_MAX}")))
     }
 
     pub fn size_or(&self, name: &str, default: usize) -> Result<usize> {
@@ -38,12 +39,12 @@ impl<'a> Fields<'a> {
 
     pub fn number_or(&self, name: &str, default: f64) -> Result<f64> {
         let Some(value) = self.get(name) else { return Ok(default) };
-        value.as_f64().ok_or_else(|| damaged(self.path, format!("\"{name}\" is {value}, expected a number")))
+        value.as_f64().ok_or_else(|| self.other(name, value, "a number"))
     }
 
     pub fn flag(&self, name: &str) -> Result<bool> {
         let Some(value) = self.get(name) else { return Ok(false) };
-        value.as_bool().ok_or_else(|| damaged(self.path, format!("\"{name}\" is {value}, expected true or false")))
+        value.as_bool().ok_or_else(|| self.other(name, value, "true or false"))
     }
 
     /// A token id or a list of them; empty when absent.
@@ -62,9 +63,14 @@ impl<'a> Fields<'a> {
     pub fn refuse_unless(&self, name: &str, supported: &str) -> Result<()> {
         match self.text(name) {
             Some(found) if found != supported => {
-                Err(Error::NotSupported(format!("{}: {name} \"{found}\" is not supported; supported: {supported}", self.path.display())))
+                let (path, found) = (self.path.display(), shown(found));
+                Err(Error::NotSupported(format!("{path}: {name} \"{found}\" is not supported; supported: {supported}")))
             }
             _ => Ok(()),
         }
+    }
+
+    fn other(&self, name: &str, found: &Value, expected: &str) -> Error {
+        damaged(self.path, format!("\"{name}\" is {}, expected {expected}", shown(&found.to_string())))
     }
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::damaged;
 use super::fields::Fields;
 use crate::error::{Error, Result};
+use crate::models::shown::shown;
 
 /// Frequencies of a model's rotary positions (arXiv:2104.09864).
 #[derive(Debug, Clone, PartialEq)]
@@ -117,7 +118,8 @@ fn read_scaling(rope: &Map<String, Value>, fields: &Fields<'_>) -> Result<RopeSc
             original_positions: number("original_max_position_embeddings")?,
         }),
         Some(kind) => {
-            Err(Error::NotSupported(format!("rope scaling of type \"{kind}\" is not supported; supported: default, linear, llama3")))
+            let found = shown(kind);
+            Err(Error::NotSupported(format!("rope scaling of type \"{found}\" is not supported; supported: default, linear, llama3")))
         }
     }
 }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use weights::{Source, tensor_prefix};
 
 use super::config::EncoderConfig;
-use super::device::Device;
+use super::device::{Device, Place};
 use super::shared_forward::FORWARD_TOKENS;
 use crate::error::{Error, Result};
 
@@ -83,6 +83,17 @@ impl Encoder {
         // A CPU computes them all.
         let _ = config;
         Ok(())
+    }
+
+    /// Where [`Self::load`] would put a model of this shape.
+    pub fn place(config: &EncoderConfig, device: Device) -> Place {
+        #[cfg(feature = "cuda")]
+        if let (Some(number), Ok(())) = (device.gpu_number(), GpuEncoder::check(config)) {
+            return Place::Gpu(number);
+        }
+        // Without CUDA the CPU computes them all.
+        let _ = (config, device);
+        Place::Cpu
     }
 
     /// The shape of the model.

@@ -7,6 +7,7 @@ use super::damaged;
 use super::header::Header;
 use crate::error::{Error, Result};
 use crate::models::config::{DecoderArchitecture, DecoderConfig, RopeConfig, RopeScaling};
+use crate::models::shown::shown;
 
 /// The table of embeddings.
 const EMBEDDING: &str = "token_embd.weight";
@@ -103,7 +104,7 @@ fn refuse_parts(header: &Header) -> Result<()> {
     }
     match header.text("general.type")? {
         None | Some("model") => Ok(()),
-        Some(other) => Err(not_supported(header, &format!("general.type = {other}"))),
+        Some(other) => Err(not_supported(header, &format!("general.type = {}", shown(other)))),
     }
 }
 
@@ -118,7 +119,7 @@ fn rope(header: &Header, key: &dyn Fn(&str) -> String) -> Result<RopeConfig> {
     let scaling = match header.text(&scaling_key)? {
         None | Some("linear") => factor.filter(|factor| *factor != 1.0).map_or(RopeScaling::None, |factor| RopeScaling::Linear { factor }),
         Some("none") => RopeScaling::None,
-        Some(other) => return Err(not_supported(header, &format!("{scaling_key} = {other}"))),
+        Some(other) => return Err(not_supported(header, &format!("{scaling_key} = {}", shown(other)))),
     };
     Ok(RopeConfig { theta, scaling })
 }

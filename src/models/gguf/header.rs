@@ -1,9 +1,11 @@
 //! The header of a GGUF file: metadata, and the name, type, shape and place of every tensor.
 //!
 //! What a header says is believed only as far as the file has the bytes for it: lengths and counts are compared with what is left, sizes are
-//! multiplied with care, tensors lie inside the file and none lies on another. So a model takes no more memory than its file has bytes.
+//! multiplied with care, tensors lie inside the file and none lies on another. So the weights of a model take no more memory than its file has bytes, and
+//! its header at most [`MEMORY_MAX`].
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -11,12 +13,26 @@ use std::path::{Path, PathBuf};
 use super::damaged;
 use crate::error::{Error, Result};
 use crate::models::encoding::Encoding;
+use crate::models::shown::shown;
 
 const MAGIC: [u8; 4] = *b"GGUF";
 /// Of the metadata and the list of tensors: ten times those of the largest vocabularies.
 const HEADER_BYTES_MAX: u64 = 128 << 20;
-/// Of all lists of the metadata together; each takes some dozens of bytes in memory, however few it has in the file.
+/// Keys of the metadata: fifty times those of the files that llama.cpp writes, which have 20 to 60.
+const VALUES_MAX: u64 = 1 << 12;
+/// Eight times those of the largest models of llama.cpp, which have fewer than 2,000.
+const TENSORS_MAX: u64 = 1 << 14;
+/// Of all lists of the metadata together; each takes some dozens of bytes in memory, however few it has in the file. Three times those of the largest
+/// vocabularies, if one had a quarter of a million tokens with scores and kinds, and half a million merges too.
 const ELEMENTS_MAX: u64 = 1 << 22;
+/// Bytes of memory of all that is read of a header: three times those of such a vocabulary, whose elements and texts take some 60 MB.
+const MEMORY_MAX: u64 = 192 << 20;
+/// Of these, what a key takes beside its value, and what a tensor takes beside its name: in the list, in the map, and by its place.
+const ENTRY_BYTES: u64 = 512;
+/// The least that a text takes.
+const TEXT_BYTES: u64 = 16;
+/// The bytes of U+FFFD.
+const REPLACEMENT_BYTES: usize = char::REPLACEMENT_CHARACTER.len_utf8();
 const DIMENSIONS_MAX: u32 = 4;
 /// Where tensors begin if the file does not say it.
 const ALIGNMENT: i64 = 32;
@@ -107,31 +123,21 @@ impl Header {
         let io = |source| Error::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
         let file_bytes = file.metadata().map_err(io)?.len();
-        let mut reader = Reader { file: BufReader::new(file), left: file_bytes.min(HEADER_BYTES_MAX), num_elements: 0, path };
+        let mut reader = Reader { file: BufReader::new(file), left: file_bytes.min(HEADER_BYTES_MAX), num_elements: 0, memory: 0, path };
         let all = reader.left;
         reader.begin()?;
-        let (num_tensors, num_values) = (reader.u64()?, reader.u64()?);
-        let mut metadata = BTreeMap::new();
-        for _ in 0..num_values {
-            let key = reader.text()?;
-            let kind = reader.u32()?;
-            let value = reader.value(kind)?;
-            if metadata.insert(key.clone(), value).is_some() {
-                return Err(damaged(path, format!("it has \"{key}\" twice")));
-            }
-        }
-        let mut listed = Vec::new();
-        for _ in 0..num_tensors {
-            listed.push(reader.tensor()?);
-        }
+        let (num_tensors, num_values) = (reader.count("tensors", TENSORS_MAX)?, reader.count("keys", VALUES_MAX)?);
+        let metadata = reader.metadata(num_values)?;
+        let listed = (0..num_tensors).map(|_| reader.tensor()).collect::<Result<Vec<_>>>()?;
         let mut header = Self { path: path.to_owned(), metadata, tensors: BTreeMap::new() };
         let alignment = header.alignment()?;
         let data = Data { start: (all - reader.left).next_multiple_of(alignment), alignment, file_bytes };
         for tensor in listed {
             let (name, info) = header.place(tensor, &data)?;
-            if header.tensors.insert(name.clone(), info).is_some() {
-                return Err(damaged(path, format!("it has the tensor \"{name}\" twice")));
-            }
+            match header.tensors.entry(name) {
+                Entry::Vacant(free) => free.insert(info),
+                Entry::Occupied(known) => return Err(damaged(path, format!("it has the tensor \"{}\" twice", shown(known.key())))),
+            };
         }
         header.check_places()?;
         Ok(header)
@@ -243,7 +249,7 @@ impl Header {
     /// Where a tensor is, if the file can have it there.
     fn place(&self, tensor: ListedTensor, data: &Data) -> Result<(String, TensorInfo)> {
         let ListedTensor { name, dimensions, type_number, offset } = tensor;
-        let wrong = |reason: String| damaged(&self.path, format!("the tensor \"{name}\" {reason}"));
+        let wrong = |reason: String| damaged(&self.path, format!("the tensor \"{}\" {reason}", shown(&name)));
         let kind = TensorType::of(type_number).ok_or_else(|| self.unknown_type(&name, type_number))?;
         // The file lists the dimension first whose values lie side by side.
         let shape: Option<Vec<usize>> = dimensions.iter().rev().map(|size| usize::try_from(*size).ok().filter(|size| *size > 0)).collect();
@@ -269,7 +275,10 @@ impl Header {
         let mut places: Vec<_> = self.tensors.iter().map(|(name, info)| (info.start, info.bytes as u64, name)).collect();
         places.sort_unstable();
         match places.windows(2).find(|pair| pair[0].0 + pair[0].1 > pair[1].0) {
-            Some(pair) => Err(damaged(&self.path, format!("the tensors \"{}\" and \"{}\" lie on one another", pair[0].2, pair[1].2))),
+            Some(pair) => {
+                let [one, other] = [shown(pair[0].2), shown(pair[1].2)];
+                Err(damaged(&self.path, format!("the tensors \"{one}\" and \"{other}\" lie on one another")))
+            }
             None => Ok(()),
         }
     }
@@ -277,7 +286,7 @@ impl Header {
     fn unknown_type(&self, name: &str, number: u32) -> Error {
         let found = type_name(number).map_or_else(|| format!("number {number}"), str::to_owned);
         let known: Vec<&str> = ["F32"].into_iter().chain(Encoding::ALL.map(Encoding::name)).collect();
-        let path = self.path.display();
+        let (path, name) = (self.path.display(), shown(name));
         Error::NotSupported(format!(
             "{path}: the tensor \"{name}\" is of type {found}; supported: {}; take a file in Q8_0 or Q4_K_M of the model",
             known.join(", ")
@@ -308,6 +317,8 @@ struct Reader<'a> {
     left: u64,
     /// Of the lists so far.
     num_elements: u64,
+    /// Bytes that what was read takes.
+    memory: u64,
     path: &'a Path,
 }
 
@@ -328,10 +339,44 @@ impl Reader<'_> {
         }
     }
 
+    /// How many there are of something.
+    fn count(&mut self, what: &str, max: u64) -> Result<u64> {
+        let found = self.u64()?;
+        if found > max { Err(damaged(self.path, format!("it has {found} {what}, at most {max} are read"))) } else { Ok(found) }
+    }
+
+    fn metadata(&mut self, num_values: u64) -> Result<BTreeMap<String, Value>> {
+        let mut metadata = BTreeMap::new();
+        for _ in 0..num_values {
+            self.hold(ENTRY_BYTES)?;
+            let key = self.text()?;
+            let kind = self.u32()?;
+            let value = self.value(kind)?;
+            match metadata.entry(key) {
+                Entry::Vacant(free) => free.insert(value),
+                Entry::Occupied(known) => return Err(damaged(self.path, format!("it has \"{}\" twice", shown(known.key())))),
+            };
+        }
+        Ok(metadata)
+    }
+
+    /// Takes bytes of the file that the header may have.
     fn spend(&mut self, bytes: u64) -> Result<()> {
-        let reason = || format!("its header ends early, or has more than {HEADER_BYTES_MAX} bytes");
-        self.left = self.left.checked_sub(bytes).ok_or_else(|| damaged(self.path, reason()))?;
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| self.ends_early())?;
         Ok(())
+    }
+
+    /// Takes bytes of memory, before they are allocated.
+    fn hold(&mut self, bytes: u64) -> Result<()> {
+        self.memory = self.memory.saturating_add(bytes);
+        if self.memory > MEMORY_MAX {
+            return Err(damaged(self.path, format!("its header takes more than {MEMORY_MAX} bytes of memory")));
+        }
+        Ok(())
+    }
+
+    fn ends_early(&self) -> Error {
+        damaged(self.path, format!("its header ends early, or has more than {HEADER_BYTES_MAX} bytes"))
     }
 
     fn take<const N: usize>(&mut self) -> Result<[u8; N]> {
@@ -358,9 +403,23 @@ impl Reader<'_> {
         let len = self.u64()?;
         // The file has as many bytes, at most as many as a header may have.
         self.spend(len)?;
+        self.hold(len.next_multiple_of(TEXT_BYTES))?;
         let mut bytes = vec![0; len as usize];
         self.fill(&mut bytes)?;
-        Ok(String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        String::from_utf8(bytes).or_else(|error| self.replaced(error.as_bytes()))
+    }
+
+    /// A text with U+FFFD where bytes are not UTF-8, which may take three times what they take.
+    fn replaced(&mut self, bytes: &[u8]) -> Result<String> {
+        let replacement = |invalid: &[u8]| if invalid.is_empty() { 0 } else { REPLACEMENT_BYTES };
+        let len: usize = bytes.utf8_chunks().map(|chunk| chunk.valid().len() + replacement(chunk.invalid())).sum();
+        self.hold(len as u64)?;
+        let mut text = String::with_capacity(len);
+        for chunk in bytes.utf8_chunks() {
+            text.push_str(chunk.valid());
+            text.extend((!chunk.invalid().is_empty()).then_some(char::REPLACEMENT_CHARACTER));
+        }
+        Ok(text)
     }
 
     /// A value of the type of this number.
@@ -377,7 +436,16 @@ impl Reader<'_> {
         if kind == LIST {
             return Err(damaged(self.path, "it has a list of lists"));
         }
-        (0..len).map(|_| self.single(kind)).collect::<Result<_>>().map(Value::List)
+        // Each has a byte in the file at least.
+        if len > self.left {
+            return Err(self.ends_early());
+        }
+        self.hold(len * size_of::<Value>() as u64)?;
+        let mut values = Vec::with_capacity(len as usize);
+        for _ in 0..len {
+            values.push(self.single(kind)?);
+        }
+        Ok(Value::List(values))
     }
 
     fn single(&mut self, kind: u32) -> Result<Value> {
@@ -399,9 +467,11 @@ impl Reader<'_> {
     }
 
     fn tensor(&mut self) -> Result<ListedTensor> {
+        self.hold(ENTRY_BYTES)?;
         let name = self.text()?;
         let num_dimensions = self.u32()?;
         if num_dimensions == 0 || num_dimensions > DIMENSIONS_MAX {
+            let name = shown(&name);
             return Err(damaged(
                 self.path,
                 format!("the tensor \"{name}\" has {num_dimensions} dimensions, expected 1 to {DIMENSIONS_MAX}"),

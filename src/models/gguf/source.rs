@@ -15,15 +15,15 @@ const EXTENSION: &str = ".gguf";
 /// Files that go before what a GGUF file says itself.
 pub(in crate::models) const FILES: [&str; 4] = [TOKENIZER_FILE, TOKENIZER_CONFIG_FILE, "special_tokens_map.json", CHAT_TEMPLATE_FILE];
 
-/// The value of [`OPTION`], and the other options.
+/// Takes [`OPTION`] out of `options`.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] if it is not the name of a GGUF file.
-pub(in crate::models) fn take_option(options: &[(String, Value)]) -> Result<(Option<String>, Vec<(String, Value)>)> {
-    let (named, others): (Vec<_>, Vec<_>) = options.iter().cloned().partition(|(name, _)| name == OPTION);
+pub(in crate::models) fn take_option(options: &mut Vec<(String, Value)>) -> Result<Option<String>> {
+    let named: Vec<_> = options.extract_if(.., |(name, _)| name == OPTION).collect();
     match named.as_slice() {
-        [] => Ok((None, others)),
-        [(_, Value::Text(name))] if is_gguf(name) && Path::new(name).file_name() == Some(name.as_ref()) => Ok((Some(name.clone()), others)),
+        [] => Ok(None),
+        [(_, Value::Text(name))] if is_gguf(name) && Path::new(name).file_name() == Some(name.as_ref()) => Ok(Some(name.clone())),
         [(_, other)] => Err(invalid(&other.to_string(), "the name of a GGUF file in the directory, as in file = 'model-q8_0.gguf'")),
         _ => Err(invalid("several names", "one, in FROM or in the option")),
     }

@@ -12,6 +12,7 @@ use super::header::Header;
 use crate::error::{Error, Result};
 use crate::models::chat_template::CHAT_TEMPLATE_FILE;
 use crate::models::config::read_json;
+use crate::models::shown::shown;
 use crate::models::tokenizer::{QWEN2_WORDS, TOKENIZER_CONFIG_FILE, TOKENIZER_FILE};
 
 /// Words of Llama 3, from its published tokenizer: those of Qwen2, with numbers of up to three digits.
@@ -118,7 +119,8 @@ fn words(header: &Header) -> Result<Words> {
     match header.text("tokenizer.ggml.model")? {
         Some("gpt2") => {}
         Some(other) => {
-            return Err(Error::NotSupported(format!("{path}: tokenizers of type \"{other}\" are not read from GGUF files; {advice}")));
+            let kind = shown(other);
+            return Err(Error::NotSupported(format!("{path}: tokenizers of type \"{kind}\" are not read from GGUF files; {advice}")));
         }
         None => return Err(Error::NotSupported(format!("{path} has no tokenizer; {advice}"))),
     }
@@ -126,7 +128,7 @@ fn words(header: &Header) -> Result<Words> {
         Some("qwen2" | "deepseek-r1-qwen") => Ok(Words::Qwen2),
         Some("llama-bpe" | "llama3" | "llama-v3") => Ok(Words::Llama3),
         other => {
-            let found = other.map_or_else(|| "that it does not name".to_owned(), |name| format!("\"{name}\""));
+            let found = other.map_or_else(|| "that it does not name".to_owned(), |name| format!("\"{}\"", shown(name)));
             Err(Error::NotSupported(format!("{path} cuts texts into words by a rule {found}; supported: qwen2, llama-bpe; {advice}")))
         }
     }
@@ -187,7 +189,7 @@ fn beginning(header: &Header, vocabulary: &Vocabulary<'_>, words: Words) -> Resu
 fn merges(header: &Header) -> Result<Vec<[&str; 2]>> {
     let merges = header.texts("tokenizer.ggml.merges")?.unwrap_or_default();
     let parts = merges.into_iter().map(|merge| {
-        let no_pair = || damaged(header.path(), format!("the merge \"{merge}\" is no pair of tokens"));
+        let no_pair = || damaged(header.path(), format!("the merge \"{}\" is no pair of tokens", shown(merge)));
         merge.split_once(' ').map(|(first, second)| [first, second]).ok_or_else(no_pair)
     });
     parts.collect()

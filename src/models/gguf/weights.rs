@@ -14,6 +14,7 @@ use crate::models::decoding::decode;
 use crate::models::encoded::EncodedMatrix;
 use crate::models::linear::Matrix;
 use crate::models::packed::WeightSource;
+use crate::models::shown::shown;
 
 /// A file whose header was read and is that of a decoder; the weights are read one by one.
 #[derive(Debug)]
@@ -145,7 +146,7 @@ fn check_tensors(header: &Header, config: &DecoderConfig) -> Result<()> {
     }
     match header.tensors().keys().find(|name| !expected.contains(*name)) {
         Some(name) => {
-            let (path, kind) = (header.path().display(), config.architecture.model_type());
+            let (path, kind, name) = (header.path().display(), config.architecture.model_type(), shown(name));
             Err(Error::NotSupported(format!("{path}: the tensor \"{name}\" is none of a model of type \"{kind}\"")))
         }
         None => Ok(()),

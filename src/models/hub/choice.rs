@@ -7,6 +7,7 @@ use super::names::is_name;
 use super::options::HubOptions;
 use crate::error::{Error, Result};
 use crate::models::gguf;
+use crate::models::shown::shown;
 use crate::models::source::FILES;
 use crate::models::weights::{INDEX_FILE, WEIGHTS_FILE};
 
@@ -38,7 +39,7 @@ pub(super) fn weights(options: &HubOptions, listing: &Listing) -> Result<Weights
     let get = |name: &str| listing.files.get(name).cloned();
     let gguf: Vec<&String> = listing.files.keys().filter(|name| name.ends_with(GGUF_EXTENSION)).collect();
     if let Some(name) = &options.file {
-        let known = || gguf.iter().take(LISTED_MAX).map(|name| (*name).clone()).collect();
+        let known = || gguf.iter().take(LISTED_MAX).map(|name| shown(name)).collect();
         return get(name).map(Weights::Gguf).ok_or_else(|| Error::UnknownObject { kind: "file", name: name.clone(), known: known() });
     }
     // One whole file comes first: readers of both would take the shards.
@@ -72,7 +73,7 @@ pub(super) fn shards(index: &Json, listing: &Listing) -> Result<Vec<RepositoryFi
     names.dedup();
     let shard = |name: &str| {
         if !is_name(name) || !name.ends_with(WEIGHTS_EXTENSION) {
-            return Err(format!("\"{}\" is no name of a shard", name.escape_default()));
+            return Err(format!("\"{}\" is no name of a shard", shown(name)));
         }
         listing.files.get(name).cloned().ok_or_else(|| format!("the repository has no \"{name}\""))
     };
@@ -91,7 +92,10 @@ fn is_template(name: &str) -> bool {
 
 fn no_weights(options: &HubOptions, listing: &Listing) -> Error {
     let source = options.source();
-    let of = |ending: &str| listing.files.keys().filter(|name| name.ends_with(ending)).take(LISTED_MAX).cloned().collect::<Vec<_>>();
+    let of = |ending: &str| {
+        let names = listing.files.keys().filter(|name| name.ends_with(ending));
+        names.take(LISTED_MAX).map(|name| shown(name)).collect::<Vec<_>>()
+    };
     let gguf = of(GGUF_EXTENSION);
     if !gguf.is_empty() {
         let expected = format!("one of {}", gguf.iter().map(|name| format!("'{name}'")).collect::<Vec<_>>().join(", "));

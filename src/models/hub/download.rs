@@ -1,6 +1,7 @@
 //! From a commit to its files on this disk.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,12 +18,14 @@ use super::listing::{Listing, RepositoryFile};
 use super::part::{Expected, Finished, Part, on_disk, unfinished};
 use super::repository::Repository;
 use super::requests::{Answer, Missing};
+use super::room::{Claim, Room};
 use crate::error::{Error, Result};
 use crate::models::checkpoint::check_configuration;
 use crate::models::config::{CONFIG_FILE, read_json};
 use crate::models::gguf;
 use crate::models::remote::attempt::fault;
 use crate::models::remote::failure::FaultKind;
+use crate::models::shown::shown;
 
 /// A store gives one connection less than a line takes.
 const FILES_AT_ONCE: usize = 4;
@@ -43,22 +46,23 @@ pub struct Snapshot {
     /// The file among them that is a whole model.
     gguf: Option<String>,
     kept: Kept,
+    room: Arc<Room>,
     /// Bytes that came when it was looked for.
     come: u64,
 }
 
 impl Snapshot {
     /// Fetches what says whether the rest is worth it: the configuration, and the index of the weights.
-    pub(super) async fn find(repository: Repository, listing: Listing, kept: Kept) -> Result<Self> {
+    pub(super) async fn find(repository: Repository, listing: Listing, kept: Kept, room: Arc<Room>) -> Result<Self> {
         let weights = weights(repository.options(), &listing)?;
         let files = beside(&weights, &listing);
-        let mut snapshot = Self { repository, commit: listing.commit.clone(), files, gguf: None, kept, come: 0 };
+        let mut snapshot = Self { repository, commit: listing.commit.clone(), files, gguf: None, kept, room, come: 0 };
         let come = AtomicU64::new(0);
         let tally = |bytes: u64| {
             come.fetch_add(bytes, Ordering::Relaxed);
         };
         if let Some(configuration) = snapshot.files.iter().find(|file| file.name == CONFIG_FILE) {
-            snapshot.fetch_file(configuration, &tally).await?;
+            snapshot.fetch_file(configuration, snapshot.nothing_claimed(), &tally).await?;
             let folder = snapshot.kept.folder.clone();
             on_disk(move || check_configuration(&folder)).await?;
         }
@@ -69,7 +73,7 @@ impl Snapshot {
                 snapshot.files.push(file);
             }
             Weights::Sharded { index } => {
-                snapshot.fetch_file(&index, &tally).await?;
+                snapshot.fetch_file(&index, snapshot.nothing_claimed(), &tally).await?;
                 let path = snapshot.path(&index);
                 let read = path.clone();
                 let map = on_disk(move || read_json(&read)).await?;
@@ -87,11 +91,6 @@ impl Snapshot {
         self.repository.options().source_at(&self.commit)
     }
 
-    /// Where the files are kept.
-    pub fn folder(&self) -> &Path {
-        &self.kept.folder
-    }
-
     /// Bytes of all files, if the hub tells.
     pub fn bytes_total(&self) -> Option<u64> {
         sum(self.files.iter().map(|file| file.size))
@@ -104,23 +103,48 @@ impl Snapshot {
 
     /// Bytes that are still to come, if the hub tells.
     pub fn bytes_left(&self) -> Option<u64> {
-        let left = |file: &RepositoryFile| {
-            let path = self.path(file);
-            let here = if is_here(&path, file) { file.size } else { len(&unfinished(&path)).filter(|_| file.digest.is_some()) };
-            Some(file.size?.saturating_sub(here.unwrap_or(0)))
-        };
-        sum(self.files.iter().map(left))
+        sum(self.files.iter().map(|file| self.bytes_left_of(file)))
+    }
+
+    fn bytes_left_of(&self, file: &RepositoryFile) -> Option<u64> {
+        let path = self.path(file);
+        let here = if is_here(&path, file) { file.size } else { len(&unfinished(&path)).filter(|_| file.digest.is_some()) };
+        Some(file.size?.saturating_sub(here.unwrap_or(0)))
+    }
+
+    /// Whether there is room for what is still to come, if the hub tells how much. What it tells only with a file is compared when that comes.
+    ///
+    /// # Errors
+    /// [`Error::Io`] of a full disk.
+    pub fn check_room(&self) -> Result<()> {
+        self.bytes_left().map_or(Ok(()), |left| self.room.check(&self.kept.folder, left))
     }
 
     /// Brings the files that are not here. `watch` is told how many bytes have come in all; dropping the future stops it, and what came is kept.
     ///
     /// # Errors
-    /// As [`super::Hub::find`]; [`Error::Damaged`] for a file with another digest than the hub tells.
+    /// As [`super::Hub::find`]; [`Error::Damaged`] for a file with another digest than the hub tells; [`Error::Io`] of a full disk, before it is full: what is
+    /// still to come of all files is claimed at the beginning.
     pub async fn fetch(&self, watch: Tally<'_>) -> Result<()> {
         let come = AtomicU64::new(0);
         let tally = |bytes: u64| watch(come.fetch_add(bytes, Ordering::Relaxed) + bytes);
-        let each = stream::iter((0..self.files.len()).map(Ok));
-        each.try_for_each_concurrent(FILES_AT_ONCE, |index| self.fetch_file(&self.files[index], &tally)).await
+        let claims = self.files.iter().map(|file| self.claim(file)).collect::<Result<Vec<_>>>()?;
+        let each = stream::iter(claims.into_iter().enumerate().map(Ok));
+        each.try_for_each_concurrent(FILES_AT_ONCE, |(index, claim)| self.fetch_file(&self.files[index], claim, &tally)).await
+    }
+
+    /// Room for what is still to come of a file, also of one whose turn is later: others would take it meanwhile.
+    fn claim(&self, file: &RepositoryFile) -> Result<Claim> {
+        let mut claim = self.nothing_claimed();
+        // What is here needs no room, however full the disk is.
+        if let Some(left @ 1..) = self.bytes_left_of(file) {
+            claim.set(left)?;
+        }
+        Ok(claim)
+    }
+
+    fn nothing_claimed(&self) -> Claim {
+        Claim::new(Arc::clone(&self.room), &self.kept.folder)
     }
 
     /// Makes an empty directory that of a model: the files get further names in it, or, on another disk, are copied.
@@ -145,13 +169,14 @@ impl Snapshot {
         self.kept.folder.join(&file.name)
     }
 
-    async fn fetch_file(&self, file: &RepositoryFile, tally: Tally<'_>) -> Result<()> {
+    async fn fetch_file(&self, file: &RepositoryFile, claim: Claim, tally: Tally<'_>) -> Result<()> {
         let path = self.path(file);
         if is_here(&path, file) {
             return Ok(());
         }
-        let (kept, name, mut expected) = (self.kept.clone(), file.name.clone(), Expected { size: file.size, digest: file.digest });
-        let mut part = on_disk(move || Part::open(kept, &name, expected)).await?;
+        let (kept, name) = (self.kept.clone(), file.name.clone());
+        let mut expected = Expected { size: file.size, digest: file.digest };
+        let mut part = on_disk(move || Part::open(kept, &name, expected, claim)).await?;
         let (mut etag, mut furthest, mut attempt) = (None, part.len(), 0);
         loop {
             let outcome;
@@ -164,7 +189,7 @@ impl Snapshot {
                 let finished = on_disk(move || part.finish(expected)).await?;
                 part = match finished {
                     Finished::Whole => return Ok(()),
-                    Finished::Restarted(part) => part,
+                    Finished::Restarted(part) => *part,
                     Finished::Other(wrong) => {
                         let reason = format!("{wrong}; it was removed, run the statement again");
                         return Err(Error::Damaged { path, reason });
@@ -203,7 +228,7 @@ impl Snapshot {
         let host = answer.host.clone();
         let malformed = |detail: String| Err(Setback::new(FaultKind::Malformed, detail, &host));
         if let Some(other) = answer.told.commit.as_deref().filter(|commit| *commit != self.commit) {
-            return Ok((part, malformed(format!("it is of the commit {}", other.escape_default()))));
+            return Ok((part, malformed(format!("it is of the commit {}", shown(other)))));
         }
         let is_same = expected.digest.is_some() || answer.etag() == *etag;
         let goes_on = is_same && answer.response.status() == StatusCode::PARTIAL_CONTENT && answer.first_byte() == Some(part.len());
@@ -225,6 +250,7 @@ impl Snapshot {
             let detail = format!("{size} bytes, where {} are the most", bytes_max(&file.name));
             return Ok((part, Err(Setback::new(FaultKind::TooLong, detail, &host))));
         }
+        part = on_disk(move || part.claim_rest(size)).await?;
         self.receive(&mut answer, part, size, tally).await
     }
 

@@ -3,6 +3,7 @@
 use super::options::HubOptions;
 use crate::error::Error;
 use crate::models::remote::failure::{Fault, FaultKind};
+use crate::models::shown::shown;
 
 /// One attempt that did not give what was asked for.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,7 +24,7 @@ impl Setback {
     pub fn into_error(self, options: &HubOptions, what: &str, attempts: usize) -> Error {
         let times = if attempts > 1 { format!(", tried {attempts} times") } else { String::new() };
         let detail = if self.fault.detail.is_empty() { String::new() } else { format!(": {}", self.fault.detail) };
-        let (source, host) = (options.source(), &self.host);
+        let (source, host, what) = (options.source(), &self.host, shown(what));
         let message = |what_happened: &str, advice: &str| format!("{source}: {host} {what_happened}{times}{detail}; {advice}");
         let again = "run the statement again: what came is kept";
         let token = match &options.secret {
@@ -78,4 +79,13 @@ impl Setback {
             (FaultKind::Quota | FaultKind::ContextFull, _) => refused(message(&format!("refused {what}"), "see the endpoint's words")),
         }
     }
+}
+
+/// For a hub that was asked for a commit and answers another. Asking again is no help: it does not mistake one for the other in passing.
+pub(super) fn other_commit(options: &HubOptions, host: &str, found: &str) -> Error {
+    let source = options.source();
+    Error::RemoteRefused(format!(
+        "{source}: {host} answered with another commit, {found}; nothing was fetched; see that the endpoint is a hub to trust, or name the \
+        commit that is meant"
+    ))
 }

@@ -6,6 +6,7 @@ use serde::Deserialize;
 
 use super::digest::ContentDigest;
 use super::names::is_path;
+use crate::models::shown::shown;
 
 /// A commit and its files by name. Files with names that no model needs, such as those with spaces, are left out.
 #[derive(Debug, Clone, PartialEq)]
@@ -48,7 +49,8 @@ struct LargeFile {
 impl Listing {
     /// Reads an answer; the error says what is wrong with it.
     pub fn read(body: &[u8]) -> Result<Self, String> {
-        let answer: Answer = serde_json::from_slice(body).map_err(|error| format!("it is no list of files: {error}"))?;
+        let no_list = |error: serde_json::Error| format!("it is no list of files: {}", shown(&error.to_string()));
+        let answer: Answer = serde_json::from_slice(body).map_err(no_list)?;
         if !is_commit(&answer.sha) {
             return Err("its commit is none".to_owned());
         }
@@ -59,11 +61,16 @@ impl Listing {
         }
         Ok(Self { commit: answer.sha, files })
     }
+
+    /// Whether a revision is a whole commit and the list is that of another one: a commit never moves, as branches and tags do.
+    pub fn is_other_than(&self, revision: &str) -> bool {
+        is_commit(&revision.to_ascii_lowercase()) && !revision.eq_ignore_ascii_case(&self.commit)
+    }
 }
 
 impl Sibling {
     fn read(self) -> Result<RepositoryFile, String> {
-        let no_digest = || format!("the digest of {} is none", self.rfilename);
+        let no_digest = || format!("the digest of {} is none", shown(&self.rfilename));
         // Of a large file, `blobId` is that of the text in the repository that stands for it.
         let digest = match &self.lfs {
             Some(LargeFile { sha256: Some(hex), .. }) => Some(ContentDigest::sha256(hex).ok_or_else(no_digest)?),

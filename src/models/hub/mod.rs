@@ -1,9 +1,9 @@
 //! Models of a hub that speaks Hugging Face's API (huggingface.co, its mirrors): from `hf://org/name@revision` to files on this disk.
 //!
 //! A revision is a commit first (`listing`); which of its files are a model's is decided here (`choice`), and what a name may be too (`names`). A file
-//! comes in pieces: what a cut connection or a kill has left is taken up (`part`), and a file counts when it has the digest that the hub tells. Which hosts
-//! may be asked, on the way too, [`Connections`](super::remote::Connections) says. The files are kept by commit (`cache`); a new version is made of them
-//! elsewhere ([`Registry::create_staged`](super::Registry::create_staged)).
+//! comes in pieces: what a cut connection or a kill has left is taken up (`part`), as long as the disk has room for the rest (`room`), and a file counts when
+//! it has the digest that the hub tells. Which hosts may be asked, on the way too, [`Connections`] says. The files are kept by commit (`cache`); a new version
+//! is made of them elsewhere ([`Registry::create_staged`](super::Registry::create_staged)).
 
 mod cache;
 mod choice;
@@ -16,6 +16,7 @@ mod options;
 mod part;
 mod repository;
 mod requests;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ use std::time::Duration;
 pub use cache::Removed;
 pub use download::Snapshot;
 pub use options::{DEFAULT_ENDPOINT, HubOptions, SCHEME, endpoint};
+pub use room::CheckRoom;
 
 use super::remote::connections::client;
 use super::remote::{Connections, Credential};
@@ -34,18 +36,20 @@ use crate::error::Result;
 use cache::Cache;
 use repository::Repository;
 use requests::Requests;
+use room::Room;
 
-/// What the downloads of a database share: connections, and the files that are here already.
+/// What the downloads of a database share: connections, the files that are here already, and the room for others.
 pub struct Hub {
     cache: Cache,
     connections: Arc<dyn Connections>,
     client: OnceLock<reqwest::Client>,
+    room: Arc<Room>,
 }
 
 impl Hub {
     /// `folder`: where files are kept; made with the first one.
-    pub fn new(folder: &Path, connections: Arc<dyn Connections>) -> Self {
-        Self { cache: Cache::new(folder), connections, client: OnceLock::new() }
+    pub fn new(folder: &Path, connections: Arc<dyn Connections>, check_room: CheckRoom) -> Self {
+        Self { cache: Cache::new(folder), connections, client: OnceLock::new(), room: Arc::new(Room::new(check_room)) }
     }
 
     /// Asks which commit a revision is and what it has, and whether that is a model that could run: its weights are still to come. Others who want files of
@@ -64,7 +68,7 @@ impl Hub {
         let repository = Repository::new(options.clone(), requests);
         let listing = repository.listing().await?;
         let kept = self.cache.open(&repository, &listing.commit, is_keyed).await?;
-        Snapshot::find(repository, listing, kept).await
+        Snapshot::find(repository, listing, kept, Arc::clone(&self.room)).await
     }
 
     /// Removes what came longer ago than that and is in no model, parts of files too; nothing that a statement is at. Reads the folder.

@@ -8,6 +8,7 @@ use ring::digest::{Context, Digest, SHA1_FOR_LEGACY_USE_ONLY, SHA256};
 
 use super::cache::Kept;
 use super::digest::ContentDigest;
+use super::room::Claim;
 use crate::error::{Error, Result};
 
 const EXTENSION: &str = "part";
@@ -29,6 +30,7 @@ pub(super) struct Part {
     /// Of these, so many were there before the statement.
     taken_up: u64,
     sha256: Context,
+    claim: Claim,
     _kept: Kept,
 }
 
@@ -37,7 +39,7 @@ pub(super) enum Finished {
     /// It has its name.
     Whole,
     /// It is not what it should be, and began with bytes of an earlier statement: it is empty again.
-    Restarted(Part),
+    Restarted(Box<Part>),
     /// It is not what it should be, and was removed.
     Other(String),
 }
@@ -51,18 +53,19 @@ pub(super) fn unfinished(path: &Path) -> PathBuf {
 }
 
 impl Part {
-    /// Takes up what is there. If nothing tells what the whole must be, a wrong beginning would stay unseen: then it begins anew.
+    /// Takes up what is there. If nothing tells what the whole must be, a wrong beginning would stay unseen: then it begins anew. `claim`: what is
+    /// claimed for the file.
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub fn open(kept: Kept, name: &str, expected: Expected) -> Result<Self> {
+    pub fn open(kept: Kept, name: &str, expected: Expected, claim: Claim) -> Result<Self> {
         let path = kept.folder.join(name);
         let unfinished = unfinished(&path);
         let open = || -> IoResult<Self> {
             std::fs::create_dir_all(path.parent().unwrap_or(&kept.folder))?;
             let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&unfinished)?;
             let (path, unfinished, sha256) = (path.clone(), unfinished.clone(), Context::new(&SHA256));
-            let mut part = Self { path, unfinished, file, len: 0, taken_up: 0, sha256, _kept: kept.clone() };
+            let mut part = Self { path, unfinished, file, len: 0, taken_up: 0, sha256, claim, _kept: kept.clone() };
             let len = part.file.metadata()?.len();
             if expected.digest.is_none() || expected.size.is_some_and(|size| len > size) {
                 part.restart()?;
@@ -79,9 +82,23 @@ impl Part {
         self.len
     }
 
+    /// Claims room for the rest of a file of this size.
+    ///
     /// # Errors
-    /// [`Error::Io`]; if the disk is full, nothing is left of the file.
+    /// As [`Self::append`].
+    pub fn claim_rest(mut self, size: u64) -> Result<Self> {
+        match self.claim.set(size.saturating_sub(self.len)) {
+            Ok(()) => Ok(self),
+            Err(full) => Err(self.give_up(full)),
+        }
+    }
+
+    /// # Errors
+    /// [`Error::Io`]; if the disk is full, or has no room for the rest, nothing is left of the file.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        if let Err(full) = self.claim.check() {
+            return Err(self.give_up(full));
+        }
         if let Err(source) = self.file.write_all(bytes) {
             let is_full = matches!(source.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);
             // Whatever that gives, the first error is the one to tell.
@@ -90,7 +107,14 @@ impl Part {
         }
         self.sha256.update(bytes);
         self.len += bytes.len() as u64;
+        self.claim.written(bytes.len() as u64);
         Ok(())
+    }
+
+    /// Removes the file. Whatever that gives, the first error is the one to tell.
+    fn give_up(&self, full: Error) -> Error {
+        drop(std::fs::remove_file(&self.unfinished));
+        full
     }
 
     /// From the first byte.
@@ -128,7 +152,7 @@ impl Part {
             };
         };
         if self.taken_up > 0 {
-            return Ok(Finished::Restarted(self.begin_anew()?));
+            return Ok(Finished::Restarted(Box::new(self.begin_anew()?)));
         }
         self.remove()?;
         Ok(Finished::Other(wrong))

@@ -3,7 +3,7 @@
 use ring::digest::{SHA256, digest};
 use url::Url;
 
-use super::failure::Setback;
+use super::failure::{Setback, other_commit};
 use super::listing::Listing;
 use super::options::HubOptions;
 use super::requests::Requests;
@@ -50,7 +50,7 @@ impl Repository {
     /// The commit of the revision, and its files.
     ///
     /// # Errors
-    /// As [`super::Hub::find`].
+    /// As [`super::Hub::find`]; [`Error::RemoteRefused`](crate::Error::RemoteRefused) if the revision is a commit and the hub answers another.
     pub async fn listing(&self) -> Result<Listing> {
         let options = &self.options;
         let mut url = self.requests.url(&["api", "models", &options.organisation, &options.name, "revision", &options.revision]);
@@ -60,6 +60,9 @@ impl Repository {
         loop {
             let setback = match self.requests.body(&url).await {
                 Ok(body) => match Listing::read(&body) {
+                    Ok(listing) if listing.is_other_than(&options.revision) => {
+                        return Err(other_commit(options, url.host_str().unwrap_or_default(), &listing.commit));
+                    }
                     Ok(listing) => return Ok(listing),
                     Err(wrong) => Setback::new(FaultKind::Malformed, wrong, url.host_str().unwrap_or_default()),
                 },

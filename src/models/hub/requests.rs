@@ -13,8 +13,8 @@ use super::failure::Setback;
 use crate::error::{Error, Result};
 use crate::models::remote::attempt::{fault, read, refused};
 use crate::models::remote::failure::{Fault, FaultKind};
-use crate::models::remote::response::shown;
 use crate::models::remote::{Connections, Credential};
+use crate::models::shown::shown;
 
 /// The hub leads to a store, and from an old name to a new one.
 const REDIRECTS_MAX: usize = 10;
@@ -127,7 +127,7 @@ impl Requests {
     async fn send(&self, url: &Url, missing: Option<&Missing>, is_redirected: bool) -> Result<Response, Fault> {
         let denied = |refusal: Error| {
             let way = if is_redirected { "the hub leads to another host: " } else { "" };
-            Fault::new(FaultKind::Denied, format!("{way}{refusal}"))
+            Fault::new(FaultKind::Denied, shown(&format!("{way}{refusal}")))
         };
         self.connections.check(url.as_str()).map_err(denied)?;
         // Packed, it would have another length, and the server may pack each range by itself.
@@ -192,6 +192,6 @@ impl Told {
 
 /// `host:port`, as messages name it.
 fn host_of(url: &Url) -> String {
-    let host = url.host_str().unwrap_or_default();
-    url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
+    let host = shown(url.host_str().unwrap_or_default());
+    url.port().map_or_else(|| host.clone(), |port| format!("{host}:{port}"))
 }

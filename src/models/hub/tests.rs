@@ -141,6 +141,25 @@ fn a_listing_tells_sizes_and_digests() {
         assert!(Listing::read(wrong.to_string().as_bytes()).is_err(), "{wrong}");
     }
     assert!(Listing::read(b"<html>").is_err());
+    let long = "n".repeat(1 << 20);
+    let path = ["n".repeat(200).as_str(); 8].join("/");
+    for wrong in
+        [json!(long), json!({"sha": COMMIT, "siblings": long}), json!({"sha": COMMIT, "siblings": [{"rfilename": path, "blobId": "abc"}]})]
+    {
+        let reason = Listing::read(wrong.to_string().as_bytes()).expect_err("it is none");
+        assert!(reason.contains("nnn...") && reason.len() < 500, "{} bytes", reason.len());
+    }
+}
+
+#[test]
+fn a_commit_is_that_one() {
+    let listing = listing(&["config.json"]);
+    for right in [COMMIT, &COMMIT.to_uppercase(), "main", "refs/pr/1", &COMMIT[..39], &format!("v{}", &COMMIT[1..])] {
+        assert!(!listing.is_other_than(right), "{right}");
+    }
+    for wrong in [BLOB, &BLOB.to_uppercase(), SHA256] {
+        assert!(listing.is_other_than(wrong), "{wrong}");
+    }
 }
 
 #[test]
@@ -214,9 +233,10 @@ fn shards_are_files_of_the_repository() {
     let index = json!({"weight_map": {"a": "model-2.safetensors", "b": "model-1.safetensors", "c": "model-2.safetensors"}});
     assert_eq!(names(&shards(&index, &all).expect("an index")), ["model-1.safetensors", "model-2.safetensors"]);
     assert!(shards(&json!({}), &all).is_err());
-    for shard in ["../model-1.safetensors", "/etc/passwd", "sub/model.safetensors", "config.json", "", "..", "model-3.safetensors"] {
-        let reason = shards(&json!({"weight_map": {"a": shard}}), &all).expect_err(shard);
-        assert!(!reason.is_empty());
+    let long = "n".repeat(1 << 20);
+    for shard in ["../model-1.safetensors", "/etc/passwd", "sub/model.safetensors", "config.json", "", "..", "model-3.safetensors", &long] {
+        let reason = shards(&json!({"weight_map": {"a": shard}}), &all).expect_err("it is none");
+        assert!(!reason.is_empty() && reason.len() < 500, "{reason:.500}");
     }
 }
 

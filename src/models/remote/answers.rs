@@ -1,18 +1,19 @@
 //! Answers of servers on the disk: what was paid for once is not asked for again, whatever happens to the process.
 //!
 //! Files `remote/<number>.answers` of records that are appended and synced before an answer counts. A record is a header (length, key, checksums of
-//! both and of the rest) and the answer as JSON. A torn end is what a crash leaves: it is passed over, and a new file is begun. In memory is a map from
-//! keys to places; when there are too many answers, the oldest file goes. Answers that are taken away are written nowhere: their file is written anew
-//! without them, and takes the place of the old one.
+//! both and of the rest) and the answer as JSON. A torn end is what a crash leaves: it is passed over, and a new file is begun. So is a damaged record,
+//! and those behind it are found by their headers (`records`). In memory is a map from keys to places; when there are too many answers, the oldest file
+//! goes. Answers that are taken away are written nowhere: their file is written anew without them, and takes the place of the old one.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, Error as IoError, ErrorKind, Read, Result as IoResult, Seek, Write};
+use std::io::{Error as IoError, ErrorKind, Result as IoResult};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use super::record::{HEADER_BYTES, Header, sum};
+use super::record::{HEADER_BYTES, answer_at, record_of};
+use super::records::{Record, Records, copy};
 use super::request::{AnswerSource, Key};
 
 const EXTENSION: &str = "answers";
@@ -41,7 +42,7 @@ pub(super) struct Answers {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct AnswerCounts {
     pub answers: u64,
-    /// On the disk, those that a later answer replaced included.
+    /// On the disk, those that a later answer replaced and what is damaged included.
     pub bytes: u64,
     pub files: u64,
 }
@@ -93,9 +94,10 @@ impl Answers {
         }
         for number in numbers(folder, EXTENSION)? {
             let file = OpenOptions::new().read(true).write(true).open(path(folder, number))?;
-            let (end, is_whole) = state.scan(&file, number)?;
-            state.files.insert(number, Segment { file: Arc::new(file), bytes: end });
-            state.current = (is_whole && end < file_bytes_max).then_some(number);
+            let records = Records::read(&file)?;
+            state.take_in(&records, number);
+            state.files.insert(number, Segment { file: Arc::new(file), bytes: records.bytes });
+            state.current = (records.is_whole_at_end() && records.bytes < file_bytes_max).then_some(number);
         }
         let (folder, state) = (folder.to_owned(), Mutex::new(state));
         Ok(Self { folder, state, synced: Mutex::default(), moving: RwLock::default(), file_bytes_max, bytes_max })
@@ -117,12 +119,8 @@ impl Answers {
             place.and_then(|place| Some((place, Arc::clone(&state.files.get(&place.file)?.file))))
         };
         let Some((place, file)) = found else { return Ok(None) };
-        let mut record = vec![0; HEADER_BYTES + place.len as usize];
-        let read = file.read_exact_at(&mut record, u64::from(place.offset));
-        let (header, answer) = record.split_at(HEADER_BYTES);
-        let is_whole = read.is_ok() && Header::read(header).is_some_and(|header| header.key == *key && header.sum == sum(answer));
-        if is_whole {
-            return Ok(Some(answer.to_vec()));
+        if let Some(answer) = answer_at(&file, place.offset, place.len, key) {
+            return Ok(Some(answer));
         }
         // What is damaged is asked for again.
         self.forget(key);
@@ -157,22 +155,39 @@ impl Answers {
         let _nothing_is_written = self.moving.write().unwrap_or_else(PoisonError::into_inner);
         let numbers: Vec<u32> = self.state().files.keys().copied().collect();
         let mut cleared = Cleared::default();
-        for number in numbers {
-            let of_file = self.clear_file(number, source)?;
+        for number in &numbers {
+            let of_file = match source {
+                Some(source) => self.clear_source(*number, source)?,
+                None => self.clear_file(*number)?,
+            };
             cleared.answers += of_file.answers;
             cleared.bytes += of_file.bytes;
         }
-        if cleared.bytes > 0 {
+        if !numbers.is_empty() {
             sync_folder(&self.folder)?;
         }
         Ok(cleared)
     }
 
-    fn clear_file(&self, number: u32, source: Option<AnswerSource>) -> IoResult<Cleared> {
+    /// All of a file, whatever is in it.
+    fn clear_file(&self, number: u32) -> IoResult<Cleared> {
+        let mut state = self.state();
+        let Some(segment) = state.files.get(&number) else { return Ok(Cleared::default()) };
+        let bytes = segment.file.metadata()?.len();
+        let answers = state.places.values().filter(|place| place.file == number).count() as u64;
+        std::fs::remove_file(path(&self.folder, number))?;
+        state.replace(number, None);
+        Ok(Cleared { answers, bytes })
+    }
+
+    /// The answers of a source in a file. What is damaged there goes too: it may be one of them, and nobody can read it.
+    fn clear_source(&self, number: u32, source: AnswerSource) -> IoResult<Cleared> {
         let Some(old) = self.state().files.get(&number).map(|segment| Arc::clone(&segment.file)) else { return Ok(Cleared::default()) };
-        let goes = |record: &Record| source.is_none_or(|source| AnswerSource::of(&record.key) == source);
-        let (gone, mut staying): (Vec<Record>, Vec<Record>) = records(&old)?.0.into_iter().partition(goes);
-        if gone.is_empty() {
+        let records = Records::read(&old)?;
+        let damaged = records.damaged_bytes();
+        let goes = |record: &Record| AnswerSource::of(&record.key) == source;
+        let (gone, mut staying): (Vec<Record>, Vec<Record>) = records.found.into_iter().partition(goes);
+        if gone.is_empty() && damaged == 0 {
             return Ok(Cleared::default());
         }
         {
@@ -192,15 +207,13 @@ impl Answers {
         }
         let answers = gone.iter().filter(|record| state.has(record, number)).count() as u64;
         state.replace(number, anew.map(|file| (file, staying)));
-        Ok(Cleared { answers, bytes: gone.iter().map(Record::bytes).sum() })
+        Ok(Cleared { answers, bytes: damaged + gone.iter().map(Record::bytes).sum::<u64>() })
     }
 
     /// The record's place and the number of the write.
     fn append(&self, key: &Key, answer: &[u8]) -> IoResult<(Place, u64)> {
-        let too_long = || IoError::new(ErrorKind::InvalidInput, "an answer of more than 4 GB");
-        let len = u32::try_from(answer.len()).map_err(|_| too_long())?;
-        let mut record = Header { len, key: *key, sum: sum(answer) }.write();
-        record.extend_from_slice(answer);
+        let record = record_of(key, answer)?;
+        let len = (record.len() - HEADER_BYTES) as u32;
         let mut state = self.state();
         let number = self.writable(&mut state)?;
         let segment = state.files.get_mut(&number).expect("the current file is one of the files");
@@ -300,63 +313,12 @@ impl State {
         self.files.insert(number, Segment { file: Arc::new(file), bytes });
     }
 
-    /// Takes in the records of a file. Where they end, and whether the file ends there too.
-    fn scan(&mut self, file: &File, number: u32) -> IoResult<(u64, bool)> {
-        let (records, end, is_whole) = records(file)?;
-        for Record { key, offset, len } in records {
-            self.places.insert(short(&key), Place { file: number, offset, len });
+    /// The records of a file.
+    fn take_in(&mut self, records: &Records, number: u32) {
+        for Record { key, offset, len } in &records.found {
+            self.places.insert(short(key), Place { file: number, offset: *offset, len: *len });
         }
-        Ok((end, is_whole))
     }
-}
-
-/// A record of a file.
-#[derive(Debug, Clone, Copy)]
-struct Record {
-    key: Key,
-    offset: u32,
-    /// Of the answer.
-    len: u32,
-}
-
-impl Record {
-    fn bytes(&self) -> u64 {
-        HEADER_BYTES as u64 + u64::from(self.len)
-    }
-}
-
-/// The records of a file in order, where they end, and whether the file ends there too.
-fn records(file: &File) -> IoResult<(Vec<Record>, u64, bool)> {
-    let bytes = file.metadata()?.len();
-    let mut reader = BufReader::with_capacity(1 << 20, file);
-    reader.rewind()?;
-    let (mut records, mut end) = (Vec::new(), 0);
-    while end + HEADER_BYTES as u64 <= bytes {
-        let mut header = [0; HEADER_BYTES];
-        reader.read_exact(&mut header)?;
-        let Some(Header { len, key, .. }) = Header::read(&header) else { break };
-        let next = end + HEADER_BYTES as u64 + u64::from(len);
-        let Some(offset) = u32::try_from(end).ok().filter(|_| next <= bytes) else { break };
-        reader.seek_relative(i64::from(len))?;
-        records.push(Record { key, offset, len });
-        end = next;
-    }
-    Ok((records, end, end == bytes))
-}
-
-/// A new file of these records, on the disk.
-fn copy(from: &File, records: &[Record], to: &Path) -> IoResult<File> {
-    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(to)?;
-    let mut writer = BufWriter::with_capacity(1 << 20, &file);
-    for record in records {
-        let mut bytes = vec![0; record.bytes() as usize];
-        from.read_exact_at(&mut bytes, u64::from(record.offset))?;
-        writer.write_all(&bytes)?;
-    }
-    writer.flush()?;
-    drop(writer);
-    file.sync_all()?;
-    Ok(file)
 }
 
 fn short(key: &Key) -> u128 {
@@ -469,11 +431,100 @@ mod tests {
             changed[at] ^= 0x40;
             std::fs::write(&file, &changed)?;
             let answers = Answers::open(home.path())?;
-            for number in 0..3 {
-                let found = answers.get(&key(number))?;
-                assert!(found.is_none() || found == Some(answer(number)), "byte {at}");
+            let found = (0..3).map(|number| answers.get(&key(number))).collect::<IoResult<Vec<_>>>()?;
+            for (number, found) in (0..3).zip(&found) {
+                assert!(found.is_none() || *found == Some(answer(number)), "byte {at}");
+            }
+            assert_eq!(found.iter().flatten().count(), 2, "one record is lost by byte {at}, and none behind it");
+        }
+        Ok(())
+    }
+
+    /// Where the record of an answer begins.
+    fn offset_of(text: &[u8], number: u64) -> usize {
+        let own = record_of(&key_of(number as u8 % 2, number), &answer(number)).expect("a short answer");
+        text.windows(own.len()).position(|bytes| bytes == own).expect("it is in the file")
+    }
+
+    /// A file of ten answers, of the sources 0 and 1 in turns, in which the header of the answers 3 and 6 is damaged.
+    fn damaged(folder: &Path) -> IoResult<()> {
+        {
+            let answers = Answers::open(folder)?;
+            (0..10).try_for_each(|number| answers.put(&key_of(number as u8 % 2, number), &answer(number)))?;
+        }
+        let mut text = std::fs::read(path(folder, 1))?;
+        for number in [3, 6] {
+            let offset = offset_of(&text, number);
+            text[offset..offset + 4].copy_from_slice(&u32::MAX.to_le_bytes());
+        }
+        std::fs::write(path(folder, 1), text)
+    }
+
+    fn has_text(folder: &Path, text: &str) -> IoResult<bool> {
+        let files = files(folder).iter().map(std::fs::read).collect::<IoResult<Vec<_>>>()?.concat();
+        Ok(files.windows(text.len()).any(|bytes| bytes == text.as_bytes()))
+    }
+
+    #[test]
+    fn all_answers_go_with_what_is_damaged_and_what_lies_behind_it() -> IoResult<()> {
+        let home = tempfile::tempdir()?;
+        damaged(home.path())?;
+        let bytes = std::fs::metadata(path(home.path(), 1))?.len();
+        let answers = Answers::open(home.path())?;
+        assert_eq!(answers.counts(), AnswerCounts { answers: 8, bytes, files: 1 });
+        assert_eq!(answers.clear(None)?, Cleared { answers: 8, bytes });
+        assert_eq!((std::fs::read_dir(home.path())?.count(), answers.counts()), (0, AnswerCounts::default()));
+
+        // Damage that came after it was opened, and a file without any record.
+        damaged(home.path())?;
+        let answers = Answers::open(home.path())?;
+        std::fs::write(path(home.path(), 1), [7_u8; 4_000])?;
+        assert_eq!(answers.clear(None)?, Cleared { answers: 8, bytes: 4_000 });
+        std::fs::write(path(home.path(), 4), [7_u8; 4_000])?;
+        assert_eq!(Answers::open(home.path())?.clear(None)?, Cleared { answers: 0, bytes: 4_000 });
+        assert_eq!(std::fs::read_dir(home.path())?.count(), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn answers_of_a_source_go_with_what_is_damaged_and_those_behind_it_stay() -> IoResult<()> {
+        let home = tempfile::tempdir()?;
+        damaged(home.path())?;
+        let answers = Answers::open(home.path())?;
+        let before = answers.counts();
+        let cleared = answers.clear(Some(source(1)))?;
+        assert_eq!((cleared.answers, cleared.bytes), (4, before.bytes - answers.counts().bytes));
+        for answers in [&answers, &Answers::open(home.path())?] {
+            for number in 0..10 {
+                let expected = [0, 2, 4, 8].contains(&number).then(|| answer(number));
+                assert_eq!(answers.get(&key_of(number as u8 % 2, number))?, expected, "{number}");
             }
         }
+        // Of the damaged ones neither is left: whose they were is not known.
+        assert!(!has_text(home.path(), "answer 3")? && !has_text(home.path(), "answer 6")? && has_text(home.path(), "answer 8")?);
+        assert_eq!(answers.clear(Some(source(1)))?, Cleared::default());
+        answers.put(&key_of(1, 3), &answer(3))?;
+        assert_eq!(Answers::open(home.path())?.get(&key_of(1, 3))?, Some(answer(3)));
+        Ok(())
+    }
+
+    /// What is torn may be longer than what is looked through at once.
+    #[test]
+    fn an_answer_is_found_far_behind_damage() -> IoResult<()> {
+        let home = tempfile::tempdir()?;
+        let long = vec![b'x'; 3 << 20];
+        {
+            let answers = Answers::open(home.path())?;
+            answers.put(&key(1), &long)?;
+            answers.put(&key(2), &answer(2))?;
+        }
+        let mut text = std::fs::read(path(home.path(), 1))?;
+        text[10] ^= 1;
+        std::fs::write(path(home.path(), 1), text)?;
+        let answers = Answers::open(home.path())?;
+        assert_eq!((answers.get(&key(1))?, answers.get(&key(2))?), (None, Some(answer(2))));
+        answers.put(&key(1), &long)?;
+        assert_eq!(Answers::open(home.path())?.get(&key(1))?, Some(long));
         Ok(())
     }
 
@@ -528,8 +579,7 @@ mod tests {
                 assert_eq!(answers.get(&key_of(number as u8 % 2, number))?, expected, "{number}");
             }
         }
-        let text = files(home.path()).iter().map(std::fs::read).collect::<IoResult<Vec<_>>>()?.concat();
-        assert!(!text.windows(9).any(|bytes| bytes == b"answer 51"), "nothing of it is left");
+        assert!(!has_text(home.path(), "answer 51")?, "nothing of it is left");
         Ok(())
     }
 

@@ -11,9 +11,10 @@ use url::Url;
 use super::connections::{Credential, refusal, root_cause};
 use super::events::Events;
 use super::failure::{Fault, FaultKind};
-use super::response::{Wanted, complaint, shown};
+use super::response::{Wanted, complaint};
 use super::retry::retry_after;
 use super::stream::Gathered;
+use crate::models::shown::shown;
 
 /// Of an answer; log-probabilities of 100,000 tokens fit.
 const BODY_BYTES_MAX: usize = 32 << 20;

@@ -14,10 +14,11 @@ pub(super) mod failure;
 mod model;
 pub(super) mod options;
 mod pace;
-mod record;
+pub(crate) mod record;
+pub(crate) mod records;
 mod remotes;
 mod request;
-pub(super) mod response;
+mod response;
 pub(super) mod retry;
 mod stream;
 #[cfg(test)]

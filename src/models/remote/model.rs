@@ -69,6 +69,11 @@ impl RemoteModel {
         &self.0.info
     }
 
+    /// Whether what it has answered is known after a kill too.
+    pub fn keeps_answers(&self) -> bool {
+        self.0.answers.is_some()
+    }
+
     /// How many samples of a prompt may go out as one request.
     pub fn samples_per_request(&self) -> usize {
         self.0.options.samples_per_request
@@ -87,8 +92,8 @@ impl RemoteModel {
     /// read so long a prompt; [`Error::InsufficientPrivilege`] if the name of the server leads to an address that is not allowed; [`Error::NotReady`] for
     /// the secret; [`Error::Io`] if the answer cannot be kept.
     pub async fn complete(&self, request: &RemoteRequest<'_>) -> Result<RemoteCompletion> {
-        let completions = self.ask(request, 1).await?;
-        completions.first().cloned().ok_or_else(|| Error::Internal("an answer without a completion was kept".to_owned()))
+        let completions = self.0.options.priced(&self.ask(request, 1).await?);
+        completions.into_iter().next().ok_or_else(|| Error::Internal("an answer without a completion was kept".to_owned()))
     }
 
     /// Completes a prompt once for each seed, by requests for as many samples as the model's options say. A request is made with the first of its seeds,
@@ -105,7 +110,7 @@ impl RemoteModel {
 
     async fn complete_group(&self, request: &RemoteRequest<'_>, seeds: &[u64]) -> Result<Vec<RemoteCompletion>> {
         let Some(first) = seeds.first() else { return Ok(Vec::new()) };
-        let mut completions = self.ask(&RemoteRequest { seed: *first, ..*request }, seeds.len()).await?.to_vec();
+        let mut completions = self.0.options.priced(&self.ask(&RemoteRequest { seed: *first, ..*request }, seeds.len()).await?);
         completions.truncate(seeds.len());
         // There are servers that know of no further samples.
         let alone = |seed: u64| async move { self.complete(&RemoteRequest { seed, ..*request }).await };
@@ -129,12 +134,19 @@ impl RemoteModel {
             let outcome = match served.flights.join(Asked { key, is_kept: served.answers.is_some() }, is_known, ask) {
                 Joined::New(flight) => {
                     calls::count(Calls { inputs: num_calls, ..Calls::default() });
-                    flight.outcome().await
+                    let outcome = flight.outcome().await;
+                    if matches!(outcome, Some(Ok(_))) {
+                        calls::count_answers(num_samples);
+                    }
+                    outcome
                 }
                 Joined::Shared(flight) => {
                     count(&served.usage.shared);
-                    calls::count(Calls { repeats: num_calls, ..Calls::default() });
-                    flight.outcome().await
+                    let outcome = flight.outcome().await;
+                    if matches!(outcome, Some(Ok(_))) {
+                        calls::count(Calls { repeats: num_calls, ..Calls::default() });
+                    }
+                    outcome
                 }
                 Joined::Known => match served.kept(key).await? {
                     Some(completions) => {

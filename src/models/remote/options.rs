@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use url::Url;
 
+use super::response::RemoteCompletion;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
@@ -155,6 +156,16 @@ impl RemoteOptions {
             }
         }
         Ok(())
+    }
+
+    /// The samples of one request with what each costs: the prompt is paid for once, with the first of them.
+    pub(super) fn priced(&self, completions: &[RemoteCompletion]) -> Vec<RemoteCompletion> {
+        let mut priced = completions.to_vec();
+        for (index, completion) in priced.iter_mut().enumerate() {
+            let (prompt, cached) = if index == 0 { (completion.prompt_tokens, completion.cached_tokens) } else { (0, 0) };
+            completion.cost = self.cost(prompt, cached, completion.generated_tokens);
+        }
+        priced
     }
 
     /// Of these tokens; None without prices.

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use ring::digest::{Context, SHA256};
+use rolloutdb_udfs::model::GenerateOptions;
 use serde_json::{Map, Value as Json, json};
 
 use super::options::{Api, RemoteOptions};
@@ -24,6 +25,14 @@ pub struct RemoteRequest<'a> {
     pub seed: u64,
     /// Texts that end a completion; an empty one is ignored.
     pub stop: &'a [String],
+}
+
+impl<'a> RemoteRequest<'a> {
+    /// As SQL's `generate` asks.
+    pub fn new(prompt: &'a str, options: &'a GenerateOptions) -> Self {
+        let GenerateOptions { max_tokens, temperature, top_p, seed, ref stop, top_k, min_p, repetition_penalty } = *options;
+        Self { prompt, max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop }
+    }
 }
 
 /// What an answer depends on: eight bytes that tell its [`AnswerSource`], then of SHA-256 over source and request. Requests with one key have one answer.

@@ -7,9 +7,6 @@ use super::failure::{Fault, FaultKind};
 use super::options::{Api, RemoteOptions};
 use crate::models::calls::Calls;
 
-/// Of what a server says, as much as a message shows.
-const DETAIL_CHARS: usize = 300;
-
 /// Statuses of a request that the server cannot take: with them the words decide what is wrong with it.
 const REFUSALS: [u16; 3] = [400, 413, 422];
 
@@ -44,6 +41,9 @@ pub struct RemoteCompletion {
     /// Of the samples of one request, all but the first have read a prompt that was there.
     pub cached_tokens: u64,
     pub generated_tokens: u64,
+    /// Of its part of the request; None without prices, which are the model's and not kept with the answer.
+    #[serde(skip)]
+    pub cost: Option<f64>,
 }
 
 /// What of an answer is read.
@@ -221,14 +221,4 @@ fn complaint_kind(status: Option<u16>, json: &Json, words: &str) -> FaultKind {
     }
     // In the middle of a stream, a server that says no more has failed.
     FaultKind::Status(status.unwrap_or(500))
-}
-
-/// On one line, and not too long.
-pub(in crate::models) fn shown(text: &str) -> String {
-    let line: Vec<&str> = text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty()).collect();
-    let line = line.join(" ");
-    match line.char_indices().nth(DETAIL_CHARS) {
-        Some((end, _)) => format!("{}...", &line[..end]),
-        None => line,
-    }
 }

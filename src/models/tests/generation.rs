@@ -1,18 +1,18 @@
 //! Generation: the packed decoder equals the differentiable one, and a result does not depend on what else runs.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::Ordering;
 
-use tokio::sync::oneshot;
-
-use super::tiny_policy;
+use super::{add, memory, run, tiny_policy};
 use crate::error::Error;
 use crate::models::decoder::Decoder;
-use crate::models::generation::{Completion, Finish, GenerateRequest};
+use crate::models::generation::{Finish, GenerateRequest};
+use crate::models::kv_budget::{KvBudget, KvShare};
+use crate::models::kv_cache::BLOCK;
 use crate::models::packed::{PackedDecoder, Segment};
 use crate::models::random::CounterRng;
 use crate::models::sampling::Sampler;
-use crate::models::scheduler::{Job, Scheduler};
+use crate::models::scheduler::Scheduler;
 
 fn request(prompt: &[u32], seed: u64) -> GenerateRequest {
     let sampler = Sampler { temperature: 1.0, top_p: 0.95, ..Sampler::default() };
@@ -31,21 +31,7 @@ fn prompts(count: usize, vocab: u64) -> Vec<Vec<u32>> {
 }
 
 fn scheduler(policy: &super::TinyPolicy) -> Scheduler {
-    Scheduler::new(Arc::clone(&policy.packed), policy.tokenizer.clone(), vec![0], 64 << 20)
-}
-
-fn add(scheduler: &mut Scheduler, request: GenerateRequest) -> oneshot::Receiver<Result<Completion, Error>> {
-    let (reply, result) = oneshot::channel();
-    scheduler.add(Job { request, reply, arrived: Instant::now() });
-    result
-}
-
-fn run(scheduler: &mut Scheduler, requests: Vec<GenerateRequest>) -> Vec<Result<Completion, Error>> {
-    let results: Vec<_> = requests.into_iter().map(|request| add(scheduler, request)).collect();
-    while !scheduler.is_idle() {
-        scheduler.step();
-    }
-    results.into_iter().map(|mut result| result.try_recv().expect("a scheduler without work has answered everything")).collect()
+    Scheduler::new(Arc::clone(&policy.packed), policy.tokenizer.clone(), vec![0], memory(64 << 20))
 }
 
 #[test]
@@ -57,6 +43,7 @@ fn packed_logits_equal_the_differentiable_decoder() {
         let mut cache = policy.packed.new_cache();
         for (position, token) in prompt.iter().enumerate() {
             let logits = policy.packed.forward(&mut [Segment { cache: &mut cache, tokens: &[*token] }]);
+            assert!(logits.iter().chain(&expected[position]).all(|logit| logit.is_finite()), "a NaN would be no difference");
             let difference = logits.iter().zip(&expected[position]).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(difference < 1e-4, "position {position}: logits differ by {difference}");
         }
@@ -140,6 +127,50 @@ fn a_caller_that_goes_away_is_dropped() {
 }
 
 #[test]
+fn what_a_sibling_has_of_a_cancelled_sequence_stays_counted() {
+    let policy = tiny_policy();
+    let block = policy.packed.kv_shape().block_bytes();
+    let kept_bytes = Arc::default();
+    let memory = KvShare::new(&KvBudget::new(1 << 30, block), &kept_bytes);
+    let mut scheduler = Scheduler::new(Arc::clone(&policy.packed), policy.tokenizer.clone(), Vec::new(), memory);
+    let prompt = [7; 2 * BLOCK + 1];
+    let first = add(&mut scheduler, request(&prompt, 0));
+    scheduler.step();
+    let mut second = add(&mut scheduler, request(&prompt, 1));
+    scheduler.step();
+    drop(first);
+    scheduler.step();
+    assert_eq!(kept_bytes.load(Ordering::Relaxed), 2 * block, "more than its part, since the second one has them");
+    while !scheduler.is_idle() {
+        scheduler.step();
+    }
+    assert_eq!(second.try_recv().unwrap().unwrap().cached_tokens, 2 * BLOCK);
+    assert_eq!(kept_bytes.load(Ordering::Relaxed), block);
+}
+
+#[test]
+fn a_request_without_room_holds_up_those_behind_it_until_it_goes_away() {
+    let policy = tiny_policy();
+    let block = policy.packed.kv_shape().block_bytes();
+    for goes_away in [false, true] {
+        // Each request writes 24 tokens: the first and the last one take two blocks each, the one between them three.
+        let memory = KvShare::new(&KvBudget::new(4 * block, 0), &Arc::default());
+        let mut scheduler = Scheduler::new(Arc::clone(&policy.packed), policy.tokenizer.clone(), Vec::new(), memory);
+        let [mut first, long, mut last] = [10, 2 * BLOCK + 1, 10].map(|len| add(&mut scheduler, request(&vec![7; len], 0)));
+        scheduler.step();
+        let mut long = (!goes_away).then_some(long);
+        (0..24).for_each(|_| scheduler.step());
+        assert!(first.try_recv().is_ok());
+        assert_eq!(last.try_recv().is_ok(), goes_away);
+        while !scheduler.is_idle() {
+            scheduler.step();
+        }
+        assert!(long.as_mut().is_none_or(|long| long.try_recv().is_ok()));
+        assert!(goes_away || last.try_recv().is_ok());
+    }
+}
+
+#[test]
 fn requests_that_cannot_run_are_refused() {
     let policy = tiny_policy();
     let good = request(&[1, 2], 0);
@@ -172,7 +203,7 @@ fn broken_weights_are_an_error() {
     let norm = &decoder.parameters()["model.norm.weight"];
     norm.set(&(norm.as_tensor() * f64::NAN).unwrap()).unwrap();
     let packed = Arc::new(PackedDecoder::new(&decoder).unwrap());
-    let mut scheduler = Scheduler::new(packed, policy.tokenizer.clone(), vec![0], 0);
+    let mut scheduler = Scheduler::new(packed, policy.tokenizer.clone(), vec![0], memory(0));
     let result = run(&mut scheduler, vec![request(&[1, 2, 3], 0)]).remove(0);
     assert!(matches!(result, Err(Error::Tensor(_))), "{result:?}");
 }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use tempfile::TempDir;
 
+use super::goldens::{check_greedy, read_goldens};
 use crate::error::Error;
 use crate::models::Device;
 use crate::models::chat_template::{ChatMessage, ChatTemplate};
@@ -47,7 +48,7 @@ fn fixture(name: &str) -> PathBuf {
 }
 
 fn goldens(name: &str) -> Goldens {
-    serde_json::from_slice(&std::fs::read(fixture(name).join("goldens.json")).unwrap()).unwrap()
+    read_goldens(&fixture(name))
 }
 
 fn registry() -> (TempDir, Registry) {
@@ -93,15 +94,7 @@ fn generation_equals_transformers() {
     for name in MODELS {
         let goldens = goldens(name);
         let decoder = PackedDecoder::load(&fixture(name)).unwrap();
-        let mut cache = decoder.new_cache();
-        let mut tokens = goldens.tokens[1].clone();
-        for expected in &goldens.greedy {
-            let start = cache.len();
-            let logits = decoder.forward(&mut [Segment { cache: &mut cache, tokens: &tokens[start..] }]);
-            let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as u32;
-            assert_eq!(best, *expected, "{name}: greedy token {}", tokens.len() - goldens.tokens[1].len());
-            tokens.push(best);
-        }
+        check_greedy(name, &decoder, &goldens.tokens[1], &goldens.greedy);
     }
 }
 

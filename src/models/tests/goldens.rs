@@ -52,7 +52,12 @@ pub(super) fn fixture(name: &str) -> PathBuf {
 }
 
 fn goldens<T: DeserializeOwned>(name: &str) -> T {
-    serde_json::from_slice(&std::fs::read(fixture(name).join("goldens.json")).unwrap()).unwrap()
+    read_goldens(&fixture(name))
+}
+
+/// What transformers computed with the model in this folder.
+pub(super) fn read_goldens<T: DeserializeOwned>(directory: &Path) -> T {
+    serde_json::from_slice(&std::fs::read(directory.join("goldens.json")).unwrap()).unwrap()
 }
 
 fn golden_tensors(name: &str) -> impl Fn(&str) -> Tensor {
@@ -62,6 +67,8 @@ fn golden_tensors(name: &str) -> impl Fn(&str) -> Tensor {
 
 fn assert_close(found: &Tensor, expected: &Tensor, what: &str) {
     let difference = (found - expected).unwrap().abs().unwrap().max_all().unwrap().to_scalar::<f32>().unwrap();
+    // The table of docs/models.md.
+    println!("{what} differs by {difference:.1e}");
     assert!(difference < TOLERANCE, "{what} differs by {difference}");
 }
 
@@ -102,15 +109,7 @@ fn generation_equals_transformers() {
     for name in DECODERS {
         let (goldens, tensor) = (goldens::<DecoderGoldens>(name), golden_tensors(name));
         let decoder = PackedDecoder::load(&fixture(name)).unwrap();
-        let mut cache = decoder.new_cache();
-        let mut tokens = goldens.tokens[1].clone();
-        for expected in &goldens.greedy {
-            let start = cache.len();
-            let logits = decoder.forward(&mut [Segment { cache: &mut cache, tokens: &tokens[start..] }]);
-            let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as u32;
-            assert_eq!(best, *expected, "{name}: greedy token {}", tokens.len() - goldens.tokens[1].len());
-            tokens.push(best);
-        }
+        check_greedy(name, &decoder, &goldens.tokens[1], &goldens.greedy);
         let long = goldens.tokens.len() - 1;
         let expected = tensor(&format!("next_logps.{long}")).to_vec1::<f32>().unwrap();
         let mut cache = decoder.new_cache();
@@ -120,6 +119,19 @@ fn generation_equals_transformers() {
             let logprob = (logits.i(pair[1] as usize).unwrap() - logits.log_sum_exp(0).unwrap()).unwrap().to_scalar::<f32>().unwrap();
             assert!((logprob - expected).abs() < TOLERANCE, "{name}: log-probability {logprob} instead of {expected}");
         }
+    }
+}
+
+/// `expected`: the most probable token after the prompt, the one after both, and so on.
+pub(super) fn check_greedy(name: &str, decoder: &PackedDecoder, prompt: &[u32], expected: &[u32]) {
+    let mut cache = decoder.new_cache();
+    let mut tokens = prompt.to_vec();
+    for expected in expected {
+        let start = cache.len();
+        let logits = decoder.forward(&mut [Segment { cache: &mut cache, tokens: &tokens[start..] }]);
+        let best = (0..logits.len()).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as u32;
+        assert_eq!(best, *expected, "{name}: greedy token {}", tokens.len() - prompt.len());
+        tokens.push(best);
     }
 }
 
@@ -196,9 +208,9 @@ fn pooled_vectors_equal_transformers() {
     for (index, vector) in together.chunks_exact(model.dim()).enumerate() {
         assert_eq!(model.embed_tokens(&tokens[index..=index]).unwrap(), vector, "sentence {index}: alone differs from batched");
         let norm = expected[index].iter().map(|x| x * x).sum::<f32>().sqrt();
-        for (found, expected) in vector.iter().zip(&expected[index]) {
-            assert!((found - expected / norm).abs() < TOLERANCE, "sentence {index}: {found} instead of {}", expected / norm);
-        }
+        let expected: Vec<f32> = expected[index].iter().map(|x| x / norm).collect();
+        let tensor = |values: &[f32]| Tensor::new(values, &Device::Cpu).unwrap();
+        assert_close(&tensor(vector), &tensor(&expected), &format!("bert {index}: mean"));
     }
 }
 
@@ -236,7 +248,7 @@ fn roberta_positions_equal_transformers() {
     let encoder = CpuEncoder::new(EncoderConfig::load(&directory).unwrap(), &mut Source::load(&directory).unwrap()).unwrap();
     let batch = Batch { tokens: &tokens, segments: &vec![0; tokens.len()], lengths: &[tokens.len()] };
     let hidden = encoder.hidden(batch).unwrap();
-    assert_close(&Tensor::from_vec(hidden, expected.shape(), &Device::Cpu).unwrap(), &expected, "a hidden state");
+    assert_close(&Tensor::from_vec(hidden, expected.shape(), &Device::Cpu).unwrap(), &expected, "roberta: a hidden state");
 }
 
 /// With the real weights, which the environment variable `ROLLOUTDB_MINILM` points to (`make models` fetches them).
@@ -255,6 +267,7 @@ fn minilm_equals_sentence_transformers() {
     let vectors = model.embed_tokens(&tokens).unwrap();
     for ((found, expected), sentence) in vectors.chunks_exact(model.dim()).zip(&goldens.vectors).zip(&goldens.sentences) {
         let cosine: f32 = found.iter().zip(expected).map(|(a, b)| a * b).sum();
+        println!("minilm: 1 - cosine is {:.1e}", 1.0 - cosine);
         assert!(cosine > 0.9999, "{sentence:?}: cosine {cosine}");
     }
 }
@@ -275,6 +288,7 @@ fn reranked_pairs_equal_transformers() {
         let together = model.score_encoded(&encoded.iter().collect::<Vec<_>>()).unwrap();
         for (index, (found, expected)) in together.iter().zip(&goldens.scores).enumerate() {
             assert_eq!(model.score_encoded(&[&encoded[index]]).unwrap(), [*found], "{name} {index}: alone differs from batched");
+            println!("{name} {index}: a score differs by {:.1e}", (found - expected).abs());
             assert!((found - expected).abs() < TOLERANCE, "{name} {index}: {found} instead of {expected}");
         }
     }

@@ -1,11 +1,14 @@
 //! Model files that were made to do harm: each is refused before anything of the sizes that it claims is allocated.
 
 use std::fs;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
 use crate::fixtures::fixture;
+use crate::models::DecoderConfig;
+use crate::models::chat_template::{CHAT_TEMPLATE_FILE, ChatTemplate};
 use crate::models::checkpoint::{Checkpoint, inspect};
 
 /// The small encoder of the fixtures, with one file changed.
@@ -190,6 +193,52 @@ fn tokenizers_that_are_traps() {
             "pad_id": 0, "pad_type_id": 0, "pad_token": "[PAD]" });
     })
     .expect("padding is switched off");
+}
+
+/// A decoder's configuration with another scaling of its rotary positions.
+fn with_scaling(kind: &str) -> Result<()> {
+    let text = fs::read(fixture("models/qwen2_tied/config.json")).expect("a fixture is readable");
+    let mut config: Value = serde_json::from_slice(&text).expect("a configuration");
+    config["rope_parameters"] = json!({ "rope_type": kind });
+    DecoderConfig::from_json(&config, Path::new("config.json")).map(drop)
+}
+
+fn with_template(template: &str) -> Result<()> {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    fs::write(directory.path().join(CHAT_TEMPLATE_FILE), template).expect("a temporary file is writable");
+    ChatTemplate::load(directory.path()).map(drop)
+}
+
+#[test]
+fn long_texts_are_quoted_short() {
+    let long = "n".repeat(1 << 18);
+    let index = json!({ "weight_map": { WORDS: format!("{long}/x") } }).to_string();
+    let results = [
+        ("a type", with_config("model_type", json!(long)).map(drop)),
+        ("an activation", with_config("hidden_act", json!(long)).map(drop)),
+        ("a size", with_config("vocab_size", json!([long])).map(drop)),
+        ("a number", with_config("layer_norm_eps", json!(long)).map(drop)),
+        ("a scaling", with_scaling(&long)),
+        ("a template", with_template(&format!("{{% {long} %}}"))),
+        ("a shard", with_file("model.safetensors.index.json", index.as_bytes()).map(drop)),
+        ("a module", with_file("modules.json", json!([{ "type": long }]).to_string().as_bytes()).map(drop)),
+        ("a tokenizer", with_file("tokenizer.json", json!(long).to_string().as_bytes()).map(drop)),
+        (
+            "a shape",
+            with_header(|header| {
+                let tensors = header.as_object_mut().expect("an object");
+                let (_, words) = tensors.iter_mut().find(|(name, _)| name.ends_with(WORDS)).expect("an encoder has words");
+                words["shape"].as_array_mut().expect("a list").resize(1 << 18, json!(1));
+            })
+            .map(drop),
+        ),
+    ];
+    for (what, result) in results {
+        let message = result.expect_err(what).to_string();
+        assert!(message.contains("...") && message.len() < 1000, "{what}: {} bytes, {message:.500}", message.len());
+    }
+    let checkpoint = with_config("architectures", json!([long])).expect("a name like another");
+    assert_eq!(checkpoint.architecture.len(), 303);
 }
 
 #[test]

@@ -196,17 +196,92 @@ fn counts_and_lengths_that_lie() {
 
 #[test]
 fn a_long_header_is_not_read() {
-    // Of a sparse file, which takes no room.
+    let result = sparse(&[head(0, 1), (1_u64 << 32).to_le_bytes().to_vec()].concat(), 1 << 34);
+    assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
+}
+
+/// A file with this header and zeros after it, which take no room on the disk.
+fn sparse(header: &[u8], len: u64) -> Result<()> {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join(GGUF_FILE);
-    let mut parts = parts();
-    parts.metadata.clear();
-    parts.num_values = Some(1);
-    let header = [&parts.header()[..24], &(1_u64 << 32).to_le_bytes()].concat();
     fs::write(&path, header).expect("a temporary file is writable");
-    fs::OpenOptions::new().write(true).open(&path).expect("it is there").set_len(1 << 34).expect("a sparse file");
-    let result = complete(directory.path());
-    assert!(matches!(result, Err(Error::Damaged { .. })), "{result:?}");
+    fs::OpenOptions::new().write(true).open(&path).expect("it is there").set_len(len).expect("a sparse file");
+    complete(directory.path())
+}
+
+/// The magic bytes, the version, and how many tensors and keys there are.
+fn head(num_tensors: u64, num_values: u64) -> Vec<u8> {
+    let counts = [num_tensors.to_le_bytes(), num_values.to_le_bytes()].concat();
+    [b"GGUF".as_slice(), &3_u32.to_le_bytes(), &counts].concat()
+}
+
+#[test]
+fn more_than_any_model_has() {
+    let refused = |what: &str, header: &[u8], words: &str| {
+        let error = sparse(header, 1 << 30).expect_err(what);
+        assert!(matches!(error, Error::Damaged { .. }) && error.to_string().contains(words), "{what}: {error}");
+    };
+    // Zeros are keys without a letter: the second one is there twice.
+    refused("keys", &head(0, 4096), "\"\" twice");
+    refused("many keys", &head(0, 4097), "4097 keys, at most 4096");
+    // And tensors without dimensions.
+    refused("tensors", &head(16_384, 0), "0 dimensions");
+    refused("many tensors", &head(16_385, 0), "16385 tensors, at most 16384");
+
+    // Lists of bytes take more in memory than in the file, and all of them together have a bound; so have the texts beside.
+    let list = |key: &str, len: u64| [text(key).as_slice(), &9_u32.to_le_bytes(), &0_u32.to_le_bytes(), &len.to_le_bytes()].concat();
+    let zeros = vec![0; 1 << 22];
+    let full = [head(0, 3), list("a", 1 << 22), zeros].concat();
+    refused("another element", &[full.as_slice(), &list("b", 1)].concat(), "more than 4194304 elements");
+    let long = [text("b").as_slice(), &8_u32.to_le_bytes(), &(100_u64 << 20).to_le_bytes()].concat();
+    refused("a long text beside", &[full.as_slice(), &long].concat(), "bytes of memory");
+    // What is no UTF-8 takes three bytes for one.
+    let wrong = [text("b"), 8_u32.to_le_bytes().to_vec(), (17_u64 << 20).to_le_bytes().to_vec(), vec![0xff; 17 << 20]].concat();
+    refused("a text of other bytes beside", &[full, wrong].concat(), "bytes of memory");
+}
+
+#[test]
+fn what_is_no_utf8_is_replaced() {
+    let bytes = b"a\xffb\xf0\x9f\x8dc\xff\xff";
+    let pre = [(bytes.len() as u64).to_le_bytes().as_slice(), bytes].concat();
+    let error = with(|parts| parts.set("tokenizer.ggml.pre", Value::Raw(8, pre))).expect_err("no rule that is known");
+    assert!(error.to_string().contains("\"a\u{fffd}b\u{fffd}c\u{fffd}\u{fffd}\""), "{error}");
+}
+
+#[test]
+fn long_names_are_quoted_short() {
+    let long = "n".repeat(1 << 20);
+    let leaked: &'static str = Box::leak(long.clone().into_boxed_str());
+    let tensor = |change: &dyn Fn(&mut Tensor)| {
+        with(|parts| {
+            let tensor = parts.tensor("blk.0.attn_q.weight");
+            tensor.name.clone_from(&long);
+            change(tensor);
+        })
+    };
+    let results = [
+        with(|parts| parts.metadata.extend([(leaked, Value::Size(1)), (leaked, Value::Size(1))])),
+        with(|parts| parts.set("general.architecture", Value::Text(leaked))),
+        with(|parts| parts.set("general.type", Value::Text(leaked))),
+        with(|parts| parts.set("llama.rope.scaling.type", Value::Text(leaked))),
+        with(|parts| parts.set("tokenizer.ggml.model", Value::Text(leaked))),
+        with(|parts| parts.set("tokenizer.ggml.pre", Value::Text(leaked))),
+        with(|parts| parts.set("tokenizer.ggml.merges", Value::Texts(vec![long.clone()]))),
+        tensor(&|tensor| tensor.dimensions = vec![0, 32]),
+        tensor(&|tensor| tensor.dimensions.clear()),
+        tensor(&|tensor| tensor.kind = 7777),
+        tensor(&|tensor| tensor.offset = 0),
+        with(|parts| parts.tensors.iter_mut().take(2).for_each(|tensor| tensor.name.clone_from(&long))),
+        with(|parts| {
+            let last = parts.tensors.last().expect("a tensor of the file").clone();
+            let offset = (last.offset + last.bytes).next_multiple_of(32);
+            parts.tensors.push(Tensor { name: long.clone(), offset, ..last });
+        }),
+    ];
+    for (index, result) in results.into_iter().enumerate() {
+        let message = result.expect_err("each is refused").to_string();
+        assert!(message.contains("nnn...") && message.len() < 1000, "{index}: {} bytes", message.len());
+    }
 }
 
 #[test]

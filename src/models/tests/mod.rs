@@ -1,5 +1,6 @@
 //! Tests of the models: each fused operation against plain candle operations, each model against Hugging Face transformers.
 
+mod batching;
 mod encoded;
 mod generation;
 mod gguf;
@@ -17,14 +18,22 @@ mod reward_model;
 mod runtime;
 mod sampling;
 mod speed;
+mod threads;
 mod tokenizer;
 
 use std::sync::{Arc, LazyLock};
+use std::time::Instant;
+
+use tokio::sync::oneshot;
 
 use super::config::{DecoderArchitecture, DecoderConfig, RopeConfig};
 use super::decoder::Decoder;
+use super::generation::{Completion, GenerateRequest};
+use super::kv_budget::{KvBudget, KvShare};
 use super::packed::PackedDecoder;
+use super::scheduler::{Job, Scheduler};
 use super::tokenizer::{Tokenizer, train_byte_level_bpe};
+use crate::error::Result;
 
 /// A small random policy with a tokenizer of its own.
 pub(super) struct TinyPolicy {
@@ -63,4 +72,25 @@ pub(super) fn tiny_policy() -> &'static TinyPolicy {
         TinyPolicy { decoder, packed, tokenizer }
     });
     &POLICY
+}
+
+/// Memory for many sequences in flight, and so many bytes for those that are finished.
+pub(super) fn memory(kept_max: usize) -> KvShare {
+    KvShare::new(&KvBudget::new(1 << 30, kept_max), &Arc::default())
+}
+
+/// Queues a request; where its result comes.
+pub(super) fn add(scheduler: &mut Scheduler, request: GenerateRequest) -> oneshot::Receiver<Result<Completion>> {
+    let (reply, result) = oneshot::channel();
+    scheduler.add(Job { request, reply, arrived: Instant::now() });
+    result
+}
+
+/// Runs requests that come together to their ends.
+pub(super) fn run(scheduler: &mut Scheduler, requests: Vec<GenerateRequest>) -> Vec<Result<Completion>> {
+    let results: Vec<_> = requests.into_iter().map(|request| add(scheduler, request)).collect();
+    while !scheduler.is_idle() {
+        scheduler.step();
+    }
+    results.into_iter().map(|mut result| result.try_recv().expect("a scheduler without work has answered everything")).collect()
 }

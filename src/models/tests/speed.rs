@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::models::config::{DecoderArchitecture, RopeConfig};
+use super::tiny_config;
 use crate::models::{Decoder, DecoderConfig};
 
 /// A point in this process's processor time (Linux only).
@@ -25,28 +25,22 @@ impl Cpu {
     }
 }
 
-fn tiny_config() -> DecoderConfig {
+fn small_config() -> DecoderConfig {
     DecoderConfig {
-        architecture: DecoderArchitecture::Qwen2,
         vocab_size: 1500,
         hidden_size: 128,
         intermediate_size: 384,
         num_hidden_layers: 4,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
         head_dim: 32,
-        rms_norm_eps: 1e-6,
-        rope: RopeConfig::plain(10_000.0),
-        tie_word_embeddings: true,
         max_position_embeddings: 1024,
-        eos_token_ids: vec![0],
+        ..tiny_config()
     }
 }
 
 #[test]
 #[ignore = "a timing, not a check"]
 fn training_step() {
-    let decoder = Decoder::random(tiny_config(), 1).unwrap();
+    let decoder = Decoder::random(small_config(), 1).unwrap();
     let lengths = [200_usize; 15];
     let tokens: Vec<u32> = (0..3000).map(|i| (i * 7919) % 1500).collect();
     for _ in 0..3 {
@@ -125,7 +119,7 @@ fn encoded_product() {
 #[ignore = "a timing, not a check"]
 fn generation() {
     use crate::models::packed::{PackedDecoder, Segment};
-    let decoder = PackedDecoder::new(&Decoder::random(tiny_config(), 1).unwrap()).unwrap();
+    let decoder = PackedDecoder::new(&Decoder::random(small_config(), 1).unwrap()).unwrap();
     let prompt: Vec<u32> = (0..300).map(|i| (i * 7919) % 1500).collect();
     let start = Cpu::now();
     let caches: Vec<_> = (0..64)

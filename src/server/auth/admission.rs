@@ -177,16 +177,7 @@ impl Door {
     fn usual_method(&self, origin: &Origin, user: &str) -> Result<Method, Refusal> {
         match origin {
             Origin::Local { .. } if self.is_peer(origin, user) => Ok(Method::Peer),
-            Origin::Host { .. } if origin.is_loopback() && !self.roles.has_passwords() => {
-                if origin.is_of_another_user() {
-                    return refuse(
-                        "28000",
-                        "this database has no passwords yet, so that only the user who started the server can connect over TCP; \
-                         that user gives others one with CREATE USER name PASSWORD '...'",
-                    );
-                }
-                Ok(Method::Trust)
-            }
+            Origin::Host { .. } if origin.is_loopback() && !self.roles.has_passwords() => fresh_method(origin.is_of_another_user()),
             _ => Ok(Method::ScramSha256),
         }
     }
@@ -237,6 +228,18 @@ impl Door {
             Err(error) => Ok(Err(error)),
         }
     }
+}
+
+/// Over loopback, while no role has a password.
+fn fresh_method(is_another_user: bool) -> Result<Method, Refusal> {
+    if is_another_user {
+        return refuse(
+            "28000",
+            "this database has no passwords yet, so that only the user who started the server can connect over TCP; \
+             that user gives others one with CREATE USER name PASSWORD '...'",
+        );
+    }
+    Ok(Method::Trust)
 }
 
 /// Whether VALID UNTIL has not passed.
@@ -303,4 +306,18 @@ fn described(origin: &Origin, user: &str, database: &str) -> String {
         }
     };
     format!("user \"{user}\" for database \"{database}\" from {place}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_database_trusts_who_started_the_server_alone() {
+        assert!(matches!(fresh_method(false), Ok(Method::Trust)));
+        let Err(Refusal::Told(PgWireError::UserError(told))) = fresh_method(true) else { panic!("another user is refused, and told so") };
+        assert!(told.is_fatal());
+        assert_eq!(told.code, "28000");
+        assert!(told.message.contains("CREATE USER"), "{}", told.message);
+    }
 }

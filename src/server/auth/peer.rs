@@ -40,8 +40,13 @@ impl Origin {
             Self::Local { user_id } => *user_id,
             Self::Host { peer, local, .. } => owner_of_connection(*peer, *local),
         };
-        user_id.is_some_and(|user_id| user_id != 0 && user_id != operating_system_user())
+        user_id.is_some_and(|user_id| is_another(user_id, operating_system_user()))
     }
+}
+
+/// Root may do as the starter anyway.
+fn is_another(user_id: u32, starter: u32) -> bool {
+    user_id != 0 && user_id != starter
 }
 
 /// Linux lists every connection of the machine with the user whose socket it is; `None` elsewhere, or where the list is not to be read.
@@ -79,6 +84,16 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
+
+    #[test]
+    fn another_user_is_neither_who_started_the_server_nor_root() {
+        for (user_id, starter, expected) in [(1000, 1000, false), (0, 1000, false), (1001, 1000, true), (1000, 0, true), (0, 0, false)] {
+            assert_eq!(is_another(user_id, starter), expected, "{user_id} at the server of {starter}");
+        }
+        let other = operating_system_user() + 1;
+        assert!(Origin::Local { user_id: Some(other) }.is_of_another_user());
+        assert!(!Origin::Local { user_id: None }.is_of_another_user(), "the system does not tell");
+    }
 
     #[test]
     fn the_owner_of_a_connection_is_found() {

@@ -85,6 +85,10 @@ const TYPES = [
   ["boolean[]", [true, null, false], [true, null, false]],
   ["text[]", ["a,b", 'c"d', "", null, "{}"], ["a,b", 'c"d', "", null, "{}"]],
   ["uuid[]", [UUID], [UUID]],
+  ["varchar(10)[]", ["ten", "a,b", null], ["ten", "a,b", null]],
+  ["char(3)[]", ["abc", null], ["abc", null]],
+  ["json[]", [DOCUMENT, null], [DOCUMENT, null]],
+  ["jsonb[]", [DOCUMENT, null], [DOCUMENT, null]],
   ["vector(3)", "[1,2.5,-3]", "[1,2.5,-3]"],
   ["halfvec(3)", "[1,2.5,-3]", "[1,2.5,-3]"],
 ];
@@ -101,6 +105,10 @@ TYPES.forEach(([type, parameter, expected], number) => {
 check("type interval", async (client) => {
   const found = await value(client, "SELECT interval '3 days 04:00:05.5'");
   assert.deepEqual({ ...found }, { days: 3, hours: 4, seconds: 5, milliseconds: 500 });
+});
+
+check("type integer[], two dimensions", async (client) => {
+  assert.deepEqual(await value(client, "SELECT ARRAY[[1::integer, 2::integer], [3::integer, 4::integer]]"), [[1, 2], [3, 4]]);
 });
 
 // A bigint would come back as a text.

@@ -26,6 +26,16 @@ class Sample:
     def array_of(self):
         return self.type.removesuffix("[]") if self.type.endswith("[]") else None
 
+    def with_documents(self, value, change):
+        """A value of the type with `change` done to each JSON document in it: to some clients these are texts, or objects of their own."""
+        if value is None:
+            return None
+        if self.type in ("json", "jsonb"):
+            return change(value)
+        if self.array_of in ("json", "jsonb"):
+            return [None if item is None else change(item) for item in value]
+        return value
+
 
 SAMPLES = [
     Sample("smallint", 21, -32768, "-32768"),
@@ -61,6 +71,11 @@ SAMPLES = [
     Sample("timestamp[]", 1115, [TIME, None], '{"2024-02-29 12:34:56.789012",NULL}'),
     Sample("timestamptz[]", 1185, [TIME.replace(tzinfo=UTC)], '{"2024-02-29 12:34:56.789012+00"}'),
     Sample("bytea[]", 1001, [b"\x00\xff", b""], '{"\\\\x00ff","\\\\x"}'),
+    Sample("varchar(10)[]", 1015, ["ten at mos", "a,b", None], '{"ten at mos","a,b",NULL}'),
+    Sample("char(3)[]", 1014, ["abc", None, "xyz"], "{abc,NULL,xyz}"),
+    Sample("json[]", 199, [{"a": [1, None]}, None], '{"{\\"a\\": [1, null]}",NULL}'),
+    Sample("jsonb[]", 3807, [{"a": [1, None]}, None], '{"{\\"a\\": [1, null]}",NULL}'),
+    Sample("interval[]", 1187, [datetime.timedelta(days=3, hours=4, seconds=5.5), None], '{"3 days 04:00:05.5",NULL}', is_stored=False),
 ]
 
 # Infinities, the ends of ranges, and empty values.

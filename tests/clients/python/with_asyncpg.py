@@ -53,11 +53,11 @@ async def _(_connection):
 
 def as_asyncpg(sample):
     """JSON is text to asyncpg unless a codec is set."""
-    return json.dumps(sample.value) if sample.type in ("json", "jsonb") else sample.value
+    return sample.with_documents(sample.value, json.dumps)
 
 
 def as_found(sample, found):
-    return json.loads(found) if sample.type in ("json", "jsonb") and found is not None else found
+    return sample.with_documents(found, json.loads)
 
 
 def check_type(number, sample):
@@ -86,6 +86,11 @@ for number, sample in enumerate(SAMPLES):
 async def _(connection):
     for type, value in EDGES:
         equal(await connection.fetchval(f"SELECT $1::{type}", value), value)
+
+
+@checks("type integer[], two dimensions")
+async def _(connection):
+    equal(await connection.fetchval("SELECT ARRAY[[1, 2], [3, 4]]"), [[1, 2], [3, 4]])
 
 
 @checks("type record")

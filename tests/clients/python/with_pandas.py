@@ -1,10 +1,11 @@
 """pandas: `read_sql` and `to_sql` over SQLAlchemy."""
 
 import datetime
+import threading
 
 import pandas
 import sqlalchemy as sa
-from checks import DATABASE, HOST, LARGE, LARGE_COUNT, LARGE_SUM, PORT, USER, Checks, bounded_memory, equal
+from checks import DATABASE, HOST, LARGE, LARGE_COUNT, LARGE_SUM, LONG, PORT, USER, Checks, bounded_memory, equal, expect, soon
 
 check = Checks("pandas", pandas.__version__)
 
@@ -101,6 +102,16 @@ def _():
             else:
                 raise AssertionError(f"no error instead of {sqlstate}")
             connection.rollback()
+
+
+@check("cancel")
+def _():
+    with engine().connect() as connection:
+        threading.Timer(0.5, connection.connection.driver_connection.cancel).start()
+        with soon(), expect("57014", lambda error: error.__cause__.orig.sqlstate):
+            pandas.read_sql(sa.text(LONG), connection)
+        connection.rollback()
+        equal(pandas.read_sql("SELECT 1 AS one", connection)["one"].tolist(), [1])
 
 
 if __name__ == "__main__":

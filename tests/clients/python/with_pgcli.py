@@ -76,7 +76,7 @@ def _():
 # Those of psql that the other programs of this folder do not run, as pgcli asks for them.
 for command, holds in [
     (r"\l", DATABASE), (r"\du", USER), (r"\dn", "public"), (r"\dt", "pgcli_films"), (r"\dv", "pgcli_titles"), (r"\di", "pgcli_films_title"),
-    (r"\df", ""), (r"\dT", ""), (r"\d", "pgcli_films"), (r"\d pgcli_films", "title"), (r"\d+ pgcli_films", "title"), (r"\dx", ""),
+    (r"\df", "embed"), (r"\dT", "halfvec"), (r"\d", "pgcli_films"), (r"\d pgcli_films", "title"), (r"\d+ pgcli_films", "title"), (r"\dx", "vector"),
 ]:
 
     def check_command(command=command, holds=holds):

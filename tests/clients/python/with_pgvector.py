@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib.metadata
+import threading
 
 import asyncpg
 import numpy
@@ -9,7 +10,7 @@ import pgvector.asyncpg
 import pgvector.psycopg
 import psycopg
 import sqlalchemy as sa
-from checks import DATABASE, HOST, PORT, USER, Checks, equal
+from checks import DATABASE, HOST, LONG, PORT, USER, Checks, bounded_memory, equal, expect, soon
 from pgvector import HalfVector, Vector
 from pgvector.sqlalchemy import HALFVEC, VECTOR
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
@@ -91,6 +92,56 @@ def _():
                 assert error.sqlstate in ("22000", "42804"), error
             else:
                 raise AssertionError("two numbers in vector(3)")
+
+
+@check("psycopg: arrays of vectors")
+def _():
+    with connect() as connection:
+        connection.execute("CREATE TABLE pgvector_arrays (id bigint, v vector(3))")
+        connection.execute("INSERT INTO pgvector_arrays VALUES (1, %s), (2, %s)", (Vector(VALUES), Vector([0, 0, 1])))
+        for binary in (False, True):
+            found = connection.execute("SELECT array_agg(v ORDER BY id) FROM pgvector_arrays", binary=binary).fetchone()[0]
+            equal([as_list(vector) for vector in found], [VALUES, [0.0, 0.0, 1.0]])
+
+
+@check("psycopg: errors")
+def _():
+    with connect() as connection:
+        connection.execute("CREATE TABLE pgvector_errors (id bigint PRIMARY KEY, v vector(3))")
+        connection.execute("INSERT INTO pgvector_errors VALUES (1, %s)", (Vector(VALUES),))
+        for sqlstate, statement, parameter in [
+            ("23505", "INSERT INTO pgvector_errors VALUES (1, %s)", Vector(VALUES)),
+            ("22P02", "INSERT INTO pgvector_errors VALUES (2, %s)", "(1,2,3)"),
+            ("42703", "SELECT id FROM pgvector_errors ORDER BY no_such_column <-> %s LIMIT 1", Vector(VALUES)),
+            ("42P01", "SELECT id FROM no_such_table ORDER BY v <-> %s LIMIT 1", Vector(VALUES)),
+        ]:
+            with expect(sqlstate, lambda error: error.sqlstate):
+                connection.execute(statement, (parameter,))
+        equal(connection.execute("SELECT count(*) FROM pgvector_errors").fetchone(), (1,))
+
+
+@check("psycopg: large result")
+def _():
+    count = 200_000
+    query = f"SELECT value, ('[' || value || ',1,2]')::vector(3) AS v FROM generate_series(1, {count}) t(value)"
+    with connect() as connection, bounded_memory():
+        connection.autocommit = False
+        with connection.cursor(name="vectors", binary=True) as cursor:
+            cursor.itersize = 10_000
+            found = total = 0
+            for _, vector in cursor.execute(query):
+                found += 1
+                total += as_list(vector)[0]
+        equal((found, total), (count, count * (count + 1) / 2))
+
+
+@check("psycopg: cancel")
+def _():
+    with connect() as connection:
+        threading.Timer(0.5, connection.cancel).start()
+        with soon(), expect("57014", lambda error: error.sqlstate):
+            connection.execute(LONG)
+        equal(as_list(connection.execute("SELECT '[1,2,3]'::vector(3)").fetchone()[0]), [1.0, 2.0, 3.0])
 
 
 @check("asyncpg")

@@ -94,18 +94,18 @@ DESCRIBED = {
     r"\di+": ["psql_films_year", "btree"],
     r"\dn": ["public", "psql_other"],
     r"\dn+": ["public"],
-    r"\df": ["List of functions"],
+    r"\df": ["List of functions", "embed", "vector_search"],
     r"\df upper": ["upper", "text"],
     r"\df+ upper": ["upper"],
     r"\du": [USER],
     r"\du+": [USER],
     r"\l": [DATABASE, "UTF8"],
     r"\l+": [DATABASE],
-    r"\dT": ["List of data types"],
-    r"\dT+": ["List of data types"],
+    r"\dT": ["List of data types", "vector", "halfvec"],
+    r"\dT+": ["List of data types", "vector", "halfvec"],
     r"\dT numeric": ["numeric"],
     r"\dp": ["psql_films"],
-    r"\dx": ["List of installed extensions"],
+    r"\dx": ["List of installed extensions", "vector", "public"],
     r"\ds": [],
     r"\sv psql_titles": ["SELECT"],
 }
@@ -171,6 +171,11 @@ def _():
         equal(psql(f"SELECT '{text}'::{type};", "-At"), f"{text}\n")
 
 
+@check("type integer[], two dimensions")
+def _():
+    equal(psql("SELECT ARRAY[[1, 2], [3, 4]];", "-At"), "{{1,2},{3,4}}\n")
+
+
 @check("type record")
 def _():
     equal(psql("SELECT ROW(1, 'a b', NULL, 'c');", "-At"), '(1,"a b",,c)\n')
@@ -190,6 +195,19 @@ def _():
                 equal(file.read(), content)
         psql(f"\\copy psql_copy TO '{folder}/binary' WITH (FORMAT binary)\nTRUNCATE psql_copy;\n\\copy psql_copy FROM '{folder}/binary' WITH (FORMAT binary)\n")
         equal(psql("SELECT * FROM psql_copy ORDER BY id;", "-At"), "1|one, 1\n2|\n")
+
+
+@check("batch insert")
+def _():
+    rows = [(number, f"name {number}") for number in range(1000)]
+    values = ",\n".join(f"({id}, '{name}')" for id, name in rows[:500])
+    found = psql(f"\\set QUIET 0\nCREATE TABLE psql_batch (id bigint PRIMARY KEY, name text);\nINSERT INTO psql_batch VALUES\n{values};\n")
+    equal(found.splitlines()[-1], "INSERT 0 500")
+    with tempfile.TemporaryDirectory() as folder:
+        with open(f"{folder}/rows", "w") as file:
+            file.writelines(f"{id}\t{name}\n" for id, name in rows[500:])
+        equal(psql(f"\\set QUIET 0\n\\copy psql_batch FROM '{folder}/rows'\n").splitlines()[-1], "COPY 500")
+    equal(psql("SELECT * FROM psql_batch ORDER BY id;", "-At"), "".join(f"{id}|{name}\n" for id, name in rows))
 
 
 @check("COPY in the script")

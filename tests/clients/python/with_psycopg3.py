@@ -26,7 +26,7 @@ def code_of(error):
 
 def bound(sample):
     """The sample as a psycopg user passes it: JSON is wrapped."""
-    return {"json": Json, "jsonb": Jsonb}.get(sample.type, lambda value: value)(sample.value)
+    return sample.with_documents(sample.value, Jsonb if "jsonb" in sample.type else Json)
 
 
 @check("connect")
@@ -85,6 +85,13 @@ def _():
                 equal(connection.execute(f"SELECT %s::{type}", (value,), binary=binary).fetchone(), (value,))
         for binary in (False, True):
             assert math.isnan(connection.execute("SELECT 'NaN'::double precision", binary=binary).fetchone()[0])
+
+
+@check("type integer[], two dimensions")
+def _():
+    with connect() as connection:
+        for binary in (False, True):
+            equal(connection.execute("SELECT ARRAY[[1, 2], [3, 4]]", binary=binary).fetchone()[0], [[1, 2], [3, 4]])
 
 
 @check("type record")

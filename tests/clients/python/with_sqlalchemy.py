@@ -3,11 +3,12 @@
 import asyncio
 import datetime
 import decimal
+import threading
 import uuid
 
 import sqlalchemy
 import sqlalchemy as sa
-from checks import DATABASE, HOST, LARGE, LARGE_COUNT, LARGE_SUM, PORT, USER, Checks, bounded_memory, equal
+from checks import DATABASE, HOST, LARGE, LARGE_COUNT, LARGE_SUM, LONG, PORT, USER, Checks, bounded_memory, equal, expect, soon
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, relationship, selectinload
@@ -243,6 +244,16 @@ def _():
             else:
                 raise AssertionError(f"no error instead of {sqlstate}")
             connection.rollback()
+
+
+@check("cancel")
+def _():
+    with engine().connect() as connection:
+        threading.Timer(0.5, connection.connection.driver_connection.cancel).start()
+        with soon(), expect("57014", lambda error: error.orig.sqlstate):
+            connection.execute(sa.text(LONG))
+        connection.rollback()
+        equal(connection.execute(sa.text("SELECT 1")).scalar(), 1)
 
 
 def create_reflected(connection):

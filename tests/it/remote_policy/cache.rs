@@ -118,3 +118,29 @@ async fn a_server_may_know_no_seed() -> Result<()> {
     assert_eq!(server.asked()[0].body, server.asked()[1].body);
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_left_behind_what_is_damaged() -> Result<()> {
+    let data = temporary();
+    let remote = data.path().join("remote");
+    let server = OpenAiServer::start(|asked, _| Reply::chat(&format!("planted {}", asked.prompt()), "stop"));
+    {
+        let session = open(data.path(), &[server.host()]).await?.session();
+        create(&session, &server, "one", "tiny", "").await?;
+        for prompt in ["a", "b", "c"] {
+            rows(&session, &format!("SELECT generate('one', '{prompt}')")).await?;
+        }
+    }
+    let kept = files_with(&remote, "planted c");
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    let mut text = std::fs::read(&kept[0]).expect("a file");
+    text[0] ^= 1;
+    std::fs::write(&kept[0], text).expect("a temporary file is writable");
+
+    let session = open(data.path(), &[server.host()]).await?.session();
+    assert_eq!(number(&session, "SELECT answers FROM rollout.remote_cache").await?, 2, "those behind it are there");
+    assert_eq!(rows(&session, "CLEAR CACHE").await?[0], "2");
+    assert_eq!(files_with(&remote, "planted"), Vec::<String>::new());
+    assert_eq!(rows(&session, "SELECT answers, bytes, files FROM rollout.remote_cache").await?, ["0", "0", "0"]);
+    Ok(())
+}

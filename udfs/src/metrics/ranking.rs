@@ -25,15 +25,9 @@ pub(super) fn score_column(arguments: &Arguments, score: ScoreAtK) -> Result<Arr
     let (passages, golds, k) = (arguments.texts(0)?, arguments.texts(1)?, arguments.integer(2)?);
     let mut scores = Float64Array::builder(arguments.num_rows());
     for row in 0..arguments.num_rows() {
-        if let Some(k) = k.get(row).filter(|k| *k <= 0) {
-            return Err(arguments.interface.argument_error(2, k, "1 or more").into());
-        }
+        let k = k.get(row).map(|k| arguments.interface.positive(2, k)).transpose()?;
         let golds = golds.get(row).filter(|golds| !golds.is_empty());
-        scores.append_option(
-            golds
-                .zip(k.get(row))
-                .map(|(golds, k)| score(&passages.get(row).unwrap_or_default(), &golds, usize::try_from(k).unwrap_or(usize::MAX))),
-        );
+        scores.append_option(golds.zip(k).map(|(golds, k)| score(&passages.get(row).unwrap_or_default(), &golds, k)));
     }
     Ok(Arc::new(scores.finish()))
 }

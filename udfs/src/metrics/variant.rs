@@ -1,6 +1,7 @@
 //! What makes two answers equal, and what their words are: the definitions of published systems, side by side.
 
 use datafusion::error::Result;
+use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory};
 
 use super::word::word;
 use crate::arguments::Arguments;
@@ -70,7 +71,7 @@ fn without_punctuation(text: &str) -> String {
 
 /// Replaces each article by one space, so that its neighbours do not grow together.
 ///
-/// A word ends beside anything but a letter, a digit and `_`. Python, in which the systems are written, takes vowel signs of Indic scripts for no letters.
+/// A word ends beside anything but a letter, a number and `_`.
 fn without_articles(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     for piece in text.split_inclusive(|c| !is_word(c)) {
@@ -81,8 +82,13 @@ fn without_articles(text: &str) -> String {
     kept
 }
 
+/// As `\w` of Python has it, in which the systems are written: the letters and numbers of Unicode's general categories. Vowel signs of Indic scripts
+/// and letters in circles, which [`char::is_alphanumeric`] takes in too, are none.
 fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
+    if c.is_ascii() {
+        return c.is_ascii_alphanumeric() || c == '_';
+    }
+    matches!(c.general_category_group(), GeneralCategoryGroup::Letter | GeneralCategoryGroup::Number)
 }
 
 /// As Python's `str.split` has it: also the four separators of ASCII.
@@ -99,5 +105,25 @@ mod tests {
         let text = "  The U.S. of a .";
         let normalized = [Squad, FlashRag, ProRag, R3Rag, ReasonRag].map(|variant| variant.normalize(text));
         assert_eq!(normalized, ["us of", "us of", "  the u.s. of a .", "us of ", "the us of a"]);
+    }
+
+    /// Expected values by Python's `re`.
+    #[test]
+    fn an_article_goes_where_no_letter_or_number_is_beside_it() {
+        let cases = [
+            ("the_a", "thea"),
+            ("théa", "théa"),
+            ("the\u{301}", "\u{301}"),
+            ("a\u{93f}", "\u{93f}"),
+            ("a\u{905}", "a\u{905}"),
+            ("Ⓐthe", "ⓐ"),
+            ("the½", "the½"),
+            ("theⅫ", "theⅻ"),
+            ("an²", "an²"),
+            ("a’an", "’"),
+        ];
+        for (text, expected) in cases {
+            assert_eq!(FlashRag.normalize(text), expected, "{text:?}");
+        }
     }
 }

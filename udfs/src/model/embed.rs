@@ -60,8 +60,8 @@ impl ModelCall for Embed {
         let model = required_model(arguments)?;
         let kind = if arguments.has(2) { arguments.constant_text(2)? } else { None };
         let inputs = StringArray::from_iter_values(&distinct.inputs);
-        runtime.note_repeats(distinct.num_repeats());
         let vectors = runtime.embed(&model, &inputs, parse_kind(kind.as_deref())?).await?;
+        runtime.note_repeats(distinct.num_repeats());
         check_type(&vectors, arguments.return_type())?;
         distinct.scatter(INTERFACE.name, &vectors)
     }

@@ -90,8 +90,8 @@ impl ModelCall for Generate {
             }
             let model = required_model(arguments)?;
             let inputs = StringArray::from_iter_values(&distinct.inputs);
-            runtime.note_repeats(distinct.num_repeats());
             let generated = runtime.generate(&model, &inputs, options).await?;
+            runtime.note_repeats(distinct.num_repeats());
             let generated = distinct.scatter(INTERFACE.name, &generated)?;
             for (row, completion) in rows.iter().zip(generated.as_string::<i32>()) {
                 completions[*row] = completion.map(str::to_owned);
@@ -166,7 +166,7 @@ impl OptionColumns {
     fn get(&self, row: usize) -> Result<GenerateOptions, Error> {
         let mut options = GenerateOptions::default();
         if let Some(found) = self.max_tokens.as_ref().and_then(|column| column.get(row)) {
-            options.max_tokens = usize::try_from(found).ok().filter(|count| *count > 0).ok_or_else(|| refuse(2, found, "1 or more"))?;
+            options.max_tokens = INTERFACE.positive(2, found)?;
         }
         if let Some(found) = self.temperature.as_ref().and_then(|column| column.get(row)) {
             let valid = found.is_finite() && found >= 0.0;

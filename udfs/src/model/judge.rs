@@ -3,7 +3,6 @@
 //!
 //! A verdict that could not be read is NULL and never 0, so that an evaluation can count how many there are.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, StringArray};
@@ -13,13 +12,13 @@ use datafusion::error::Result;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::scalar::ScalarValue;
 
-use crate::Error;
 use crate::arguments::Arguments;
 use crate::function::{Interface, Kind, Parameter};
 
 use super::ModelRuntime;
 use super::call::{ModelCall, required_model, udf};
 use super::distinct::Distinct;
+use super::judging::{JudgedAnswer, MAX_TOKENS, MODEL, ModelJudge, options};
 
 pub(crate) static JUDGE: Interface = Interface {
     name: "judge",
@@ -43,7 +42,7 @@ pub(crate) static JUDGE_REPLY: Interface = Interface {
 };
 
 const PARAMETERS: &[Parameter] = &[
-    Parameter { name: "model", kind: Kind::Text, description: "Name of a generating model, `name` or `name@version`; a constant." },
+    MODEL,
     Parameter { name: "question", kind: Kind::Text, description: "The question." },
     Parameter { name: "golds", kind: Kind::Texts, description: "The gold answer, or an array of them, any one of which is enough." },
     Parameter { name: "answer", kind: Kind::Text, description: "The answer to judge." },
@@ -52,59 +51,16 @@ const PARAMETERS: &[Parameter] = &[
         kind: Kind::Text,
         description: "Prompt set of `rollout.prompts`, protocol judge, state answer; 'default' unless given; a constant.",
     },
-    Parameter {
-        name: "max_tokens",
-        kind: Kind::Integer,
-        description: "Most tokens of a reply, 1 or more; 256 unless given; a constant. A model that thinks before it speaks needs more.",
-    },
+    MAX_TOKENS,
 ];
 
-const DEFAULT_PROMPTS: &str = "default";
-
-/// A reason of two sentences and a verdict.
-const DEFAULT_MAX_TOKENS: usize = 256;
-
-/// Reads what models say of answers.
-#[async_trait]
-pub trait AnswerJudge: Send + Sync + Debug {
-    /// One ruling per case, in their order.
-    async fn rule(&self, model: &str, cases: &[JudgedAnswer<'_>], options: &JudgeOptions) -> Result<Vec<Ruling>>;
-}
-
-/// An answer to be judged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct JudgedAnswer<'a> {
-    pub question: &'a str,
-    /// At least one.
-    pub golds: &'a [&'a str],
-    /// Not blank.
-    pub answer: &'a str,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JudgeOptions {
-    /// Name of the set of prompts.
-    pub prompts: String,
-    /// Most tokens of a reply, >= 1.
-    pub max_tokens: usize,
-}
-
-/// What came of a case.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ruling {
-    /// None if it could not be read.
-    pub is_correct: Option<bool>,
-    /// The reply that was read, or the last one; None if the model cannot read what it would have been asked.
-    pub reply: Option<String>,
-}
-
-pub(crate) fn functions(runtime: &Arc<dyn ModelRuntime>, judge: &Arc<dyn AnswerJudge>) -> [ScalarUDF; 2] {
+pub(crate) fn functions(runtime: &Arc<dyn ModelRuntime>, judge: &Arc<dyn ModelJudge>) -> [ScalarUDF; 2] {
     [Output::Verdict, Output::Reply].map(|output| udf(Judge { judge: Arc::clone(judge), output }, Arc::clone(runtime)))
 }
 
 #[derive(Debug)]
 struct Judge {
-    judge: Arc<dyn AnswerJudge>,
+    judge: Arc<dyn ModelJudge>,
     output: Output,
 }
 
@@ -144,15 +100,16 @@ impl ModelCall for Judge {
             [] => Vec::new(),
             cases => {
                 let (model, options) = (required_model(arguments)?, options(arguments)?);
+                let rulings = self.judge.rule(&model, cases, &options).await?;
                 runtime.note_repeats(distinct.num_repeats());
-                self.judge.rule(&model, cases, &options).await?
+                rulings
             }
         };
         let name = self.interface().name;
         if let Output::Reply = self.output {
             return distinct.scatter(name, &rulings.iter().map(|ruling| ruling.reply.as_deref()).collect::<StringArray>());
         }
-        let verdicts = rulings.iter().map(|ruling| ruling.is_correct.map(f64::from)).collect::<Float64Array>();
+        let verdicts = rulings.iter().map(|ruling| ruling.verdict).collect::<Float64Array>();
         let verdicts = distinct.scatter(name, &verdicts)?;
         let verdicts = verdicts.as_primitive::<Float64Type>();
         // No answer is a wrong one, as in the other metrics: else an average would reward a policy that stays silent.
@@ -160,27 +117,4 @@ impl ModelCall for Judge {
         let verdict = |row: usize| if is_silence(row) { Some(0.0) } else { verdicts.is_valid(row).then(|| verdicts.value(row)) };
         Ok(Arc::new(rows().map(verdict).collect::<Float64Array>()))
     }
-}
-
-fn options(arguments: &Arguments) -> Result<JudgeOptions> {
-    let given = |index: usize| arguments.has(index).then_some(index);
-    let prompts = given(4).map(|index| arguments.constant_text(index)).transpose()?.flatten();
-    let max_tokens = given(5).map(|index| constant_max_tokens(arguments, index)).transpose()?.flatten();
-    Ok(JudgeOptions {
-        prompts: prompts.unwrap_or_else(|| DEFAULT_PROMPTS.to_owned()),
-        max_tokens: max_tokens.unwrap_or(DEFAULT_MAX_TOKENS),
-    })
-}
-
-/// The number of a call with at least one row; None if it is NULL.
-fn constant_max_tokens(arguments: &Arguments, index: usize) -> Result<Option<usize>> {
-    let column = arguments.integer(index)?;
-    let found = column.get(0);
-    if !column.is_constant() && (1..arguments.num_rows()).any(|row| column.get(row) != found) {
-        let function = arguments.interface.name;
-        return Err(Error::NotConstant { function, argument: "max_tokens", reason: "but its rows differ" }.into());
-    }
-    let refused = |found| arguments.interface.argument_error(index, found, "1 or more");
-    let count = |found: i64| usize::try_from(found).ok().filter(|count| *count > 0).ok_or_else(|| refused(found));
-    Ok(found.map(count).transpose()?)
 }

@@ -1,4 +1,4 @@
-//! `embed`, `generate`, `rerank`, `judge` and `apply_chat_template`: a model's answers as columns, through traits that the engine implements.
+//! `embed`, `generate`, `rerank`, `judge`, `judge_relevance` and `apply_chat_template`: a model's answers as columns, through traits that the engine implements.
 //!
 //! All are asynchronous and volatile, so that no optimizer rule calls a model in planning or twice for one row. Equal
 //! inputs of a batch reach the model once.
@@ -9,10 +9,12 @@ mod distinct;
 pub(crate) mod embed;
 pub(crate) mod generate;
 pub(crate) mod judge;
+pub(crate) mod judge_relevance;
+mod judging;
 pub(crate) mod rerank;
 mod runtime;
 
-pub use judge::{AnswerJudge, JudgeOptions, JudgedAnswer, Ruling};
+pub use judging::{JudgeOptions, JudgedAnswer, JudgedStep, ModelJudge, Ruling};
 pub use runtime::{EmbedKind, GenerateOptions, ModelRuntime};
 
 const SECTION: &str = "Models";

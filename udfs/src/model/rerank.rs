@@ -55,8 +55,8 @@ impl ModelCall for Rerank {
         }
         let (queries, passages): (Vec<&str>, Vec<&str>) = distinct.inputs.iter().copied().unzip();
         let model = required_model(arguments)?;
-        runtime.note_repeats(distinct.num_repeats());
         let scores = runtime.rerank(&model, &StringArray::from(queries), &StringArray::from(passages)).await?;
+        runtime.note_repeats(distinct.num_repeats());
         distinct.scatter(INTERFACE.name, &scores)
     }
 }

@@ -49,7 +49,7 @@ pub trait ModelRuntime: Send + Sync + Debug {
     /// Unknown model, or one that does not embed.
     fn embedding_dim(&self, model: &str) -> Result<usize>;
 
-    /// Told of inputs of a batch that stand beside an equal one, whose answer they have.
+    /// Told, when a batch is answered, of its inputs that stand beside an equal one, whose answer they have.
     fn note_repeats(&self, count: usize) {
         let _ = count;
     }

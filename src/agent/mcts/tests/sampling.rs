@@ -1,6 +1,9 @@
 //! Independent trajectories: `method = 'sample'`.
 
+use std::sync::atomic::AtomicUsize;
+
 use super::*;
+use crate::agent::search_options::ValueSource;
 
 fn samples(count: usize, temperatures: &[f64]) -> SearchOptions {
     SearchOptions { method: Method::Sample, temperatures: temperatures.to_vec(), ..options(count, 3) }
@@ -69,4 +72,81 @@ async fn the_cost_is_that_of_all_trajectories() {
     assert_eq!(policy.calls.load(Ordering::Relaxed), 15);
     let tokens = tree.step[1].as_ref().map(|step| step.generated_tokens).unwrap();
     assert_eq!(tree.cost[1].generated_tokens, 3 * tokens);
+}
+
+#[tokio::test]
+async fn the_first_of_the_ends_that_are_worth_most_is_marked() {
+    let (tree, sampled) = (jaws(&SearchOptions { method: Method::BestOfN, ..samples(32, &[]) }).await, jaws(&samples(32, &[])).await);
+    assert_eq!((&tree.visit_count, &tree.value_sum), (&sampled.visit_count, &sampled.value_sum), "it samples as the other method does");
+    assert!(sampled.is_best.iter().all(Option::is_none));
+    let value = |node: usize| tree.q_value(node).unwrap();
+    let most = (1..tree.len()).filter(|node| tree.is_terminal(*node)).map(value).fold(0.0, f64::max);
+    let first = (1..tree.len()).find(|node| tree.is_terminal(*node) && value(*node) >= most);
+    let mut path: Vec<usize> = std::iter::successors(first, |node| tree.parent_id[*node]).collect();
+    path.reverse();
+    let marked: Vec<usize> = (0..tree.len()).filter(|node| tree.is_best[*node] == Some(true)).collect();
+    assert_eq!(marked, path);
+    assert!(tree.is_best.iter().all(Option::is_some));
+}
+
+/// Likes one answer, which is wrong.
+#[derive(Default)]
+struct Mistaken {
+    calls: AtomicUsize,
+}
+
+#[async_trait::async_trait]
+impl ProcessRewardModel for Mistaken {
+    async fn value(&self, _: &str, step: &str) -> Result<Option<f64>> {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        Ok(Some(if step.contains("1900") { 0.75 } else { 0.25 }))
+    }
+}
+
+#[tokio::test]
+async fn a_model_may_choose_the_best_and_is_asked_once_about_equal_ones() {
+    let options = SearchOptions { method: Method::BestOfN, value: ValueSource::Prm, ..samples(32, &[]) };
+    let model = Arc::new(Mistaken::default());
+    let search = Search::new(agent(FilmPolicy::default()), options, Valuer::Prm(model.clone()));
+    let tree = search.tree(&born_question("Jaws", "1946")).await.unwrap();
+    let ends: Vec<usize> = (1..tree.len()).filter(|node| tree.is_terminal(*node)).collect();
+    assert_eq!(model.calls.load(Ordering::Relaxed), ends.len());
+    assert_eq!(search.counters().counts().verdicts, ends.len() as u64);
+    let best = ends.into_iter().find(|node| tree.is_best[*node] == Some(true)).unwrap();
+    let answer = tree.step[best].as_ref().and_then(|step| step.action.answer());
+    assert_eq!((answer, tree.q_value(best), tree.outcome_reward[best]), (Some("1900"), Some(0.75), Some(0.0)));
+}
+
+/// Cannot read a step, but for those that hold a text.
+struct Unreadable {
+    but: Option<&'static str>,
+}
+
+#[async_trait::async_trait]
+impl ProcessRewardModel for Unreadable {
+    async fn value(&self, _: &str, step: &str) -> Result<Option<f64>> {
+        Ok(self.but.is_some_and(|text| step.contains(text)).then_some(0.0))
+    }
+}
+
+#[tokio::test]
+async fn an_end_without_a_value_is_not_the_best() {
+    let options = SearchOptions { method: Method::BestOfN, value: ValueSource::Prm, ..samples(32, &[]) };
+    for but in [None, Some("1900")] {
+        let search = Search::new(agent(FilmPolicy::default()), options.clone(), Valuer::Prm(Arc::new(Unreadable { but })));
+        let tree = search.tree(&born_question("Jaws", "1946")).await.unwrap();
+        assert!(tree.is_best.iter().all(Option::is_some));
+        let marked: Vec<usize> = (0..tree.len()).filter(|node| tree.is_terminal(*node) && tree.is_best[*node] == Some(true)).collect();
+        assert_eq!(marked.len(), usize::from(but.is_some()));
+        assert!(marked.iter().all(|end| tree.q_value(*end) == Some(0.0)));
+    }
+}
+
+#[tokio::test]
+async fn a_tree_without_an_end_has_no_best_one() {
+    let blank = Question { id: "1".to_owned(), question: None, golden_answers: Vec::new() };
+    let of =
+        async |method| search(&agent(FilmPolicy::default()), &blank, &SearchOptions { method, ..samples(4, &[]) }).await.unwrap().is_best;
+    assert_eq!(of(Method::BestOfN).await, [Some(false)]);
+    assert_eq!(of(Method::Sample).await, [None]);
 }

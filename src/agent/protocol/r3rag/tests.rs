@@ -1,20 +1,12 @@
 use expect_test::expect;
 
 use super::*;
-use crate::agent::testing::{MemoryCorpus, Script, agent_of, shown};
+use crate::agent::testing::{MemoryCorpus, Script, agent_of, answered, query, shown};
 use State::{AnswerGeneration, Reasoning};
 
 fn parsed(state: State, response: &str) -> (Action, &str) {
     let parsed = R3Rag.parse(state, response);
     (parsed.action, &response[..parsed.end])
-}
-
-fn query(text: &str) -> Action {
-    Action::Query(text.to_owned())
-}
-
-fn answered(text: &str) -> Action {
-    Action::Answer(text.to_owned())
 }
 
 #[test]

@@ -3,20 +3,12 @@ use expect_test::{Expect, expect};
 use super::*;
 use crate::agent::client::Passage;
 use crate::agent::protocol::{MAX_QUERY_CHARS, StopReason};
-use crate::agent::testing::{Copyist, FilmPolicy, MemoryCorpus, Parrot, agent, agent_with, shown};
+use crate::agent::testing::{Copyist, FilmPolicy, MemoryCorpus, Parrot, agent, agent_with, answered, query, shown};
 use State::{AnswerGeneration, BeginReasoning, EvidenceExtraction, Reasoning};
 
 fn parsed(state: State, response: &str) -> (Action, &str) {
     let parsed = ReasonRag.parse(state, response);
     (parsed.action, &response[..parsed.end])
-}
-
-fn query(text: &str) -> Action {
-    Action::Query(text.to_owned())
-}
-
-fn answered(text: &str) -> Action {
-    Action::Answer(text.to_owned())
 }
 
 #[test]

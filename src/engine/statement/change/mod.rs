@@ -66,12 +66,13 @@ impl ChangeOf<'_> {
             rewrite.let_others_write();
         }
         let table = rewrite.table().clone();
-        let progress = Progress::new(session.notices(), format!("{} {}", self.verb, table.name()), "rows", None);
         if !self.returning.is_empty() {
             // Before anything is written: an error afterwards would hide that it was.
             returning::plan(session, self.returning, &self.alias, &table).await?;
         }
-        let rows = progress.watch(planned.stream_of(self.kept).await?);
+        let started = planned.start(self.kept).await?;
+        let progress = Progress::new(session.notices(), format!("{} {}", self.verb, table.name()), "rows", started.num_rows());
+        let rows = progress.watch(started.rows);
         let (rows, kept) = match self.returning {
             [] => (rows, None),
             _ => {

@@ -46,7 +46,7 @@ pub async fn insert_or_skip(
     }
     let planned = insert::plan(session, insert, table, parameters).await?;
     let hold = attempt.hold(&planned.plan)?;
-    let rows = planned.stream_of(kept_run).await?;
+    let rows = insert::watched_rows(session, table, planned.start(kept_run).await?)?;
     let (kept, sink) = KeptRows::of_written(table);
     let sink = (!insert.returning.is_empty()).then_some(sink);
     let count = table.append_new(rows, columns, sink, hold).await?;

@@ -3,15 +3,20 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow::array::AsArray;
+use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Schema;
 use datafusion::prelude::{SessionContext, col};
 use rolloutdb_catalogs::{Table, system};
 use rolloutdb_sql::Privilege;
 
+use crate::agent::Method;
 use crate::engine::privileges::Object;
 use crate::engine::session::Session;
+use crate::engine::statement::arrow;
 use crate::error::{Error, Result};
+
+/// Columns that nodes had from the start; those behind them came later, and tables of earlier versions go on without them.
+const FIRST_COLUMNS: usize = 30;
 
 /// The table of nodes, made if it does not exist.
 ///
@@ -33,7 +38,8 @@ pub async fn node_table(session: &Session, schema: &str, name: &str) -> Result<A
     }
     let table = catalog.table(schema, name).await?;
     let names = |schema: &Schema| schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
-    if names(&table.definition().schema) != names(&nodes.schema) {
+    let (found, known) = (names(&table.definition().schema), names(&nodes.schema));
+    if found.len() < FIRST_COLUMNS || !known.starts_with(&found) {
         return Err(Error::WrongType {
             what: format!("table {name}"),
             found: "a table of other columns".to_owned(),
@@ -41,6 +47,30 @@ pub async fn node_table(session: &Session, schema: &str, name: &str) -> Result<A
         });
     }
     Ok(table)
+}
+
+/// Checks that the table has room for what the method finds out: a mark that has no column would be lost.
+///
+/// # Errors
+/// [`Error::NotReady`] for the best of n in a table that an earlier version made.
+pub fn check_method(table: &Table, method: Method) -> Result<()> {
+    if method != Method::BestOfN || table.definition().schema.column_with_name("is_best").is_some() {
+        return Ok(());
+    }
+    Err(Error::NotReady(format!(
+        "the table {} was made by an earlier version and has no column is_best, in which method = 'best_of_n' marks nodes; use a new table, \
+         or go on with method = 'sample', which 'best_of_n' was another name for",
+        table.name()
+    )))
+}
+
+/// The nodes of a tree with the columns of the table.
+///
+/// # Errors
+/// None that can be caused: the table was opened by [`node_table`].
+pub fn for_table(table: &Table, nodes: &RecordBatch) -> Result<RecordBatch> {
+    let columns: Vec<usize> = (0..table.definition().schema.fields().len()).collect();
+    nodes.project(&columns).map_err(arrow)
 }
 
 pub async fn finished_questions(table: &Arc<Table>) -> Result<HashSet<String>> {
@@ -57,6 +87,8 @@ pub async fn finished_questions(table: &Arc<Table>) -> Result<HashSet<String>> {
 mod tests {
     use rolloutdb_catalogs::system;
 
+    use super::FIRST_COLUMNS;
+
     /// The agent makes the rows and the catalog describes the columns; neither knows the other.
     #[test]
     fn the_nodes_of_the_agent_fit_the_table_of_the_catalog() {
@@ -65,5 +97,7 @@ mod tests {
             schema.fields().iter().map(|field| (field.name().clone(), field.data_type().clone())).collect()
         };
         assert_eq!(columns(&table), columns(&rows));
+        let later: Vec<&String> = table.fields()[FIRST_COLUMNS..].iter().map(|field| field.name()).collect();
+        assert_eq!(later, ["cost", "is_best"]);
     }
 }

@@ -24,6 +24,12 @@ pub fn run_property(agent: &Agent, options: &AgentOptions, search: &SearchOption
     json!({ "agent": agent, "search": search, "prompts": prompts })
 }
 
+/// The protocol of the agent that made the trees of a table; None if the table does not say, as a copy of one does not.
+pub fn protocol_of(table: &Table) -> Option<String> {
+    let found: Json = serde_json::from_str(table.property(RUN_PROPERTY)?).ok()?;
+    serde_json::from_value::<AgentOptions>(found["agent"].clone()).ok().map(|agent| agent.protocol)
+}
+
 /// SHA-256 of the texts that models are shown: the templates of the agent's set, and the judge's.
 fn prompts_hash(agent: &Agent, valuer: &Valuer) -> String {
     let mut context = Context::new(&SHA256);

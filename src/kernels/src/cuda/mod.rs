@@ -37,6 +37,8 @@ pub type Floats = CudaSlice<f32>;
 /// A GPU with the kernels loaded.
 pub struct Gpu {
     name: String,
+    /// Bytes.
+    memory: u64,
     stream: Arc<CudaStream>,
     blas: CudaBlas,
     embed: CudaFunction,
@@ -102,11 +104,14 @@ impl Gpu {
         let context = CudaContext::new(ordinal).of_gpu()?;
         // SAFETY: one stream uses this memory, so that no event is needed to order its uses.
         unsafe { context.disable_event_tracking() };
+        context.bind_to_thread().of_gpu()?;
+        let (_, memory) = driver::result::mem_get_info().of_gpu()?;
         let stream = context.new_stream().of_gpu()?;
         let module = context.load_module(PTX.into()).of_gpu()?;
         let load = |name: &str| module.load_function(name).of_gpu();
         Ok(Self {
             name: context.name().of_gpu()?,
+            memory: memory as u64,
             blas: CudaBlas::new(Arc::clone(&stream)).of_gpu()?,
             embed: load("embed")?,
             add_norm: load("add_norm")?,
@@ -120,6 +125,11 @@ impl Gpu {
     /// The maker's name of it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Bytes that it has, free or not.
+    pub fn memory(&self) -> u64 {
+        self.memory
     }
 
     /// A copy in half precision.

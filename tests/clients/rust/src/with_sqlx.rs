@@ -112,6 +112,8 @@ async fn types() {
     round_trip("double precision[]", vec![Some(0.5_f64), None]).await;
     round_trip("text[]", vec![Some("a,b".to_owned()), None, Some(String::new())]).await;
     round_trip("uuid[]", vec![Some(key), None]).await;
+    round_trip("varchar(10)[]", vec![Some("a,b".to_owned()), None]).await;
+    round_trip("jsonb[]", vec![Some(json!({"a": [1, null, "{x}"]})), None]).await;
 }
 
 async fn round_trip<T>(type_name: &str, value: T)

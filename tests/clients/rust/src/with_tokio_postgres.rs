@@ -102,7 +102,7 @@ async fn types() {
     round_trip("varchar(10)", "ten".to_owned()).await;
     round_trip("char(3)", "abc".to_owned()).await;
     round_trip("json", document.clone()).await;
-    round_trip("jsonb", document).await;
+    round_trip("jsonb", document.clone()).await;
     round_trip("uuid", key).await;
     round_trip("bytea", vec![0_u8, 255, 39]).await;
     round_trip("date", day).await;
@@ -118,6 +118,10 @@ async fn types() {
     round_trip("uuid[]", vec![Some(key), None]).await;
     round_trip("date[]", vec![Some(day), None]).await;
     round_trip("timestamptz[]", vec![Some(instant), None]).await;
+    round_trip("varchar(10)[]", vec![Some("a,b".to_owned()), None]).await;
+    round_trip("char(3)[]", vec![Some("abc".to_owned()), None]).await;
+    round_trip("json[]", vec![Some(document.clone()), None]).await;
+    round_trip("jsonb[]", vec![Some(document), None]).await;
 }
 
 async fn round_trip<T>(type_name: &str, value: T)

@@ -1,23 +1,28 @@
 //! Rewards of trajectories as published systems give them, from the columns of a table of rollouts.
 //!
 //! They see what the policy wrote and what was made of it, never a prompt or a passage: an answer in an example of the prompt earns nothing, and
-//! markup in a passage breaks no format.
+//! markup in a passage breaks no format. Whether a format was kept is for its protocol to say (`formats`).
 
 mod completion_parts;
 mod format_reward;
+mod formats;
 mod last_answer;
 mod outcome_reward;
 mod redundant_searches;
 mod relevance_reward;
+mod step_reward;
 mod well_formed;
+
+pub use formats::{Formats, KeptFormat, WrittenStep};
 
 pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
     &outcome_reward::FUNCTION,
     &relevance_reward::FUNCTION,
-    &well_formed::FUNCTION,
-    &format_reward::FUNCTION,
+    &step_reward::FUNCTION,
     &redundant_searches::FUNCTION,
     &last_answer::FUNCTION,
     &completion_parts::PARTS,
     &completion_parts::MASK,
 ];
+
+pub(crate) const FORMAT_FUNCTIONS: &[&formats::FormatFunction] = &[&well_formed::TRAJECTORY, &well_formed::STEPS, &format_reward::FUNCTION];

@@ -33,8 +33,8 @@ pub(crate) static FUNCTION: Function = Function {
             Parameter {
                 name: "well_formed",
                 kind: Kind::Boolean,
-                description: "Whether the trajectory follows its format, see `well_formed`; of 'r3rag' whether no step is malformed, `NOT 'malformed' = \
-                    ANY(actions)`. NULL or not given leaves the format out.",
+                description: "Whether the trajectory follows its format, see `well_formed`; of 'r3rag' whether its steps do, see `steps_well_formed`. NULL or \
+                    not given leaves the format out.",
             },
             Parameter { name: "steps", kind: Kind::Integer, description: "Of the trajectory, 0 or more; 'reasonrag' needs them." },
             Parameter {

@@ -20,14 +20,14 @@ pub(crate) static FUNCTION: Function = Function {
             Parameter {
                 name: "relevance",
                 kind: Kind::Number,
-                description: "Of the passages that the step found, 0 to 1: a judge's score.",
+                description: "Of the passages that the step found, 0 to 1: `judge_relevance`.",
             },
             Parameter { name: "answer", kind: Kind::Text, description: "The trajectory's answer; NULL if it gave none." },
             GOLDS,
             Parameter {
                 name: "well_formed",
                 kind: Kind::Boolean,
-                description: "Whether no step is malformed, `NOT 'malformed' = ANY(actions)`; true by default.",
+                description: "Whether the steps of the trajectory follow their format, see `steps_well_formed`; true by default.",
             },
         ],
         required: 3,
