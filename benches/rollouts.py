@@ -32,6 +32,7 @@ def main():
     options = parser(__doc__)
     options.add_argument("--policy", choices=list(WORKLOADS), default="tinyhop")
     options.add_argument("--questions", type=int, help="trees of one call; default 12 of tinyhop and 2 of qwen2, quick 3 and 1")
+    options.add_argument("--simulations", type=int, help="of each question; default 16 of tinyhop and 6 of qwen2. ReasonRAG took 64")
     options.add_argument("--transformers", action="store_true", help="the prompts in transformers too")
     options = parse(options, rounds=5)
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
@@ -45,7 +46,8 @@ def main():
 
 class Workload:
     def __init__(self, options, directory):
-        self.protocol, self.steps, questions, self.simulations = WORKLOADS[options.policy]
+        self.protocol, self.steps, questions, simulations = WORKLOADS[options.policy]
+        self.simulations = options.simulations or simulations
         self.policy = directory if options.policy == "qwen2" else "builtin://tinyhop"
         self.num_questions = options.questions or (-(-questions // 4) if options.quick else questions)
 
@@ -95,7 +97,11 @@ def compare(measure, ours, without, options):
     print(f"  {nodes} nodes of {count} trees: {prompt_tokens:,} prompt tokens, {generated_tokens:,} generated", flush=True)
     ours_calls, peers = Calls("RolloutDB", ours.grow, count), [Calls("without shared prefixes", without.grow, count)]
     beside = [Calls("transformers", Transformers(ours).run, count)] if options.transformers and importlib.util.find_spec("transformers") else []
+    before = ours.server.seconds_by_thread()
     measure.compare(ours_calls, peers, target=3.0, unit="questions/s", beside=beside)
+    spent = ours.server.seconds_by_thread() - before
+    shares = ", ".join(f"{name} {seconds / spent.total():.1%}" for name, seconds in spent.most_common() if seconds > 0)
+    print(f"  processor time by threads (`models` and those named as the program compute; the search, its corpus and its table are the rest): {shares}", flush=True)
 
 
 class Transformers:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -79,6 +80,15 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith(f"{name}:"))
         return int(line.split()[1])
+
+    def seconds_by_thread(self):
+        """Processor time of the threads that there are, by their names."""
+        seconds = Counter()
+        for thread in Path(f"/proc/{self.process.pid}/task").iterdir():
+            name, numbers = (thread / "stat").read_text().split("(", 1)[1].rsplit(") ", 1)
+            user, system = numbers.split()[11:13]
+            seconds[name] += (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+        return seconds
 
     def num_descriptors(self):
         return len(os.listdir(f"/proc/{self.process.pid}/fd"))

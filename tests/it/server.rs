@@ -341,7 +341,7 @@ async fn a_cancel_request_stops_a_statement_that_computes() {
     let (outcome, cancelled) = tokio::join!(statement, cancelling);
     cancelled.expect("the request is taken");
     assert_eq!(code(&outcome.expect_err("it is cancelled")), "57014");
-    assert!(started.elapsed() < Duration::from_secs(5), "took {:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "took {:?}", started.elapsed());
     assert_eq!(text_value(&client, "SELECT 1").await.as_deref(), Some("1"));
     // A request that comes when nothing runs is void, and does not hit the next statement.
     client.cancel_token().cancel_query(NoTls).await.expect("the request is taken");
@@ -378,7 +378,7 @@ async fn stopping_the_server_ends_running_statements() {
     tokio::time::sleep(Duration::from_millis(300)).await;
     let started = Instant::now();
     server.stop().await;
-    assert!(started.elapsed() < Duration::from_secs(5), "took {:?}", started.elapsed());
+    assert!(started.elapsed() < Duration::from_secs(20), "took {:?}", started.elapsed());
     assert_eq!(code(&statement.await.expect("no panic").expect_err("it was stopped")), "57P01");
     assert!(idle.simple_query("SELECT 1").await.is_err());
 }
