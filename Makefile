@@ -31,7 +31,7 @@ cuda: setup
 retrieval: setup
 	.ci/retrieval
 
-# SQLite and DuckDB compute what random statements should do; transformers and pandas read the files that the database writes.
+# SQLite and DuckDB compute what random statements should do; transformers and pandas read the files that the database writes, and `transformers serve` is a policy.
 references: setup
 	.ci/references
 

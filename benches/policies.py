@@ -1,6 +1,7 @@
 """Policies without a tree: tokens that 32 sequences are given per second, and what a call of a remote policy costs beside the server's own time.
 
-Needs torch and transformers beside requirements.txt: they make a random Qwen2 of 0.1 B parameters, and are the peer. README.md describes the measures.
+Needs torch and transformers beside requirements.txt: they make a random Qwen2 of 0.1 B parameters, and are the peer; with `--device cuda` in bf16 on an NVIDIA
+GPU, and a binary with the feature cuda-policies. README.md describes the measures.
 """
 
 import asyncio
@@ -22,8 +23,10 @@ OVERHEAD_MAX_MS = 2.0
 
 
 def main():
-    options = parse(parser(__doc__), rounds=5)
-    with Bench("policies", options) as bench:
+    options = parser(__doc__)
+    options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    options = parse(options, rounds=5)
+    with Bench(f"policies, {options.device}", options) as bench:
         bench.run(f"decode, {SEQUENCES} sequences of a 0.1 B Qwen2", lambda measure: decode(measure, options))
         bench.run("a call of a remote policy", lambda measure: remote_call(measure, options))
 
@@ -35,19 +38,27 @@ def decode(measure, options):
     tokens = 16 if options.quick else TOKENS
     with Server() as server:
         directory = server.folder / "qwen2"
-        peer = Transformers(directory)
+        peer = Transformers(directory, options.device)
         connection = server.connect()
-        connection.execute(f"CREATE MODEL policy FROM '{directory}' WITH (task = 'generate')")
+        connection.execute(f"CREATE MODEL policy FROM '{directory}' WITH (task = 'generate', device = '{options.device}')")
 
         def generated(prompts):
             query = "SELECT generate('policy', prompt, max_tokens => %s, temperature => 0) FROM unnest(%s::text[]) AS t(prompt)"
             return [text for (text,) in connection.execute(query, [tokens, prompts]).fetchall()]
 
+        work = SEQUENCES * tokens
+        if options.device == "cuda":
+            # In bf16 two of 32,768 numbers are often equal but for rounding: texts are not compared, logits are by `cargo test --features cuda-policies`.
+            contestants = [
+                Calls("RolloutDB", lambda call: generated(prompts_of(call)), work),
+                Calls("transformers", lambda call: peer.generated(prompts_of(call), tokens), work),
+            ]
+            measure.compare(contestants[0], contestants[1:], target=1.0, unit="tokens/s")
+            return
         found, expected = generated(prompts_of(-1)), peer.generated(prompts_of(-1), tokens)
         # The largest of 32,768 numbers may be another one where two are equal but for rounding.
         equal = sum(ours == theirs for ours, theirs in zip(found, expected))
         measure.check(f"of {SEQUENCES} texts equal to transformers'", equal, at_least=SEQUENCES - 4)
-        work = SEQUENCES * tokens
         contestants = [
             Calls("RolloutDB", lambda call: generated(prompts_of(call)), work),
             Calls("its products alone, NumPy", Products().step, SEQUENCES),
@@ -64,14 +75,15 @@ def prompts_of(call):
 class Transformers:
     """Greedy texts of the random Qwen2."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, device):
         import torch
 
         torch.set_num_threads(2)
-        self.torch, (self.model, self.tokenizer) = torch, random_qwen2.save(directory)
+        self.torch, (model, self.tokenizer) = torch, random_qwen2.save(directory)
+        self.model = model.to(device, torch.bfloat16) if device == "cuda" else model
 
     def generated(self, prompts, tokens):
-        inputs = self.tokenizer(prompts, return_tensors="pt", padding=True)
+        inputs = self.tokenizer(prompts, return_tensors="pt", padding=True).to(self.model.device)
         with self.torch.no_grad():
             output = self.model.generate(**inputs, do_sample=False, min_new_tokens=tokens, max_new_tokens=tokens)
         return self.tokenizer.batch_decode(output[:, inputs["input_ids"].shape[1] :], skip_special_tokens=True)

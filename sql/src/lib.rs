@@ -12,6 +12,7 @@ mod depth;
 mod dialect;
 mod error;
 mod hidden;
+mod identity_options;
 mod length;
 mod name;
 mod options;

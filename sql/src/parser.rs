@@ -9,6 +9,7 @@ use crate::ast::{self, Ident, ObjectName, Query, With};
 use crate::depth::{check_brackets, check_chains};
 use crate::dialect::RolloutDialect;
 use crate::error::{Error, Result, char_offset};
+use crate::identity_options::order_identity_options;
 use crate::length::check_length;
 use crate::name::{fold, is_reserved};
 use crate::quotes::{check_names, escape_texts};
@@ -37,6 +38,8 @@ impl<'a> Parser<'a> {
         check_chains(&tokens)?;
         check_names(&tokens)?;
         mark_tags(&mut tokens);
+        free_names(&mut tokens);
+        order_identity_options(&mut tokens);
         escape_texts(&mut tokens);
         let inner = parser::Parser::new(&DIALECT).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
         Ok(Self { inner, text })
@@ -314,6 +317,35 @@ fn mark_tags(tokens: &mut [TokenWithSpan]) {
             }
             Token::Word(word) => num_matched = usize::from(word.value.eq_ignore_ascii_case(words[0])),
             _ => num_matched = 0,
+        }
+    }
+}
+
+/// Makes plain names of words that sqlparser takes for more: `at` in `FROM orders at`, which says of when the rows are only before a parenthesis, and the
+/// name of a function behind its schema, `pg_catalog.substring(a, 'b')`.
+fn free_names(tokens: &mut [TokenWithSpan]) {
+    let mut is_qualified = false;
+    for position in 0..tokens.len() {
+        let following = |n: usize| {
+            let mut tokens = tokens[position + 1..].iter().map(|token| &token.token).filter(|token| !matches!(token, Token::Whitespace(_)));
+            tokens.nth(n)
+        };
+        let is_word = |token: Option<&Token>, wanted: Keyword| matches!(token, Some(Token::Word(word)) if word.keyword == wanted);
+        let is_free = match &tokens[position].token {
+            Token::Word(word) if word.quote_style.is_none() => {
+                let is_call = following(0) == Some(&Token::LParen);
+                match word.keyword {
+                    Keyword::AT => !is_call && !is_word(following(0), Keyword::TIME),
+                    Keyword::BEFORE | Keyword::CHANGES => !is_call,
+                    Keyword::NoKeyword => false,
+                    _ => is_qualified && is_call,
+                }
+            }
+            _ => false,
+        };
+        is_qualified = tokens[position].token == Token::Period;
+        if let (Token::Word(word), true) = (&mut tokens[position].token, is_free) {
+            word.keyword = Keyword::NoKeyword;
         }
     }
 }

@@ -25,7 +25,7 @@ use super::retrieval_cache::RetrievalCache;
 use super::roles::Roles;
 use super::secrets::Secrets;
 use super::session::Session;
-use super::statement::{RolloutTargets, check_room};
+use super::statement::{RolloutTargets, Trainings, check_room};
 use super::task_history::TaskHistory;
 use super::{AgentRegistry, function, system};
 use crate::error::{Error, Result};
@@ -70,8 +70,8 @@ pub struct DatabaseOptions {
 /// A data directory, open in this process alone. Cheap to clone; sessions keep it open.
 ///
 /// Layout: `tables/<schema>/<table>.lance`, `models/<name>/<version>/`, `agents/<name>.json`, `jobs/<number>.json`, `task_history.jsonl`, `roles.json`,
-/// `privileges.json`, `secrets.json`, `remote/` (answers of servers), `hub/` (files of hubs), `spill/` (of running queries) and
-/// `tables/.temporary/` (tables of sessions), both of which are emptied when opened.
+/// `privileges.json`, `secrets.json`, `remote/` (answers of servers), `hub/` (files of hubs), `training/` (checkpoints), `spill/` (of running queries)
+/// and `tables/.temporary/` (tables of sessions), both of which are emptied when opened.
 #[derive(Clone)]
 pub struct Database {
     pub(super) shared: Arc<Shared>,
@@ -100,6 +100,8 @@ pub(super) struct Shared {
     pub version_retention: Duration,
     /// Tables that a GENERATE ROLLOUTS writes to now.
     pub rollout_targets: RolloutTargets,
+    /// Where the checkpoints of trainings are.
+    pub trainings: Arc<Trainings>,
     pub index_builds: Arc<IndexBuilds>,
     pub activity: Arc<Activity>,
     pub jobs: Arc<Jobs>,
@@ -188,6 +190,7 @@ impl Database {
             memory,
             version_retention,
             rollout_targets,
+            trainings: Arc::new(Trainings::new(&directory.join("training"))),
             index_builds,
             activity,
             jobs: Arc::new(jobs),

@@ -47,6 +47,10 @@ impl Outbound {
             found: format!("a text that begins with '{}'", text.chars().take_while(|c| c.is_ascii_alphabetic()).collect::<String>()),
             expected: expected.to_owned(),
         };
+        // Where a URL is read, line breaks are left out of it.
+        if text.contains(char::is_control) {
+            return Err(invalid("a URL in one line"));
+        }
         let known = SCHEME_HOSTS.iter().find(|(scheme, _)| text.split_once("://").is_some_and(|(given, _)| given == *scheme));
         let standing_for = known.map(|(_, host)| format!("https://{host}/"));
         let url = Url::parse(standing_for.as_deref().unwrap_or(text)).map_err(|_| invalid("https://host/path"))?;
@@ -232,9 +236,14 @@ mod tests {
             let error = allowed.check(url).expect_err(url);
             assert!(matches!(error, Error::InsufficientPrivilege(_)), "{url}: {error:?}");
         }
-        for url in
-            ["https://user:pass@example.org/", "https://example.org@evil.test/", "ftp://example.org/", "https://", "gopher://example.org/"]
-        {
+        for url in [
+            "https://user:pass@example.org/",
+            "https://example.org@evil.test/",
+            "ftp://example.org/",
+            "https://",
+            "gopher://example.org/",
+            "https://exam\r\nple.org/",
+        ] {
             let error = allowed.check(url).expect_err(url);
             assert!(matches!(error, Error::InvalidParameter { .. }), "{url}: {error:?}");
             assert!(!error.to_string().contains("pass@"), "{error}");

@@ -14,8 +14,19 @@ use super::memory::{bytes_text, sort_piece};
 use super::progress::size_text;
 use super::setting_definitions::STATEMENT_MEMORY;
 
+/// A sort sets twice a piece aside, and a piece may exceed its size by a batch.
+const PIECES_OF_SHARE: usize = 6;
+
+/// By this DataFusion names what merges the pieces of a sort, in memory and from the disk.
+const MERGE: &str = "ExternalSorterMerge";
+/// Of the memory: kept for the merges of sorts, as long as there are any. A merge cannot go to the disk, and takes all that it finds free, so that without room
+/// of their own merges and sorts take each other's last.
+const MERGES_SHARE: usize = 4;
+/// Of the memory: what a merge may hold where there are many. More than [`super::memory::fit`] lets a sort set aside for it.
+const MERGE_SHARE: usize = 16;
+
 /// A session's part of the memory of all queries. As in DataFusion's pool for all of them, operators that can go to the disk have even parts of
-/// what the others leave: each of them finds room for the rows that it merges.
+/// what the others leave. Other than there, merges have room that nobody else gets.
 #[derive(Debug)]
 pub struct SessionMemory {
     queries: Arc<dyn MemoryPool>,
@@ -29,7 +40,18 @@ struct Held {
     /// Operators that can go to the disk.
     num_spillable: usize,
     spillable: usize,
+    num_merges: usize,
+    merges: usize,
+    /// All others.
     unspillable: usize,
+}
+
+/// What an operator does when there is no more memory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Kind {
+    Spillable,
+    Merge,
+    Unspillable,
 }
 
 impl SessionMemory {
@@ -52,17 +74,34 @@ impl SessionMemory {
         self.bound.store(bound, Ordering::Relaxed);
     }
 
-    /// How much each partition of a sort sorts at once, in bytes.
+    /// How much a partition of a sort sorts at once now, in bytes: less where many operators share the memory, since room for two pieces must always be
+    /// found in the share of one of them.
     pub fn sort_piece(&self, partitions: usize) -> usize {
-        sort_piece(self.bound(), partitions)
+        sort_piece(self.bound(), partitions).min(self.spillable_share(&self.held()) / PIECES_OF_SHARE)
+    }
+
+    /// What each operator that can go to the disk may hold, in bytes.
+    fn spillable_share(&self, held: &Held) -> usize {
+        self.bound().saturating_sub(held.unspillable + self.merge_room(held)) / held.num_spillable.max(1)
+    }
+
+    /// What merges hold, or may hold at any time, in bytes.
+    fn merge_room(&self, held: &Held) -> usize {
+        if held.num_merges == 0 { 0 } else { held.merges.max(self.bound() / MERGES_SHARE) }
     }
 
     /// What the consumer may hold more, in bytes.
     fn left(&self, held: &Held, reservation: &MemoryReservation) -> usize {
         let bound = self.bound();
-        match reservation.consumer().can_spill() {
-            true => (bound.saturating_sub(held.unspillable) / held.num_spillable.max(1)).saturating_sub(reservation.size()),
-            false => bound.saturating_sub(held.unspillable + held.spillable),
+        match Kind::of(reservation.consumer()) {
+            Kind::Spillable => self.spillable_share(held).saturating_sub(reservation.size()),
+            Kind::Merge => {
+                let share = (bound / MERGES_SHARE / held.num_merges.max(1)).max(bound / MERGE_SHARE);
+                let of_merges = (bound / MERGES_SHARE).saturating_sub(held.merges);
+                let free = bound.saturating_sub(held.all());
+                share.saturating_sub(reservation.size()).min(of_merges.max(free))
+            }
+            Kind::Unspillable => bound.saturating_sub(held.unspillable + held.spillable + self.merge_room(held)),
         }
     }
 
@@ -82,10 +121,37 @@ impl SessionMemory {
     }
 }
 
+impl Kind {
+    fn of(consumer: &MemoryConsumer) -> Self {
+        match consumer.can_spill() {
+            true => Self::Spillable,
+            false if consumer.name().starts_with(MERGE) => Self::Merge,
+            false => Self::Unspillable,
+        }
+    }
+}
+
 impl Held {
     /// What operators of the consumer's kind hold together.
     fn of(&mut self, consumer: &MemoryConsumer) -> &mut usize {
-        if consumer.can_spill() { &mut self.spillable } else { &mut self.unspillable }
+        match Kind::of(consumer) {
+            Kind::Spillable => &mut self.spillable,
+            Kind::Merge => &mut self.merges,
+            Kind::Unspillable => &mut self.unspillable,
+        }
+    }
+
+    /// How many operators of the consumer's kind there are, if that matters.
+    fn number(&mut self, consumer: &MemoryConsumer) -> Option<&mut usize> {
+        match Kind::of(consumer) {
+            Kind::Spillable => Some(&mut self.num_spillable),
+            Kind::Merge => Some(&mut self.num_merges),
+            Kind::Unspillable => None,
+        }
+    }
+
+    fn all(&self) -> usize {
+        self.spillable + self.merges + self.unspillable
     }
 }
 
@@ -95,12 +161,16 @@ impl MemoryPool for SessionMemory {
     }
 
     fn register(&self, consumer: &MemoryConsumer) {
-        self.held().num_spillable += usize::from(consumer.can_spill());
+        if let Some(number) = self.held().number(consumer) {
+            *number += 1;
+        }
         self.queries.register(consumer);
     }
 
     fn unregister(&self, consumer: &MemoryConsumer) {
-        self.held().num_spillable -= usize::from(consumer.can_spill());
+        if let Some(number) = self.held().number(consumer) {
+            *number -= 1;
+        }
         self.queries.unregister(consumer);
     }
 
@@ -126,8 +196,7 @@ impl MemoryPool for SessionMemory {
     }
 
     fn reserved(&self) -> usize {
-        let held = self.held();
-        held.spillable + held.unspillable
+        self.held().all()
     }
 
     fn memory_limit(&self) -> MemoryLimit {
@@ -180,11 +249,40 @@ mod tests {
             sort.try_grow(200).expect("half of what is left");
             sort.try_grow(1).expect_err("more than half of it");
         }
+        assert_eq!(memory.sort_piece(1), 500 / 16, "of a partition that has all memory");
+        let others: Vec<_> = (0..8).map(|_| register(&memory, "sort", true)).collect();
+        assert_eq!(memory.sort_piece(1), 40 / 6, "ten share what is left");
+        drop(others);
         memory.set_bound(600);
         sorts[0].try_grow(50).expect("half of more");
         sorts[0].free();
         drop(sorts);
         join.try_grow(500).expect("nobody else has anything");
         assert_eq!(memory.reserved(), 600);
+    }
+
+    #[test]
+    fn merges_find_room_whatever_sorts_hold_and_leave_them_theirs() {
+        let queries: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(2000));
+        let memory = SessionMemory::new(queries, 1600);
+        let sorts = [register(&memory, "ExternalSorter[0]", true), register(&memory, "ExternalSorter[1]", true)];
+        let merges = [register(&memory, "ExternalSorterMerge[0]", false), register(&memory, "ExternalSorterMerge[1]", false)];
+        let join = register(&memory, "join", false);
+        for sort in &sorts {
+            sort.try_grow(600).expect("half of what merges leave");
+            sort.try_grow(1).expect_err("more than half of it");
+        }
+        join.try_grow(1).expect_err("the rest is for merges");
+        for merge in &merges {
+            merge.try_grow(200).expect("half of the room of merges");
+            merge.try_grow(1).expect_err("a merge leaves the other its part");
+        }
+        // Where there are many, each may still hold what a sort has set aside for it, as long as something is free.
+        sorts[0].free();
+        let others: Vec<_> = (2..10).map(|number| register(&memory, &format!("ExternalSorterMerge[{number}]"), false)).collect();
+        others[0].try_grow(100).expect("a sixteenth");
+        others[0].try_grow(1).expect_err("more than a sixteenth");
+        sorts[0].try_grow(551).expect_err("merges hold 500, more than their room");
+        sorts[0].try_grow(550).expect("half of what they leave");
     }
 }

@@ -104,6 +104,7 @@ pub static DEFINITIONS: &[Definition] = &[
     ),
     setting("datestyle", "ISO, MDY", DateStyle, FORMATS, "The form of dates and times in text."),
     setting("default_table_access_method", "lance", Fixed, PRESET, "How tables are stored."),
+    setting("default_tablespace", "", Only(&["", "pg_default"]), CLIENTS, "Known for clients' sake; all tables lie in one place."),
     setting(DEFAULT_TRANSACTION_ISOLATION, READ_COMMITTED, Choice(ISOLATION_LEVELS), CLIENTS, "The isolation level of new transactions."),
     setting(DEFAULT_TRANSACTION_READ_ONLY, "off", Switch, CLIENTS, "Whether new transactions may not write."),
     setting("extra_float_digits", "1", Whole(-15..=3), FORMATS, "Known for clients' sake; floats are always shown in full."),

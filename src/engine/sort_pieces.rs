@@ -33,12 +33,13 @@ pub struct SortsInPieces(pub Arc<SessionMemory>);
 
 impl PhysicalOptimizerRule for SortsInPieces {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let bytes = self.0.sort_piece(config.execution.target_partitions);
+        let partitions = config.execution.target_partitions;
         let in_pieces = plan.transform_up(|node| {
             let Some(sort) = node.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_none()) else {
                 return Ok(Transformed::no(node));
             };
-            let pieces: Arc<dyn ExecutionPlan> = Arc::new(SortPiecesExec { input: Arc::clone(sort.input()), bytes });
+            let pieces: Arc<dyn ExecutionPlan> =
+                Arc::new(SortPiecesExec { input: Arc::clone(sort.input()), memory: Arc::clone(&self.0), partitions });
             Ok(Transformed::yes(node.with_new_children(vec![pieces])?))
         });
         Ok(in_pieces?.data)
@@ -57,7 +58,9 @@ impl PhysicalOptimizerRule for SortsInPieces {
 #[derive(Debug)]
 struct SortPiecesExec {
     input: Arc<dyn ExecutionPlan>,
-    bytes: usize,
+    memory: Arc<SessionMemory>,
+    /// Of sorts in the session.
+    partitions: usize,
 }
 
 impl DisplayAs for SortPiecesExec {
@@ -88,21 +91,22 @@ impl ExecutionPlan for SortPiecesExec {
     }
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(Self { input: children.swap_remove(0), bytes: self.bytes }))
+        Ok(Arc::new(Self { input: children.swap_remove(0), memory: Arc::clone(&self.memory), partitions: self.partitions }))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let input = self.input.execute(partition, context)?;
-        let bytes = self.bytes;
-        let pieces = stream::try_unfold(Some(input), move |input| async move {
+        let (memory, partitions) = (Arc::clone(&self.memory), self.partitions);
+        let pieces = stream::try_unfold((memory, Some(input)), move |(memory, input)| async move {
             let Some(mut input) = input else { return Ok(None) };
-            let (batches, is_last) = next_batches(&mut input, bytes).await?;
+            // Asked anew for each piece: which operators share the memory is known only while they run.
+            let (batches, is_last) = next_batches(&mut input, memory.sort_piece(partitions)).await?;
             let piece = match batches.as_slice() {
                 [] => return Ok(None),
                 [batch] => batch.clone(),
                 _ => concat_batches(&input.schema(), &batches)?,
             };
-            Ok(Some((with_own_texts(piece)?, (!is_last).then_some(input))))
+            Ok(Some((with_own_texts(piece)?, (memory, (!is_last).then_some(input)))))
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), pieces)))
     }
@@ -129,6 +133,7 @@ mod tests {
     use arrow::array::Int64Array;
     use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
     use datafusion::datasource::memory::MemorySourceConfig;
+    use datafusion::execution::memory_pool::UnboundedMemoryPool;
 
     use super::*;
 
@@ -138,7 +143,9 @@ mod tests {
 
     async fn pieces(batches: Vec<RecordBatch>, schema: SchemaRef, bytes: usize) -> Vec<Vec<i64>> {
         let input = MemorySourceConfig::try_new_exec(&[batches], schema, None).expect("batches of one schema");
-        let exec = SortPiecesExec { input, bytes };
+        let memory = SessionMemory::new(Arc::new(UnboundedMemoryPool::default()), 16 * bytes);
+        assert_eq!(memory.sort_piece(1), bytes);
+        let exec = SortPiecesExec { input, memory, partitions: 1 };
         let pieces: Vec<RecordBatch> = exec.execute(0, Arc::default()).expect("a stream").try_collect().await.expect("rows of memory");
         let values = |piece: &RecordBatch| piece.column(0).as_any().downcast_ref::<Int64Array>().expect("integers").values().to_vec();
         pieces.iter().map(values).collect()

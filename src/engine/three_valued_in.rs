@@ -2,7 +2,8 @@
 //!
 //! DataFusion turns such an IN into a mark that is true or false. In SQL it is NULL where nothing is equal and there is a NULL on either side, so that its
 //! NOT is not true; with the mark, `DELETE ... WHERE a OR NOT (x IN (SELECT y ...))` removes rows that it must not. Directly among the conjuncts of a WHERE
-//! DataFusion is right (but refuses a NOT IN that names columns of the outer query), and an IN that only passes AND and OR need not tell NULL from false.
+//! DataFusion is right where there is no NULL (but refuses a NOT IN that names columns of the outer query), and an IN that only passes AND and OR need not
+//! tell NULL from false.
 //! Where rows are not filtered DataFusion runs no IN at all; what it becomes here, [`super::exists_as_column`] runs.
 
 use std::sync::Arc;
@@ -89,12 +90,38 @@ fn conjunct_of_filter(conjunct: Expr, schema: &DFSchema) -> Result<Expr> {
     }
 }
 
-/// DataFusion plans these itself, but for a NOT IN whose subquery names columns of the outer query.
+/// DataFusion plans these itself, but for a NOT IN that may meet a NULL, or whose subquery names columns of the outer query.
 fn direct(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
-    match in_subquery.negated && !in_subquery.subquery.outer_ref_columns.is_empty() {
-        true => three_valued(in_subquery, schema),
-        false => Ok(Expr::InSubquery(in_subquery)),
+    if !in_subquery.negated {
+        return Ok(Expr::InSubquery(in_subquery));
     }
+    match in_subquery.subquery.outer_ref_columns.is_empty() && !is_one_row(&in_subquery.subquery.subquery) {
+        true => not_in(in_subquery, schema),
+        false => three_valued(in_subquery, schema),
+    }
+}
+
+/// `NOT EXISTS (equal) AND NOT EXISTS (NULL) AND (x IS NOT NULL OR NOT EXISTS (any))`, in which a NULL counts as false.
+///
+/// DataFusion looks for NULLs while it joins by `x`. That misses them where `x` has no column to join by, as in `5 NOT IN (...)`, and where a condition
+/// beside it is taken for one of the subquery too, as in `x = 5 AND x NOT IN (...)`.
+fn not_in(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
+    let InSubquery { expr: value, subquery, .. } = &in_subquery;
+    let (relation, field) = subquery.subquery.schema().qualified_field(0);
+    let (value_may_be_null, has_nulls) = (value.nullable(schema)?, field.is_nullable());
+    if !value_may_be_null && !has_nulls {
+        return Ok(Expr::InSubquery(in_subquery));
+    }
+    let element = Expr::Column(Column::from((relation, field)));
+    let is_equal = element.clone().eq(outer_reference(value.as_ref().clone(), schema)?);
+    let mut is_absent = not_exists(subquery, Some(is_equal))?;
+    if has_nulls {
+        is_absent = is_absent.and(not_exists(&one_row_of(subquery, Some(element.is_null()))?, None)?);
+    }
+    if value_may_be_null {
+        is_absent = is_absent.and(value.as_ref().clone().is_not_null().or(not_exists(&one_row_of(subquery, None)?, None)?));
+    }
+    Ok(is_absent)
 }
 
 /// Here a NULL counts as false.
@@ -177,6 +204,23 @@ fn exists(subquery: &Subquery, condition: Option<Expr>) -> Result<Expr> {
     }
     let subquery = Subquery { subquery: Arc::new(builder.build()?), outer_ref_columns, spans: subquery.spans.clone() };
     Ok(Expr::Exists(Exists { subquery, negated: false }))
+}
+
+fn not_exists(subquery: &Subquery, condition: Option<Expr>) -> Result<Expr> {
+    Ok(match exists(subquery, condition)? {
+        Expr::Exists(found) => Expr::Exists(Exists { negated: true, ..found }),
+        other => Expr::Not(Box::new(other)),
+    })
+}
+
+/// One row of those of the condition, if there is one: of a subquery that names no column of the outer query every row is joined with every row.
+fn one_row_of(subquery: &Subquery, condition: Option<Expr>) -> Result<Subquery> {
+    let mut builder = LogicalPlanBuilder::from(subquery.subquery.as_ref().clone());
+    if let Some(condition) = condition {
+        builder = builder.filter(condition)?;
+    }
+    let plan = builder.limit(0, Some(1))?.build()?;
+    Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns: Vec::new(), spans: subquery.spans.clone() })
 }
 
 /// The value as a subquery sees it.

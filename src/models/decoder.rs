@@ -2,14 +2,24 @@
 //!
 //! This is the form that training changes and that scores sequences. Generation runs on a packed copy of the weights
 //! (`packed.rs`), which decodes with a key-value cache.
+//!
+//! A forward of the whole decoder with one graph keeps every intermediate tensor of every block ([`Decoder::hidden`]). Training
+//! takes it apart ([`Decoder::forward_blocks`], [`Decoder::backward_blocks`]): the embedding, each block and the last norm have
+//! graphs of their own, joined by hand. Such a graph is kept, or made again from the block's input when the backward pass comes to
+//! it; then memory holds one `[N, H]` tensor per block and the graph of one block (Chen et al. 2016, arXiv:1604.06174). The same
+//! operations run in the same order in all three ways, so all give the same bits.
+//!
+//! The weights may be frozen under low-rank adapters, see `lora.rs`.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::Arc;
 
 use candle_core::{Device, Tensor, Var};
 
 use super::config::{DecoderArchitecture, DecoderConfig};
+use super::lora::{self, Adapter, LoraOptions, Weight};
 use super::ops::{self, AttentionShape, Rope, RopeTable};
 use super::random::CounterRng;
 use super::weights::{self, Weights};
@@ -19,50 +29,116 @@ use crate::error::{Error, Result};
 const INITIAL_STD: f64 = 0.02;
 pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
 pub(super) const HEAD: &str = "lm_head.weight";
+const NORM: &str = "model.norm.weight";
 
 /// A decoder: embedding, pre-norm blocks of grouped-query attention and SwiGLU, final norm, output head.
 #[derive(Debug)]
 pub struct Decoder {
     config: DecoderConfig,
-    embedding: Tensor,
-    layers: Vec<Layer>,
-    norm: Tensor,
-    head: Tensor,
+    network: Network,
+    /// The same numbers as `network`, in the same memory, of which no operation is recorded.
+    values: Network,
     rope: Rope,
     /// Every tensor of the checkpoint, in Hugging Face's names; a tied head is not in it.
     tensors: BTreeMap<String, Tensor>,
     parameters: BTreeMap<String, Var>,
+    /// Of the adapters, if there are any.
+    lora: Option<LoraOptions>,
     device: Device,
 }
 
-/// The weights of one block. Matrices are `[output, input]`.
+/// What a forward pass leaves for the backward pass, beside its result.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keep {
+    /// Nothing: no backward pass will follow.
+    Nothing,
+    /// The input of each block. The backward pass computes the block a second time.
+    Inputs,
+    /// Each block's graph.
+    Graphs,
+}
+
+/// A forward pass and what its backward pass needs.
+#[derive(Debug)]
+pub struct Forward {
+    /// `[N, H]`, after the last norm, detached.
+    pub hidden: Tensor,
+    batch: Batch,
+    /// From the lowest part that learns to the last norm.
+    kept: Vec<Kept>,
+}
+
+/// What a forward pass keeps of one part.
+#[derive(Debug)]
+enum Kept {
+    Input(Part),
+    Graph(Graph),
+}
+
+/// A part of the decoder that has a graph of its own, with the `[N, H]` that it reads; the embedding reads the tokens of the batch.
+#[derive(Debug)]
+enum Part {
+    Embedding,
+    Block(usize, Tensor),
+    Norm(Tensor),
+}
+
+/// The graph of one part: its input is a variable, unless nothing below it learns.
+#[derive(Debug)]
+struct Graph {
+    part: Part,
+    /// `[N, H]`
+    output: Tensor,
+}
+
+/// The weights in their places.
+#[derive(Debug)]
+struct Network {
+    embedding: Tensor,
+    layers: Vec<Layer>,
+    norm: Tensor,
+    head: Tensor,
+}
+
+/// The weights of one block.
 #[derive(Debug)]
 struct Layer {
     input_norm: Tensor,
     query: Projection,
     key: Projection,
     value: Projection,
-    output: Tensor,
+    output: Weight,
     post_attention_norm: Tensor,
-    gate: Tensor,
-    up: Tensor,
-    down: Tensor,
+    gate: Weight,
+    up: Weight,
+    down: Weight,
 }
 
 /// A projection of the hidden states to heads.
 #[derive(Debug)]
 struct Projection {
-    weight: Tensor,
+    weight: Weight,
     bias: Option<Tensor>,
     /// Weight `[head_dim]` of the RMSNorm of every head.
     norm: Option<Tensor>,
 }
 
-/// What all layers of one forward share.
+/// What all parts of one forward share.
+#[derive(Debug)]
 struct Batch {
+    tokens: Arc<[u32]>,
     attention: AttentionShape,
     positions: Arc<[u32]>,
     rope: Arc<RopeTable>,
+    eps: f64,
+}
+
+/// Where a network finds its weights by name.
+struct Source<'a> {
+    tensors: &'a BTreeMap<String, Tensor>,
+    parameters: &'a BTreeMap<String, Var>,
+    /// The factor of the adapters among the parameters.
+    scale: f64,
 }
 
 impl Decoder {
@@ -115,17 +191,10 @@ impl Decoder {
                 parameters.insert(name.clone(), parameter);
             }
         }
-        let get = |name: &str| {
-            tensors.get(name).cloned().ok_or_else(|| Error::Internal(format!("the decoder was built without the tensor {name}")))
-        };
-        let embedding = get(EMBEDDING)?;
-        let head = if config.tie_word_embeddings { embedding.clone() } else { get(HEAD)? };
-        let layers = (0..config.num_hidden_layers)
-            .map(|index| Layer::new(config.architecture, |name| get(&format!("model.layers.{index}.{name}"))))
-            .collect::<Result<_>>()?;
-        let device = embedding.device().clone();
+        let network = Network::new(&config, &Source { tensors: &tensors, parameters: &parameters, scale: 1.0 })?;
+        let device = network.embedding.device().clone();
         let rope = Rope::new(config.rope.frequencies(config.head_dim));
-        Ok(Self { embedding, layers, norm: get("model.norm.weight")?, head, rope, config, tensors, parameters, device })
+        Ok(Self { values: network.detached(), network, rope, config, tensors, parameters, lora: None, device })
     }
 
     /// The shape of the model.
@@ -135,34 +204,140 @@ impl Decoder {
 
     /// The output head `[V, H]`; the embedding when tied.
     pub fn head_weight(&self) -> &Tensor {
-        &self.head
+        &self.network.head
     }
 
-    /// The trainable weights in Hugging Face's names; empty unless trainable. A tied head appears once, as the embedding.
+    /// What training changes, in Hugging Face's names. Of a decoder that was loaded as trainable: every weight, a tied head once, as
+    /// the embedding. Of one with adapters: these alone, as `<layer>.lora_A.weight` `[r, I]` and `<layer>.lora_B.weight` `[O, r]`.
+    /// Otherwise empty.
     pub fn parameters(&self) -> &BTreeMap<String, Var> {
         &self.parameters
     }
 
-    /// Every weight in Hugging Face's names; a tied head appears once, as the embedding.
+    /// Every weight in Hugging Face's names; a tied head appears once, as the embedding. Adapters are not among them before
+    /// [`Self::merge_lora`].
     pub fn tensors(&self) -> &BTreeMap<String, Tensor> {
         &self.tensors
+    }
+
+    /// The options of the adapters, if it has any.
+    pub fn lora(&self) -> Option<&LoraOptions> {
+        self.lora.as_ref()
     }
 
     /// Final-norm hidden states `[N, H]` of sequences laid end to end, without padding.
     ///
     /// `tokens`: `N` ids below the vocabulary size. `lengths`: tokens of each sequence, summing to `N`; each at most
-    /// `max_position_embeddings`. Differentiable in every weight when the decoder is trainable. For logits multiply by
+    /// `max_position_embeddings`. Differentiable in every one of [`Self::parameters`], with one graph. For logits multiply by
     /// [`Self::head_weight`].
     ///
     /// # Errors
     /// [`Error::Tensor`] if a token id or the lengths do not fit.
     pub fn hidden(&self, tokens: &[u32], lengths: &[usize]) -> Result<Tensor> {
-        let batch = self.batch(tokens.len(), lengths)?;
-        let mut x = ops::embedding(&self.embedding, tokens)?;
-        for layer in &self.layers {
-            x = layer.forward(&x, &batch, self.config.rms_norm_eps)?;
+        let batch = self.batch(tokens, lengths)?;
+        let mut x = self.network.run(&Part::Embedding, &batch)?;
+        for index in 0..self.network.layers.len() {
+            x = self.network.run(&Part::Block(index, x), &batch)?;
         }
-        Ok(ops::rms_norm(&x, &self.norm, self.config.rms_norm_eps)?)
+        Ok(self.network.run(&Part::Norm(x), &batch)?)
+    }
+
+    /// As [`Self::hidden`], part by part: the result has no graph, and what [`Self::backward_blocks`] needs is in what is kept.
+    ///
+    /// # Errors
+    /// As [`Self::hidden`].
+    pub fn forward_blocks(&self, tokens: &[u32], lengths: &[usize], keep: Keep) -> Result<Forward> {
+        let batch = self.batch(tokens, lengths)?;
+        let mut pass = Pass { decoder: self, batch, keep, lowest: self.lowest_trainable(), kept: Vec::new() };
+        let mut x = pass.run(Part::Embedding)?;
+        for index in 0..self.network.layers.len() {
+            x = pass.run(Part::Block(index, x))?;
+        }
+        let hidden = pass.run(Part::Norm(x))?;
+        Ok(Forward { hidden, batch: pass.batch, kept: pass.kept })
+    }
+
+    /// Hands the gradient of every one of [`Self::parameters`] to `add`, once, by name, from the last part to the lowest that learns.
+    /// A head of its own has none here, and the gradient of a tied one is that of the embedding alone: the head is outside of the
+    /// forward pass.
+    ///
+    /// `d_hidden`: `[N, H]`, the derivative of the loss by [`Forward::hidden`]. The decoder must be as it was in the forward pass,
+    /// which gives nothing here if it was run with [`Keep::Nothing`].
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if a parameter received no gradient: candle cuts graphs without a word, and a silently frozen parameter
+    /// would look like a policy that learns badly. The error of `add`.
+    pub fn backward_blocks(&self, forward: Forward, d_hidden: &Tensor, add: &mut dyn FnMut(&str, &Tensor) -> Result<()>) -> Result<()> {
+        let Forward { batch, mut kept, .. } = forward;
+        let lowest = self.lowest_trainable();
+        let mut d_output = d_hidden.detach();
+        while let Some(part) = kept.pop() {
+            let graph = match part {
+                Kept::Graph(graph) => graph,
+                Kept::Input(part) => self.graph(part, &batch, lowest)?,
+            };
+            let mut gradients = (&graph.output * &d_output)?.sum_all()?.backward()?;
+            for (name, parameter) in self.parameters_of(&graph.part) {
+                let gradient = gradients.remove(parameter.as_tensor()).ok_or_else(|| no_gradient(name))?;
+                add(name, &gradient.detach())?;
+            }
+            if kept.is_empty() {
+                break;
+            }
+            let d_input = graph.part.input().and_then(|input| gradients.remove(input));
+            d_output = d_input.ok_or_else(|| no_gradient("of the block below"))?.detach();
+        }
+        Ok(())
+    }
+
+    /// Freezes every weight and gives the linear layers that `options` names adapters, which are all that trains from here on. The
+    /// decoder computes what it did until they change. Adapters that are there are dropped.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for a rank or an alpha out of range, or a target that no layer is named after.
+    pub fn attach_lora(&mut self, options: &LoraOptions) -> Result<()> {
+        let adapters = lora::initial(&self.config, options, &self.device)?;
+        self.set_adapters(options.clone(), adapters)
+    }
+
+    /// Adds the adapters to the weights, as new f32 tensors: `W + s B A`. Nothing is trainable afterwards. Does nothing without
+    /// adapters.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`]; blocks may then be merged or not, and the decoder computes the same.
+    pub fn merge_lora(&mut self) -> Result<()> {
+        let Some(scale) = self.lora.as_ref().map(LoraOptions::scale) else { return Ok(()) };
+        // Block by block, so that the matrices of one only are there twice.
+        for index in 0..self.network.layers.len() {
+            lora::merge(&layer_prefix(index), scale, &mut self.tensors, &mut self.parameters)?;
+            let source = Source { tensors: &self.tensors, parameters: &self.parameters, scale };
+            let layer = Layer::new(self.config.architecture, &source, index)?;
+            self.values.layers[index] = layer.detached();
+            self.network.layers[index] = layer;
+        }
+        self.lora = None;
+        Ok(())
+    }
+
+    /// Writes the adapters as `adapter_config.json` and `adapter_model.safetensors`, which PEFT loads.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] without adapters, [`Error::Io`].
+    pub fn save_adapter(&self, directory: &Path) -> Result<()> {
+        match &self.lora {
+            Some(options) => lora::save(directory, options, &self.parameters),
+            None => Err(Error::NotReady("the policy has no adapters to save".into())),
+        }
+    }
+
+    /// Freezes every weight and attaches the adapters of a directory, see [`Self::attach_lora`].
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Damaged`] if the files are broken or do not fit each other or the decoder; [`Error::NotSupported`] for
+    /// adapters of another kind; [`Error::InvalidParameter`] for a target that no layer is named after.
+    pub fn load_adapter(&mut self, directory: &Path) -> Result<()> {
+        let (options, adapters) = lora::load(directory, &self.config, &self.device)?;
+        self.set_adapters(options, adapters)
     }
 
     /// Writes `config.json` and `model.safetensors`, which transformers loads with the same numbers.
@@ -174,7 +349,49 @@ impl Decoder {
         weights::save(directory, self.tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)))
     }
 
-    fn batch(&self, num_tokens: usize, lengths: &[usize]) -> Result<Batch> {
+    fn set_adapters(&mut self, options: LoraOptions, adapters: BTreeMap<String, Tensor>) -> Result<()> {
+        let parameters =
+            adapters.into_iter().map(|(name, adapter)| Ok((name, Var::from_tensor(&adapter)?))).collect::<Result<BTreeMap<_, _>>>()?;
+        // Detached in the same memory: nothing is copied, and no gradient reaches them.
+        let tensors: BTreeMap<_, _> = self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.detach())).collect();
+        let source = Source { tensors: &tensors, parameters: &parameters, scale: options.scale() };
+        self.network = Network::new(&self.config, &source)?;
+        self.values = self.network.detached();
+        (self.tensors, self.parameters, self.lora) = (tensors, parameters, Some(options));
+        Ok(())
+    }
+
+    /// The position of the lowest part with a parameter, below which no gradient has to go; none if nothing learns, or a head alone.
+    fn lowest_trainable(&self) -> Option<usize> {
+        let learns = |prefix: &str| self.parameters_below(prefix.to_owned()).next().is_some();
+        let embedding = std::iter::once((0, EMBEDDING.to_owned()));
+        let blocks = (0..self.network.layers.len()).map(|index| (index + 1, layer_prefix(index)));
+        let norm = std::iter::once((usize::MAX, NORM.to_owned()));
+        embedding.chain(blocks).chain(norm).find(|(_, prefix)| learns(prefix)).map(|(position, _)| position)
+    }
+
+    fn parameters_of(&self, part: &Part) -> impl Iterator<Item = (&String, &Var)> {
+        self.parameters_below(match part {
+            Part::Embedding => EMBEDDING.to_owned(),
+            Part::Block(index, _) => layer_prefix(*index),
+            Part::Norm(_) => NORM.to_owned(),
+        })
+    }
+
+    fn parameters_below(&self, prefix: String) -> impl Iterator<Item = (&String, &Var)> {
+        let from = self.parameters.range::<str, _>((Bound::Included(prefix.as_str()), Bound::Unbounded));
+        from.take_while(move |(name, _)| name.starts_with(&prefix))
+    }
+
+    /// Runs a part with its graph. The input is a variable of its own, unless the part is the `lowest` that learns.
+    fn graph(&self, part: Part, batch: &Batch, lowest: Option<usize>) -> Result<Graph> {
+        let part = if Some(part.position()) == lowest { part } else { part.with_variable()? };
+        let output = self.network.run(&part, batch)?;
+        Ok(Graph { part, output })
+    }
+
+    fn batch(&self, tokens: &[u32], lengths: &[usize]) -> Result<Batch> {
+        let num_tokens = tokens.len();
         let longest = lengths.iter().copied().max().unwrap_or(0);
         if lengths.iter().sum::<usize>() != num_tokens || longest > self.config.max_position_embeddings {
             let limit = self.config.max_position_embeddings;
@@ -182,6 +399,7 @@ impl Decoder {
             return Err(candle_core::Error::Msg(message).into());
         }
         Ok(Batch {
+            tokens: tokens.into(),
             attention: AttentionShape {
                 lengths: lengths.into(),
                 num_heads: self.config.num_attention_heads,
@@ -190,6 +408,7 @@ impl Decoder {
             },
             positions: lengths.iter().flat_map(|length| 0..*length as u32).collect(),
             rope: self.rope.table(longest),
+            eps: self.config.rms_norm_eps,
         })
     }
 
@@ -199,53 +418,198 @@ impl Decoder {
     }
 }
 
+/// A forward pass at work.
+struct Pass<'a> {
+    decoder: &'a Decoder,
+    batch: Batch,
+    keep: Keep,
+    lowest: Option<usize>,
+    kept: Vec<Kept>,
+}
+
+impl Pass<'_> {
+    /// Runs a part, keeps what is asked for and gives the output `[N, H]`, detached.
+    fn run(&mut self, part: Part) -> Result<Tensor> {
+        let is_needed = self.lowest.is_some_and(|lowest| lowest <= part.position());
+        if is_needed && self.keep == Keep::Graphs {
+            let graph = self.decoder.graph(part, &self.batch, self.lowest)?;
+            let output = graph.output.detach();
+            self.kept.push(Kept::Graph(graph));
+            return Ok(output);
+        }
+        let output = self.decoder.values.run(&part, &self.batch)?;
+        if is_needed && self.keep == Keep::Inputs {
+            self.kept.push(Kept::Input(part));
+        }
+        Ok(output)
+    }
+}
+
+impl Part {
+    /// Its place in the order of the parts; see [`Decoder::lowest_trainable`].
+    fn position(&self) -> usize {
+        match self {
+            Self::Embedding => 0,
+            Self::Block(index, _) => index + 1,
+            Self::Norm(_) => usize::MAX,
+        }
+    }
+
+    fn input(&self) -> Option<&Tensor> {
+        match self {
+            Self::Embedding => None,
+            Self::Block(_, input) | Self::Norm(input) => Some(input),
+        }
+    }
+
+    /// The part with a copy of its input to which gradients flow.
+    fn with_variable(self) -> Result<Self> {
+        let variable = |input: &Tensor| Ok::<_, Error>(Var::from_tensor(input)?.into_inner());
+        Ok(match self {
+            Self::Embedding => Self::Embedding,
+            Self::Block(index, input) => Self::Block(index, variable(&input)?),
+            Self::Norm(input) => Self::Norm(variable(&input)?),
+        })
+    }
+}
+
+#[cfg(test)]
+impl Forward {
+    /// Bytes of the activations that it keeps.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
+        let of_graph = |graph: &Graph| {
+            let computed = graph.output.sorted_nodes().into_iter().filter(|node| !node.is_variable());
+            computed.map(bytes).sum::<usize>() + graph.part.input().map_or(0, bytes)
+        };
+        let of_part = |kept: &Kept| match kept {
+            Kept::Input(part) => part.input().map_or(0, bytes),
+            Kept::Graph(graph) => of_graph(graph),
+        };
+        self.kept.iter().map(of_part).sum()
+    }
+}
+
+impl Source<'_> {
+    fn tensor(&self, name: &str) -> Result<Tensor> {
+        let tensor = self.tensors.get(name).cloned();
+        tensor.ok_or_else(|| Error::Internal(format!("the decoder was built without the tensor {name}")))
+    }
+
+    /// The matrix of a linear layer, with the adapter if the layer has one.
+    fn weight(&self, module: &str) -> Result<Weight> {
+        let [a, b] = lora::parameter_names(module).map(|name| self.parameters.get(&name).map(|matrix| matrix.as_tensor().clone()));
+        let adapter = a.zip(b).map(|(a, b)| Adapter { a, b, scale: self.scale });
+        Ok(Weight { base: self.tensor(&format!("{module}.weight"))?, adapter })
+    }
+}
+
+impl Network {
+    fn new(config: &DecoderConfig, source: &Source<'_>) -> Result<Self> {
+        let embedding = source.tensor(EMBEDDING)?;
+        let head = if config.tie_word_embeddings { embedding.clone() } else { source.tensor(HEAD)? };
+        let layers = (0..config.num_hidden_layers).map(|index| Layer::new(config.architecture, source, index)).collect::<Result<_>>()?;
+        Ok(Self { embedding, layers, norm: source.tensor(NORM)?, head })
+    }
+
+    fn detached(&self) -> Self {
+        Self {
+            embedding: self.embedding.detach(),
+            layers: self.layers.iter().map(Layer::detached).collect(),
+            norm: self.norm.detach(),
+            head: self.head.detach(),
+        }
+    }
+
+    /// The output `[N, H]` of a part.
+    fn run(&self, part: &Part, batch: &Batch) -> candle_core::Result<Tensor> {
+        match part {
+            Part::Embedding => ops::embedding(&self.embedding, &batch.tokens),
+            Part::Block(index, x) => self.layers[*index].forward(x, batch),
+            Part::Norm(x) => ops::rms_norm(x, &self.norm, batch.eps),
+        }
+    }
+}
+
 impl Layer {
-    fn new(architecture: DecoderArchitecture, get: impl Fn(&str) -> Result<Tensor>) -> Result<Self> {
+    fn new(architecture: DecoderArchitecture, source: &Source<'_>, index: usize) -> Result<Self> {
+        let prefix = layer_prefix(index);
+        let tensor = |name: &str| source.tensor(&format!("{prefix}{name}"));
+        let weight = |name: &str| source.weight(&format!("{prefix}{name}"));
         let project = |name: &str, has_norm: bool| {
-            let bias = architecture.has_attention_bias().then(|| get(&format!("self_attn.{name}_proj.bias"))).transpose()?;
-            let norm = has_norm.then(|| get(&format!("self_attn.{name}_norm.weight"))).transpose()?;
-            Ok::<_, Error>(Projection { weight: get(&format!("self_attn.{name}_proj.weight"))?, bias, norm })
+            let bias = architecture.has_attention_bias().then(|| tensor(&format!("self_attn.{name}_proj.bias"))).transpose()?;
+            let norm = has_norm.then(|| tensor(&format!("self_attn.{name}_norm.weight"))).transpose()?;
+            Ok::<_, Error>(Projection { weight: weight(&format!("self_attn.{name}_proj"))?, bias, norm })
         };
         let has_norm = architecture.has_query_key_norm();
         Ok(Self {
-            input_norm: get("input_layernorm.weight")?,
+            input_norm: tensor("input_layernorm.weight")?,
             query: project("q", has_norm)?,
             key: project("k", has_norm)?,
             value: project("v", false)?,
-            output: get("self_attn.o_proj.weight")?,
-            post_attention_norm: get("post_attention_layernorm.weight")?,
-            gate: get("mlp.gate_proj.weight")?,
-            up: get("mlp.up_proj.weight")?,
-            down: get("mlp.down_proj.weight")?,
+            output: weight("self_attn.o_proj")?,
+            post_attention_norm: tensor("post_attention_layernorm.weight")?,
+            gate: weight("mlp.gate_proj")?,
+            up: weight("mlp.up_proj")?,
+            down: weight("mlp.down_proj")?,
         })
     }
 
-    /// `[N, H]` to `[N, H]`.
-    fn forward(&self, x: &Tensor, batch: &Batch, eps: f64) -> candle_core::Result<Tensor> {
-        let normed = ops::rms_norm(x, &self.input_norm, eps)?;
-        let x = (x + self.attention(&normed, batch, eps)?)?;
-        let normed = ops::rms_norm(&x, &self.post_attention_norm, eps)?;
-        let gated = ops::silu_mul(&ops::linear(&normed, &self.gate, None)?, &ops::linear(&normed, &self.up, None)?)?;
-        &x + ops::linear(&gated, &self.down, None)?
+    fn detached(&self) -> Self {
+        Self {
+            input_norm: self.input_norm.detach(),
+            query: self.query.detached(),
+            key: self.key.detached(),
+            value: self.value.detached(),
+            output: self.output.detached(),
+            post_attention_norm: self.post_attention_norm.detach(),
+            gate: self.gate.detached(),
+            up: self.up.detached(),
+            down: self.down.detached(),
+        }
     }
 
-    fn attention(&self, x: &Tensor, batch: &Batch, eps: f64) -> candle_core::Result<Tensor> {
-        let query = ops::rope(&self.query.heads(x, eps)?, &batch.positions, &batch.rope)?;
-        let key = ops::rope(&self.key.heads(x, eps)?, &batch.positions, &batch.rope)?;
-        let mixed = ops::causal_attention(&query, &key, &self.value.heads(x, eps)?, &batch.attention)?;
-        ops::linear(&mixed, &self.output, None)
+    /// `[N, H]` to `[N, H]`.
+    fn forward(&self, x: &Tensor, batch: &Batch) -> candle_core::Result<Tensor> {
+        let normed = ops::rms_norm(x, &self.input_norm, batch.eps)?;
+        let x = (x + self.attention(&normed, batch)?)?;
+        let normed = ops::rms_norm(&x, &self.post_attention_norm, batch.eps)?;
+        let gated = ops::silu_mul(&self.gate.forward(&normed, None)?, &self.up.forward(&normed, None)?)?;
+        &x + self.down.forward(&gated, None)?
+    }
+
+    fn attention(&self, x: &Tensor, batch: &Batch) -> candle_core::Result<Tensor> {
+        let query = ops::rope(&self.query.heads(x, batch.eps)?, &batch.positions, &batch.rope)?;
+        let key = ops::rope(&self.key.heads(x, batch.eps)?, &batch.positions, &batch.rope)?;
+        let mixed = ops::causal_attention(&query, &key, &self.value.heads(x, batch.eps)?, &batch.attention)?;
+        self.output.forward(&mixed, None)
     }
 }
 
 impl Projection {
+    fn detached(&self) -> Self {
+        let detach = |tensor: &Option<Tensor>| tensor.as_ref().map(Tensor::detach);
+        Self { weight: self.weight.detached(), bias: detach(&self.bias), norm: detach(&self.norm) }
+    }
+
     /// `[N, H]` to `[N, heads * head_dim]`.
     fn heads(&self, x: &Tensor, eps: f64) -> candle_core::Result<Tensor> {
-        let heads = ops::linear(x, &self.weight, self.bias.as_ref())?;
+        // The norm of the heads stands behind the whole projection, its adapter included.
+        let heads = self.weight.forward(x, self.bias.as_ref())?;
         let Some(norm) = &self.norm else { return Ok(heads) };
         let (rows, width) = heads.dims2()?;
         let head_dim = norm.dim(0)?;
         ops::rms_norm(&heads.reshape((rows * (width / head_dim), head_dim))?, norm, eps)?.reshape((rows, width))
     }
+}
+
+/// What the names of a block's weights begin with.
+fn layer_prefix(index: usize) -> String {
+    format!("model.layers.{index}.")
+}
+
+fn no_gradient(name: &str) -> Error {
+    Error::Internal(format!("no gradient reached the parameter {name}"))
 }
 
 /// The initial value of the weight called `name`.

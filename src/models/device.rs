@@ -152,6 +152,27 @@ impl Device {
     }
 }
 
+/// A GPU for candle, opened once per process, with a stream of its own: candle's default is another stream in each thread.
+///
+/// # Errors
+/// [`Error::NotSupported`] if it cannot be used.
+#[cfg(feature = "cuda-policies")]
+pub(super) fn candle_gpu(number: usize) -> Result<candle_core::Device> {
+    use std::collections::BTreeMap;
+    use std::sync::{Mutex, PoisonError};
+    static GPUS: Mutex<BTreeMap<usize, candle_core::Device>> = Mutex::new(BTreeMap::new());
+    let mut gpus = GPUS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(gpu) = gpus.get(&number) {
+        return Ok(gpu.clone());
+    }
+    let gpu = candle_core::Device::new_cuda_with_stream(number)
+        .map_err(|error| Error::NotSupported(format!("GPU {number} cannot be used: {error}")))?;
+    // SAFETY: one stream uses this memory, so that no event is needed to order its uses.
+    unsafe { gpu.as_cuda_device()?.disable_event_tracking() };
+    gpus.insert(number, gpu.clone());
+    Ok(gpu)
+}
+
 #[cfg(not(feature = "cuda"))]
 impl Device {
     /// Fails if this process has not got the device.

@@ -1,12 +1,25 @@
-//! Memory for keys and values: one budget for the policies of a database.
+//! Memory for keys and values: one budget for the policies of a database, and one for those on each GPU.
 //!
 //! A sequence reserves what it may come to before it runs, so that none that runs is ever stopped or computed again for another one. What is kept
 //! of finished sequences is shared evenly by the policies that have any.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-/// How much the policies of a database may take together, and what they take. In bytes.
+use super::device::Place;
+use super::limits::ModelLimits;
+
+/// The budgets of a database's policies: one for those that compute in the machine's memory, and one for those on each GPU.
+#[derive(Debug)]
+pub struct KvBudgets {
+    limits: ModelLimits,
+    machine: Arc<KvBudget>,
+    /// By number.
+    gpus: Mutex<BTreeMap<usize, Arc<KvBudget>>>,
+}
+
+/// How much the policies in one memory may take together, and what they take. In bytes.
 #[derive(Debug)]
 pub struct KvBudget {
     /// Of the sequences in flight.
@@ -35,6 +48,24 @@ pub struct KvShare {
 pub struct Reservation {
     budget: Arc<KvBudget>,
     bytes: usize,
+}
+
+impl KvBudgets {
+    /// Budgets of which nothing is taken.
+    pub fn new(limits: ModelLimits) -> Self {
+        Self { limits, machine: KvBudget::new(limits.running(), limits.kept()), gpus: Mutex::default() }
+    }
+
+    /// The budget of the policies at this place.
+    pub fn of(&self, place: Place) -> Arc<KvBudget> {
+        let Place::Gpu(number) = place else { return Arc::clone(&self.machine) };
+        let mut gpus = self.gpus.lock().unwrap_or_else(PoisonError::into_inner);
+        let budget = gpus.entry(number).or_insert_with(|| {
+            let (running, kept) = self.limits.on_gpu(place.gpu_memory().unwrap_or(0));
+            KvBudget::new(running, kept)
+        });
+        Arc::clone(budget)
+    }
 }
 
 impl KvBudget {

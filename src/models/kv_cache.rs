@@ -1,5 +1,6 @@
 //! Keys and values of sequences, in blocks that sequences with the same beginning share.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 
 use super::kernel::{HALF_PANEL, PANEL};
@@ -7,15 +8,27 @@ use super::kernel::{HALF_PANEL, PANEL};
 /// Tokens of one block: those whose keys are one panel of the products of attention.
 pub const BLOCK: usize = PANEL;
 
+/// Where the blocks of a cache come from: the machine's memory ([`KvShape`]), or a pool on a device.
+pub trait BlockSource: Clone + Debug + Send + Sync {
+    /// Keys and values of at most [`BLOCK`] tokens, of every layer. What is written to a clone does not change the other one.
+    type Block: Clone + Debug + Send + Sync;
+
+    /// A block of no tokens.
+    fn new_block(&self) -> Self::Block;
+
+    /// Memory of one block.
+    fn block_bytes(&self) -> usize;
+}
+
 /// Keys and values of the tokens of one sequence, for every layer.
 ///
 /// A row depends only on its token and those before it, so a prefix of a cache is the cache of the prefix. Whole blocks never change and are shared.
 #[derive(Debug, Clone)]
-pub struct KvCache {
-    shape: KvShape,
-    whole: Vec<Arc<KvBlock>>,
+pub struct KvCache<S: BlockSource = KvShape> {
+    source: S,
+    whole: Vec<Arc<S::Block>>,
     /// Blocks after the whole ones, that tokens are still written to.
-    open: Vec<KvBlock>,
+    open: Vec<S::Block>,
     len: usize,
 }
 
@@ -67,11 +80,19 @@ impl KvShape {
     }
 }
 
-impl KvBlock {
-    fn new(shape: KvShape) -> Self {
-        Self(vec![0.0; shape.num_layers * shape.layer_floats()].into())
+impl BlockSource for KvShape {
+    type Block = KvBlock;
+
+    fn new_block(&self) -> KvBlock {
+        KvBlock(vec![0.0; self.num_layers * self.layer_floats()].into())
     }
 
+    fn block_bytes(&self) -> usize {
+        KvShape::block_bytes(self)
+    }
+}
+
+impl KvBlock {
     /// Keys `[num_heads][head_dim][BLOCK]` and values `[BLOCK][num_heads][value_width]` of one layer.
     pub(super) fn layer(&self, shape: KvShape, layer: usize) -> (&[f32], &[f32]) {
         self.0[layer * shape.layer_floats()..][..shape.layer_floats()].split_at(shape.layer_keys())
@@ -87,16 +108,16 @@ impl KvBlock {
     }
 }
 
-impl KvCache {
+impl<S: BlockSource> KvCache<S> {
     /// An empty cache.
-    pub fn new(shape: KvShape) -> Self {
-        Self { shape, whole: Vec::new(), open: Vec::new(), len: 0 }
+    pub fn new(source: S) -> Self {
+        Self { source, whole: Vec::new(), open: Vec::new(), len: 0 }
     }
 
     /// The cache of a sequence that begins with whole blocks and, if `rest` is there, with the first tokens of another block.
-    pub(super) fn of_blocks(shape: KvShape, whole: Vec<Arc<KvBlock>>, rest: Option<(&KvBlock, usize)>) -> Self {
+    pub(super) fn of_blocks(source: S, whole: Vec<Arc<S::Block>>, rest: Option<(&S::Block, usize)>) -> Self {
         let len = whole.len() * BLOCK + rest.map_or(0, |(_, count)| count);
-        Self { shape, whole, open: rest.map(|(block, _)| block.clone()).into_iter().collect(), len }
+        Self { source, whole, open: rest.map(|(block, _)| block.clone()).into_iter().collect(), len }
     }
 
     /// Number of tokens whose keys and values are held.
@@ -113,11 +134,11 @@ impl KvCache {
     pub fn prefix(&self, len: usize) -> Self {
         let (whole, rest) = (len / BLOCK, len % BLOCK);
         let block = self.blocks().nth(whole).filter(|_| rest > 0);
-        Self::of_blocks(self.shape, self.whole[..whole].to_vec(), block.map(|block| (block, rest)))
+        Self::of_blocks(self.source.clone(), self.whole[..whole].to_vec(), block.map(|block| (block, rest)))
     }
 
     /// The block of this number for others to share: one that tokens are written to is copied.
-    pub(super) fn share(&self, index: usize) -> Arc<KvBlock> {
+    pub(super) fn share(&self, index: usize) -> Arc<S::Block> {
         match self.whole.get(index) {
             Some(block) => Arc::clone(block),
             None => Arc::new(self.open[index - self.whole.len()].clone()),
@@ -125,23 +146,29 @@ impl KvCache {
     }
 
     /// All blocks, in the order of their tokens.
-    pub(super) fn blocks(&self) -> impl Iterator<Item = &KvBlock> {
+    pub(super) fn blocks(&self) -> impl Iterator<Item = &S::Block> {
         self.whole.iter().map(|block| &**block).chain(&self.open)
     }
 
-    /// Appends the key and value `[num_heads * head_dim]` of the token at `position`, not before [`Self::len`], to one layer.
-    pub(super) fn push(&mut self, layer: usize, position: usize, key: &[f32], value: &[f32]) {
-        let index = position / BLOCK - self.whole.len();
-        while self.open.len() <= index {
-            self.open.push(KvBlock::new(self.shape));
+    /// Opens the blocks that sequences of `len` tokens have.
+    pub(super) fn make_room(&mut self, len: usize) {
+        while (self.whole.len() + self.open.len()) * BLOCK < len {
+            self.open.push(self.source.new_block());
         }
-        self.open[index].set(self.shape, layer, position % BLOCK, key, value);
     }
 
-    /// Counts the tokens that were pushed to every layer.
+    /// Counts the tokens that were written to every layer.
     pub(super) fn advance(&mut self, count: usize) {
         self.len += count;
         let full = self.len / BLOCK - self.whole.len();
         self.whole.extend(self.open.drain(..full).map(Arc::new));
+    }
+}
+
+impl KvCache {
+    /// Writes the key and value `[num_heads * head_dim]` of the token at `position`, not before [`Self::len`], to one layer.
+    pub(super) fn push(&mut self, layer: usize, position: usize, key: &[f32], value: &[f32]) {
+        self.make_room(position + 1);
+        self.open[position / BLOCK - self.whole.len()].set(self.source, layer, position % BLOCK, key, value);
     }
 }

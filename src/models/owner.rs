@@ -15,8 +15,8 @@ use tokio::sync::oneshot;
 
 use super::chat_template::ChatTemplate;
 use super::kv_budget::{KvBudget, KvShare};
-use super::packed::PackedDecoder;
-use super::scheduler::{Job, Scheduler};
+use super::policy_decoder::PolicyDecoder;
+use super::scheduler::{Job, Schedule};
 use super::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
 
@@ -29,7 +29,7 @@ const UNUSED_CHECK: Duration = Duration::from_secs(1);
 /// A policy in memory.
 #[derive(Debug)]
 pub struct LoadedPolicy {
-    pub decoder: Arc<PackedDecoder>,
+    pub decoder: PolicyDecoder,
     pub tokenizer: Tokenizer,
     /// Or why it cannot be read, which matters to those who want it.
     pub chat_template: Result<Option<ChatTemplate>, String>,
@@ -108,7 +108,7 @@ fn start() -> Result<Owner, std::io::Error> {
 }
 
 /// The sequences in flight by policy, and the policies that they belong to.
-type Schedulers = BTreeMap<usize, (Arc<LoadedPolicy>, Scheduler)>;
+type Schedulers = BTreeMap<usize, (Arc<LoadedPolicy>, Box<dyn Schedule>)>;
 
 fn serve(receiver: &Receiver<Message>) {
     let mut schedulers = Schedulers::new();
@@ -142,8 +142,7 @@ fn handle(message: Message, schedulers: &mut Schedulers) {
                 let memory = KvShare::new(&policy.kv_budget, &policy.kept_bytes);
                 // The parts of the others are smaller now.
                 schedulers.values_mut().for_each(|(_, scheduler)| scheduler.keep_its_part());
-                let decoder = Arc::clone(&policy.decoder);
-                let scheduler = Scheduler::new(decoder, policy.tokenizer.clone(), policy.eos_token_ids.clone(), memory);
+                let scheduler = policy.decoder.scheduler(policy.tokenizer.clone(), policy.eos_token_ids.clone(), memory);
                 schedulers.insert(key, (policy, scheduler));
             }
             if let Some((_, scheduler)) = schedulers.get_mut(&key) {

@@ -12,9 +12,10 @@ use super::config::DecoderConfig;
 use super::decoder::{Decoder, EMBEDDING, HEAD};
 use super::gguf::{self, GgufWeights};
 use super::kernel::{Left, Out, PANEL, Panel, multiply_panel, multiply_values};
-use super::kv_cache::{BLOCK, KvCache, KvShape};
+use super::kv_cache::{BLOCK, BlockSource, KvCache, KvShape};
 use super::linear::{Linear, Matrix};
 use super::ops::{Rope, RopeTable};
+use super::scheduler::Decode;
 use super::simd::{rms_norm_row, rotate, silu_mul_forward, softmax};
 use crate::error::{Error, Result};
 
@@ -67,8 +68,8 @@ struct PackedLayer {
 }
 
 /// The next tokens of one sequence, and the cache of those before them.
-pub struct Segment<'a> {
-    pub cache: &'a mut KvCache,
+pub struct Segment<'a, S: BlockSource = KvShape> {
+    pub cache: &'a mut KvCache<S>,
     pub tokens: &'a [u32],
 }
 
@@ -323,6 +324,22 @@ impl PackedLayer {
             gate_up: linear(config.hidden_size, &["mlp.gate_proj", "mlp.up_proj"], false)?,
             down: linear(config.intermediate_size, &["mlp.down_proj"], false)?,
         })
+    }
+}
+
+impl Decode for PackedDecoder {
+    type Source = KvShape;
+
+    fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    fn block_source(&self) -> KvShape {
+        self.kv_shape()
+    }
+
+    fn forward(&self, segments: &mut [Segment<'_>]) -> Result<Vec<f32>> {
+        Ok(PackedDecoder::forward(self, segments))
     }
 }
 

@@ -10,13 +10,12 @@ use super::config::EncoderConfig;
 use super::device::Place;
 use super::embedder::LoadedEmbedder;
 use super::encoder::Encoder;
+use super::limits::ModelLimits;
 use super::owner::{LoadedPolicy, Owner};
+use super::policy_decoder::PolicyDecoder;
 use super::registry::{ModelInfo, Task};
 use super::reranker::LoadedReranker;
 use crate::error::Result;
-
-/// Without a limit of their own, the weights on a GPU take this share of its memory: what a forward works on needs room too.
-const GPU_SHARE: f64 = 0.8;
 
 /// A model in memory.
 #[derive(Debug, Clone)]
@@ -135,7 +134,7 @@ impl Pool {
     }
 
     fn bytes_max(&self, place: Place) -> u64 {
-        let of_gpu = || place.gpu_memory().map_or(u64::MAX, |bytes| (bytes as f64 * GPU_SHARE) as u64);
+        let of_gpu = || place.gpu_memory().map_or(u64::MAX, |bytes| ModelLimits::gpu_weights(None, bytes));
         match place {
             Place::Cpu => self.bytes_max,
             Place::Gpu(_) => self.gpu_bytes_max.unwrap_or_else(of_gpu),
@@ -170,10 +169,10 @@ impl Entry {
     }
 }
 
-/// Where a model computes. Policies do on the CPU.
+/// Where a model computes.
 fn place_of(info: &ModelInfo) -> Place {
     match info.task {
-        Task::Generate => Place::Cpu,
+        Task::Generate => PolicyDecoder::place(info),
         // Files that cannot be read are the matter of who loads them.
         Task::Embed | Task::Rerank => {
             EncoderConfig::load(&info.directory).map_or(Place::Cpu, |config| Encoder::place(&config, info.device))
@@ -186,7 +185,7 @@ fn collect(owner: &Owner) -> Result<()> {
     owner.post(|| {})
 }
 
-/// Single precision on the CPU, half of it on a GPU; those of a GGUF file as it has them.
+/// Single precision on the CPU, half of it on a GPU, where a policy has its output head in single precision beside that; those of a GGUF file as it has them.
 fn weight_bytes(info: &ModelInfo, place: Place) -> u64 {
     if let Some(gguf) = &info.gguf {
         return gguf.weight_bytes;

@@ -8,24 +8,24 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-use super::kv_cache::{BLOCK, KvBlock, KvCache, KvShape};
+use super::kv_cache::{BLOCK, BlockSource, KvCache, KvShape};
 
 /// Blocks by the tokens that lead to them, the least recently used dropped first beyond a budget of bytes.
 #[derive(Debug)]
-pub struct PrefixTree {
-    shape: KvShape,
+pub struct PrefixTree<S: BlockSource = KvShape> {
+    source: S,
     /// The first is the root, which holds nothing; those in `free` hold nothing either.
-    nodes: Vec<Node>,
+    nodes: Vec<Node<S::Block>>,
     free: Vec<usize>,
     blocks_max: usize,
     clock: u64,
 }
 
-#[derive(Debug, Default)]
-struct Node {
+#[derive(Debug)]
+struct Node<B> {
     /// At most [`BLOCK`].
     tokens: Vec<u32>,
-    block: Option<Arc<KvBlock>>,
+    block: Option<Arc<B>>,
     parent: usize,
     children: Vec<usize>,
     last_use: u64,
@@ -38,22 +38,22 @@ pub fn shared_prefix(a: &[u32], b: &[u32]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-impl PrefixTree {
+impl<S: BlockSource> PrefixTree<S> {
     /// An empty tree that holds at most `size_bytes_max` bytes of blocks.
-    pub fn new(shape: KvShape, size_bytes_max: usize) -> Self {
-        let blocks_max = size_bytes_max / shape.block_bytes().max(1);
-        Self { shape, nodes: vec![Node::default()], free: Vec::new(), blocks_max, clock: 0 }
+    pub fn new(source: S, size_bytes_max: usize) -> Self {
+        let blocks_max = size_bytes_max / source.block_bytes().max(1);
+        Self { source, nodes: vec![Node::default()], free: Vec::new(), blocks_max, clock: 0 }
     }
 
     /// Holds at most so many bytes from now on; what sequences in flight have stays until they are done.
     pub fn limit(&mut self, size_bytes_max: usize) {
-        self.blocks_max = size_bytes_max / self.shape.block_bytes().max(1);
+        self.blocks_max = size_bytes_max / self.source.block_bytes().max(1);
         self.shrink();
     }
 
     /// Bytes of the blocks that are held.
     pub fn size_bytes(&self) -> usize {
-        self.num_blocks() * self.shape.block_bytes()
+        self.num_blocks() * self.source.block_bytes()
     }
 
     /// How many of the first tokens are held.
@@ -63,7 +63,7 @@ impl PrefixTree {
     }
 
     /// A cache of the longest prefix of `tokens` that is held; it counts as used.
-    pub fn take(&mut self, tokens: &[u32]) -> KvCache {
+    pub fn take(&mut self, tokens: &[u32]) -> KvCache<S> {
         let (path, shared) = self.find(tokens);
         self.clock += 1;
         for node in path.iter().copied().chain(shared.map(|(node, _)| node)) {
@@ -71,11 +71,11 @@ impl PrefixTree {
         }
         let whole = path.iter().filter_map(|node| self.nodes[*node].block.clone()).collect();
         let rest = shared.and_then(|(node, count)| Some((self.nodes[node].block.as_deref()?, count)));
-        KvCache::of_blocks(self.shape, whole, rest)
+        KvCache::of_blocks(self.source.clone(), whole, rest)
     }
 
     /// Keeps the blocks of `tokens`, as many as `cache` holds.
-    pub fn insert(&mut self, tokens: &[u32], cache: KvCache) {
+    pub fn insert(&mut self, tokens: &[u32], cache: KvCache<S>) {
         self.clock += 1;
         let mut parent = ROOT;
         for (index, tokens) in tokens[..cache.len()].chunks(BLOCK).enumerate() {
@@ -132,7 +132,7 @@ impl PrefixTree {
         if self.num_blocks() <= self.blocks_max {
             return;
         }
-        let by_use = |(index, node): (usize, &Node)| node.is_idle().then_some(Reverse((node.last_use, index)));
+        let by_use = |(index, node): (usize, &Node<S::Block>)| node.is_idle().then_some(Reverse((node.last_use, index)));
         let mut idle: BinaryHeap<_> = self.nodes.iter().enumerate().filter_map(by_use).collect();
         while self.num_blocks() > self.blocks_max {
             let Some(Reverse((_, oldest))) = idle.pop() else { return };
@@ -145,10 +145,16 @@ impl PrefixTree {
     }
 }
 
-impl Node {
+impl<B> Node<B> {
     /// Whether nothing follows it and no sequence in flight has it; never the root, nor a free one.
     fn is_idle(&self) -> bool {
         self.children.is_empty() && self.block.as_ref().is_some_and(|block| Arc::strong_count(block) == 1)
+    }
+}
+
+impl<B> Default for Node<B> {
+    fn default() -> Self {
+        Self { tokens: Vec::new(), block: None, parent: ROOT, children: Vec::new(), last_use: 0 }
     }
 }
 

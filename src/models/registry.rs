@@ -15,10 +15,11 @@ use tempfile::TempDir;
 
 use super::checkpoint::{self, Checkpoint};
 use super::config::EncoderConfig;
-use super::device::Device;
+use super::device::{Device, Place};
 use super::embedder_settings::EmbeddingOptions;
 use super::encoder::Encoder;
 use super::gguf::GgufInfo;
+use super::policy_decoder::PolicyDecoder;
 use super::remote::RemoteOptions;
 use super::source::{self, OpenFile, Source};
 use crate::error::{Error, Result};
@@ -124,6 +125,14 @@ impl ModelInfo {
     /// `name@version`.
     pub fn reference(&self) -> String {
         format!("{}@{}", self.name, self.version)
+    }
+
+    /// What `device` says, and the GPU that this means here, if the model computes on one.
+    pub fn device_description(&self) -> String {
+        match (self.task, PolicyDecoder::place(self)) {
+            (Task::Generate, Place::Cpu) => self.device.to_string(),
+            _ => self.device.description(),
+        }
     }
 
     /// Fails for a remote model: `what` needs weights.
@@ -283,13 +292,8 @@ impl Registry {
         if let Some(options) = origin.embedding.as_ref().filter(|_| checkpoint.task != Task::Embed) {
             return Err(options.refused_for(checkpoint.task));
         }
-        if checkpoint.task == Task::Generate && matches!(device, Device::Cuda(_)) {
-            return Err(Error::NotSupported(format!(
-                "device = '{device}': a model that generates runs on the CPU; leave the option out, or say 'cpu'"
-            )));
-        }
         match checkpoint.task {
-            Task::Generate => device.check()?,
+            Task::Generate => PolicyDecoder::check(checkpoint.gguf.as_ref(), device)?,
             Task::Embed | Task::Rerank => Encoder::check(&EncoderConfig::load(staged.path())?, device)?,
         }
         if is_cancelled() {

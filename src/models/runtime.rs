@@ -20,10 +20,10 @@ use super::config::EncoderConfig;
 use super::embedder::{Embedder, LoadedEmbedder};
 use super::embedder_settings::EmbedderSettings;
 use super::generation::{Completion, GenerateRequest};
-use super::kv_budget::KvBudget;
+use super::kv_budget::KvBudgets;
 use super::limits::ModelLimits;
 use super::owner::{LoadedPolicy, Owner};
-use super::packed::PackedDecoder;
+use super::policy_decoder::PolicyDecoder;
 use super::pool::{Loaded, LoadedModel, Pool};
 use super::registry::{ModelInfo, Registry, Task};
 use super::remote::{AnswerSource, Cleared, RemoteModel, RemoteRequest, Remotes};
@@ -37,7 +37,7 @@ use crate::error::{Error, Result};
 pub struct Runtime {
     registry: Arc<Registry>,
     pool: Pool,
-    kv_budget: Arc<KvBudget>,
+    kv_budgets: Arc<KvBudgets>,
     embeddings: Cache<Arc<[f32]>>,
     completions: Cache<Arc<str>>,
     scores: Cache<f32>,
@@ -65,7 +65,7 @@ impl Runtime {
         Arc::new(Self {
             registry,
             pool: Pool::new(limits.weights(), limits.gpu_memory),
-            kv_budget: KvBudget::new(limits.running(), limits.kept()),
+            kv_budgets: Arc::new(KvBudgets::new(limits)),
             embeddings: Cache::default(),
             completions: Cache::default(),
             scores: Cache::default(),
@@ -83,8 +83,8 @@ impl Runtime {
         let info = Arc::new(self.find(reference, Task::Generate)?);
         info.require_weights("this")?;
         let owner = Owner::get()?;
-        let kv_budget = Arc::clone(&self.kv_budget);
-        let load = move |info: &ModelInfo| load_policy(info, kv_budget).map(|model| Loaded::Policy(Arc::new(model)));
+        let kv_budgets = Arc::clone(&self.kv_budgets);
+        let load = move |info: &ModelInfo| load_policy(info, &kv_budgets).map(|model| Loaded::Policy(Arc::new(model)));
         match self.pool.get(&info, &owner, load).await? {
             Loaded::Policy(model) => Ok(Policy { info, model, owner }),
             _ => Err(loaded_as_another(&info)),
@@ -237,14 +237,15 @@ fn loaded_as_another(info: &ModelInfo) -> Error {
     Error::Internal(format!("{} is in memory as a model of another task", info.reference()))
 }
 
-fn load_policy(info: &ModelInfo, kv_budget: Arc<KvBudget>) -> Result<LoadedPolicy> {
-    let decoder = PackedDecoder::load(&info.directory)?;
+fn load_policy(info: &ModelInfo, kv_budgets: &KvBudgets) -> Result<LoadedPolicy> {
+    let decoder = PolicyDecoder::load(info)?;
     let tokenizer = Tokenizer::load(&info.directory)?;
     let mut eos_token_ids = decoder.config().eos_token_ids.clone();
     eos_token_ids.extend(tokenizer.eos_token_id());
     let chat_template = ChatTemplate::load(&info.directory).map_err(|error| error.to_string());
     let kept_bytes = Arc::new(AtomicUsize::new(0));
-    Ok(LoadedPolicy { decoder: Arc::new(decoder), tokenizer, chat_template, eos_token_ids, kv_budget, kept_bytes })
+    let kv_budget = kv_budgets.of(PolicyDecoder::place(info));
+    Ok(LoadedPolicy { decoder, tokenizer, chat_template, eos_token_ids, kv_budget, kept_bytes })
 }
 
 #[async_trait]

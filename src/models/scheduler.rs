@@ -11,13 +11,14 @@ use std::time::Instant;
 use rayon::prelude::*;
 use tokio::sync::oneshot;
 
+use super::config::DecoderConfig;
 use super::generation::{Completion, Finish, GenerateRequest};
 use super::kv_budget::{KvShare, Reservation};
-use super::kv_cache::{BLOCK, KvCache};
+use super::kv_cache::{BLOCK, BlockSource, KvCache};
 use super::packed::{PackedDecoder, Segment};
 use super::prefix_tree::{PrefixTree, shared_prefix};
 use super::tokenizer::{IncrementalText, Tokenizer};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Sequences that decode together; beyond some hundred rows a step only grows longer.
 const ROWS_MAX: usize = 256;
@@ -28,6 +29,41 @@ const SHARED_MIN: usize = 16;
 /// Logits of all rows below which one thread samples.
 const PARALLEL_LOGITS: usize = 1 << 15;
 
+/// What a scheduler runs: a decoder whose caches are in the memory that it computes in.
+pub trait Decode: Send + Sync {
+    /// Where the blocks of its caches come from.
+    type Source: BlockSource;
+
+    /// The shape of the model.
+    fn config(&self) -> &DecoderConfig;
+
+    /// What new caches are made of.
+    fn block_source(&self) -> Self::Source;
+
+    /// Appends the segments' tokens to their sequences and returns the logits `[segments, V]` after each segment's last token.
+    ///
+    /// Tokens must be below the vocabulary size, segments not empty, and sequences at most `max_position_embeddings` long.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] and [`Error::OutOfMemory`] from a device. What its caches hold is not known then.
+    fn forward(&self, segments: &mut [Segment<'_, Self::Source>]) -> Result<Vec<f32>>;
+}
+
+/// The sequences in flight on one policy, whatever computes it.
+pub trait Schedule {
+    /// See [`Scheduler::keep_its_part`].
+    fn keep_its_part(&mut self);
+
+    /// See [`Scheduler::add`].
+    fn add(&mut self, job: Job);
+
+    /// See [`Scheduler::is_idle`].
+    fn is_idle(&self) -> bool;
+
+    /// See [`Scheduler::step`].
+    fn step(&mut self);
+}
+
 /// A request and where its result goes.
 pub struct Job {
     pub request: GenerateRequest,
@@ -36,38 +72,38 @@ pub struct Job {
 }
 
 /// The sequences in flight on one policy.
-pub struct Scheduler {
-    decoder: Arc<PackedDecoder>,
+pub struct Scheduler<D: Decode = PackedDecoder> {
+    decoder: Arc<D>,
     tokenizer: Tokenizer,
     eos_token_ids: Vec<u32>,
     waiting: VecDeque<Job>,
     /// With so much free memory there was no room for the first of the waiting ones; None: not known.
     too_little: Option<usize>,
-    running: Vec<Row>,
+    running: Vec<Row<D::Source>>,
     /// None: every sequence computes all of its own.
-    prefixes: Option<PrefixTree>,
+    prefixes: Option<PrefixTree<D::Source>>,
     memory: KvShare,
 }
 
 /// One sequence in flight.
-struct Row {
+struct Row<S: BlockSource> {
     job: Job,
     /// The prompt and what was sampled.
     tokens: Vec<u32>,
     /// Keys and values of the first tokens; all but the last once the prompt is read.
-    cache: KvCache,
+    cache: KvCache<S>,
     cached_tokens: usize,
     logprobs: Vec<f32>,
     text: IncrementalText,
     _reserved: Reservation,
 }
 
-impl Scheduler {
+impl<D: Decode> Scheduler<D> {
     /// A scheduler without work. Sequences end at any of the `eos_token_ids`; if nothing of those that are finished may be kept, nothing is
     /// shared at all.
-    pub fn new(decoder: Arc<PackedDecoder>, tokenizer: Tokenizer, eos_token_ids: Vec<u32>, memory: KvShare) -> Self {
+    pub fn new(decoder: Arc<D>, tokenizer: Tokenizer, eos_token_ids: Vec<u32>, memory: KvShare) -> Self {
         let kept_max = memory.kept_max();
-        let prefixes = (kept_max > 0).then(|| PrefixTree::new(decoder.kv_shape(), kept_max));
+        let prefixes = (kept_max > 0).then(|| PrefixTree::new(decoder.block_source(), kept_max));
         Self { decoder, tokenizer, eos_token_ids, waiting: VecDeque::new(), too_little: None, running: Vec::new(), prefixes, memory }
     }
 
@@ -97,7 +133,10 @@ impl Scheduler {
     pub fn step(&mut self) {
         self.drop_closed();
         self.admit();
-        let (is_read, logits) = self.feed();
+        let (is_read, logits) = match self.feed() {
+            Ok(fed) => fed,
+            Err(error) => return self.fail(&error),
+        };
         let ended = self.extend(&is_read, &logits);
         // From the back, so that the indices before stay valid.
         for (index, ended) in ended.into_iter().enumerate().rev() {
@@ -115,7 +154,7 @@ impl Scheduler {
         if self.waiting.len() < num_waiting {
             self.too_little = None;
         }
-        let closed: Vec<Row> = self.running.extract_if(.., |row| row.job.reply.is_closed()).collect();
+        let closed: Vec<Row<D::Source>> = self.running.extract_if(.., |row| row.job.reply.is_closed()).collect();
         closed.into_iter().for_each(|row| self.keep(&row.tokens, row.cache));
     }
 
@@ -146,17 +185,17 @@ impl Scheduler {
     }
 
     /// Memory for what the request may add to the prefix that it takes over, if there is room beside the running ones, all at their longest.
-    fn room(&self, request: &GenerateRequest, known: &KvCache) -> Option<Reservation> {
-        let (shape, len_max) = (self.decoder.kv_shape(), self.decoder.config().max_position_embeddings);
+    fn room(&self, request: &GenerateRequest, known: &KvCache<D::Source>) -> Option<Reservation> {
+        let (source, len_max) = (self.decoder.block_source(), self.decoder.config().max_position_embeddings);
         let longest = request.prompt.len().saturating_add(request.max_new_tokens).min(len_max);
         // Whole blocks are shared, and counted where they come from.
         let blocks = longest.div_ceil(BLOCK).saturating_sub(known.len() / BLOCK);
-        self.memory.reserve(blocks * shape.block_bytes(), self.running.is_empty())
+        self.memory.reserve(blocks * source.block_bytes(), self.running.is_empty())
     }
 
     /// The keys and values that a finished sequence or one in flight shares with a prompt; `None` if one in flight is about to have more of them.
-    fn known_prefix(&mut self, prompt: &[u32]) -> Option<KvCache> {
-        let Some(prefixes) = &mut self.prefixes else { return Some(self.decoder.new_cache()) };
+    fn known_prefix(&mut self, prompt: &[u32]) -> Option<KvCache<D::Source>> {
+        let Some(prefixes) = &mut self.prefixes else { return Some(KvCache::new(self.decoder.block_source())) };
         // The last prompt token is always computed: its logits are needed.
         let usable = prompt.len() - 1;
         let held = self.running.iter().map(|row| (shared_prefix(&row.tokens, prompt).min(row.cache.len()).min(usable), &row.cache));
@@ -174,7 +213,7 @@ impl Scheduler {
     }
 
     /// One forward; says of every row whether its known tokens are all read, and gives the logits `[rows, V]` after what was read.
-    fn feed(&mut self) -> (Vec<bool>, Vec<f32>) {
+    fn feed(&mut self) -> Result<(Vec<bool>, Vec<f32>)> {
         let mut budget = PROMPT_TOKENS_PER_STEP;
         let mut is_read = Vec::with_capacity(self.running.len());
         let mut segments = Vec::with_capacity(self.running.len());
@@ -185,15 +224,27 @@ impl Scheduler {
             is_read.push(start + count == row.tokens.len());
             segments.push(Segment { cache: &mut row.cache, tokens: &row.tokens[start..start + count] });
         }
-        let logits = if segments.is_empty() { Vec::new() } else { self.decoder.forward(&mut segments) };
-        (is_read, logits)
+        let logits = if segments.is_empty() { Vec::new() } else { self.decoder.forward(&mut segments)? };
+        Ok((is_read, logits))
+    }
+
+    /// Answers all that run with an error of the device. Nothing that it holds is used again.
+    fn fail(&mut self, error: &Error) {
+        for row in self.running.drain(..) {
+            // A caller that went away needs no answer.
+            drop(row.job.reply.send(Err(candle_core::Error::Msg(error.to_string()).into())));
+        }
+        if let Some(prefixes) = &mut self.prefixes {
+            *prefixes = PrefixTree::new(self.decoder.block_source(), self.memory.kept_max());
+        }
+        self.keep_its_part();
     }
 
     /// Samples the next token of every row that is read; says of each whether it ends with it, and how.
     fn extend(&mut self, is_read: &[bool], logits: &[f32]) -> Vec<Option<Result<Finish>>> {
         let Self { decoder, tokenizer, eos_token_ids, running, .. } = self;
         let (vocabulary, len_max) = (decoder.config().vocab_size, decoder.config().max_position_embeddings);
-        let extend = |((row, is_read), logits): ((&mut Row, &bool), &[f32])| match is_read {
+        let extend = |((row, is_read), logits): ((&mut Row<D::Source>, &bool), &[f32])| match is_read {
             true => row.extend(logits, tokenizer, eos_token_ids, len_max).transpose(),
             false => None,
         };
@@ -205,7 +256,7 @@ impl Scheduler {
     }
 
     /// Sends a row's result and keeps its keys and values.
-    fn answer(&mut self, mut row: Row, ended: Result<Finish>) {
+    fn answer(&mut self, mut row: Row<D::Source>, ended: Result<Finish>) {
         let result = ended.and_then(|finish| row.completion(finish, &self.tokenizer));
         self.keep(&row.tokens, row.cache);
         // A caller that went away needs no answer.
@@ -213,7 +264,7 @@ impl Scheduler {
     }
 
     /// Keeps the keys and values of a sequence that is in flight no more.
-    fn keep(&mut self, tokens: &[u32], cache: KvCache) {
+    fn keep(&mut self, tokens: &[u32], cache: KvCache<D::Source>) {
         if let Some(prefixes) = &mut self.prefixes {
             prefixes.insert(tokens, cache);
         }
@@ -221,9 +272,27 @@ impl Scheduler {
     }
 }
 
-impl Row {
+impl<D: Decode> Schedule for Scheduler<D> {
+    fn keep_its_part(&mut self) {
+        Scheduler::keep_its_part(self);
+    }
+
+    fn add(&mut self, job: Job) {
+        Scheduler::add(self, job);
+    }
+
+    fn is_idle(&self) -> bool {
+        Scheduler::is_idle(self)
+    }
+
+    fn step(&mut self) {
+        Scheduler::step(self);
+    }
+}
+
+impl<S: BlockSource> Row<S> {
     /// A sequence of which the keys and values in `cache` are known.
-    fn new(job: Job, cache: KvCache, reserved: Reservation) -> Self {
+    fn new(job: Job, cache: KvCache<S>, reserved: Reservation) -> Self {
         let (tokens, cached_tokens) = (job.request.prompt.clone(), cache.len());
         Self { job, tokens, cache, cached_tokens, logprobs: Vec::new(), text: IncrementalText::default(), _reserved: reserved }
     }

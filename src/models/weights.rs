@@ -27,7 +27,8 @@ pub type TensorShapes = BTreeMap<String, Vec<usize>>;
 /// The weights of a checkpoint by name.
 #[derive(Debug)]
 pub struct Weights {
-    directory: PathBuf,
+    /// The directory or the file, for messages.
+    source: PathBuf,
     tensors: BTreeMap<String, Tensor>,
 }
 
@@ -37,10 +38,22 @@ impl Weights {
     /// # Errors
     /// [`Error::Io`] if a file cannot be read, [`Error::Damaged`] if it is truncated, corrupt or holds a type that is not a float.
     pub fn load(directory: &Path, device: &Device) -> Result<Self> {
+        Self::read(directory, &weight_files(directory)?, device)
+    }
+
+    /// Reads one safetensors file.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_file(path: &Path, device: &Device) -> Result<Self> {
+        Self::read(path, &[path.to_owned()], device)
+    }
+
+    fn read(source: &Path, files: &[PathBuf], device: &Device) -> Result<Self> {
         let mut tensors = BTreeMap::new();
-        for path in weight_files(directory)? {
-            let bytes = std::fs::read(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-            let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(&path, shown(&error.to_string())))?;
+        for path in files {
+            let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.clone(), source })?;
+            let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(path, shown(&error.to_string())))?;
             for (name, view) in file.tensors() {
                 // Position ids and other integer buffers of old checkpoints are not weights.
                 if let Some(tensor) = floats(&view, device)? {
@@ -48,7 +61,12 @@ impl Weights {
                 }
             }
         }
-        Ok(Self { directory: directory.to_owned(), tensors })
+        Ok(Self { source: source.to_owned(), tensors })
+    }
+
+    /// The names of the weights that were not taken, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.tensors.keys().map(String::as_str)
     }
 
     /// Whether the checkpoint has this tensor.
@@ -62,8 +80,8 @@ impl Weights {
     /// [`Error::Damaged`] if it is absent or of another shape.
     pub fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
         let found = self.tensors.remove(name);
-        check_shape(&self.directory, name, found.as_ref().map(|tensor| tensor.dims()), shape)?;
-        found.ok_or_else(|| missing(&self.directory, name))
+        check_shape(&self.source, name, found.as_ref().map(|tensor| tensor.dims()), shape)?;
+        found.ok_or_else(|| missing(&self.source, name))
     }
 }
 
@@ -106,11 +124,18 @@ pub fn check_shapes(directory: &Path, found: &TensorShapes, expected: &[(String,
 /// # Errors
 /// [`Error::Io`], [`Error::Tensor`].
 pub fn save<'a>(directory: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
-    let path = directory.join(WEIGHTS_FILE);
+    save_file(&directory.join(WEIGHTS_FILE), tensors)
+}
+
+/// As [`save`], to a file of any name.
+///
+/// # Errors
+/// As [`save`].
+pub fn save_file<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'a Tensor)>) -> Result<()> {
     let views = tensors.into_iter().map(|(name, tensor)| Ok((name, FloatView::new(tensor)?))).collect::<Result<Vec<_>>>()?;
     let metadata = HashMap::from([("format".to_owned(), "pt".to_owned())]);
-    safetensors::serialize_to_file(views, Some(metadata), &path).map_err(|error| match error {
-        SafeTensorError::IoError(source) => Error::Io { path, source },
+    safetensors::serialize_to_file(views, Some(metadata), path).map_err(|error| match error {
+        SafeTensorError::IoError(source) => Error::Io { path: path.to_owned(), source },
         other => Error::Internal(format!("writing {}: {other}", path.display())),
     })
 }

@@ -3,15 +3,20 @@
 //! candle-nn's optimiser keeps its moments in the dtype of the parameter, has no groups, no clipping and no state that can be
 //! saved. This one works in place, in the order of the parameters' names, and equals `torch.optim.AdamW`.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
 use candle_core::{CpuStorage, InplaceOp1, Layout, Tensor, Var};
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use rayon::prelude::*;
+use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, View};
 
 use super::gradients::Gradients;
 use crate::error::{Error, Result};
+
+/// Elements that one thread updates at a time: each of them alone, so the cuts do not change a bit of the result.
+pub(super) const CHUNK: usize = 1 << 15;
 
 /// Constants of the update that stay the same over a run.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -87,20 +92,15 @@ impl AdamW {
     /// # Errors
     /// [`Error::Io`]
     pub fn save(&self, path: &Path) -> Result<()> {
-        let bytes: Vec<(String, Vec<u8>)> = self
-            .moments
-            .iter()
-            .flat_map(|(name, moments)| [(format!("{name}.mean"), &moments.mean), (format!("{name}.square"), &moments.square)])
-            .map(|(name, values)| (name, values.iter().flat_map(|value| value.to_le_bytes()).collect()))
-            .collect();
-        let mut views = Vec::with_capacity(bytes.len());
-        for (name, bytes) in &bytes {
-            let view = TensorView::new(Dtype::F32, vec![bytes.len() / 4], bytes);
-            views.push((name, view.map_err(|error| Error::Internal(format!("optimiser state: {error}")))?));
-        }
+        let views = self.moments.iter().flat_map(|(name, moments)| {
+            let Moments { mean, square } = moments;
+            [(format!("{name}.mean"), MomentView::new(mean)), (format!("{name}.square"), MomentView::new(square))]
+        });
         let metadata = HashMap::from([("step".to_string(), self.step.to_string())]);
-        safetensors::serialize_to_file(views, Some(metadata), path)
-            .map_err(|error| Error::Io { path: path.into(), source: std::io::Error::other(error) })
+        safetensors::serialize_to_file(views, Some(metadata), path).map_err(|error| match error {
+            SafeTensorError::IoError(source) => Error::Io { path: path.into(), source },
+            other => Error::Internal(format!("writing {}: {other}", path.display())),
+        })
     }
 
     /// Reads what [`AdamW::save`] wrote.
@@ -108,18 +108,57 @@ impl AdamW {
     /// # Errors
     /// [`Error::Io`]; [`Error::Damaged`] if the file is not such a state or not one of these `parameters`.
     pub fn load(path: &Path, options: AdamWOptions, parameters: &BTreeMap<String, Var>) -> Result<Self> {
-        let buffer = std::fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
+        let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
+        Self::decode(path, &bytes, options, parameters)
+    }
+
+    /// As [`AdamW::load`], of a file that is in memory already; `path` is for errors.
+    pub(crate) fn decode(path: &Path, bytes: &[u8], options: AdamWOptions, parameters: &BTreeMap<String, Var>) -> Result<Self> {
         let damaged = |reason: String| Error::Damaged { path: path.into(), reason };
-        let (_, metadata) = SafeTensors::read_metadata(&buffer).map_err(|error| damaged(error.to_string()))?;
+        let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(|error| damaged(error.to_string()))?;
         let step = metadata.metadata().as_ref().and_then(|metadata| metadata.get("step")?.parse().ok());
         let step = step.ok_or_else(|| damaged("it has no step count".into()))?;
-        let tensors = SafeTensors::deserialize(&buffer).map_err(|error| damaged(error.to_string()))?;
+        let tensors = SafeTensors::deserialize(bytes).map_err(|error| damaged(error.to_string()))?;
         let mut moments = BTreeMap::new();
         for (name, parameter) in parameters {
             let read = |suffix: &str| read_moment(&tensors, &format!("{name}.{suffix}"), parameter).map_err(damaged);
             moments.insert(name.clone(), Moments { mean: read("mean")?, square: read("square")? });
         }
         Ok(Self { options, step, moments })
+    }
+}
+
+/// One moment as a vector of a safetensors file. Its bytes are made when they are written, so that a state is never in memory twice.
+struct MomentView<'a> {
+    values: &'a [f32],
+    shape: [usize; 1],
+}
+
+impl<'a> MomentView<'a> {
+    fn new(values: &'a [f32]) -> Self {
+        Self { values, shape: [values.len()] }
+    }
+}
+
+impl View for MomentView<'_> {
+    fn dtype(&self) -> Dtype {
+        Dtype::F32
+    }
+
+    fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    fn data(&self) -> Cow<'_, [u8]> {
+        let mut bytes = Vec::with_capacity(self.data_len());
+        for value in self.values {
+            bytes.extend_from_slice(&value.to_le_bytes());
+        }
+        bytes.into()
+    }
+
+    fn data_len(&self) -> usize {
+        size_of_val(self.values)
     }
 }
 
@@ -207,10 +246,14 @@ impl InplaceOp1 for Update<'_> {
         if values.len() != self.gradient.len() || values.len() != moments.mean.len() || values.len() != moments.square.len() {
             candle_core::bail!("a parameter of {} elements has {} gradients", values.len(), self.gradient.len());
         }
-        let state = moments.mean.iter_mut().zip(&mut moments.square);
-        for ((value, &gradient), (mean, square)) in values.iter_mut().zip(self.gradient).zip(state) {
-            self.rule.apply(value, gradient, mean, square);
-        }
+        let rule = self.rule;
+        let state = moments.mean.par_chunks_mut(CHUNK).zip(moments.square.par_chunks_mut(CHUNK));
+        let chunks = values.par_chunks_mut(CHUNK).zip(self.gradient.par_chunks(CHUNK)).zip(state);
+        chunks.for_each(|((values, gradient), (mean, square))| {
+            for ((value, &gradient), (mean, square)) in values.iter_mut().zip(gradient).zip(mean.iter_mut().zip(square)) {
+                rule.apply(value, gradient, mean, square);
+            }
+        });
         Ok(())
     }
 }

@@ -40,8 +40,7 @@ impl Batch {
         self.tokens.extend(sequence.prompt.iter().chain(sequence.completion).take(num_inputs));
         self.lengths.push(num_inputs);
         for (position, &target) in sequence.prompt.iter().chain(sequence.completion).enumerate().skip(1) {
-            let in_prompt = position < sequence.prompt.len();
-            let weight = if in_prompt { sequence.prompt_weight } else { sequence.completion_weight };
+            let weight = sequence.weight(position);
             if weight > 0.0 {
                 self.rows.push((start + position - 1) as u32);
                 self.targets.push(target);

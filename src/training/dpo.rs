@@ -1,17 +1,21 @@
-//! Direct preference optimisation (Rafailov et al. 2023, arXiv:2305.18290).
+//! Learning from preference pairs: direct preference optimisation (Rafailov et al. 2023, arXiv:2305.18290) and its relatives.
 //!
-//! The reference's log-probabilities are numbers computed once, before training: one model is in memory, not two.
+//! The reference's log-probabilities are numbers computed once, before training: one model is in memory, not two. Which loss is a
+//! parameter ([`Preference`]); this file runs the pairs through the model and gives its derivatives to the vocabulary head.
+
+use std::ops::Range;
 
 use candle_core::Tensor;
 
+use super::backward;
 use super::batch::Batch;
 use super::example::{DpoExample, Sequence, dpo_sequences};
 use super::head::{Head, HeadGradients};
-use super::loss::{DpoTerm, PairLogps, dpo_sigmoid};
+use super::losses::{PairLengths, PairLogps, Preference, PreferenceTerm};
 use super::options::{DpoOptions, RunOptions};
 use super::plan::Plan;
 use super::thread::with_deep_stack;
-use super::trainer::{Metrics, Objective, StepMetrics, train};
+use super::trainer::{Metrics, Objective, StepMetrics, Trained, train};
 use crate::error::{Error, Result};
 use crate::models::Decoder;
 
@@ -23,7 +27,7 @@ pub struct ReferenceLogps {
 }
 
 /// Log-probabilities of all pairs under `reference`, in the order of `examples`. Where the reference is the policy that is going to
-/// be trained, call this before [`train_dpo`] with the same decoder.
+/// be trained, call this before [`train_dpo`] with the same decoder. It does not ask whether the loss needs a reference.
 ///
 /// The prompts are shortened as in training, so `options` must be the same. The observer sees how many pairs of how many are done; its
 /// error ends the work.
@@ -38,9 +42,10 @@ pub fn reference_logps(
 ) -> Result<Vec<ReferenceLogps>> {
     let pairs = dpo_sequences(examples, &options.run)?;
     let num_pairs = pairs.len();
-    let objective = Dpo { pairs, reference: &[], beta: options.beta };
+    let objective = Dpo { pairs, reference: &[], preference: options.preference };
     let costs = objective.costs();
-    let in_order = RunOptions { epochs: 1.0, max_steps: None, shuffle: false, gradient_accumulation: 1, ..options.run.clone() };
+    let in_order =
+        RunOptions { epochs: 1.0, max_steps: None, shuffle: false, gradient_accumulation: 1, step_tokens: None, ..options.run.clone() };
     let work = |report: &mut dyn FnMut(usize) -> Result<()>| {
         let mut logps = Vec::with_capacity(num_pairs);
         for examples in Plan::new(&costs, &in_order, None).flatten() {
@@ -52,45 +57,100 @@ pub fn reference_logps(
     with_deep_stack(work, &mut |done| observer(done, num_pairs))
 }
 
-/// Trains `decoder`, in place, to prefer each pair's chosen completion.
-///
-/// `reference`: one entry per example, of [`reference_logps`]. The loss of a step is the mean over all its pairs. The observer sees
-/// each step; its error ends the run. If this function returns an error, `decoder` holds the weights of an unfinished run: drop it.
+/// As [`train_dpo_validated`], without validation pairs.
 ///
 /// # Errors
-/// [`Error::InvalidParameter`] for `beta <= 0` or a pair that does not fit, naming its row; [`Error::NotReady`] without a pair;
-/// [`Error::Diverged`]; [`Error::Internal`] if `reference` has another length than `examples`.
+/// As [`train_dpo_validated`].
 pub fn train_dpo(
     decoder: &mut Decoder,
     reference: &[ReferenceLogps],
     examples: &[DpoExample],
     options: &DpoOptions,
     observer: &mut dyn FnMut(&StepMetrics) -> Result<()>,
-) -> Result<()> {
-    if reference.len() != examples.len() {
-        return Err(Error::Internal(format!("{} pairs have {} reference log-probabilities", examples.len(), reference.len())));
-    }
-    let objective = Dpo { pairs: dpo_sequences(examples, &options.run)?, reference, beta: options.beta };
-    train(decoder, &objective, &options.run, Some(options.batch_size), observer)
+) -> Result<Trained> {
+    train_dpo_validated(decoder, reference, examples, (&[], &[]), options, observer)
+}
+
+/// Trains `decoder`, in place, to prefer each pair's chosen completion.
+///
+/// `reference`: one entry per example, of [`reference_logps`]; a loss that needs no reference takes none. `validation`: the same two, of
+/// pairs that are not learned from; may be empty. The loss of a step is the mean over all its pairs. The observer sees each step; its
+/// error ends the run. If this function returns an error, `decoder` holds the weights of an unfinished run: drop it.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for a parameter of the loss out of its range, for a pair that does not fit or whose completions are the
+/// same, naming its row, and for early stopping without evaluations; [`Error::NotReady`] without a pair; [`Error::Diverged`];
+/// [`Error::Cancelled`]; [`Error::Io`] for a checkpoint that cannot be written; [`Error::Internal`] if `reference` has another length
+/// than its examples.
+pub fn train_dpo_validated(
+    decoder: &mut Decoder,
+    reference: &[ReferenceLogps],
+    examples: &[DpoExample],
+    validation: (&[ReferenceLogps], &[DpoExample]),
+    options: &DpoOptions,
+    observer: &mut dyn FnMut(&StepMetrics) -> Result<()>,
+) -> Result<Trained> {
+    let (validation_reference, validation_examples) = validation;
+    options.preference.check()?;
+    options.run.check_early_stopping(!validation_examples.is_empty())?;
+    let objective = Dpo::new(reference, examples, options)?;
+    let validation =
+        if validation_examples.is_empty() { None } else { Some(Dpo::new(validation_reference, validation_examples, options)?) };
+    train(decoder, &objective, validation.as_ref(), &options.run, Some(options.batch_size), observer)
 }
 
 pub(crate) struct Dpo<'a> {
     /// Chosen and rejected.
     pub pairs: Vec<[Sequence<'a>; 2]>,
-    /// By pair.
+    /// By pair; not read where the loss needs no reference.
     pub reference: &'a [ReferenceLogps],
-    pub beta: f64,
+    pub preference: Preference,
 }
 
-impl Dpo<'_> {
+impl<'a> Dpo<'a> {
+    fn new(reference: &'a [ReferenceLogps], examples: &'a [DpoExample], options: &DpoOptions) -> Result<Self> {
+        if options.preference.loss.needs_reference() && reference.len() != examples.len() {
+            return Err(Error::Internal(format!("{} pairs have {} reference log-probabilities", examples.len(), reference.len())));
+        }
+        Ok(Self { pairs: dpo_sequences(examples, &options.run)?, reference, preference: options.preference })
+    }
+
     /// Log-probabilities of these pairs under `reference`.
     fn score(&self, reference: &Decoder, examples: &[usize]) -> Result<Vec<ReferenceLogps>> {
         let batch = self.batch(examples);
-        let hidden = reference.hidden(&batch.tokens, &batch.lengths)?.detach();
-        let rows = Tensor::from_slice(&batch.rows, batch.rows.len(), hidden.device())?;
-        let logps = Head::new(reference.head_weight())?.logps(&hidden.index_select(&rows, 0)?, &batch.targets)?;
+        let hidden = backward::rows(reference, &batch)?; // [R, H]
+        let logps = Head::new(reference.head_weight())?.logps(&hidden, &batch.targets)?;
         let sums = sum_by_sequence(&batch, &logps);
         Ok(sums.chunks_exact(2).map(|pair| ReferenceLogps { chosen: pair[0], rejected: pair[1] }).collect())
+    }
+
+    /// The loss of each pair of the batch of `examples`, from the log-probabilities of its rows.
+    fn terms(&self, batch: &Batch, logps: &[f64], examples: &[usize]) -> Vec<(PairLogps, PreferenceTerm)> {
+        let sums = sum_by_sequence(batch, logps);
+        let pairs = sums.chunks_exact(2).zip(batch.row_ranges.chunks_exact(2)).zip(examples);
+        let term = |((sums, rows), &example): ((&[f64], &[Range<usize>]), &usize)| {
+            let reference = self.reference_of(example);
+            let logps = PairLogps {
+                policy_chosen: sums[0],
+                policy_rejected: sums[1],
+                reference_chosen: reference.chosen,
+                reference_rejected: reference.rejected,
+            };
+            (logps, self.preference.term(&logps, PairLengths { chosen: rows[0].len(), rejected: rows[1].len() }))
+        };
+        pairs.map(term).collect()
+    }
+
+    fn reference_of(&self, example: usize) -> ReferenceLogps {
+        if self.preference.loss.needs_reference() { self.reference[example] } else { ReferenceLogps { chosen: 0.0, rejected: 0.0 } }
+    }
+
+    fn metrics(&self, terms: &[(PairLogps, PreferenceTerm)], num_pairs: f64) -> Metrics {
+        let mut sum = MeanMetrics::default();
+        for (logps, term) in terms {
+            sum.add(logps, term, num_pairs);
+        }
+        sum.into_metrics(self.preference.sft_weight > 0.0)
     }
 }
 
@@ -117,24 +177,19 @@ impl Objective for Dpo<'_> {
         examples: &[usize],
         normalizer: f64,
     ) -> Result<(HeadGradients, Metrics)> {
-        let sums = sum_by_sequence(batch, &head.logps(hidden, &batch.targets)?);
+        let terms = self.terms(batch, &head.logps(hidden, &batch.targets)?, examples);
         let mut d_logps = vec![0.0; batch.rows.len()];
-        let mut metrics = MeanMetrics::default();
-        for (pair, &example) in examples.iter().enumerate() {
-            let (chosen, rejected) = (2 * pair, 2 * pair + 1);
-            let logps = PairLogps {
-                policy_chosen: sums[chosen],
-                policy_rejected: sums[rejected],
-                reference_chosen: self.reference[example].chosen,
-                reference_rejected: self.reference[example].rejected,
-            };
-            let term = dpo_sigmoid(&logps, self.beta)?;
+        for ((_, term), rows) in terms.iter().zip(batch.row_ranges.chunks_exact(2)) {
             // A completion's log-probability is the sum over its rows: each row has the sum's derivative.
-            d_logps[batch.row_ranges[chosen].clone()].fill(term.d_chosen / normalizer);
-            d_logps[batch.row_ranges[rejected].clone()].fill(-term.d_chosen / normalizer);
-            metrics.add(&logps, &term, normalizer);
+            d_logps[rows[0].clone()].fill(term.d_chosen / normalizer);
+            d_logps[rows[1].clone()].fill(term.d_rejected / normalizer);
         }
-        Ok((head.gradients(hidden, &batch.targets, &d_logps)?, metrics.into_metrics()))
+        Ok((head.gradients(hidden, &batch.targets, &d_logps)?, self.metrics(&terms, normalizer)))
+    }
+
+    fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, examples: &[usize], normalizer: f64) -> Result<Metrics> {
+        let terms = self.terms(batch, &head.logps(hidden, &batch.targets)?, examples);
+        Ok(self.metrics(&terms, normalizer))
     }
 }
 
@@ -153,10 +208,11 @@ struct MeanMetrics {
     rejected_reward: f64,
     chosen_logps: f64,
     rejected_logps: f64,
+    sft_loss: f64,
 }
 
 impl MeanMetrics {
-    fn add(&mut self, logps: &PairLogps, term: &DpoTerm, num_pairs: f64) {
+    fn add(&mut self, logps: &PairLogps, term: &PreferenceTerm, num_pairs: f64) {
         self.loss += term.loss / num_pairs;
         self.reward_margin += term.reward_margin() / num_pairs;
         self.reward_accuracy += f64::from(u8::from(term.reward_margin() > 0.0)) / num_pairs;
@@ -164,10 +220,11 @@ impl MeanMetrics {
         self.rejected_reward += term.rejected_reward / num_pairs;
         self.chosen_logps += logps.policy_chosen / num_pairs;
         self.rejected_logps += logps.policy_rejected / num_pairs;
+        self.sft_loss += term.sft_loss / num_pairs;
     }
 
-    fn into_metrics(self) -> Metrics {
-        vec![
+    fn into_metrics(self, has_sft_term: bool) -> Metrics {
+        let mut metrics = vec![
             ("loss", self.loss),
             ("reward_margin", self.reward_margin),
             ("reward_accuracy", self.reward_accuracy),
@@ -175,6 +232,10 @@ impl MeanMetrics {
             ("rejected_reward", self.rejected_reward),
             ("chosen_logps", self.chosen_logps),
             ("rejected_logps", self.rejected_logps),
-        ]
+        ];
+        if has_sft_term {
+            metrics.push(("sft_loss", self.sft_loss));
+        }
+        metrics
     }
 }

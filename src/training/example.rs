@@ -1,9 +1,10 @@
-//! What one trains on, as token ids, and the truncation rule.
+//! What one trains on, as token ids, and what happens to prompts that are too long.
 //!
 //! The completion is what is learned, so it stays whole; a prompt that is too long loses its beginning, because the newest
-//! context stands at its end. (LLaMA-Factory cuts the end of the prompt instead and may cut the completion.)
+//! context stands at its end. (LLaMA-Factory cuts the end of the prompt instead and may cut the completion.) Where the question
+//! stands at the beginning this loses it: [`LongPrompts`] leaves such examples out, or refuses them.
 
-use super::options::RunOptions;
+use super::options::{LongPrompts, RunOptions};
 use crate::error::{Error, Result};
 
 /// A demonstration. The caller appends the end-of-text token to `completion` where the policy is to learn to stop.
@@ -13,6 +14,8 @@ pub struct SftExample {
     pub completion: Vec<u32>,
     /// Factor of this example's tokens in the loss, >= 0; an example of weight 0 is left out.
     pub weight: f32,
+    /// Which tokens of `completion` are learned: passages that the policy did not write are context only. Empty: all.
+    pub mask: Vec<bool>,
 }
 
 /// A preference pair. The caller appends the end-of-text token to both completions.
@@ -23,11 +26,91 @@ pub struct DpoExample {
     pub rejected: Vec<u32>,
 }
 
+/// How many examples had a prompt that does not fit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Kept {
+    /// Examples that are trained on without the beginning of their prompt.
+    pub num_truncated: usize,
+    /// Examples that were left out.
+    pub num_dropped: usize,
+}
+
+/// Applies `run.long_prompts`, and checks every example under the number of its row. Examples of weight 0 stay and are not counted.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] as [`train_sft`](super::train_sft), and naming the row with a long prompt where these are refused;
+/// [`Error::NotReady`] if all examples are dropped.
+pub fn keep_sft(examples: Vec<SftExample>, run: &RunOptions) -> Result<(Vec<SftExample>, Kept)> {
+    keep(examples, run, |index, example| {
+        let kept = sft_prompt(index, example, run)?;
+        Ok(Fit {
+            num_tokens: example.prompt.len(),
+            num_kept: kept.map_or(example.prompt.len(), <[u32]>::len),
+            limit: Limit::of_sequence(run),
+        })
+    })
+}
+
+/// As [`keep_sft`], for pairs. Reference log-probabilities belong to the pairs that are left: drop first, then compute these.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] as [`train_dpo`](super::train_dpo), and naming the row with a long prompt where these are refused;
+/// [`Error::NotReady`] if all pairs are dropped.
+pub fn keep_dpo(examples: Vec<DpoExample>, run: &RunOptions) -> Result<(Vec<DpoExample>, Kept)> {
+    keep(examples, run, |index, example| {
+        let kept = dpo_prompt(index, example, run)?;
+        Ok(Fit { num_tokens: example.prompt.len(), num_kept: kept.len(), limit: Limit::of_pair(run) })
+    })
+}
+
+/// How much of a prompt there is room for.
+struct Fit {
+    num_tokens: usize,
+    num_kept: usize,
+    limit: Limit,
+}
+
+fn keep<E>(examples: Vec<E>, run: &RunOptions, fit: impl Fn(usize, &E) -> Result<Fit>) -> Result<(Vec<E>, Kept)> {
+    let num_examples = examples.len();
+    let (mut left, mut kept) = (Vec::with_capacity(num_examples), Kept::default());
+    for (index, example) in examples.into_iter().enumerate() {
+        let fit = fit(index, &example)?;
+        if fit.num_kept < fit.num_tokens {
+            match run.long_prompts {
+                LongPrompts::Truncate => kept.num_truncated += 1,
+                LongPrompts::Drop => {
+                    kept.num_dropped += 1;
+                    continue;
+                }
+                LongPrompts::Error => return Err(fit.error(index + 1)),
+            }
+        }
+        left.push(example);
+    }
+    if left.is_empty() && num_examples > 0 {
+        let message = format!("long_prompts = 'drop' leaves none of {num_examples} examples; raise max_length and batch_tokens");
+        return Err(Error::NotReady(message));
+    }
+    Ok((left, kept))
+}
+
+impl Fit {
+    fn error(&self, row: usize) -> Error {
+        let expected = format!(
+            "at most {}, which leaves room for its completion; raise {}, or set long_prompts to 'truncate' or 'drop'",
+            self.num_kept, self.limit.option
+        );
+        invalid(format!("prompt of row {row}"), format!("{} tokens", self.num_tokens), expected)
+    }
+}
+
 /// One sequence to run: a prompt, possibly shortened, and its completion, with the weight of a token of each in the loss.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Sequence<'a> {
     pub prompt: &'a [u32],
     pub completion: &'a [u32],
+    /// Which tokens of the completion count; empty: all.
+    pub mask: &'a [bool],
     pub prompt_weight: f64,
     pub completion_weight: f64,
 }
@@ -38,32 +121,49 @@ impl Sequence<'_> {
         (self.prompt.len() + self.completion.len()).saturating_sub(1)
     }
 
+    /// The weight of predicting the token at `position`, counted from the beginning of the prompt.
+    pub fn weight(&self, position: usize) -> f64 {
+        match position.checked_sub(self.prompt.len()) {
+            None => self.prompt_weight,
+            Some(index) if self.counts(index) => self.completion_weight,
+            Some(_) => 0.0,
+        }
+    }
+
     /// Σ of the weights of the predicted tokens. The first token of all is predicted from nothing and does not count.
     pub fn total_weight(&self) -> f64 {
         let num_prompt = self.prompt.len().saturating_sub(1);
-        let num_completion = self.num_inputs() - num_prompt;
-        num_prompt as f64 * self.prompt_weight + num_completion as f64 * self.completion_weight
+        num_prompt as f64 * self.prompt_weight + self.num_counted() as f64 * self.completion_weight
+    }
+
+    /// Tokens of the completion that are predicted and not masked out.
+    fn num_counted(&self) -> usize {
+        let first = usize::from(self.prompt.is_empty());
+        (first..self.completion.len()).filter(|&index| self.counts(index)).count()
+    }
+
+    fn counts(&self, index: usize) -> bool {
+        self.mask.get(index).copied().unwrap_or(true)
     }
 }
 
 /// The sequences of the demonstrations of positive weight.
 ///
 /// # Errors
-/// [`Error::InvalidParameter`] naming the row whose completion is empty or does not fit, or whose weight is negative;
-/// [`Error::NotReady`] if there is nothing to train on.
+/// [`Error::InvalidParameter`] naming the row whose completion is empty or does not fit, whose weight is negative, or whose mask
+/// leaves nothing to learn; [`Error::NotReady`] if there is nothing to train on.
 pub(crate) fn sft_sequences<'a>(examples: &'a [SftExample], prompt_weight: f64, run: &RunOptions) -> Result<Vec<Sequence<'a>>> {
     let mut sequences = Vec::with_capacity(examples.len());
     for (index, example) in examples.iter().enumerate() {
+        let Some(prompt) = sft_prompt(index, example, run)? else { continue };
         let weight = f64::from(example.weight);
-        if !(weight >= 0.0 && weight.is_finite()) {
-            return Err(invalid(format!("weight of row {}", index + 1), weight, "a number >= 0"));
-        }
-        if weight == 0.0 {
-            continue;
-        }
-        let prompt = shorten(index, &example.prompt, &[&example.completion], Limit::of_sequence(run))?;
-        let completion = &example.completion;
-        sequences.push(Sequence { prompt, completion, prompt_weight: weight * prompt_weight, completion_weight: weight });
+        sequences.push(Sequence {
+            prompt,
+            completion: &example.completion,
+            mask: &example.mask,
+            prompt_weight: weight * prompt_weight,
+            completion_weight: weight,
+        });
     }
     if sequences.is_empty() {
         return Err(Error::NotReady("training needs at least one row with a weight above 0; the query gives none".into()));
@@ -74,17 +174,60 @@ pub(crate) fn sft_sequences<'a>(examples: &'a [SftExample], prompt_weight: f64, 
 /// The two sequences of each pair, chosen first; both keep the same part of the prompt.
 ///
 /// # Errors
-/// As [`sft_sequences`].
+/// As [`sft_sequences`], and [`Error::InvalidParameter`] naming the row whose completions are the same.
 pub(crate) fn dpo_sequences<'a>(examples: &'a [DpoExample], run: &RunOptions) -> Result<Vec<[Sequence<'a>; 2]>> {
     if examples.is_empty() {
         return Err(Error::NotReady("training needs at least one preference pair; the query gives none".into()));
     }
     let pair = |(index, example): (usize, &'a DpoExample)| {
+        let prompt = dpo_prompt(index, example, run)?;
         let completions: [&'a [u32]; 2] = [&example.chosen, &example.rejected];
-        let prompt = shorten(index, &example.prompt, &completions, Limit::of_pair(run))?;
-        Ok(completions.map(|completion| Sequence { prompt, completion, prompt_weight: 0.0, completion_weight: 1.0 }))
+        Ok(completions.map(|completion| Sequence { prompt, completion, mask: &[], prompt_weight: 0.0, completion_weight: 1.0 }))
     };
     examples.iter().enumerate().map(pair).collect()
+}
+
+/// What fits of the prompt of a demonstration; `None` if its weight is 0.
+fn sft_prompt<'a>(index: usize, example: &'a SftExample, run: &RunOptions) -> Result<Option<&'a [u32]>> {
+    let weight = f64::from(example.weight);
+    if !(weight >= 0.0 && weight.is_finite()) {
+        return Err(invalid(format!("weight of row {}", index + 1), weight, "a number >= 0"));
+    }
+    if weight == 0.0 {
+        return Ok(None);
+    }
+    let prompt = shorten(index, &example.prompt, &[&example.completion], Limit::of_sequence(run))?;
+    check_mask(index + 1, example)?;
+    Ok(Some(prompt))
+}
+
+/// A mask has a value for each token, and leaves one that is learned: predicted from something, and not masked out.
+fn check_mask(row: usize, example: &SftExample) -> Result<()> {
+    let (mask, num_tokens) = (&example.mask, example.completion.len());
+    if mask.is_empty() {
+        return Ok(());
+    }
+    if mask.len() != num_tokens {
+        let expected = format!("{num_tokens}, one for each token of the completion");
+        return Err(invalid(format!("mask of row {row}"), format!("{} values", mask.len()), expected));
+    }
+    let first = usize::from(example.prompt.is_empty());
+    if !mask[first..].contains(&true) {
+        let expected = "at least one token that is learned; filter such rows out with WHERE";
+        return Err(invalid(format!("mask of row {row}"), "none", expected));
+    }
+    Ok(())
+}
+
+/// What fits of the prompt of a pair.
+fn dpo_prompt<'a>(index: usize, example: &'a DpoExample, run: &RunOptions) -> Result<&'a [u32]> {
+    let prompt = shorten(index, &example.prompt, &[&example.chosen, &example.rejected], Limit::of_pair(run))?;
+    if example.chosen == example.rejected {
+        // Such a pair has the same loss whatever the policy is, and teaches nothing.
+        let expected = "another completion than chosen; filter such rows out with WHERE chosen <> rejected";
+        return Err(invalid(format!("rejected of row {}", index + 1), "the same tokens", expected));
+    }
+    Ok(prompt)
 }
 
 /// The option that bounds the tokens of one sequence, and its value.

@@ -2,42 +2,38 @@
 
 use std::collections::BTreeMap;
 
-use candle_core::{Tensor, Var, backprop::GradStore};
+use candle_core::{Tensor, Var};
 
 use crate::error::{Error, Result};
-
-/// The name of the input embedding; of the head too when the two are tied.
-const EMBEDDING: &str = "model.embed_tokens.weight";
-/// The name of a head with a weight of its own.
-const HEAD: &str = "lm_head.weight";
 
 /// One gradient per trainable parameter, each with its parameter's shape.
 #[derive(Debug, Clone, Default)]
 pub struct Gradients(BTreeMap<String, Tensor>);
 
 impl Gradients {
-    /// Adds the gradients of one batch: of the trunk from autograd, and `d_head` (`[V, H]`), which autograd never saw.
+    /// Adds the gradient of one parameter in one batch.
     ///
     /// # Errors
-    /// [`Error::Internal`] if a parameter received none: candle cuts graphs without a word, and a silently frozen parameter
-    /// would look like a policy that learns badly.
-    pub(crate) fn add(&mut self, parameters: &BTreeMap<String, Var>, trunk: &mut GradStore, d_head: &Tensor) -> Result<()> {
-        let head = if parameters.contains_key(HEAD) { HEAD } else { EMBEDDING };
-        for (name, parameter) in parameters {
-            let from_trunk = trunk.remove(parameter.as_tensor());
-            let gradient = match (from_trunk, name == head) {
-                (Some(gradient), true) => (gradient + d_head)?,
-                (Some(gradient), false) => gradient,
-                (None, true) if head == HEAD => d_head.clone(),
-                (None, _) => return Err(Error::Internal(format!("no gradient reached the parameter {name}"))),
-            };
-            let sum = match self.0.remove(name) {
-                Some(sum) => (sum + gradient)?,
-                None => gradient,
-            };
-            self.0.insert(name.clone(), sum.detach());
+    /// [`Error::Tensor`] if it has another shape than the sum so far.
+    pub(crate) fn add_one(&mut self, name: &str, gradient: &Tensor) -> Result<()> {
+        match self.0.get_mut(name) {
+            Some(sum) => *sum = (&*sum + gradient)?.detach(),
+            None => {
+                self.0.insert(name.to_owned(), gradient.detach());
+            }
         }
         Ok(())
+    }
+
+    /// Refuses gradients that lack one of these parameters.
+    ///
+    /// # Errors
+    /// [`Error::Internal`]: a silently frozen parameter would look like a policy that learns badly.
+    pub(crate) fn require_all(&self, parameters: &BTreeMap<String, Var>) -> Result<()> {
+        match parameters.keys().find(|name| !self.0.contains_key(*name)) {
+            Some(name) => Err(Error::Internal(format!("no gradient reached the parameter {name}"))),
+            None => Ok(()),
+        }
     }
 
     #[cfg(test)]

@@ -24,6 +24,8 @@ pub(crate) struct Head {
     weight: Tensor,
     vocab_size: usize,
     chunk_rows: usize,
+    /// No gradient of the weight is asked for.
+    is_frozen: bool,
 }
 
 /// Log-probabilities of the targets and the derivatives that flow out of the head.
@@ -33,8 +35,8 @@ pub(crate) struct HeadGradients {
     pub logps: Vec<f64>,
     /// `[R, H]`
     pub d_hidden: Tensor,
-    /// `[V, H]`
-    pub d_weight: Tensor,
+    /// `[V, H]`; none of a frozen head.
+    pub d_weight: Option<Tensor>,
 }
 
 impl Head {
@@ -42,7 +44,12 @@ impl Head {
     pub fn new(weight: &Tensor) -> Result<Self> {
         let (vocab_size, _) = weight.dims2()?;
         let chunk_rows = (CHUNK_LOGITS / vocab_size.max(1)).clamp(CHUNK_ROWS_MIN, CHUNK_ROWS_MAX);
-        Ok(Self { weight: weight.detach(), vocab_size, chunk_rows })
+        Ok(Self { weight: weight.detach(), vocab_size, chunk_rows, is_frozen: false })
+    }
+
+    /// The same head without a gradient of its weight, which is a third of the work.
+    pub fn with_frozen_weight(self) -> Self {
+        Self { is_frozen: true, ..self }
     }
 
     /// The same head with another chunk size; results do not depend on it.
@@ -72,6 +79,9 @@ impl Head {
     /// As [`Head::logps`].
     pub fn gradients(&self, hidden: &Tensor, targets: &[u32], d_logps: &[f64]) -> Result<HeadGradients> {
         self.check(targets)?;
+        if targets.is_empty() {
+            return Err(Error::Internal("a batch without a row that counts".into()));
+        }
         let mut logps = Vec::with_capacity(targets.len());
         let mut d_hidden = Vec::new();
         let mut d_weight: Option<Tensor> = None;
@@ -82,13 +92,15 @@ impl Head {
             logps.par_extend(rows.map(|((row, &target), &d_logp)| logits_to_gradient(row, target as usize, d_logp)));
             let d_logits = Tensor::from_vec(logits, (chunk_targets.len(), self.vocab_size), hidden.device())?;
             d_hidden.push(d_logits.matmul(&self.weight)?);
+            if self.is_frozen {
+                continue;
+            }
             let part = d_logits.t()?.matmul(&chunk)?;
             d_weight = Some(match d_weight {
                 Some(sum) => (sum + part)?,
                 None => part,
             });
         }
-        let d_weight = d_weight.ok_or_else(|| Error::Internal("a batch without a row that counts".into()))?;
         Ok(HeadGradients { logps, d_hidden: Tensor::cat(&d_hidden, 0)?, d_weight })
     }
 

@@ -1,26 +1,34 @@
-//! Learning: supervised fine-tuning and direct preference optimisation of a policy, on the CPU, in f32.
+//! Learning: what changes the weights of a policy, on the CPU, in f32.
 //!
 //! Token ids and options in, a trained decoder and one [`StepMetrics`] per optimiser step out. Statements read their rows,
-//! tokenise them and publish the result; this module knows no SQL, no tables and no tokenizer.
+//! tokenise them and publish the result; this module knows no SQL, no tables and no tokenizer. On the disk it knows checkpoints alone.
 //!
 //! | file | subject |
 //! |---|---|
-//! | `sft`, `dpo` | the two methods: [`train_sft`], [`train_dpo`], [`reference_logps`] |
+//! | `sft`, `dpo` | the methods: demonstrations ([`train_sft`]), preference pairs ([`train_dpo`], [`reference_logps`]) |
 //! | `trainer` | the loop that they share |
-//! | `loss` | losses and their derivatives, pure f64 |
+//! | `validation`, `checkpoint` | early stopping; what a run leaves for one that goes on |
+//! | [`losses`] | losses, advantages and their derivatives, pure f64 |
+//! | `backward` | the model's blocks one by one, forward and backward |
 //! | `head` | the vocabulary head outside the autograd graph |
 //! | `example`, `batch`, `plan` | truncation, padding-free batches, the order of the examples |
 //! | `gradients`, `adamw`, `schedule` | accumulation and clipping, the update, the learning rate |
 //! | `options` | names, defaults and ranges of `WITH (...)` |
-//! | `thread` | the deep stack that backpropagation needs |
+//! | `estimate` | what a run would take |
+//! | `metrics` | the names of what is logged |
+//! | `stop`, `thread` | the flag that ends a run; the deep stack that backpropagation needs |
 
 mod adamw;
+mod backward;
 mod batch;
+mod checkpoint;
 mod dpo;
+mod estimate;
 mod example;
 mod gradients;
 mod head;
-mod loss;
+pub mod losses;
+mod metrics;
 mod options;
 mod plan;
 mod schedule;
@@ -28,17 +36,25 @@ mod sft;
 mod stop;
 mod thread;
 mod trainer;
+mod validation;
 
 #[cfg(test)]
 mod tests;
 
 pub use adamw::{AdamW, AdamWOptions, clip_scale};
-pub use dpo::{ReferenceLogps, reference_logps, train_dpo};
-pub use example::{DpoExample, SftExample};
+pub use checkpoint::Checkpoints;
+pub use dpo::{ReferenceLogps, reference_logps, train_dpo, train_dpo_validated};
+pub use estimate::{Estimate, estimate};
+pub use example::{DpoExample, Kept, SftExample, keep_dpo, keep_sft};
 pub use gradients::Gradients;
-pub use loss::{DpoTerm, PairLogps, d_weighted_nll, dpo_sigmoid, log_sigmoid, sigmoid, weighted_nll};
-pub use options::{DpoOptions, RunOptions, SftOptions};
+pub use losses::{
+    AdvantageScaling, Clip, LengthNormalization, PairLengths, PairLogps, Preference, PreferenceLoss, PreferenceTerm, RewardTerm, ScoreTerm,
+    ScoredStep, TokenNormalizer, TokenTerm, batch_advantages, bradley_terry, clipped_surrogate, clipped_value, d_weighted_nll,
+    dual_advantage, gae, group_advantages, k3, leave_one_out, likelihood_guard, log_sigmoid, log1m_exp, reinforce, sequence_ratio, sigmoid,
+    step_advantages, step_cross_entropy, step_squared_error, token_weights, weighted_nll, whiten,
+};
+pub use options::{DpoOptions, LongPrompts, RftOptions, RunOptions, SftOptions};
 pub use schedule::{LearningRate, Schedule};
-pub use sft::train_sft;
+pub use sft::{train_sft, train_sft_validated};
 pub use stop::Stop;
-pub use trainer::{Metrics, StepMetrics};
+pub use trainer::{Metrics, StepMetrics, Trained};

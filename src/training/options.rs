@@ -1,14 +1,62 @@
-//! The options of `TRAIN SFT` and `TRAIN DPO`: names, defaults and ranges.
+//! The options of `TRAIN SFT`, `TRAIN RFT` and `TRAIN DPO`: names, defaults and ranges.
 //!
-//! Both statements share [`RunOptions`]; what only one of them has stands beside it. The values come as [`Value`]s, so this
+//! All statements share [`RunOptions`]; what only one of them has stands beside it. The values come as [`Value`]s, so this
 //! module reads no SQL.
 
+use std::collections::BTreeMap;
+
+use super::checkpoint::Checkpoints;
+use super::losses::{LengthNormalization, Preference, PreferenceLoss};
 use super::schedule::Schedule;
 use super::stop::Stop;
 use crate::error::{Error, Result};
+use crate::models::lora::LoraOptions;
 use crate::value::Value;
 
-/// What both kinds of training share: how long, how fast, in which order, how much at once.
+/// The margin of SimPO where none is given, as in TRL.
+const SIMPO_GAMMA: f64 = 0.5;
+
+/// What happens to an example whose prompt does not fit beside its completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum LongPrompts {
+    /// The prompt loses its beginning.
+    #[default]
+    Truncate,
+    /// The example is left out.
+    Drop,
+    /// The training is refused and names the row.
+    Error,
+}
+
+impl LongPrompts {
+    /// Reads `truncate`, `drop` or `error`.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for any other text.
+    pub fn parse(text: &str) -> Result<Self> {
+        match text {
+            "truncate" => Ok(Self::Truncate),
+            "drop" => Ok(Self::Drop),
+            "error" => Ok(Self::Error),
+            _ => Err(Error::InvalidParameter {
+                name: "long_prompts".into(),
+                found: format!("'{text}'"),
+                expected: "'truncate', 'drop' or 'error'".into(),
+            }),
+        }
+    }
+
+    /// The text that [`Self::parse`] reads.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Truncate => "truncate",
+            Self::Drop => "drop",
+            Self::Error => "error",
+        }
+    }
+}
+
+/// What all kinds of training share: how long, how fast, in which order, how much at once.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunOptions {
     /// Passes over the examples, > 0 and at most 10,000; 0.5 trains on the first half of the order.
@@ -30,14 +78,34 @@ pub struct RunOptions {
     pub batch_tokens: usize,
     /// Batches per optimiser step.
     pub gradient_accumulation: usize,
-    /// Longest sequence, prompt and completion together, in tokens; a longer prompt loses its beginning.
+    /// Tokens per optimiser step, >= 1: a step takes examples until they have so many.
+    pub step_tokens: Option<usize>,
+    /// Longest sequence, prompt and completion together, in tokens; see `long_prompts` for a longer one.
     pub max_length: usize,
+    /// What [`keep_sft`](super::keep_sft) and [`keep_dpo`](super::keep_dpo) do with a prompt that does not fit. A training that
+    /// is given such examples without them cuts the prompts.
+    pub long_prompts: LongPrompts,
     /// New order in each epoch; `false` keeps the query's order.
     pub shuffle: bool,
-    /// Seed of the order.
+    /// Seed of the order, and of new adapters.
     pub seed: u64,
+    /// Optimiser steps between two checkpoints; 0 writes one only when the run is cancelled.
+    pub checkpoint_every: usize,
+    /// Optimiser steps between two evaluations of the validation examples, >= 1; without it there is one, at the end.
+    pub evaluate_every: Option<usize>,
+    /// The run ends after so many evaluations, >= 1, without a better one, with the weights of the best.
+    pub early_stopping: Option<usize>,
+    /// Whether the backward pass computes the activations of a block again instead of keeping them: less memory, more time, the
+    /// same gradients. Without it the size of a full batch decides.
+    pub recompute: Option<bool>,
+    /// Trains adapters of low rank instead of the weights.
+    pub lora: Option<LoraOptions>,
+    /// Where checkpoints are; no option of the statement.
+    pub checkpoints: Option<Checkpoints>,
     /// Ends the run between two batches; no option of the statement.
     pub stop: Stop,
+    /// What was set by name, because the default of one option may depend on another.
+    pub given: BTreeMap<String, Value>,
 }
 
 impl Default for RunOptions {
@@ -52,10 +120,19 @@ impl Default for RunOptions {
             max_grad_norm: 1.0,
             batch_tokens: 4096,
             gradient_accumulation: 1,
+            step_tokens: None,
             max_length: 2048,
+            long_prompts: LongPrompts::default(),
             shuffle: true,
             seed: 0,
+            checkpoint_every: 50,
+            evaluate_every: None,
+            early_stopping: None,
+            recompute: None,
+            lora: None,
+            checkpoints: None,
             stop: Stop::default(),
+            given: BTreeMap::new(),
         }
     }
 }
@@ -65,7 +142,8 @@ macro_rules! names_with {
     ($($own:literal),*) => {
         &[
             "epochs", "max_steps", "learning_rate", "schedule", "warmup_ratio", "weight_decay", "max_grad_norm", "batch_tokens",
-            "gradient_accumulation", "max_length", "shuffle", "seed", $($own),*
+            "gradient_accumulation", "step_tokens", "max_length", "long_prompts", "shuffle", "seed", "checkpoint_every", "evaluate_every",
+            "early_stopping", "recompute", "lora_rank", "lora_alpha", "lora_targets", "lora_rslora", $($own),*
         ]
     };
 }
@@ -83,12 +161,47 @@ impl RunOptions {
             "max_grad_norm" => self.max_grad_norm = positive(name, value)?,
             "batch_tokens" => self.batch_tokens = count(name, value)?,
             "gradient_accumulation" => self.gradient_accumulation = count(name, value)?,
+            "step_tokens" => self.step_tokens = Some(count(name, value)?),
             "max_length" => self.max_length = count(name, value)?,
+            "long_prompts" => self.long_prompts = LongPrompts::parse(text(name, value)?)?,
             "shuffle" => self.shuffle = boolean(name, value)?,
-            "seed" => self.seed = seed(name, value)?,
+            "seed" => self.set_seed(seed(name, value)?),
+            "checkpoint_every" => self.checkpoint_every = count_or_zero(name, value)?,
+            "evaluate_every" => self.evaluate_every = Some(count(name, value)?),
+            "early_stopping" => self.early_stopping = Some(count(name, value)?),
+            "recompute" => self.recompute = Some(boolean(name, value)?),
+            "lora_rank" => self.adapters().rank = count(name, value)?,
+            "lora_alpha" => self.adapters().alpha = positive(name, value)?,
+            "lora_targets" => self.adapters().targets = list(name, value)?,
+            "lora_rslora" => self.adapters().is_rank_stabilized = boolean(name, value)?,
             _ => return Ok(false),
         }
+        self.remember(name, value);
         Ok(true)
+    }
+
+    /// The options of adapters. The first one that is set turns them on.
+    fn adapters(&mut self) -> &mut LoraOptions {
+        let seed = self.seed;
+        self.lora.get_or_insert_with(|| LoraOptions { seed, ..LoraOptions::default() })
+    }
+
+    fn set_seed(&mut self, seed: u64) {
+        self.seed = seed;
+        if let Some(lora) = &mut self.lora {
+            lora.seed = seed;
+        }
+    }
+
+    fn remember(&mut self, name: &str, value: &Value) {
+        self.given.insert(name.to_owned(), value.clone());
+    }
+
+    /// Early stopping compares evaluations, so there must be some.
+    pub(super) fn check_early_stopping(&self, has_validation: bool) -> Result<()> {
+        let (Some(patience), false) = (self.early_stopping, has_validation && self.evaluate_every.is_some()) else { return Ok(()) };
+        let expected = if has_validation { "evaluate_every beside it" } else { "validation examples, which VALIDATE USING gives" };
+        Err(Error::InvalidParameter { name: "early_stopping".into(), found: patience.to_string(), expected: expected.into() })
     }
 }
 
@@ -110,34 +223,41 @@ impl SftOptions {
     /// # Errors
     /// [`Error::UnknownOption`], [`Error::InvalidParameter`] for a value of the wrong type or out of range.
     pub fn set(&mut self, name: &str, value: &Value) -> Result<()> {
+        if self.set_known(name, value)? { Ok(()) } else { Err(unknown(name, "TRAIN SFT", Self::NAMES)) }
+    }
+
+    /// Sets the option `name`; `false` if there is none of this name.
+    fn set_known(&mut self, name: &str, value: &Value) -> Result<bool> {
         match name {
             "batch_size" => self.batch_size = Some(count(name, value)?),
             "prompt_weight" => self.prompt_weight = between_0_and_1(name, value)?,
-            _ if self.run.set(name, value)? => {}
-            _ => return Err(unknown(name, "TRAIN SFT", Self::NAMES)),
+            _ => return self.run.set(name, value),
         }
-        Ok(())
+        self.run.remember(name, value);
+        Ok(true)
     }
 }
 
-/// Options of `TRAIN DPO`. The defaults are ReasonRAG's (arXiv:2505.14069): `beta` 0.3, `learning_rate` 1e-6, one epoch.
+/// Options of `TRAIN RFT`: which samples of the policy it learns from, and how, which is [`SftOptions`].
 #[derive(Debug, Clone, PartialEq)]
-pub struct DpoOptions {
-    pub run: RunOptions,
-    /// DPO's temperature, > 0; larger keeps the policy closer to the reference.
-    pub beta: f64,
-    /// Preference pairs per batch.
-    pub batch_size: usize,
+pub struct RftOptions {
+    pub sft: SftOptions,
+    /// Rows of a smaller reward are left out.
+    pub min_reward: f64,
+    /// At most so many rows of one prompt, >= 1; without it all.
+    pub per_prompt: Option<usize>,
+    /// Rows of a smaller score are left out; without it the score is not looked at.
+    pub min_score: Option<f64>,
 }
 
-impl Default for DpoOptions {
+impl Default for RftOptions {
     fn default() -> Self {
-        Self { run: RunOptions { learning_rate: 1e-6, ..RunOptions::default() }, beta: 0.3, batch_size: 8 }
+        Self { sft: SftOptions::default(), min_reward: 1.0, per_prompt: None, min_score: None }
     }
 }
 
-impl DpoOptions {
-    pub const NAMES: &'static [&'static str] = names_with!("batch_size", "beta");
+impl RftOptions {
+    pub const NAMES: &'static [&'static str] = names_with!("batch_size", "prompt_weight", "min_reward", "per_prompt", "min_score");
 
     /// Sets one option.
     ///
@@ -145,13 +265,125 @@ impl DpoOptions {
     /// [`Error::UnknownOption`], [`Error::InvalidParameter`] for a value of the wrong type or out of range.
     pub fn set(&mut self, name: &str, value: &Value) -> Result<()> {
         match name {
-            "beta" => self.beta = positive(name, value)?,
-            "batch_size" => self.batch_size = count(name, value)?,
-            _ if self.run.set(name, value)? => {}
-            _ => return Err(unknown(name, "TRAIN DPO", Self::NAMES)),
+            "min_reward" => self.min_reward = any(name, value)?,
+            "per_prompt" => self.per_prompt = Some(count(name, value)?),
+            "min_score" => self.min_score = Some(any(name, value)?),
+            _ if self.sft.set_known(name, value)? => return Ok(()),
+            _ => return Err(unknown(name, "TRAIN RFT", Self::NAMES)),
         }
+        self.sft.run.remember(name, value);
         Ok(())
     }
+}
+
+/// Options of `TRAIN DPO`. The defaults are ReasonRAG's (arXiv:2505.14069): the sigmoid loss with `beta` 0.3, `learning_rate` 1e-6,
+/// one epoch.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DpoOptions {
+    pub run: RunOptions,
+    /// The loss of a pair: `loss`, `beta`, `label_smoothing`, `gamma`, `length_normalization`, `sft_weight`.
+    pub preference: Preference,
+    /// Preference pairs per batch.
+    pub batch_size: usize,
+}
+
+impl Default for DpoOptions {
+    fn default() -> Self {
+        let run = RunOptions { learning_rate: 1e-6, ..RunOptions::default() };
+        Self { run, preference: Preference::sigmoid(0.3), batch_size: 8 }
+    }
+}
+
+impl DpoOptions {
+    pub const NAMES: &'static [&'static str] =
+        names_with!("batch_size", "loss", "beta", "label_smoothing", "gamma", "length_normalization", "sft_weight");
+
+    /// Sets one option, in any order. `loss`, `label_smoothing`, `gamma` and `length_normalization` depend on each other: they
+    /// take effect in [`Self::finish`].
+    ///
+    /// # Errors
+    /// [`Error::UnknownOption`], [`Error::InvalidParameter`] for a value of the wrong type or out of range.
+    pub fn set(&mut self, name: &str, value: &Value) -> Result<()> {
+        match name {
+            "batch_size" => self.batch_size = count(name, value)?,
+            "beta" => self.preference.beta = positive(name, value)?,
+            "sft_weight" => self.preference.sft_weight = not_negative(name, value)?,
+            "loss" => {
+                loss(name, value)?;
+            }
+            "label_smoothing" => {
+                label_smoothing(name, value)?;
+            }
+            "gamma" => {
+                not_negative(name, value)?;
+            }
+            "length_normalization" => {
+                length_normalization(name, value)?;
+            }
+            _ if self.run.set(name, value)? => return Ok(()),
+            _ => return Err(unknown(name, "TRAIN DPO", Self::NAMES)),
+        }
+        self.run.remember(name, value);
+        Ok(())
+    }
+
+    /// Makes the loss of what was set and checks it. Without a `length_normalization` the loss has its own.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for an option that belongs to another loss, and for what [`Preference::check`] refuses.
+    pub fn finish(&mut self) -> Result<()> {
+        let preference = &mut self.preference;
+        if let Some((found, _)) = given(&self.run, "loss", loss)? {
+            preference.loss = found;
+            preference.normalization = found.default_normalization();
+        }
+        if let Some((found, value)) = given(&self.run, "label_smoothing", label_smoothing)? {
+            match &mut preference.loss {
+                PreferenceLoss::Sigmoid { label_smoothing } | PreferenceLoss::Robust { label_smoothing } => *label_smoothing = found,
+                other => return Err(of_another_loss("label_smoothing", value, *other, "'sigmoid' or 'robust'")),
+            }
+        }
+        if let Some((found, value)) = given(&self.run, "gamma", not_negative)? {
+            match &mut preference.loss {
+                PreferenceLoss::SimPo { gamma } => *gamma = found,
+                other => return Err(of_another_loss("gamma", value, *other, "'simpo'")),
+            }
+        }
+        if let Some((found, _)) = given(&self.run, "length_normalization", length_normalization)? {
+            preference.normalization = found;
+        }
+        preference.check()
+    }
+}
+
+/// An option that was set, read once more, and its value.
+fn given<'a, T>(run: &'a RunOptions, name: &str, read: impl FnOnce(&str, &Value) -> Result<T>) -> Result<Option<(T, &'a Value)>> {
+    run.given.get(name).map(|value| Ok((read(name, value)?, value))).transpose()
+}
+
+/// The loss of this name, with the defaults of what belongs to it.
+fn loss(name: &str, value: &Value) -> Result<PreferenceLoss> {
+    match text(name, value)? {
+        "sigmoid" => Ok(PreferenceLoss::Sigmoid { label_smoothing: 0.0 }),
+        "hinge" => Ok(PreferenceLoss::Hinge),
+        "ipo" => Ok(PreferenceLoss::Ipo),
+        "robust" => Ok(PreferenceLoss::Robust { label_smoothing: 0.0 }),
+        "orpo" => Ok(PreferenceLoss::Orpo),
+        "simpo" => Ok(PreferenceLoss::SimPo { gamma: SIMPO_GAMMA }),
+        _ => Err(invalid(name, value, "'sigmoid', 'hinge', 'ipo', 'robust', 'orpo' or 'simpo'")),
+    }
+}
+
+fn of_another_loss(name: &str, value: &Value, found: PreferenceLoss, losses: &str) -> Error {
+    invalid(name, value, &format!("the loss {losses} for it, not '{}'", found.name()))
+}
+
+fn label_smoothing(name: &str, value: &Value) -> Result<f64> {
+    number(name, value, |found| (0.0..0.5).contains(&found), "a number >= 0 and below 0.5")
+}
+
+fn length_normalization(name: &str, value: &Value) -> Result<LengthNormalization> {
+    LengthNormalization::parse(text(name, value)?)
 }
 
 fn unknown(name: &str, of: &str, known: &[&str]) -> Error {
@@ -170,6 +402,10 @@ fn number(name: &str, value: &Value, accept: impl Fn(f64) -> bool, expected: &st
         Value::Text(_) | Value::Bool(_) => return Err(invalid(name, value, expected)),
     };
     if found.is_finite() && accept(found) { Ok(found) } else { Err(invalid(name, value, expected)) }
+}
+
+fn any(name: &str, value: &Value) -> Result<f64> {
+    number(name, value, |_| true, "a finite number")
 }
 
 fn positive(name: &str, value: &Value) -> Result<f64> {
@@ -196,6 +432,14 @@ fn count(name: &str, value: &Value) -> Result<usize> {
     }
 }
 
+fn count_or_zero(name: &str, value: &Value) -> Result<usize> {
+    match value {
+        Value::Int(0) => Ok(0),
+        Value::Int(_) => count(name, value).map_err(|_| invalid(name, value, "an integer >= 0")),
+        _ => Err(invalid(name, value, "an integer >= 0")),
+    }
+}
+
 fn seed(name: &str, value: &Value) -> Result<u64> {
     match value {
         Value::Int(found) if *found >= 0 => Ok(found.unsigned_abs()),
@@ -215,4 +459,10 @@ fn text<'a>(name: &str, value: &'a Value) -> Result<&'a str> {
         Value::Text(found) => Ok(found),
         _ => Err(invalid(name, value, "a text")),
     }
+}
+
+/// Names between commas.
+fn list(name: &str, value: &Value) -> Result<Vec<String>> {
+    let names: Vec<String> = text(name, value)?.split(',').map(|part| part.trim().to_owned()).collect();
+    if names.iter().any(String::is_empty) { Err(invalid(name, value, "names between commas: 'q_proj, v_proj'")) } else { Ok(names) }
 }

@@ -10,7 +10,8 @@ pub(crate) type StepPlan = Vec<Vec<usize>>;
 ///
 /// With `batch_size`, a step is `batch_size · gradient_accumulation` examples, cut into as many batches as `batch_tokens`
 /// asks for: the token bound never changes what is learned. Without it, a batch is as many examples, in order, as fit in
-/// `batch_tokens`, and a step is `gradient_accumulation` of them. No step reaches over the end of an epoch.
+/// `batch_tokens`, and a step is `gradient_accumulation` of them. With `step_tokens`, whatever the other two say, a step takes
+/// examples until their tokens reach it. No step reaches over the end of an epoch.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan<'a> {
     costs: &'a [usize],
@@ -28,7 +29,7 @@ impl<'a> Plan<'a> {
         Self { costs, run, batch_size, epoch: 0, num_examples_left, steps_of_epoch: Vec::new().into_iter() }
     }
 
-    /// How many steps there are, `max_steps` respected.
+    /// How many steps there are, `max_steps` respected. A resumed run has the same plan and skips the steps that are done.
     pub fn num_steps(&self) -> usize {
         let bound = self.run.max_steps.unwrap_or(usize::MAX);
         self.clone().take(bound).count()
@@ -47,10 +48,25 @@ impl<'a> Plan<'a> {
 
     fn steps(&self, order: &[usize]) -> Vec<StepPlan> {
         let accumulation = self.run.gradient_accumulation;
-        match self.batch_size {
-            Some(batch_size) => order.chunks(batch_size.saturating_mul(accumulation)).map(|window| self.pack(window)).collect(),
-            None => self.pack(order).chunks(accumulation).map(<[_]>::to_vec).collect(),
+        match (self.run.step_tokens, self.batch_size) {
+            (Some(step_tokens), _) => self.windows(order, step_tokens).into_iter().map(|window| self.pack(window)).collect(),
+            (None, Some(batch_size)) => order.chunks(batch_size.saturating_mul(accumulation)).map(|window| self.pack(window)).collect(),
+            (None, None) => self.pack(order).chunks(accumulation).map(<[_]>::to_vec).collect(),
         }
+    }
+
+    /// Cuts `order` behind each example with which the tokens since the last cut reach `step_tokens`.
+    fn windows<'o>(&self, order: &'o [usize], step_tokens: usize) -> Vec<&'o [usize]> {
+        let mut num_tokens = 0_usize;
+        let is_last_of_step = |&example: &usize| {
+            num_tokens = num_tokens.saturating_add(self.costs[example]);
+            let is_last = num_tokens >= step_tokens;
+            if is_last {
+                num_tokens = 0;
+            }
+            is_last
+        };
+        order.split_inclusive(is_last_of_step).collect()
     }
 
     /// Cuts `order` where the next example would exceed `batch_tokens`.

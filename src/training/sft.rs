@@ -5,28 +5,47 @@ use candle_core::Tensor;
 use super::batch::Batch;
 use super::example::{Sequence, SftExample, sft_sequences};
 use super::head::{Head, HeadGradients};
-use super::loss::{d_weighted_nll, weighted_nll};
+use super::losses::{d_weighted_nll, weighted_nll};
 use super::options::SftOptions;
-use super::trainer::{Metrics, Objective, StepMetrics, train};
-use crate::error::Result;
+use super::trainer::{Metrics, Objective, StepMetrics, Trained, train};
+use crate::error::{Error, Result};
 use crate::models::Decoder;
 
-/// Trains `decoder`, in place, to give the completions after their prompts.
-///
-/// The loss of a step is the weighted mean over all tokens of the step, whichever batch they are in. The observer sees each step;
-/// its error ends the run. If this function returns an error, `decoder` holds the weights of an unfinished run: drop it.
+/// As [`train_sft_validated`], without validation examples.
 ///
 /// # Errors
-/// [`Error::InvalidParameter`](crate::error::Error::InvalidParameter) for an example that does not fit, naming its row;
-/// [`Error::NotReady`](crate::error::Error::NotReady) without an example; [`Error::Diverged`](crate::error::Error::Diverged).
+/// As [`train_sft_validated`].
 pub fn train_sft(
     decoder: &mut Decoder,
     examples: &[SftExample],
     options: &SftOptions,
     observer: &mut dyn FnMut(&StepMetrics) -> Result<()>,
-) -> Result<()> {
-    let objective = Sft { sequences: sft_sequences(examples, options.prompt_weight, &options.run)? };
-    train(decoder, &objective, &options.run, options.batch_size, observer)
+) -> Result<Trained> {
+    train_sft_validated(decoder, examples, &[], options, observer)
+}
+
+/// Trains `decoder`, in place, to give the completions after their prompts.
+///
+/// The loss of a step is the weighted mean over all tokens of the step, whichever batch they are in; that of `validation`, which may
+/// be empty, is the same mean over all its tokens. The observer sees each step; its error ends the run. If this function returns an
+/// error, `decoder` holds the weights of an unfinished run: drop it.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for an example that does not fit or has nothing to learn, naming its row, and for early stopping
+/// without evaluations; [`Error::NotReady`] without an example; [`Error::Diverged`]; [`Error::Cancelled`]; [`Error::Io`] for a
+/// checkpoint that cannot be written.
+pub fn train_sft_validated(
+    decoder: &mut Decoder,
+    examples: &[SftExample],
+    validation: &[SftExample],
+    options: &SftOptions,
+    observer: &mut dyn FnMut(&StepMetrics) -> Result<()>,
+) -> Result<Trained> {
+    options.run.check_early_stopping(!validation.is_empty())?;
+    let sft = |examples| Ok::<_, Error>(Sft { sequences: sft_sequences(examples, options.prompt_weight, &options.run)? });
+    let objective = sft(examples)?;
+    let validation = if validation.is_empty() { None } else { Some(sft(validation)?) };
+    train(decoder, &objective, validation.as_ref(), &options.run, options.batch_size, observer)
 }
 
 pub(crate) struct Sft<'a> {
@@ -57,5 +76,10 @@ impl Objective for Sft<'_> {
         let gradients = head.gradients(hidden, &batch.targets, &d_weighted_nll(&batch.weights, normalizer))?;
         let loss = weighted_nll(&gradients.logps, &batch.weights, normalizer);
         Ok((gradients, vec![("loss", loss)]))
+    }
+
+    fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, _examples: &[usize], normalizer: f64) -> Result<Metrics> {
+        let logps = head.logps(hidden, &batch.targets)?;
+        Ok(vec![("loss", weighted_nll(&logps, &batch.weights, normalizer))])
     }
 }

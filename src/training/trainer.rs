@@ -1,24 +1,32 @@
-//! The loop that SFT and DPO share: forward, head, loss, backward, clip, update, report.
+//! The loop that all methods share: forward, head, loss, backward, clip, update, validate, keep, report.
 //!
 //! The vocabulary head is never in the autograd graph. The trunk gives hidden states `[N, H]`; the rows that count pass the
-//! head with hand-written derivatives; the trunk's gradient is that of `Σ hidden ⊙ d_hidden` with `d_hidden` held constant.
-//! This module knows no weights on disk and no tables: it reports each step and returns.
+//! head with hand-written derivatives, and `backward.rs` takes their gradient through the trunk. This module knows no tables: it
+//! reports each step and returns. What it leaves on the disk are checkpoints, if the caller asks for them: a run that goes on from
+//! one ends with the same weights, bit for bit, as a run that was never ended.
 
 use std::time::Instant;
 
 use candle_core::{DType, Tensor};
 
 use super::adamw::{AdamW, AdamWOptions, clip_scale};
+use super::backward::{activation_bytes, add_batch};
 use super::batch::Batch;
+use super::checkpoint::{self, Progress};
 use super::gradients::Gradients;
 use super::head::{Head, HeadGradients};
+use super::metrics::{MEMORY_MB, TOKENS_PER_S, VALIDATION_LOSS, memory_mb};
 use super::options::RunOptions;
 use super::plan::{Plan, StepPlan};
 use super::schedule::LearningRate;
 use super::stop::Stop;
 use super::thread::with_deep_stack;
+use super::validation::{evaluate, set_weights};
 use crate::error::{Error, Result};
 use crate::models::Decoder;
+
+/// Where the options do not say, blocks run a second time in the backward pass once keeping what they computed takes more than this.
+pub(super) const ACTIVATION_BYTES_MAX: usize = 512 << 20;
 
 /// Names and values, in the order in which they are logged.
 pub type Metrics = Vec<(&'static str, f64)>;
@@ -29,8 +37,12 @@ pub struct StepMetrics {
     /// Counted from 1.
     pub step: usize,
     pub num_steps: usize,
-    /// `loss` first, then what the method adds, then `learning_rate`, `grad_norm` (before clipping), `tokens`, `tokens_per_s`.
+    /// `loss` first, then what the method adds, then `learning_rate`, `grad_norm` (before clipping), `tokens`, `tokens_per_s` and
+    /// `memory_mb` (MiB of this process; only where the system tells it). After a step at which the run is validated also the
+    /// method's metrics over the validation's rows, `validation_loss` first.
     pub metrics: Metrics,
+    /// The step was done by the run that left the checkpoint from which this one goes on.
+    pub is_replayed: bool,
 }
 
 impl StepMetrics {
@@ -40,7 +52,20 @@ impl StepMetrics {
     }
 }
 
-/// What SFT and DPO differ in.
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trained {
+    /// Optimiser steps, those before the checkpoint included.
+    pub num_steps: usize,
+    /// The step of the checkpoint from which the run went on; 0 if it began anew.
+    pub resumed_at: usize,
+    /// The step with the lowest validation loss, whose weights the decoder has now; only with `early_stopping`.
+    pub best_step: Option<usize>,
+    /// Whether `early_stopping` ended it before its last step.
+    pub stopped_early: bool,
+}
+
+/// What the methods differ in.
 pub(crate) trait Objective: Sync {
     /// Tokens of each example.
     fn costs(&self) -> Vec<usize>;
@@ -53,7 +78,8 @@ pub(crate) trait Objective: Sync {
 
     /// The loss of the batch of `examples` and its derivatives. `hidden`: `[R, H]`, the batch's rows, detached.
     ///
-    /// All metrics are already divided by the step's `normalizer`, so that those of the step's batches add up; `loss` is first.
+    /// All metrics are already divided by the step's `normalizer`, so that those of the step's batches add up; `loss` is first, and
+    /// each has its name in `metrics.rs`.
     fn differentiate(
         &self,
         head: &Head,
@@ -62,87 +88,218 @@ pub(crate) trait Objective: Sync {
         examples: &[usize],
         normalizer: f64,
     ) -> Result<(HeadGradients, Metrics)>;
+
+    /// The metrics of [`Objective::differentiate`], without the derivatives.
+    fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, examples: &[usize], normalizer: f64) -> Result<Metrics>;
 }
 
 /// Trains `decoder` in place. If it returns an error, the weights are those of an unfinished run.
 ///
+/// `validation` is evaluated every `run.evaluate_every` steps and after the last one; `run.early_stopping` ends the run after so many
+/// evaluations without a better one, and then, as at its last step, the decoder gets the weights of the best. With `run.checkpoints`
+/// the run goes on from the newest checkpoint of its fingerprint: it first reports the steps that the checkpoint remembers. It
+/// leaves a checkpoint every `run.checkpoint_every` steps, and when it is cancelled.
+///
 /// # Errors
 /// [`Error::Diverged`] for a loss or a gradient that is not finite, before it touches the weights; the observer's own error,
-/// which ends the run after the step it has just seen.
-pub(crate) fn train(
+/// which ends the run after the step it has just seen; [`Error::Cancelled`]; [`Error::Io`] for a checkpoint that cannot be written or
+/// read.
+pub(crate) fn train<O: Objective>(
     decoder: &mut Decoder,
-    objective: &impl Objective,
+    objective: &O,
+    validation: Option<&O>,
     run: &RunOptions,
     batch_size: Option<usize>,
     observer: &mut dyn FnMut(&StepMetrics) -> Result<()>,
-) -> Result<()> {
+) -> Result<Trained> {
     if decoder.parameters().is_empty() {
         return Err(Error::Internal("training needs a decoder that was loaded as trainable".into()));
     }
     let costs = objective.costs();
     let plan = Plan::new(&costs, run, batch_size);
     let num_steps = plan.num_steps();
+    let options = AdamWOptions { weight_decay: run.weight_decay, ..AdamWOptions::default() };
     let mut trainer = Trainer {
-        decoder,
-        optimizer: AdamW::new(AdamWOptions { weight_decay: run.weight_decay, ..AdamWOptions::default() }),
+        objective,
+        validation,
+        run,
+        num_steps,
+        recompute: recompute(decoder, run, &costs),
         learning_rate: LearningRate::new(run.learning_rate, run.warmup_ratio, num_steps, run.schedule),
-        max_grad_norm: run.max_grad_norm,
-        stop: &run.stop,
+        optimizer: AdamW::new(options),
+        progress: Progress::default(),
+        saved_at: None,
+        decoder,
     };
-    let work = |report: &mut dyn FnMut(StepMetrics) -> Result<()>| {
-        for (index, step_plan) in plan.take(num_steps).enumerate() {
-            let metrics = trainer.step(objective, index, &step_plan)?;
-            report(StepMetrics { step: index + 1, num_steps, metrics })?;
-        }
-        // The loss of a step is of the weights before it; nothing else would see what the last step made.
-        trainer.check_weights(num_steps)
-    };
+    trainer.restore(options)?;
+    let work = |report: &mut dyn FnMut(StepMetrics) -> Result<()>| trainer.run(plan, report);
     with_deep_stack(work, &mut |metrics| observer(&metrics))
 }
 
-struct Trainer<'a> {
-    decoder: &'a mut Decoder,
-    optimizer: AdamW,
-    learning_rate: LearningRate,
-    max_grad_norm: f64,
-    stop: &'a Stop,
+/// Whether a block's activations are computed again in the backward pass. Both ways give the same bits.
+fn recompute(decoder: &Decoder, run: &RunOptions, costs: &[usize]) -> bool {
+    let full_batch = run.batch_tokens.min(costs.iter().sum());
+    run.recompute.unwrap_or_else(|| activation_bytes(decoder.config(), full_batch) > ACTIVATION_BYTES_MAX)
 }
 
-impl Trainer<'_> {
-    /// One optimiser step; `index` counts from 0.
-    fn step(&mut self, objective: &impl Objective, index: usize, plan: &StepPlan) -> Result<Metrics> {
+struct Trainer<'a, O> {
+    decoder: &'a mut Decoder,
+    objective: &'a O,
+    validation: Option<&'a O>,
+    run: &'a RunOptions,
+    num_steps: usize,
+    recompute: bool,
+    learning_rate: LearningRate,
+    optimizer: AdamW,
+    progress: Progress,
+    /// The step of the newest checkpoint on the disk.
+    saved_at: Option<usize>,
+}
+
+impl<O: Objective> Trainer<'_, O> {
+    /// Takes everything from the newest checkpoint, if there is one.
+    fn restore(&mut self, options: AdamWOptions) -> Result<()> {
+        let Some(checkpoints) = &self.run.checkpoints else { return Ok(()) };
+        let Some(restored) = checkpoint::load(checkpoints, options, self.decoder.parameters(), self.num_steps)? else { return Ok(()) };
+        set_weights(self.decoder.parameters(), &restored.weights)?;
+        self.optimizer = restored.optimizer;
+        self.progress = restored.progress;
+        self.saved_at = Some(self.num_done());
+        Ok(())
+    }
+
+    fn run(&mut self, plan: Plan<'_>, report: &mut dyn FnMut(StepMetrics) -> Result<()>) -> Result<Trained> {
+        let resumed_at = self.num_done();
+        let result = self.steps(plan, report);
+        if matches!(result, Err(Error::Cancelled(_))) {
+            // Who cancels hears that it is cancelled, whatever the disk says: the checkpoint before is still there.
+            let _ = self.save();
+        }
+        result?;
+        self.take_best()?;
+        // The loss of a step is of the weights before it; nothing else would see what the last step made.
+        self.check_weights()?;
+        Ok(Trained {
+            num_steps: self.num_done(),
+            resumed_at,
+            best_step: self.progress.judgement.best.as_ref().map(|best| best.step),
+            stopped_early: self.num_done() < self.num_steps,
+        })
+    }
+
+    /// All steps that are left. Between any two of its lines the trainer is what a checkpoint can hold.
+    fn steps(&mut self, plan: Plan<'_>, report: &mut dyn FnMut(StepMetrics) -> Result<()>) -> Result<()> {
+        // A run that was cancelled within an evaluation does it again.
+        self.validate()?;
+        for (index, metrics) in self.progress.steps.iter().enumerate() {
+            report(StepMetrics { step: index + 1, num_steps: self.num_steps, metrics: metrics.clone(), is_replayed: true })?;
+        }
+        for (index, step_plan) in plan.take(self.num_steps).enumerate().skip(self.num_done()) {
+            if self.is_enough() {
+                break;
+            }
+            let metrics = self.step(index, &step_plan)?;
+            self.progress.steps.push(metrics);
+            self.validate()?;
+            if self.num_done().checked_rem(self.run.checkpoint_every) == Some(0) {
+                self.save()?;
+            }
+            report(self.last_step())?;
+        }
+        Ok(())
+    }
+
+    /// Whole optimiser steps behind the run.
+    fn num_done(&self) -> usize {
+        self.progress.steps.len()
+    }
+
+    /// Whether validation has not become better for too long.
+    fn is_enough(&self) -> bool {
+        self.run.early_stopping.is_some_and(|patience| self.progress.judgement.num_worse >= patience)
+    }
+
+    fn last_step(&self) -> StepMetrics {
+        let metrics = self.progress.steps.last().cloned().unwrap_or_default();
+        StepMetrics { step: self.num_done(), num_steps: self.num_steps, metrics, is_replayed: false }
+    }
+
+    /// One optimiser step; `index` counts from 0. The weights change once nothing can end it any more.
+    fn step(&mut self, index: usize, plan: &StepPlan) -> Result<Metrics> {
         let start = Instant::now();
-        let StepGradients { gradients, mut metrics, num_tokens } = gradients(self.decoder, objective, plan, self.stop)?;
+        let StepGradients { gradients, mut metrics, num_tokens } =
+            gradients(self.decoder, self.objective, plan, &self.run.stop, self.recompute)?;
         let loss = metrics.first().map_or(f64::NAN, |(_, loss)| *loss);
         let grad_norm = gradients.norm()?;
-        check_finite(index + 1, "loss", loss)?;
-        check_finite(index + 1, "gradient norm", grad_norm)?;
+        self.check_finite(index + 1, "loss", loss)?;
+        self.check_finite(index + 1, "gradient norm", grad_norm)?;
         let learning_rate = self.learning_rate.at(index);
-        let scale = clip_scale(grad_norm, self.max_grad_norm);
+        let scale = clip_scale(grad_norm, self.run.max_grad_norm);
         self.optimizer.step(self.decoder.parameters(), &gradients, learning_rate, scale)?;
         let seconds = start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
         metrics.extend([
             ("learning_rate", learning_rate),
             ("grad_norm", grad_norm),
             ("tokens", num_tokens as f64),
-            ("tokens_per_s", num_tokens as f64 / seconds),
+            (TOKENS_PER_S, num_tokens as f64 / seconds),
         ]);
+        metrics.extend(memory_mb().map(|memory| (MEMORY_MB, memory)));
         Ok(metrics)
     }
-}
 
-impl Trainer<'_> {
-    fn check_weights(&self, step: usize) -> Result<()> {
-        for weights in self.decoder.parameters().values() {
-            let sum = weights.as_tensor().to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
-            check_finite(step, "sum of a weight matrix", sum)?;
+    /// Evaluates the last step, if that is due and not done, and adds what it gives to the step's metrics.
+    fn validate(&mut self) -> Result<()> {
+        let (Some(validation), Some(metrics)) = (self.validation, self.progress.steps.last()) else { return Ok(()) };
+        let step = self.num_done();
+        let is_due = step == self.num_steps || self.run.evaluate_every.is_some_and(|every| step.checked_rem(every) == Some(0));
+        if !is_due || metrics.iter().any(|(name, _)| *name == VALIDATION_LOSS) {
+            return Ok(());
+        }
+        let validated = evaluate(self.decoder, validation, self.run)?;
+        let loss = validated.first().map_or(f64::NAN, |(_, loss)| *loss);
+        self.check_finite(step, "validation loss", loss)?;
+        if self.run.early_stopping.is_some() {
+            self.progress.judgement.add(step, loss, self.decoder.parameters())?;
+        }
+        if let Some(metrics) = self.progress.steps.last_mut() {
+            metrics.extend(validated);
         }
         Ok(())
     }
-}
 
-fn check_finite(step: usize, what: &'static str, value: f64) -> Result<()> {
-    if value.is_finite() { Ok(()) } else { Err(Error::Diverged { step, what, value }) }
+    /// Leaves a checkpoint of the last whole step, if there is none.
+    fn save(&mut self) -> Result<()> {
+        let Some(checkpoints) = &self.run.checkpoints else { return Ok(()) };
+        let step = self.num_done();
+        if step == 0 || self.saved_at == Some(step) {
+            return Ok(());
+        }
+        // A checkpoint that cannot go on must not take the place of one that can.
+        self.check_weights()?;
+        checkpoint::save(checkpoints, self.decoder.parameters(), &self.optimizer, &self.progress)?;
+        self.saved_at = Some(step);
+        Ok(())
+    }
+
+    /// Gives the decoder the weights of the best evaluation, where early stopping kept them.
+    fn take_best(&mut self) -> Result<()> {
+        match &self.progress.judgement.best {
+            Some(best) => set_weights(self.decoder.parameters(), &best.weights),
+            None => Ok(()),
+        }
+    }
+
+    fn check_weights(&self) -> Result<()> {
+        for weights in self.decoder.parameters().values() {
+            let sum = weights.as_tensor().to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
+            self.check_finite(self.num_done(), "sum of a weight matrix", sum)?;
+        }
+        Ok(())
+    }
+
+    fn check_finite(&self, step: usize, what: &'static str, value: f64) -> Result<()> {
+        if value.is_finite() { Ok(()) } else { Err(Error::Diverged { step, what, value, checkpoint: self.saved_at }) }
+    }
 }
 
 /// Loss, other metrics and gradients of one optimiser step.
@@ -153,7 +310,13 @@ pub(crate) struct StepGradients {
 }
 
 /// Sums over the batches of one optimiser step. Needs a deep stack.
-pub(crate) fn gradients(decoder: &Decoder, objective: &impl Objective, plan: &StepPlan, stop: &Stop) -> Result<StepGradients> {
+pub(crate) fn gradients(
+    decoder: &Decoder,
+    objective: &impl Objective,
+    plan: &StepPlan,
+    stop: &Stop,
+    recompute: bool,
+) -> Result<StepGradients> {
     let normalizer = objective.normalizer(&plan.concat());
     let mut sum = StepGradients { gradients: Gradients::default(), metrics: Vec::new(), num_tokens: 0 };
     for examples in plan {
@@ -161,31 +324,14 @@ pub(crate) fn gradients(decoder: &Decoder, objective: &impl Objective, plan: &St
         let batch = objective.batch(examples);
         sum.num_tokens += batch.tokens.len();
         let differentiate = |head: &Head, hidden: &Tensor| objective.differentiate(head, hidden, &batch, examples, normalizer);
-        let metrics = add_batch(decoder, &batch, differentiate, &mut sum.gradients)?;
+        let metrics = add_batch(decoder, &batch, recompute, differentiate, &mut sum.gradients)?;
         add_metrics(&mut sum.metrics, metrics);
     }
     Ok(sum)
 }
 
-/// Adds one batch's gradients to `sum` and returns its metrics.
-fn add_batch(
-    decoder: &Decoder,
-    batch: &Batch,
-    differentiate: impl FnOnce(&Head, &Tensor) -> Result<(HeadGradients, Metrics)>,
-    sum: &mut Gradients,
-) -> Result<Metrics> {
-    let head = Head::new(decoder.head_weight())?;
-    let hidden = decoder.hidden(&batch.tokens, &batch.lengths)?; // [N, H]
-    let rows = Tensor::from_slice(&batch.rows, batch.rows.len(), hidden.device())?;
-    let counted = hidden.detach().index_select(&rows, 0)?; // [R, H]
-    let (head_gradients, metrics) = differentiate(&head, &counted)?;
-    let d_hidden = hidden.zeros_like()?.detach().index_add(&rows, &head_gradients.d_hidden, 0)?; // [N, H]
-    let mut trunk = (hidden * d_hidden)?.sum_all()?.backward()?;
-    sum.add(decoder.parameters(), &mut trunk, &head_gradients.d_weight)?;
-    Ok(metrics)
-}
-
-fn add_metrics(sum: &mut Metrics, part: Metrics) {
+/// Adds the shares of one batch to those of the batches before it.
+pub(super) fn add_metrics(sum: &mut Metrics, part: Metrics) {
     if sum.is_empty() {
         *sum = part;
         return;

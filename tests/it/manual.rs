@@ -8,7 +8,7 @@ use std::path::Path;
 use futures::TryStreamExt;
 use rolloutdb::agent::{AgentOptions, SearchOptions};
 use rolloutdb::engine::Response;
-use rolloutdb::training::{DpoOptions, SftOptions};
+use rolloutdb::training::{DpoOptions, RftOptions, SftOptions};
 use rolloutdb::{Database, Result, Session};
 
 use crate::{project, read};
@@ -145,7 +145,7 @@ fn functions() -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_manual_names_every_option_and_table_function() {
     let page = read(MANUAL);
-    let options = [AgentOptions::NAMES, SearchOptions::NAMES, SftOptions::NAMES, DpoOptions::NAMES].concat();
+    let options = [AgentOptions::NAMES, SearchOptions::NAMES, SftOptions::NAMES, RftOptions::NAMES, DpoOptions::NAMES].concat();
     for name in options {
         assert!(page.contains(&format!("`{name}`")), "{MANUAL} does not name the option {name}");
     }

@@ -4,12 +4,19 @@
 //! `cargo test --test it reach -- --nocapture` prints the attacks with their outcomes.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use futures::TryStreamExt;
+use rolloutdb::agent::{AgentOptions, SearchOptions};
 use rolloutdb::engine::Response;
+use rolloutdb::models::embedder_settings::EmbeddingOptions;
+use rolloutdb::models::hub::HubOptions;
+use rolloutdb::models::remote::RemoteOptions;
 use rolloutdb::server::sqlstate;
+use rolloutdb::training::{DpoOptions, RftOptions, SftOptions};
 use rolloutdb::{Database, DatabaseOptions, Result, Session};
 
 use crate::{files_below, project};
@@ -141,6 +148,124 @@ const NUMBERS: &[&str] = &[
     "wrong_bridge",
 ];
 
+/// Options of `WITH` that take a URL, in a statement with `URL` for it.
+const URL_OPTIONS: [(&str, &str); 3] = [
+    ("base_url", "CREATE MODEL u FROM 'openai://tiny' WITH (base_url = 'URL', retries = 0, timeout = 5)"),
+    ("base_url", "CREATE MODEL u FROM 'openai://tiny' WITH (base_url = ['https://allowed.example/v1', 'URL'], retries = 0, timeout = 5)"),
+    ("endpoint", "CREATE MODEL u FROM 'hf://org/name' WITH (endpoint = 'URL', retries = 0, timeout = 5)"),
+];
+/// Options that are names, words, numbers, or true or false.
+const OTHER_OPTIONS: &[&str] = &[
+    "alpha",
+    "api",
+    "batch_size",
+    "batch_tokens",
+    "beta",
+    "cache",
+    "checkpoint_every",
+    "children",
+    "concurrency",
+    "context_length",
+    "corpus",
+    "corpus_version",
+    "device",
+    "early_stopping",
+    "epochs",
+    "evaluate_every",
+    "exploration",
+    // Further fields of what is sent to the model's own server.
+    "extra",
+    // Of a repository of a hub.
+    "file",
+    "gamma",
+    "gradient_accumulation",
+    "idle_timeout",
+    "judge",
+    "judge_prompt",
+    "k",
+    "label_smoothing",
+    "learning_rate",
+    "length_normalization",
+    "logprobs",
+    "long_prompts",
+    "lora_alpha",
+    "lora_rank",
+    "lora_rslora",
+    "lora_targets",
+    "loss",
+    "max_depth",
+    "max_grad_norm",
+    "max_length",
+    "max_steps",
+    "max_tokens",
+    "method",
+    "min_p",
+    "min_reward",
+    "min_score",
+    "normalize",
+    "parallel",
+    "passage_prompt",
+    "per_prompt",
+    "policy",
+    "pooling",
+    "preset",
+    "price_cached",
+    "price_input",
+    "price_output",
+    "prm",
+    "prompt_weight",
+    "prompts",
+    "protocol",
+    "query_prompt",
+    "recompute",
+    "repetition_penalty",
+    "requests_per_minute",
+    "retries",
+    "retriever",
+    "returns",
+    "rollout_temperature",
+    "rollouts_per_node",
+    "samples_per_request",
+    "schedule",
+    "secret",
+    "seed",
+    "selection",
+    "sft_weight",
+    "shuffle",
+    "simulations",
+    "step_tokens",
+    "stream",
+    "task",
+    "temperature",
+    "temperatures",
+    "timeout",
+    "top_k",
+    "top_p",
+    "value",
+    "warmup_ratio",
+    "weight_decay",
+];
+
+/// The options of statements, as the code has them for its messages, with the file of each list.
+const OPTION_LISTS: [(&str, &[&str]); 8] = [
+    ("src/agent/options.rs", AgentOptions::NAMES),
+    ("src/agent/search_options.rs", SearchOptions::NAMES),
+    ("src/models/embedder_settings.rs", &EmbeddingOptions::NAMES),
+    ("src/models/hub/options.rs", HubOptions::NAMES),
+    ("src/models/remote/options.rs", RemoteOptions::NAMES),
+    ("src/training/options.rs", SftOptions::NAMES),
+    ("src/training/options.rs", RftOptions::NAMES),
+    ("src/training/options.rs", DpoOptions::NAMES),
+];
+/// Files that read a URL: those that say which may be asked, those of the options that take one, and a test with servers of its own.
+const URL_READERS: &[&str] = &[
+    "src/engine/gate.rs",
+    "src/engine/outbound.rs",
+    "src/models/hub/options.rs",
+    "src/models/remote/endpoints.rs",
+    "src/models/remote/options.rs",
+];
+
 async fn run(session: &Session, sql: &str) -> Result<()> {
     for statement in session.parse(sql)? {
         if let Response::Rows { stream, .. } = session.execute(&statement, vec![]).await? {
@@ -185,6 +310,126 @@ fn every_statement_with_a_path_is_in_the_list() {
                 .any(|field| line.starts_with(field))
         });
         assert!(!has_path || WITH_PATHS.contains(&name.as_str()), "{name}.rs has a field for a path");
+    }
+}
+
+#[test]
+fn every_option_with_a_url_is_in_the_list() {
+    for (file, names) in OPTION_LISTS {
+        assert!(!names.is_empty(), "{file}");
+        for name in names {
+            let is_known = OTHER_OPTIONS.contains(name) || URL_OPTIONS.iter().any(|(option, _)| option == name);
+            assert!(is_known, "is the option {name} of {file} a URL? Then attack it here, else add it to the list");
+        }
+    }
+    let source = |path: &str| std::fs::read_to_string(project().join(path)).expect("the source is readable");
+    for (option, file) in [("base_url", "src/models/remote/options.rs"), ("endpoint", "src/models/hub/options.rs")] {
+        let is_set = format!("\"{option}\" => self.");
+        assert!(source(file).contains(&is_set), "{option} is read there");
+    }
+    // A list of options, or a reader of URLs, that is not looked at here would be passed over.
+    for path in files_below(&project().join("src")) {
+        if path.extension().is_none_or(|extension| extension != "rs") {
+            continue;
+        }
+        let path = path.strip_prefix(project()).expect("it is below").display().to_string();
+        let text = source(&path);
+        if text.contains("pub const NAMES:") {
+            assert!(OPTION_LISTS.iter().any(|(file, _)| *file == path), "{path} has a list of options: it belongs here");
+        }
+        if text.contains("Url::parse(") {
+            assert!(URL_READERS.contains(&path.as_str()), "{path} reads a URL: is it one of a statement? Then attack it here");
+        }
+    }
+}
+
+/// URLs that lead elsewhere than to `https://allowed.example`, the only host that may be asked, and the code of their refusal. At the port somebody
+/// listens on this machine.
+fn urls(port: u16) -> Vec<(&'static str, String, &'static str)> {
+    vec![
+        ("host that is not allowed", "https://example.org/v1".to_owned(), "42501"),
+        ("allowed host as the end of a name", "https://evilallowed.example/v1".to_owned(), "42501"),
+        ("allowed host as the beginning of a name", "https://allowed.example.evil.test/v1".to_owned(), "42501"),
+        ("allowed host without TLS", "http://allowed.example/v1".to_owned(), "42501"),
+        ("this machine", format!("https://127.0.0.1:{port}/v1"), "42501"),
+        ("this machine without TLS", format!("http://127.0.0.1:{port}/v1"), "42501"),
+        ("this machine by another of its addresses", format!("http://127.8.8.8:{port}/v1"), "42501"),
+        ("this machine by no address", format!("http://0.0.0.0:{port}/v1"), "42501"),
+        ("this machine by name", format!("http://localhost:{port}/v1"), "42501"),
+        ("this machine by name with a dot", format!("http://localhost.:{port}/v1"), "42501"),
+        ("this machine in IPv6", format!("http://[::1]:{port}/v1"), "42501"),
+        ("this machine as IPv4 in IPv6", format!("http://[::ffff:127.0.0.1]:{port}/v1"), "42501"),
+        ("address as one number", format!("http://2130706433:{port}/v1"), "42501"),
+        ("address in hexadecimal", format!("http://0x7f000001:{port}/v1"), "42501"),
+        ("address in parts in hexadecimal", format!("http://0x7f.0x0.0x0.0x1:{port}/v1"), "42501"),
+        ("address in octal", format!("http://0177.0.0.1:{port}/v1"), "42501"),
+        ("address with parts left out", format!("http://127.1:{port}/v1"), "42501"),
+        ("address in percent signs", format!("http://%31%32%37.0.0.1:{port}/v1"), "42501"),
+        ("address in wide digits", format!("http://\u{ff11}\u{ff12}\u{ff17}.0.0.1:{port}/v1"), "42501"),
+        ("local network", "https://10.0.0.1/v1".to_owned(), "42501"),
+        ("metadata of a cloud", "http://169.254.169.254/latest/meta-data/".to_owned(), "42501"),
+        ("file://", "file:///etc/passwd".to_owned(), "22023"),
+        ("ftp://", "ftp://allowed.example/v1".to_owned(), "22023"),
+        ("unix://", "unix:///var/run/docker.sock".to_owned(), "22023"),
+        ("data:", "data:application/json,{}".to_owned(), "22023"),
+        ("no scheme", format!("//127.0.0.1:{port}/v1"), "22023"),
+        ("no host", "https:///v1".to_owned(), "42501"),
+        ("user and password", "https://user:planted@allowed.example/v1".to_owned(), "22023"),
+        ("allowed host as a user", format!("https://allowed.example@127.0.0.1:{port}/v1"), "22023"),
+        ("query", "https://allowed.example/v1?url=http://127.0.0.1/".to_owned(), "22023"),
+        ("fragment", "https://allowed.example/v1#@127.0.0.1".to_owned(), "22023"),
+        ("line break in the path", "https://allowed.example/v1\r\nHost: 127.0.0.1\r\n\r\nx".to_owned(), "22023"),
+        ("line break in the host", format!("https://allowed.example\r\n@127.0.0.1:{port}/v1"), "22023"),
+        ("line break in the scheme", format!("ht\ntp://127.0.0.1:{port}/v1"), "22023"),
+        ("tab", "https://allowed\t.example/v1".to_owned(), "22023"),
+        ("zero byte of a URL", "https://allowed.example/v1\0x".to_owned(), "22023"),
+        ("empty URL", String::new(), "22023"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_url_leads_to_a_host_that_is_not_allowed() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.set_nonblocking(true).expect("it can be asked whether somebody came");
+    let port = listener.local_addr().expect("it has an address").port();
+    let nobody_came = || listener.accept().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
+    let manual = std::fs::read_to_string(project().join("docs/security.md")).expect("the page is there");
+    let open = |hosts: &[String]| {
+        let options = DatabaseOptions { allowed_hosts: hosts.to_vec(), ..DatabaseOptions::default() };
+        Database::open_with(home.path().join("data"), options)
+    };
+    {
+        let session = open(&["allowed.example".to_owned()]).await.expect("a database").session();
+        for (option, sql) in URL_OPTIONS {
+            assert!(manual.contains(&format!("`{option}`")), "docs/security.md does not name {option}");
+            for (attack, url, expected) in urls(port) {
+                let error = run(&session, &sql.replace("URL", &url)).await.expect_err(&format!("{option}: {attack}"));
+                let code = sqlstate(&error);
+                println!("{option:16} {attack:42} {code}");
+                assert_eq!(code, expected, "{option}: {attack}: {error}");
+                assert!(!error.to_string().contains("planted"), "{option}: {attack}: {error}");
+                assert!(manual.contains(&format!("| {attack} |")), "docs/security.md does not name the attack {attack}");
+                assert!(nobody_came(), "{option}: {attack}");
+            }
+        }
+        run(&session, "DROP MODEL u").await.expect_err("no attack has made a model");
+        run(&session, "CREATE MODEL u FROM 'openai://tiny' WITH (base_url = 'https://allowed.example/v1')").await.expect("it is allowed");
+        run(&session, "DROP MODEL u").await.expect("it was made");
+    }
+    // A name that is allowed leads to an address that is not: it is looked up when somebody connects.
+    let session = open(&[format!("http://localhost:{port}")]).await.expect("a database").session();
+    let url = format!("http://localhost:{port}");
+    for (option, sql) in URL_OPTIONS {
+        let made = run(&session, &sql.replace("'https://allowed.example/v1', ", "").replace("URL", &url)).await;
+        let asked = match made {
+            Ok(()) => run(&session, "SELECT generate('u', 'p')").await,
+            refused => refused,
+        };
+        let error = asked.expect_err(option);
+        assert_eq!(sqlstate(&error), "42501", "{option}: {error}");
+        assert!(nobody_came(), "{option}");
+        let _ = run(&session, "DROP MODEL IF EXISTS u").await;
     }
 }
 

@@ -2,10 +2,12 @@
 
 Trains a policy for a few steps with the binary, answers questions with it, and exports pairs, labels and trajectories. Then transformers
 loads the trained directory and must write the same responses with the same log-probabilities; pyarrow and pandas must read the exported
-pairs, and datasets and TRL the layouts of other trainers. Needs torch, transformers, pandas, pyarrow, datasets, and a TRL that has its
+pairs, and datasets and TRL the layouts of other trainers. The same policy with a chat template gives conversations, which transformers
+must write by that template as the policy has read them. Needs torch, transformers, pandas, pyarrow, datasets, and a TRL that has its
 trainer of process reward models (up to 1.13). Exits with 0 if all holds.
 """
 
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -42,6 +44,18 @@ INSERT INTO transcript VALUES
   ('r', 'q', 1, 0, 1, 'Q:', ' search', NULL, 0.6, 3, false),
   ('r', 'q', 2, 1, 2, 'Q: search [found]', ' right', 1.0, 0.9, 2, true),
   ('r', 'q', 3, 1, 2, 'Q: search [found]', ' wrong', 0.0, 0.2, 1, true);
+"""
+TEMPLATE = """{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content | trim }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+CHATS = """
+CREATE MODEL chatting FROM '{files}/chatting' WITH (task = 'generate');
+CREATE AGENT chatting WITH (policy = 'chatting', corpus = 'wiki', retriever = 'text', protocol = 'search_r1', prompts = 'short', max_tokens = 16, max_steps = 3);
+GENERATE ROLLOUTS INTO chats USING AGENT chatting FROM (SELECT id, question, golden_answers FROM questions LIMIT 4)
+  WITH (method = 'sample', simulations = 2, temperature = 1.0, seed = 7);
+COPY (SELECT DISTINCT prompt FROM chats WHERE depth = 1) TO '{files}/first_prompts.parquet';
+COPY (SELECT * FROM trajectories(chats, format => 'messages', policy => 'chatting')) TO '{files}/chatting.jsonl';
 """
 # A run whose steps ask anew, and one that goes on.
 TABLES = ["run", "transcript"]
@@ -116,10 +130,32 @@ def check_layouts(files, table, ending, tokenizer):
     print(f"datasets and TRL read {len(completions)} steps of {table} from {ending} files")
 
 
+def check_template(binary, files, directory):
+    """A trainer that writes the turns by the template of the tokenizer gets what the policy has read, and the template once."""
+    shutil.copytree(directory, f"{files}/chatting")
+    Path(files, "chatting/chat_template.jinja").write_text(TEMPLATE)
+    run(binary, files, CHATS)
+    tokenizer = AutoTokenizer.from_pretrained(f"{files}/chatting")
+    read = set(pandas.read_parquet(f"{files}/first_prompts.parquet").prompt)
+    chats = load_dataset("json", data_files=f"{files}/chatting.jsonl", split="train", cache_dir=f"{files}/cache")
+    assert len(chats) > 0 and len(read) == 4, (len(chats), read)
+    for chat in chats:
+        turns = chat["messages"]
+        asked = tokenizer.apply_chat_template(turns[:1], add_generation_prompt=True, tokenize=False)
+        assert asked in read, (asked, read)
+        written = tokenizer.apply_chat_template(turns, tokenize=False)
+        assert written.count("<|im_start|>") == len(turns) and is_conversational(chat), written
+    print(f"{len(chats)} conversations are written by transformers as the policy has read them")
+
+
+def run(binary, files, script):
+    script = script.replace("{files}", files)
+    subprocess.run([binary, "sql", "--data", f"{files}/data", "-c", script], check=True, stdout=subprocess.DEVNULL)
+
+
 def main(binary):
     with tempfile.TemporaryDirectory() as files:
-        script = "\n".join([SCRIPT, *exports()]).replace("{files}", files)
-        subprocess.run([binary, "sql", "--data", f"{files}/data", "-c", script], check=True, stdout=subprocess.DEVNULL)
+        run(binary, files, "\n".join([SCRIPT, *exports()]))
         check_pairs(f"{files}/rag_proguide.parquet")
         directory = Path(files, "data/models/policy/1")
         tokenizer = AutoTokenizer.from_pretrained(directory)
@@ -127,6 +163,7 @@ def main(binary):
             for ending in ENDINGS:
                 check_layouts(files, table, ending, tokenizer)
         check_responses(directory, pandas.read_parquet(f"{files}/steps.parquet"))
+        check_template(binary, files, directory)
 
 
 if __name__ == "__main__":

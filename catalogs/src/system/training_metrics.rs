@@ -9,7 +9,7 @@ pub(super) fn definition() -> TableDefinition {
     let columns = vec![
         required("model", Utf8, "Name of the model being made."),
         required("version", Int32, "Version of the model being made."),
-        required("method", Utf8, "sft or dpo."),
+        required("method", Utf8, "sft, rft or dpo."),
         required("step", Int32, "Optimizer step, from 1."),
         required("metric", Utf8, "loss, reward_margin, reward_accuracy, learning_rate, grad_norm, ..."),
         required("value", Float64, "Value of the metric at the step."),

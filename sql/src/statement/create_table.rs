@@ -8,6 +8,7 @@ use datafusion::sql::sqlparser::tokenizer::Token;
 use super::eat_temporary;
 use crate::ast::{
     ColumnDef, ColumnOption, ColumnOptionDef, DataType, Expr, GeneratedAs, GeneratedExpressionMode, Ident, ObjectName, Query,
+    SequenceOptions,
 };
 use crate::error::{Error, Result};
 use crate::name::{Columns, Name, Qualified, column, fold, if_not_exists, temporary};
@@ -88,6 +89,8 @@ impl CreateTable {
         if temporary {
             parse_on_commit(parser)?;
         }
+        // There is one place for tables, which pgAdmin names.
+        parser.eat("TABLESPACE PG_DEFAULT");
         if let Some(clause) = parser.peek_word(0).filter(|word| UNSUPPORTED_CLAUSES.contains(&word.as_str())) {
             return Err(Error::not_supported(format!("CREATE TABLE ... {clause}")));
         }
@@ -234,8 +237,13 @@ impl ColumnDefinition {
             ColumnOption::Generated { generation_expr: Some(_), .. } => {
                 return Err(Error::not_supported_but("a generated column that is not STORED", "add STORED"));
             }
-            ColumnOption::Generated { sequence_options: Some(options), .. } if !options.is_empty() => {
-                return Err(Error::not_supported_but("GENERATED AS IDENTITY with options", "it counts from 1 by 1"));
+            ColumnOption::Generated { sequence_options: Some(options), .. }
+                if !options.iter().all(|option| is_how_it_counts(option, &self.data_type)) =>
+            {
+                return Err(Error::not_supported_but(
+                    "GENERATED AS IDENTITY with other options",
+                    "it counts from 1 by 1, as far as the type goes",
+                ));
             }
             ColumnOption::Generated { generated_as, .. } => {
                 self.not_null = true;
@@ -244,11 +252,39 @@ impl ColumnDefinition {
                     GeneratedAs::Always | GeneratedAs::ExpStored => Identity::Always,
                 });
             }
+            // Texts have one order, which has this name.
+            ColumnOption::Collation(name) if is_default_collation(&name) => {}
             ColumnOption::Check(_) => return Err(Error::not_supported("CREATE TABLE with CHECK")),
             ColumnOption::ForeignKey(_) => return Err(Error::not_supported("CREATE TABLE with REFERENCES")),
             other => return Err(Error::not_supported(format!("the column option {other}"))),
         }
         Ok(())
+    }
+}
+
+/// `COLLATE pg_catalog."default"`
+fn is_default_collation(name: &ObjectName) -> bool {
+    let parts: Vec<&str> = name.0.iter().filter_map(|part| part.as_ident()).map(|ident| ident.value.as_str()).collect();
+    matches!(parts.as_slice(), ["default"] | ["pg_catalog", "default"])
+}
+
+/// Whether an option of an identity column says what holds without it.
+fn is_how_it_counts(option: &SequenceOptions, data_type: &DataType) -> bool {
+    let largest = match data_type {
+        DataType::SmallInt(_) | DataType::Int2(_) => i64::from(i16::MAX),
+        DataType::Int(_) | DataType::Integer(_) | DataType::Int4(_) => i64::from(i32::MAX),
+        _ => i64::MAX,
+    };
+    let is = |value: &Expr, wanted: i64| value.to_string() == wanted.to_string();
+    match option {
+        SequenceOptions::IncrementBy(value, _) | SequenceOptions::StartWith(value, _) | SequenceOptions::MinValue(Some(value)) => {
+            is(value, 1)
+        }
+        SequenceOptions::MaxValue(Some(value)) => is(value, largest),
+        // Whoever asks for numbers in advance may lose some of them, and asks for no more.
+        SequenceOptions::MinValue(None) | SequenceOptions::MaxValue(None) | SequenceOptions::Cache(_) => true,
+        // `true` is NO CYCLE.
+        SequenceOptions::Cycle(is_off) => *is_off,
     }
 }
 

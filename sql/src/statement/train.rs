@@ -1,15 +1,17 @@
 //! `TRAIN DPO MODEL new FROM base USING (SELECT ...)`.
+//!
+//! `DRY RUN` and `ASYNC` stand at the end, one of them at most: a dry run answers at once.
 
 use std::fmt;
 
 use crate::ast::Query;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::name::{Name, Reference};
 use crate::options::Options;
 use crate::parser::Parser;
 use crate::suggest::did_you_mean;
 
-/// `TRAIN method MODEL new FROM base USING (SELECT ...) [VALIDATE USING (SELECT ...)] [WITH (name = value, ...)]`
+/// `TRAIN method MODEL new FROM base USING (SELECT ...) [VALIDATE USING (SELECT ...)] [WITH (name = value, ...)] [DRY RUN]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct Train {
     pub method: TrainMethod,
@@ -22,6 +24,8 @@ pub struct Train {
     /// Examples that are only measured.
     pub validate: Option<Box<Query>>,
     pub options: Options,
+    /// Say what the training would take, and train nothing.
+    pub dry_run: bool,
 }
 
 /// How to learn.
@@ -81,8 +85,20 @@ impl Train {
         let query = parser.parenthesized_query("a query that gives examples")?;
         let validate = parse_validate(parser)?;
         let options = Options::parse_with(parser)?;
-        Ok(Self { method, model, base, query, validate, options })
+        let dry_run = parse_dry_run(parser)?;
+        Ok(Self { method, model, base, query, validate, options, dry_run })
     }
+}
+
+fn parse_dry_run(parser: &mut Parser) -> Result<bool> {
+    if !parser.eat("DRY") {
+        return Ok(false);
+    }
+    parser.expect("RUN")?;
+    if parser.is_at("ASYNC") {
+        return Err(Error::not_supported_but("TRAIN ... DRY RUN ASYNC", "a dry run answers at once; leave out ASYNC"));
+    }
+    Ok(true)
 }
 
 fn parse_validate(parser: &mut Parser) -> Result<Option<Box<Query>>> {
@@ -101,11 +117,12 @@ impl fmt::Display for TrainMethod {
 
 impl fmt::Display for Train {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { method, model, base, query, validate, options } = self;
+        let Self { method, model, base, query, validate, options, dry_run } = self;
         write!(f, "TRAIN {method} MODEL {} FROM {} USING ({query})", Name(model), Reference(base))?;
         if let Some(query) = validate {
             write!(f, " VALIDATE USING ({query})")?;
         }
-        write!(f, "{}", options.display_with())
+        write!(f, "{}", options.display_with())?;
+        f.write_str(if *dry_run { " DRY RUN" } else { "" })
     }
 }

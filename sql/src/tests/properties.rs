@@ -339,8 +339,8 @@ fn transaction_mode() -> impl Strategy<Value = TransactionMode> {
 
 fn work() -> impl Strategy<Value = Statement> {
     let columns = || proptest::collection::vec(ident(), 0..3);
-    let train =
-        (proptest::sample::select(&TrainMethod::ALL[..]), name(), reference(), query(), proptest::option::of(query()), option_entries());
+    let method = proptest::sample::select(&TrainMethod::ALL[..]);
+    let train = (method, name(), reference(), query(), proptest::option::of(query()), option_entries(), any::<bool>());
     let source = prop_oneof![
         (object_name(), columns()).prop_map(|(table, columns)| CopySource::Table(table, columns)),
         query().prop_map(CopySource::Query),
@@ -348,8 +348,8 @@ fn work() -> impl Strategy<Value = Statement> {
     prop_oneof![
         (object_name(), name(), query(), option_entries())
             .prop_map(|(into, agent, query, options)| { Statement::GenerateRollouts(GenerateRollouts { into, agent, query, options }) }),
-        train.prop_map(|(method, model, base, query, validate, options)| {
-            Statement::Train(Train { method, model, base, query, validate, options })
+        train.prop_map(|(method, model, base, query, validate, options, dry_run)| {
+            Statement::Train(Train { method, model, base, query, validate, options, dry_run })
         }),
         (object_name(), columns(), place(), option_entries()).prop_map(|(table, columns, place, options)| Statement::CopyFrom(CopyFrom {
             table,
@@ -417,4 +417,5 @@ const WORDS: &[&str] = &[
     "CREATE", "DROP", "MODEL", "AGENT", "TABLE", "INDEX", "TRAIN", "DPO", "GENERATE", "ROLLOUTS", "INTO", "USING", "FROM", "WITH", "COPY",
     "TO", "SET", "SHOW", "EXPLAIN", "INSERT", "VALUES", "DEFAULT", "SELECT", "IF", "NOT", "EXISTS", "ON", "AS", "BEGIN", "(", ")", ",",
     ";", "=", "=>", "<=>", "<->", "::", "@", ".", "[", "]", "-", "'x'", "\"X\"", "m", "1", "2.5", "$1", "vector", "NULL", "'", "\n", "é",
+    "DRY", "RUN",
 ];

@@ -102,6 +102,20 @@ fn train() {
 }
 
 #[test]
+fn dry_runs() {
+    check(
+        "train sft model m from b using (select 1) validate using (select 2) with (epochs = 2) dry run",
+        expect!["TRAIN | TRAIN SFT MODEL m FROM b USING (SELECT 1) VALIDATE USING (SELECT 2) WITH (epochs = 2) DRY RUN"],
+    );
+    check("TRAIN DPO MODEL m FROM b USING (SELECT 1) DRY RUN", expect!["TRAIN | TRAIN DPO MODEL m FROM b USING (SELECT 1) DRY RUN"]);
+    check("TRAIN DPO MODEL m FROM b USING (SELECT 1) DRY", expect!["syntax error at end of input: expected RUN [at character 46]"]);
+    check(
+        "TRAIN DPO MODEL m FROM b USING (SELECT 1) DRY RUN ASYNC",
+        expect!["TRAIN ... DRY RUN ASYNC is not supported yet; a dry run answers at once; leave out ASYNC"],
+    );
+}
+
+#[test]
 fn jobs() {
     check("TRAIN DPO MODEL m FROM b USING (SELECT 1) ASYNC", expect!["TRAIN | TRAIN DPO MODEL m FROM b USING (SELECT 1) ASYNC"]);
     check("create index on t (a) async", expect!["CREATE INDEX | CREATE INDEX ON t USING btree (a) ASYNC"]);

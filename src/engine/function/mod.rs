@@ -1,6 +1,7 @@
 //! The functions that need the engine: table functions over tables, agents and HopWorld. Pure functions are in `rolloutdb_udfs`.
 
 mod answer;
+pub mod chat_content;
 mod chunk;
 mod files;
 mod formats;
@@ -58,7 +59,7 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
     let mut scalar = rolloutdb_udfs::scalar_functions();
     scalar.extend(rolloutdb_udfs::format_functions(&formats::formats()));
     scalar.extend(rolloutdb_udfs::model_functions(&models, &judge::model_judge(&shared.catalog, &shared.models)));
-    scalar.extend([step_prompt::function(), json_texts::function()]);
+    scalar.extend([step_prompt::function(), json_texts::function(), chat_content::function()]);
     scalar.extend(interval_times::functions());
     for function in scalar {
         state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");

@@ -2,6 +2,7 @@ use std::fmt::{self, Display, Formatter};
 
 use datafusion::sql::sqlparser::ast::{Expr, FunctionArg, UnaryOperator, Value};
 
+use crate::agent::protocol::protocol;
 use crate::engine::apply::arguments::{Parameter, assign};
 use crate::engine::apply::planner::{split_table_name, table_name};
 use crate::error::{Error, Result};
@@ -66,13 +67,25 @@ impl<'a> Call<'a> {
         self.read(name, "true or false", |argument| literal(argument).and_then(boolean))
     }
 
+    pub fn text(&self, name: &str) -> Result<Option<String>> {
+        let text = |value: &Value| if let Value::SingleQuotedString(text) = value { Some(text.clone()) } else { None };
+        self.read(name, "a text", |argument| literal(argument).and_then(text))
+    }
+
+    /// The name of a protocol, which has no quote in it.
+    ///
+    /// # Errors
+    /// [`Error::UnknownOption`] for one that is not known.
+    pub fn protocol(&self, name: &str) -> Result<Option<&'static str>> {
+        self.text(name)?.map(|name| Ok(protocol(&name)?.name())).transpose()
+    }
+
     /// What `known` has for a word; the first of them if the argument is not given.
     ///
     /// # Errors
     /// [`Error::UnknownOption`] for a word that is not known.
     pub fn word<T: Copy>(&self, name: &'static str, known: &[(&'static str, T)]) -> Result<T> {
-        let word = |value: &Value| if let Value::SingleQuotedString(text) = value { Some(text.clone()) } else { None };
-        let Some(word) = self.read(name, "a text", |argument| literal(argument).and_then(word))? else { return Ok(known[0].1) };
+        let Some(word) = self.text(name)? else { return Ok(known[0].1) };
         known.iter().find(|(known, _)| *known == word).map(|(_, value)| *value).ok_or_else(|| Error::UnknownOption {
             kind: name,
             name: word,
@@ -91,7 +104,7 @@ impl<'a> Call<'a> {
         read(argument).map(Some).ok_or_else(|| self.wrong(name, &argument.to_string(), expected))
     }
 
-    fn wrong(&self, name: &str, found: &str, expected: &str) -> Error {
+    pub fn wrong(&self, name: &str, found: &str, expected: &str) -> Error {
         let name = format!("{name} of {}()", self.function);
         Error::InvalidParameter { name, found: found.to_owned(), expected: expected.to_owned() }
     }

@@ -18,6 +18,7 @@ pub const MACRO: Macro = Macro {
         Parameter::constant("min_visits", DataType::Int64),
         Parameter::constant("per_node", DataType::Int64),
         Parameter::constant("dedupe", DataType::Boolean),
+        Parameter::constant("protocol", DataType::Utf8),
     ],
     sql,
 };
@@ -59,10 +60,11 @@ const FORMATS: &[(&str, Format)] = &[
 fn sql(call: &Call) -> Result<String> {
     let nodes = call.nodes()?;
     let min_gap = call.positive_number("min_gap")?.unwrap_or(DEFAULT_MIN_GAP);
-    let min_visits = call.integer("min_visits", 0)?;
+    let visited = call.integer("min_visits", 0)?.map(visited).unwrap_or_default();
+    let protocol = call.protocol("protocol")?;
     let mut pairs = match call.word("level", LEVELS)? {
-        Level::Step => steps(&nodes, min_gap, min_visits),
-        Level::Trajectory => trajectories(&nodes, min_gap, min_visits),
+        Level::Step => steps(&nodes, min_gap, &visited, protocol),
+        Level::Trajectory => trajectories(&nodes, min_gap, &visited, protocol),
     };
     if call.boolean("dedupe")?.unwrap_or(false) {
         pairs = first(&pairs, "copy_number", "prompt, chosen, rejected", 1);
@@ -91,8 +93,8 @@ fn columns(format: Format) -> &'static str {
     }
 }
 
-/// Siblings whose contents differ; the chosen one is well-formed. `node_id` is that of their parent.
-fn steps(nodes: &Nodes, min_gap: f64, min_visits: Option<i64>) -> String {
+/// Siblings whose contents differ; the chosen one could be read, and is in the protocol's form if one is named. `node_id` is that of their parent.
+fn steps(nodes: &Nodes, min_gap: f64, visited: &str, protocol: Option<&str>) -> String {
     let content = |side: &str| {
         format!(
             "CASE {side}.action WHEN 'query_generation' THEN {side}.query WHEN 'evidence_extraction' THEN coalesce({side}.evidence, 'None') \
@@ -100,7 +102,7 @@ fn steps(nodes: &Nodes, min_gap: f64, min_visits: Option<i64>) -> String {
         )
     };
     let (chosen_content, rejected_content) = (content("c"), content("r"));
-    let visited = min_visits.map(visited).unwrap_or_default();
+    let in_form = protocol.map(|name| format!(" AND steps_well_formed('{name}', c.state, c.response)")).unwrap_or_default();
     format!(
         "SELECT c.run, c.question_id, c.parent_id AS node_id, c.node_id AS chosen_id, r.node_id AS rejected_id, c.depth, c.prompt, \
          c.response AS chosen, r.response AS rejected, c.action AS chosen_action, r.action AS rejected_action, \
@@ -108,25 +110,26 @@ fn steps(nodes: &Nodes, min_gap: f64, min_visits: Option<i64>) -> String {
          c.process_reward AS chosen_reward, r.process_reward AS rejected_reward \
          FROM {nodes} c JOIN {nodes} r ON c.run = r.run AND c.question_id = r.question_id AND c.parent_id = r.parent_id \
          WHERE c.process_reward - r.process_reward >= {min_gap} AND c.action <> 'malformed' \
-         AND ({chosen_content}) IS DISTINCT FROM ({rejected_content}){visited}"
+         AND ({chosen_content}) IS DISTINCT FROM ({rejected_content}){visited}{in_form}"
     )
 }
 
-/// Paths that end differently, of which the chosen one answers; the texts are what the policy wrote, step after step. `node_id` is the root's.
-fn trajectories(nodes: &Nodes, min_gap: f64, min_visits: Option<i64>) -> String {
+/// Paths that end differently, of which the chosen one answers, in the protocol's form if one is named; the texts are what the policy wrote, step
+/// after step. `node_id` is the root's.
+fn trajectories(nodes: &Nodes, min_gap: f64, visited: &str, protocol: Option<&str>) -> String {
     let ends = format!(
         "SELECT n.run, n.question_id, n.node_id, n.depth, n.action, n.answer, n.visit_count, coalesce(n.outcome_reward, 0) AS reward, \
-         p.prompts[1] AS prompt, array_to_string(p.completions, chr(10)) AS text FROM {nodes} n JOIN ({}) p \
+         p.prompts[1] AS prompt, p.states, p.completions, array_to_string(p.completions, chr(10)) AS text FROM {nodes} n JOIN ({}) p \
          ON n.run = p.run AND n.question_id = p.question_id AND n.node_id = p.leaf",
         paths(nodes, &all_ends(nodes))
     );
-    let visited = min_visits.map(visited).unwrap_or_default();
+    let in_form = protocol.map(|name| format!(" AND well_formed('{name}', c.states, c.completions)")).unwrap_or_default();
     format!(
         "SELECT c.run, c.question_id, 0 AS node_id, c.node_id AS chosen_id, r.node_id AS rejected_id, c.depth, c.prompt, \
          c.text AS chosen, r.text AS rejected, c.action AS chosen_action, r.action AS rejected_action, \
          c.answer AS chosen_content, r.answer AS rejected_content, c.reward AS chosen_reward, r.reward AS rejected_reward \
          FROM ({ends}) c JOIN ({ends}) r ON c.run = r.run AND c.question_id = r.question_id \
-         WHERE c.reward - r.reward >= {min_gap} AND c.action = 'answer_generation' AND c.text <> r.text{visited}"
+         WHERE c.reward - r.reward >= {min_gap} AND c.action = 'answer_generation' AND c.text <> r.text{visited}{in_form}"
     )
 }
 

@@ -7,6 +7,7 @@ use super::call::{Call, Nodes};
 use super::paths::{all_ends, paths, steps_to};
 use super::transcripts::transcripts;
 use crate::engine::apply::arguments::Parameter;
+use crate::engine::function::chat_content;
 use crate::error::Result;
 
 pub const MACRO: Macro = Macro {
@@ -16,6 +17,7 @@ pub const MACRO: Macro = Macro {
         Parameter::constant("min_reward", DataType::Float64),
         Parameter::constant("per_question", DataType::Int64),
         Parameter::constant("format", DataType::Utf8),
+        Parameter::constant("policy", DataType::Utf8),
     ],
     sql,
 };
@@ -64,14 +66,22 @@ const SHAREGPT: Turns =
 fn sql(call: &Call) -> Result<String> {
     let nodes = call.nodes()?;
     let ends = ends(call, &nodes)?;
-    Ok(match call.word("format", FORMATS)? {
+    let (format, policy) = (call.word("format", FORMATS)?, call.text("policy")?);
+    if let Some(policy) = policy.as_deref().filter(|_| !matches!(format, Format::Messages | Format::ShareGpt)) {
+        return Err(call.wrong(
+            "policy",
+            &format!("'{policy}'"),
+            "format => 'messages' or 'sharegpt' with it: other formats have the prompts as they are",
+        ));
+    }
+    Ok(match format {
         Format::RolloutDb => whole_paths(&nodes, &ends),
         Format::Trl => format!("SELECT prompt, response AS completion FROM ({}) steps", steps_to(&nodes, &ends)),
         Format::LlamaFactory => {
             format!("SELECT prompt AS instruction, '' AS input, response AS output FROM ({}) steps", steps_to(&nodes, &ends))
         }
-        Format::Messages => conversations(&nodes, &ends, &MESSAGES),
-        Format::ShareGpt => conversations(&nodes, &ends, &SHAREGPT),
+        Format::Messages => conversations(&nodes, &ends, policy.as_deref(), &MESSAGES),
+        Format::ShareGpt => conversations(&nodes, &ends, policy.as_deref(), &SHAREGPT),
     })
 }
 
@@ -102,14 +112,30 @@ fn whole_paths(nodes: &Nodes, ends: &str) -> String {
     )
 }
 
-/// One row for each transcript on the paths: in turn what the policy was told and what it wrote.
-fn conversations(nodes: &Nodes, ends: &str, turns: &Turns) -> String {
+/// One row for each transcript on the paths: in turn what the policy was told and what it wrote. `policy`: whose chat template is taken off.
+fn conversations(nodes: &Nodes, ends: &str, policy: Option<&str>, turns: &Turns) -> String {
     let Turns { column, role, content, asks, tells, answers } = turns;
-    let told =
-        format!("named_struct('{role}', CASE WHEN put_in IS NULL THEN '{asks}' ELSE '{tells}' END, '{content}', coalesce(put_in, prompt))");
+    let (steps, written) = match policy {
+        Some(policy) => (with_template(&steps_to(nodes, ends), policy), ", written"),
+        None => (steps_to(nodes, ends), ""),
+    };
+    // Only a first prompt is written by the template; later ones go on from it.
+    let first = format!("{}(CASE WHEN put_in IS NULL THEN prompt END{written})", chat_content::NAME);
+    let told = format!(
+        "named_struct('{role}', CASE WHEN put_in IS NULL THEN '{asks}' ELSE '{tells}' END, '{content}', coalesce(put_in, {first}))"
+    );
     let wrote = format!("named_struct('{role}', '{answers}', '{content}', response)");
     let columns = format!("flatten(array_agg(make_array({told}, {wrote}) ORDER BY depth)) AS {column}");
     // What a step of a path goes on from is on the path.
     let before = format!("SELECT run, question_id, node_id, prompt, response FROM {nodes} WHERE depth > 0");
-    transcripts(nodes, &steps_to(nodes, ends), &before, &columns)
+    transcripts(nodes, &steps, &before, &columns)
+}
+
+/// `steps` with a column `written`: what the policy's chat template makes of [`chat_content::MARK`], asked for once.
+fn with_template(steps: &str, policy: &str) -> String {
+    let (policy, mark) = (policy.replace('\'', "''"), chat_content::MARK);
+    format!(
+        "SELECT s.*, w.written FROM ({steps}) s CROSS JOIN \
+         (SELECT apply_chat_template('{policy}', '[{{\"role\": \"user\", \"content\": \"{mark}\"}}]', true) AS written) w"
+    )
 }

@@ -112,6 +112,11 @@ impl Mentions {
         functions_read || self.casts_to_relation || !self.relations.iter().all(is_without)
     }
 
+    /// Names of tables in FROM that are none of WITH.
+    pub fn tables(&self) -> impl Iterator<Item = &[String]> {
+        self.relations.iter().map(Vec::as_slice).filter(|name| !self.is_hidden(name))
+    }
+
     /// Whether WITH has a query of the name.
     fn is_hidden(&self, name: &[String]) -> bool {
         matches!(name, [only] if self.with.contains(only))

@@ -36,8 +36,9 @@ pub const PG_CATALOG_OID: u32 = 11;
 pub const INFORMATION_SCHEMA_OID: u32 = 13_000;
 /// How many rows a table has, where that is not known.
 pub const NOT_KNOWN: f64 = -1.0;
-/// The number of the database.
-pub const DATABASE_OID: u32 = 5;
+/// The number of the database. Clients take databases up to 16383 for the server's own, and pgAdmin shows none of them; the numbers of what users make begin
+/// there and do not get so far, and those of functions come after it.
+pub const DATABASE_OID: u32 = 999_999_999;
 
 /// Names that start so in the schema `rollout` are tables of `pg_catalog` too, and go before those that are made here.
 const SYSTEM_PREFIX: &str = "pg_";

@@ -159,6 +159,7 @@ impl Kind {
         let other = match name {
             "int" => "int4",
             "decimal" => "numeric",
+            "regoper" => "regoperator",
             "sql_identifier" => "name",
             "character_data" | "yes_or_no" => "varchar",
             "cardinal_number" => "int4",

@@ -245,8 +245,17 @@ fn record_item(text: String) -> String {
     if is_plain { text } else { format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\"\"")) }
 }
 
-/// `2024-02-29 12:34:56.5`: the days by Howard Hinnant's `civil_from_days`.
+/// `2024-02-29 12:34:56.5`
 fn timestamp_text(micros: i64, zone: &str) -> String {
+    let text = instant_text(micros);
+    let (seconds, fraction) = text.split_once('.').unwrap_or((text.as_str(), ""));
+    let fraction = fraction.trim_end_matches('0');
+    let point = if fraction.is_empty() { "" } else { "." };
+    format!("{seconds}{point}{fraction}{zone}")
+}
+
+/// `2024-02-29 12:34:56.500000`: the days by Howard Hinnant's `civil_from_days`.
+pub fn instant_text(micros: i64) -> String {
     let (days, of_day) = (micros.div_euclid(86_400_000_000), micros.rem_euclid(86_400_000_000));
     let shifted = days + 719_468;
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
@@ -258,8 +267,7 @@ fn timestamp_text(micros: i64, zone: &str) -> String {
     let year = year_of_era + era * 400 + i64::from(month <= 2);
     let (seconds, fraction) = (of_day / 1_000_000, of_day % 1_000_000);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    let fraction = if fraction == 0 { String::new() } else { format!(".{fraction:06}").trim_end_matches('0').to_owned() };
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}{fraction}{zone}")
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}.{fraction:06}")
 }
 
 /// The items of `{a,"b c",NULL}`, or of `1 2 3`.

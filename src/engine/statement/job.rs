@@ -83,8 +83,8 @@ pub async fn execute(session: &Session, command: JobCommand) -> Result<Response>
     }
 }
 
-/// Rollouts and the filling of a column go on where they stopped. A training, a build, a COPY TO and the upkeep of a table begin anew, and what a
-/// stopped one has made is not there or does no harm.
+/// Rollouts and the filling of a column go on where they stopped, a training at its last checkpoint. A build, a COPY TO and the upkeep of a table begin
+/// anew, and what a stopped one has made is not there or does no harm.
 ///
 /// # Errors
 /// [`Error::NotSupported`] for a COPY into a table, which would write rows twice.

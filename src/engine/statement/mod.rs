@@ -64,6 +64,7 @@ pub use prepare::{arguments, execute_in, explained, found};
 pub use query::describe_declared;
 pub use rollouts::{RolloutTargets, protocol_of};
 pub use settings::{reset_value, set_at_startup, set_value, shown_value};
+pub use train::Trainings;
 
 /// Runs one statement.
 pub async fn execute(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
@@ -175,7 +176,7 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
         Statement::DescribeAgent(_) => Ok(rows_description(agent::description_schema())),
         Statement::DescribeTable(_) => Ok(rows_description(table::description_schema())),
         Statement::GenerateRollouts(_) => Ok(rows_description(rollouts::summary_schema())),
-        Statement::Train(_) => Ok(rows_description(train::summary_schema())),
+        Statement::Train(train) => Ok(rows_description(train::schema(train))),
         Statement::Async(_) => Ok(rows_description(job::started_schema())),
         Statement::JobCommand(command) => Ok(rows_description(job::schema(*command))),
         Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes | Statement::ShowJobs => {

@@ -204,7 +204,7 @@ pub fn describe(session: &Session, describe: &DescribeModel) -> Result<Response>
         ("architecture".to_owned(), info.architecture.clone()),
         ("parameter_count".to_owned(), info.parameter_count.to_string()),
         ("source".to_owned(), info.source.clone()),
-        ("device".to_owned(), if info.remote.is_some() { "its server's".to_owned() } else { info.device.description() }),
+        ("device".to_owned(), if info.remote.is_some() { "its server's".to_owned() } else { info.device_description() }),
         ("directory".to_owned(), info.directory.display().to_string()),
     ];
     if info.task == Task::Embed {

@@ -89,7 +89,9 @@ pub fn endpoint(name: &str, text: &str) -> Result<String> {
     let refuse = || invalid(name, "something else", "https://host, without user, password, query and fragment; CREATE SECRET keeps tokens");
     let url = Url::parse(text.trim()).map_err(|_| refuse())?;
     let is_bare = url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
-    if !matches!(url.scheme(), "http" | "https") || !is_bare || url.host().is_none() {
+    // As of the servers of remote models.
+    let is_one_line = !text.trim().contains(char::is_control);
+    if !matches!(url.scheme(), "http" | "https") || !is_bare || !is_one_line || url.host().is_none() {
         return Err(refuse());
     }
     Ok(url.as_str().trim_end_matches('/').to_owned())

@@ -199,7 +199,9 @@ fn base_urls(text: &str) -> Result<Vec<String>> {
     for text in text.split(',').map(str::trim) {
         let url = Url::parse(text).map_err(|_| refuse())?;
         let is_bare = url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
-        if !matches!(url.scheme(), "http" | "https") || !is_bare || url.host().is_none() {
+        // Line breaks are left out of a URL where it is read, so that it would not be the one that stands there.
+        let is_one_line = !text.contains(char::is_control);
+        if !matches!(url.scheme(), "http" | "https") || !is_bare || !is_one_line || url.host().is_none() {
             return Err(refuse());
         }
         let url = url.as_str().trim_end_matches('/').to_owned();

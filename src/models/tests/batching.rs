@@ -25,9 +25,9 @@ const STEPS: usize = 12;
 const LOGIT_ERROR_MAX: f32 = 1e-4;
 
 /// A small random policy of one architecture.
-struct Tested {
-    decoder: Decoder,
-    packed: Arc<PackedDecoder>,
+pub(super) struct Tested {
+    pub decoder: Decoder,
+    pub packed: Arc<PackedDecoder>,
 }
 
 impl Tested {
@@ -39,7 +39,7 @@ impl Tested {
     }
 
     /// Logits after each token of a prompt, by the decoder that training uses, which has no cache.
-    fn logits(&self, prompt: &[u32]) -> Vec<Vec<f32>> {
+    pub fn logits(&self, prompt: &[u32]) -> Vec<Vec<f32>> {
         let hidden = self.decoder.hidden(prompt, &[prompt.len()]).unwrap();
         hidden.matmul(&self.decoder.head_weight().t().unwrap()).unwrap().to_vec2().unwrap()
     }
@@ -52,7 +52,7 @@ impl Tested {
 }
 
 /// Every architecture, once.
-fn architectures() -> &'static [Tested] {
+pub(super) fn architectures() -> &'static [Tested] {
     static TESTED: LazyLock<Vec<Tested>> = LazyLock::new(|| {
         let scaling = RopeScaling::Llama3 { factor: 8.0, low_freq_factor: 1.0, high_freq_factor: 4.0, original_positions: 64.0 };
         let llama_rope = RopeConfig { theta: 10_000.0, scaling };

@@ -19,8 +19,8 @@ use crate::models::reranker::LoadedReranker;
 use crate::models::tokenizer::Tokenizer;
 use crate::models::{Device as ModelDevice, EncoderConfig};
 
-const DECODERS: [&str; 5] = ["qwen2_tied", "qwen2_untied", "qwen3", "llama3", "llama_linear"];
-const TOLERANCE: f32 = 1e-4;
+pub(super) const DECODERS: [&str; 5] = ["qwen2_tied", "qwen2_untied", "qwen3", "llama3", "llama_linear"];
+pub(super) const TOLERANCE: f32 = 1e-4;
 
 #[derive(Deserialize)]
 struct DecoderGoldens {

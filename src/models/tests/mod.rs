@@ -1,6 +1,7 @@
 //! Tests of the models: each fused operation against plain candle operations, each model against Hugging Face transformers.
 
 mod batching;
+mod device_decoder;
 mod encoded;
 mod generation;
 mod gguf;
@@ -10,6 +11,7 @@ mod gpu;
 mod hostile;
 mod hostile_gguf;
 mod kernel;
+mod lora;
 mod ops;
 mod panels;
 mod peers;
@@ -31,7 +33,7 @@ use super::decoder::Decoder;
 use super::generation::{Completion, GenerateRequest};
 use super::kv_budget::{KvBudget, KvShare};
 use super::packed::PackedDecoder;
-use super::scheduler::{Job, Scheduler};
+use super::scheduler::{Decode, Job, Scheduler};
 use super::tokenizer::{Tokenizer, train_byte_level_bpe};
 use crate::error::Result;
 
@@ -80,14 +82,14 @@ pub(super) fn memory(kept_max: usize) -> KvShare {
 }
 
 /// Queues a request; where its result comes.
-pub(super) fn add(scheduler: &mut Scheduler, request: GenerateRequest) -> oneshot::Receiver<Result<Completion>> {
+pub(super) fn add<D: Decode>(scheduler: &mut Scheduler<D>, request: GenerateRequest) -> oneshot::Receiver<Result<Completion>> {
     let (reply, result) = oneshot::channel();
     scheduler.add(Job { request, reply, arrived: Instant::now() });
     result
 }
 
 /// Runs requests that come together to their ends.
-pub(super) fn run(scheduler: &mut Scheduler, requests: Vec<GenerateRequest>) -> Vec<Result<Completion>> {
+pub(super) fn run<D: Decode>(scheduler: &mut Scheduler<D>, requests: Vec<GenerateRequest>) -> Vec<Result<Completion>> {
     let results: Vec<_> = requests.into_iter().map(|request| add(scheduler, request)).collect();
     while !scheduler.is_idle() {
         scheduler.step();

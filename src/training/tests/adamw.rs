@@ -4,6 +4,8 @@ use candle_core::Var;
 
 use super::golden::golden;
 use super::*;
+use crate::models::random::CounterRng;
+use crate::training::adamw::CHUNK;
 
 const OPTIONS: AdamWOptions = AdamWOptions { mean_decay: 0.9, square_decay: 0.999, epsilon: 1e-8, weight_decay: 0.1 };
 const SHAPES: [(&str, &[usize]); 2] = [("matrix", &[2, 3]), ("vector", &[3])];
@@ -71,6 +73,30 @@ fn a_damaged_state_is_refused() {
     assert!(matches!(AdamW::load(&path, OPTIONS, &parameters), Err(Error::Damaged { .. })), "it lacks the moments");
     std::fs::write(&path, b"not a checkpoint").expect("a writable directory");
     assert!(matches!(AdamW::load(&path, OPTIONS, &parameters), Err(Error::Damaged { .. })));
+}
+
+#[test]
+fn how_the_update_is_cut_among_threads_does_not_matter() {
+    let len = 2 * CHUNK + 7;
+    let numbers = |seed: u64| (0..len as u64).map(|index| CounterRng::new(seed).normal(index) as f32).collect::<Vec<_>>();
+    let vector = |values: &[f32]| Tensor::from_slice(values, values.len(), &Device::Cpu).expect("memory");
+    let (start, gradient) = (numbers(1), numbers(2));
+    // The same elements as one parameter and as parameters that one thread updates each.
+    let (mut whole, mut parts) = ((BTreeMap::new(), BTreeMap::new()), (BTreeMap::new(), BTreeMap::new()));
+    whole.0.insert("whole".to_string(), Var::from_tensor(&vector(&start)).expect("memory"));
+    whole.1.insert("whole".to_string(), vector(&gradient));
+    for (index, (start, gradient)) in start.chunks(CHUNK / 3).zip(gradient.chunks(CHUNK / 3)).enumerate() {
+        parts.0.insert(format!("part {index:02}"), Var::from_tensor(&vector(start)).expect("memory"));
+        parts.1.insert(format!("part {index:02}"), vector(gradient));
+    }
+    let (mut one, mut other) = (AdamW::new(OPTIONS), AdamW::new(OPTIONS));
+    let (whole_gradients, parts_gradients) = (Gradients::from_tensors(whole.1), Gradients::from_tensors(parts.1));
+    for _ in 0..3 {
+        one.step(&whole.0, &whole_gradients, 0.01, 0.5).expect("the shapes fit");
+        other.step(&parts.0, &parts_gradients, 0.01, 0.5).expect("the shapes fit");
+    }
+    let all = |parameters: &BTreeMap<String, Var>| parameters.values().flat_map(|parameter| values(parameter)).collect::<Vec<_>>();
+    assert!(all(&whole.0) == all(&parts.0), "the bits differ");
 }
 
 #[test]

@@ -5,17 +5,21 @@ use std::collections::HashMap;
 use serde_json::Value as Json;
 
 use super::*;
+use crate::training::backward;
+use crate::training::batch::Batch;
 use crate::training::example::sft_sequences;
+use crate::training::head::{Head, HeadGradients};
 use crate::training::sft::Sft;
 
-const ALL: &[&[usize]] = &[&[0, 1, 2]];
+/// One batch of all the pairs, or of all the demonstrations.
+pub const ALL: &[&[usize]] = &[&[0, 1, 2]];
 
 pub fn golden() -> Json {
     let text = std::fs::read_to_string(fixture("golden.json")).expect("the fixture is committed");
     serde_json::from_str(&text).expect("the fixture is JSON")
 }
 
-fn tensors(name: &str) -> HashMap<String, Tensor> {
+pub fn tensors(name: &str) -> HashMap<String, Tensor> {
     candle_core::safetensors::load(fixture(name), &Device::Cpu).expect("the fixture is committed")
 }
 
@@ -23,35 +27,36 @@ fn tokens(json: &Json) -> Vec<u32> {
     serde_json::from_value(json.clone()).expect("a list of token ids")
 }
 
-fn pairs(golden: &Json) -> Vec<DpoExample> {
+pub fn pairs(golden: &Json) -> Vec<DpoExample> {
     let pair =
         |pair: &Json| DpoExample { prompt: tokens(&pair["prompt"]), chosen: tokens(&pair["chosen"]), rejected: tokens(&pair["rejected"]) };
     golden["pairs"].as_array().expect("a list").iter().map(pair).collect()
 }
 
-fn demonstrations(golden: &Json) -> Vec<SftExample> {
+pub fn demonstrations(golden: &Json) -> Vec<SftExample> {
     let example = |example: &Json| SftExample {
         prompt: tokens(&example["prompt"]),
         completion: tokens(&example["completion"]),
         weight: number(&example["weight"]) as f32,
+        mask: vec![],
     };
     golden["examples"].as_array().expect("a list").iter().map(example).collect()
 }
 
-fn number(json: &Json) -> f64 {
+pub fn number(json: &Json) -> f64 {
     json.as_f64().expect("a number")
 }
 
 fn options(golden: &Json) -> DpoOptions {
-    DpoOptions { beta: number(&golden["beta"]), ..DpoOptions::default() }
+    DpoOptions { preference: Preference::sigmoid(number(&golden["beta"])), ..DpoOptions::default() }
 }
 
-fn assert_relative(found: f64, expected: f64, tolerance: f64, what: &str) {
+pub fn assert_relative(found: f64, expected: f64, tolerance: f64, what: &str) {
     assert!((found - expected).abs() <= tolerance * expected.abs(), "{what}: {found}, expected {expected}");
 }
 
 /// Every parameter has its gradient, that gradient is not zero, and it is torch's.
-fn assert_gradients(decoder: &Decoder, found: &Gradients, file: &str) {
+pub fn assert_gradients(decoder: &Decoder, found: &Gradients, file: &str) {
     let expected = tensors(file);
     assert_eq!(decoder.parameters().len(), expected.len());
     for name in decoder.parameters().keys() {
@@ -72,7 +77,7 @@ fn check_dpo(name: &str, reference: &str) {
         assert_relative(found.rejected, number(&expected[1]), 1e-5, "reference_rejected_logps");
     }
     let pairs = dpo_sequences(&examples, &options.run).expect("the pairs fit");
-    let objective = Dpo { pairs, reference: &logps, beta: options.beta };
+    let objective = Dpo { pairs, reference: &logps, preference: options.preference };
     let step = step_gradients(&policy, &objective, ALL).expect("finite numbers");
     assert_relative(step.metrics[0].1, number(&golden[name]["loss"]), 1e-5, "loss");
     assert_gradients(&policy, &step.gradients, &format!("{name}_gradients.safetensors"));
@@ -144,4 +149,100 @@ fn five_clipped_steps_with_warm_up_equal_torch() {
             assert!((found - expected).abs() <= 1e-5, "{name}: {found}, expected {expected}");
         }
     }
+}
+
+/// Demonstrations without a mask whose batches keep the rows of masked tokens, at weight 0.
+struct ZeroWeights<'a> {
+    sft: Sft<'a>,
+    /// Tokens of each completion.
+    masked_out: [&'a [usize]; 3],
+}
+
+impl Objective for ZeroWeights<'_> {
+    fn costs(&self) -> Vec<usize> {
+        self.sft.costs()
+    }
+
+    fn batch(&self, examples: &[usize]) -> Batch {
+        let mut batch = self.sft.batch(examples);
+        for (&example, rows) in examples.iter().zip(batch.row_ranges.clone()) {
+            // Without weights of the prompt the rows of a sequence are those of its completion's tokens.
+            self.masked_out[example].iter().for_each(|index| batch.weights[rows.start + index] = 0.0);
+        }
+        batch
+    }
+
+    fn normalizer(&self, examples: &[usize]) -> f64 {
+        self.batch(examples).weights.iter().sum()
+    }
+
+    fn differentiate(
+        &self,
+        head: &Head,
+        hidden: &Tensor,
+        batch: &Batch,
+        examples: &[usize],
+        normalizer: f64,
+    ) -> Result<(HeadGradients, Metrics)> {
+        self.sft.differentiate(head, hidden, batch, examples, normalizer)
+    }
+
+    fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, examples: &[usize], normalizer: f64) -> Result<Metrics> {
+        self.sft.measure(head, hidden, batch, examples, normalizer)
+    }
+}
+
+#[test]
+fn a_masked_token_is_one_of_weight_zero() {
+    let decoder = checkpoint("policy");
+    let examples = demonstrations(&golden());
+    let masked_out: [&[usize]; 3] = [&[0, 2, 3], &[], &[1, 2]];
+    let mut masked = examples.clone();
+    for (example, masked_out) in masked.iter_mut().zip(masked_out) {
+        example.mask = (0..example.completion.len()).map(|index| !masked_out.contains(&index)).collect();
+    }
+    let run = RunOptions::default();
+    let sft = |examples| Sft { sequences: sft_sequences(examples, 0.0, &run).expect("they fit") };
+    let whole = step_gradients(&decoder, &sft(&examples), ALL).expect("finite numbers");
+    let expected = step_gradients(&decoder, &ZeroWeights { sft: sft(&examples), masked_out }, ALL).expect("finite numbers");
+    let found = step_gradients(&decoder, &sft(&masked), ALL).expect("finite numbers");
+    assert_relative(found.metrics[0].1, expected.metrics[0].1, 1e-5, "loss");
+    assert!((found.metrics[0].1 - whole.metrics[0].1).abs() > 1e-3, "without the mask those tokens count");
+    for name in decoder.parameters().keys() {
+        let (found, expected) = (found.gradients.get(name).expect(name), expected.gradients.get(name).expect(name));
+        assert!(values(found).iter().any(|value| *value != 0.0), "the gradient of {name} is zero");
+        assert!(relative_error(found, expected) < 1e-4, "{name}: relative error {}", relative_error(found, expected));
+    }
+}
+
+#[test]
+fn a_measured_step_has_the_metrics_of_a_differentiated_one() {
+    let golden = golden();
+    let decoder = checkpoint("policy");
+    let (examples, pairs) = (demonstrations(&golden), pairs(&golden));
+    let mut options = options(&golden);
+    options.preference.sft_weight = 0.2;
+    let reference = reference_logps(&checkpoint("reference"), &pairs, &options, &mut |_, _| Ok(())).expect("the pairs fit");
+    let sequences = sft_sequences(&examples, 0.5, &options.run).expect("they fit");
+    assert_same_metrics(&decoder, &Sft { sequences }, &["loss"]);
+    let pairs = dpo_sequences(&pairs, &options.run).expect("the pairs fit");
+    let rewards = ["loss", "reward_margin", "reward_accuracy", "chosen_reward", "rejected_reward", "chosen_logps", "rejected_logps"];
+    let names = [&rewards[..], &["sft_loss"]].concat();
+    assert_same_metrics(&decoder, &Dpo { pairs, reference: &reference, preference: options.preference }, &names);
+}
+
+fn assert_same_metrics(decoder: &Decoder, objective: &impl Objective, names: &[&str]) {
+    let all = [0, 1, 2];
+    let batch = objective.batch(&all);
+    let head = Head::new(decoder.head_weight()).expect("a matrix");
+    let hidden = backward::rows(decoder, &batch).expect("the tokens fit");
+    let normalizer = objective.normalizer(&all);
+    let (_, learned) = objective.differentiate(&head, &hidden, &batch, &all, normalizer).expect("the tokens fit");
+    let measured = objective.measure(&head, &hidden, &batch, &all, normalizer).expect("the tokens fit");
+    assert_eq!(measured.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);
+    for ((name, learned), (measured_name, measured)) in learned.iter().zip(&measured) {
+        assert_eq!(name, measured_name);
+        assert_relative(*measured, *learned, 1e-9, name);
+    }
+    assert_eq!(learned.len(), measured.len());
 }

@@ -58,8 +58,25 @@ fn head_equals_its_definition_for_any_chunk_size() {
         let found = head.gradients(&hidden, &targets(), &d_logps()).expect("targets in range");
         assert_close(&found.logps, &logps, "logps with gradients");
         assert_close(&values(&found.d_hidden), &d_hidden, "d_hidden");
-        assert_close(&values(&found.d_weight), &d_weight, "d_weight");
+        assert_close(&values(found.d_weight.as_ref().expect("the head is not frozen")), &d_weight, "d_weight");
     }
+}
+
+#[test]
+fn a_frozen_head_gives_the_same_but_no_gradient_of_its_weight() {
+    let (hidden, weight) = (random((ROWS, WIDTH), 1.5, 1), random((VOCAB, WIDTH), 1.0, 2));
+    let gradients = |head: Head| head.with_chunk_rows(5).gradients(&hidden, &targets(), &d_logps()).expect("targets in range");
+    let found = gradients(Head::new(&weight).expect("a matrix").with_frozen_weight());
+    let expected = gradients(Head::new(&weight).expect("a matrix"));
+    assert!(found.d_weight.is_none() && expected.d_weight.is_some());
+    assert_eq!((found.logps, values(&found.d_hidden)), (expected.logps, values(&expected.d_hidden)));
+}
+
+#[test]
+fn a_batch_without_a_row_is_refused() {
+    let head = Head::new(&random((VOCAB, WIDTH), 1.0, 7)).expect("a matrix");
+    let result = head.gradients(&random((1, WIDTH), 1.0, 8), &[], &[]);
+    assert!(matches!(result, Err(Error::Internal(_))), "{result:?}");
 }
 
 #[test]

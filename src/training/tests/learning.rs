@@ -4,27 +4,6 @@ use super::*;
 use crate::training::example::sft_sequences;
 use crate::training::sft::Sft;
 
-const EOS: u32 = 0;
-const VOCAB: usize = 24;
-/// Separates what is copied from its copy.
-const SEPARATOR: u32 = 1;
-
-/// `prompt`: three tokens and a separator; `completion`: the same three tokens and the end of the text.
-fn copy_task(num_examples: usize) -> Vec<SftExample> {
-    let token = |index: usize| 2 + (index * index * 7 + index * 3) as u32 % (VOCAB as u32 - 2);
-    let example = |index: usize| {
-        let copied: Vec<u32> = (0..3).map(|offset| token(3 * index + offset)).collect();
-        SftExample { prompt: [&copied[..], &[SEPARATOR]].concat(), completion: [&copied[..], &[EOS]].concat(), weight: 1.0 }
-    };
-    (0..num_examples).map(example).collect()
-}
-
-/// The chosen completion copies the prompt, the rejected one ends at once.
-fn copy_pairs(num_pairs: usize) -> Vec<DpoExample> {
-    let pair = |example: SftExample| DpoExample { prompt: example.prompt, chosen: example.completion, rejected: vec![EOS] };
-    copy_task(num_pairs).into_iter().map(pair).collect()
-}
-
 fn sft_options(epochs: f64) -> SftOptions {
     let run = RunOptions { epochs, learning_rate: 1e-2, ..RunOptions::default() };
     SftOptions { run, batch_size: Some(16), prompt_weight: 0.0 }
@@ -59,7 +38,7 @@ fn dpo_moves_the_policy_from_rejected_to_chosen() {
     let mut decoder = tiny_decoder(VOCAB, 2);
     let examples = copy_pairs(16);
     let run = RunOptions { epochs: 10.0, learning_rate: 2e-3, ..RunOptions::default() };
-    let options = DpoOptions { run, batch_size: 8, beta: 0.3 };
+    let options = DpoOptions { run, batch_size: 8, preference: Preference::sigmoid(0.3) };
     let reference = reference_logps(&decoder, &examples, &options, &mut |_, _| Ok(())).expect("the pairs fit");
     let mut steps = Vec::new();
     let mut observer = |metrics: &StepMetrics| {
@@ -103,7 +82,8 @@ fn how_a_step_is_cut_into_batches_does_not_matter() {
     let pairs = copy_pairs(5);
     let options = DpoOptions::default();
     let reference = reference_logps(&checkpoint("reference"), &pairs, &options, &mut |_, _| Ok(())).expect("the pairs fit");
-    let dpo = Dpo { pairs: dpo_sequences(&pairs, &run).expect("they fit"), reference: &reference, beta: 0.3 };
+    let pairs = dpo_sequences(&pairs, &run).expect("they fit");
+    let dpo = Dpo { pairs, reference: &reference, preference: options.preference };
     assert_same(&decoder, &dpo, &[&[0, 1, 2, 3, 4]], &[&[3, 0], &[2], &[4, 1]]);
 }
 
@@ -133,11 +113,11 @@ fn the_same_seed_gives_the_same_weights() {
         options.batch_size = Some(4);
         options.run.seed = seed;
         sft_steps(&mut decoder, &copy_task(16), &options).expect("finite numbers");
-        decoder.parameters().values().flat_map(|parameter| values(parameter)).collect::<Vec<_>>()
+        weights(&decoder)
     };
-    let weights = train(5);
-    assert_eq!(weights, train(5));
-    assert_ne!(weights, train(6), "another order");
+    let five = train(5);
+    assert_eq!(five, train(5));
+    assert_ne!(five, train(6), "another order");
 }
 
 #[test]
@@ -182,7 +162,7 @@ fn a_run_that_diverges_stops_and_names_the_step() {
 #[test]
 fn a_token_that_the_policy_does_not_have_is_refused() {
     let mut decoder = tiny_decoder(VOCAB, 6);
-    let examples = [SftExample { prompt: vec![2], completion: vec![VOCAB as u32], weight: 1.0 }];
+    let examples = [SftExample { prompt: vec![2], completion: vec![VOCAB as u32], weight: 1.0, mask: vec![] }];
     let result = sft_steps(&mut decoder, &examples, &sft_options(1.0));
     assert!(matches!(result, Err(Error::InvalidParameter { .. })), "{result:?}");
 }

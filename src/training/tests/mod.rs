@@ -1,14 +1,18 @@
 //! Tests of training: the pure parts, the numbers of PyTorch, and small real training runs.
 
 mod adamw;
+mod backward;
 mod batch;
 mod golden;
+mod golden_lora;
+mod golden_preference;
 mod head;
 mod learning;
-mod loss;
 mod options;
 mod plan;
+mod resume;
 mod schedule;
+mod validation;
 
 use std::path::PathBuf;
 
@@ -54,10 +58,35 @@ fn tiny_decoder(vocab_size: usize, seed: u64) -> Decoder {
     Decoder::random(config, seed).expect("the sizes fit each other")
 }
 
+/// Size of the vocabulary of the copying task.
+const VOCAB: usize = 24;
+/// The end of a text in it.
+const EOS: u32 = 0;
+/// Separates what is copied from its copy.
+const SEPARATOR: u32 = 1;
+
+/// `prompt`: three tokens and a separator; `completion`: the same three tokens and the end of the text.
+fn copy_task(num_examples: usize) -> Vec<SftExample> {
+    let token = |index: usize| 2 + (index * index * 7 + index * 3) as u32 % (VOCAB as u32 - 2);
+    let example = |index: usize| {
+        let copied: Vec<u32> = (0..3).map(|offset| token(3 * index + offset)).collect();
+        let (prompt, completion) = ([&copied[..], &[SEPARATOR]].concat(), [&copied[..], &[EOS]].concat());
+        SftExample { prompt, completion, weight: 1.0, mask: vec![] }
+    };
+    (0..num_examples).map(example).collect()
+}
+
+/// The chosen completion copies the prompt, the rejected one ends at once.
+fn copy_pairs(num_pairs: usize) -> Vec<DpoExample> {
+    let pair = |example: SftExample| DpoExample { prompt: example.prompt, chosen: example.completion, rejected: vec![EOS] };
+    copy_task(num_pairs).into_iter().map(pair).collect()
+}
+
 /// Gradients of one optimiser step made of these batches of examples.
 fn step_gradients(decoder: &Decoder, objective: &impl Objective, batches: &[&[usize]]) -> Result<StepGradients> {
     let plan = batches.iter().map(|batch| batch.to_vec()).collect();
-    with_deep_stack(|_: &mut dyn FnMut(()) -> Result<()>| gradients(decoder, objective, &plan, &Stop::default()), &mut |()| Ok(()))
+    let work = |_: &mut dyn FnMut(()) -> Result<()>| gradients(decoder, objective, &plan, &Stop::default(), false);
+    with_deep_stack(work, &mut |()| Ok(()))
 }
 
 /// `‖found − expected‖ / ‖expected‖`, in f64.
@@ -66,6 +95,11 @@ fn relative_error(found: &Tensor, expected: &Tensor) -> f64 {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
     let (found, expected) = (values(found), values(expected));
     norm(&mut found.iter().zip(&expected).map(|(found, expected)| found - expected)) / norm(&mut expected.iter().copied())
+}
+
+/// All trainable weights, in the order of their names.
+fn weights(decoder: &Decoder) -> Vec<f64> {
+    decoder.parameters().values().flat_map(|parameter| values(parameter)).collect()
 }
 
 fn values(tensor: &Tensor) -> Vec<f64> {

@@ -32,6 +32,25 @@ fn batch_size_decides_the_step_and_the_token_budget_only_cuts_it() {
 }
 
 #[test]
+fn step_tokens_decides_the_step_whatever_the_batches_are() {
+    let costs = [3, 4, 2, 9, 1];
+    for (batch_size, gradient_accumulation) in [(None, 1), (None, 3), (Some(1), 2), (Some(5), 1)] {
+        let run = RunOptions { step_tokens: Some(7), ..in_order(9, gradient_accumulation) };
+        assert_eq!(steps(&costs, &run, batch_size), [vec![vec![0, 1]], vec![vec![2], vec![3]], vec![vec![4]]]);
+    }
+    let all = RunOptions { step_tokens: Some(usize::MAX), epochs: 2.0, ..in_order(100, 1) };
+    assert_eq!(steps(&costs, &all, None), [vec![vec![0, 1, 2, 3, 4]], vec![vec![0, 1, 2, 3, 4]]], "no step reaches over an epoch");
+}
+
+#[test]
+fn a_plan_that_skips_steps_goes_on_where_it_would_be() {
+    let run = RunOptions { epochs: 3.0, batch_tokens: 4, seed: 7, ..RunOptions::default() };
+    let whole = steps(&[1; 10], &run, None);
+    let rest: Vec<StepPlan> = Plan::new(&[1; 10], &run, None).skip(5).collect();
+    assert_eq!(rest, whole[5..]);
+}
+
+#[test]
 fn epochs_may_be_fractions_and_max_steps_cuts() {
     let mut run = in_order(1, 1);
     run.epochs = 2.5;

@@ -145,6 +145,8 @@ public class WithPgjdbc {
     check("cancel", WithPgjdbc::cancel);
     check("query timeout", WithPgjdbc::timeout);
     check("transactions", WithPgjdbc::transactions);
+    check("transactions that only read", WithPgjdbc::readOnly);
+    check("a session that only reads", WithPgjdbc::readOnlySession, "readOnlyMode", "always");
     check("savepoints", WithPgjdbc::savepoints);
     check("copy", WithPgjdbc::copy);
     check("metadata: tables and columns", WithPgjdbc::tables);
@@ -348,6 +350,53 @@ public class WithPgjdbc {
     try (Connection after = connect()) {
       equal(outcome + one(after, "SELECT count(*) FROM java_transactions"), outcome.equals("0A000") ? "0A0002" : "no error1");
     }
+  }
+
+  static void readOnly(Connection connection) throws Exception {
+    execute(connection, "CREATE TABLE java_read_only (id bigint PRIMARY KEY)");
+    connection.setReadOnly(true);
+    connection.setAutoCommit(false);
+    equal(one(connection, "SHOW transaction_read_only"), "on");
+    for (String text : new String[] {"INSERT INTO java_read_only VALUES (1)", "DELETE FROM java_read_only", "DROP TABLE java_read_only"}) {
+      equal(state(() -> {
+        execute(connection, text);
+        return null;
+      }), "25006");
+      connection.rollback();
+    }
+    // A transaction that the driver begins for a COPY may write.
+    equal(one(connection, "SHOW transaction_read_only"), "on");
+    CopyManager manager = connection.unwrap(PGConnection.class).getCopyAPI();
+    equal(state(() -> manager.copyIn("COPY java_read_only FROM STDIN", new StringReader("1\n"))), "25006");
+    connection.rollback();
+    // A stricter level is taken from those that only read; who writes gets it, or is told that it is not there.
+    execute(connection, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ");
+    equal(one(connection, "SELECT count(*) FROM java_read_only"), 0L);
+    connection.commit();
+    connection.setReadOnly(false);
+    execute(connection, "INSERT INTO java_read_only VALUES (2)");
+    connection.commit();
+    String outcome = state(() -> {
+      connection.setTransactionIsolation(Connection.TRANSACTION_SERIALIZABLE);
+      return null;
+    });
+    equal(List.of("no error", "0A000").contains(outcome), true);
+    equal(one(connection, "SELECT count(*) FROM java_read_only"), 1L);
+    connection.commit();
+  }
+
+  /** With `readOnlyMode=always` statements without a transaction only read, too. */
+  static void readOnlySession(Connection connection) throws Exception {
+    execute(connection, "CREATE TABLE java_read_only_session (id bigint PRIMARY KEY)");
+    connection.setReadOnly(true);
+    equal(state(() -> {
+      execute(connection, "INSERT INTO java_read_only_session VALUES (1)");
+      return null;
+    }), "25006");
+    equal(one(connection, "SELECT count(*) FROM java_read_only_session"), 0L);
+    connection.setReadOnly(false);
+    execute(connection, "INSERT INTO java_read_only_session VALUES (2)");
+    equal(one(connection, "SELECT count(*) FROM java_read_only_session"), 1L);
   }
 
   static void savepoints(Connection connection) throws Exception {

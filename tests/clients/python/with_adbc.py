@@ -113,6 +113,32 @@ def _():
         equal(table(cursor, "SELECT * FROM adbc_parameters WHERE id = $1", (1,)).to_pylist(), [{"id": 1, "name": None}])
 
 
+# Arrow types that are sent as another type than the column's.
+OTHER_ARROW_TYPES = [
+    ("bigint", pyarrow.int8(), 3),
+    ("integer", pyarrow.uint16(), 3),
+    ("double precision", pyarrow.float32(), 0.5),
+    ("numeric(10, 2)", pyarrow.decimal128(10, 2), decimal.Decimal("1.25")),
+    ("text", pyarrow.large_string(), "large"),
+    ("text", pyarrow.dictionary(pyarrow.int32(), pyarrow.string()), "one of few"),
+    ("timestamp", pyarrow.timestamp("ms"), datetime.datetime(2024, 2, 29, 1, 2, 3)),
+    ("time", pyarrow.time64("us"), datetime.time(1, 2, 3)),
+]
+
+
+@check("parameters of each type")
+def _():
+    with connect() as connection, connection.cursor() as cursor:
+        for number, (type, arrow, value) in enumerate([(type, arrow, value) for type, _, arrow, value in TYPES] + OTHER_ARROW_TYPES):
+            parameters = pyarrow.table({"v": pyarrow.array([value, None], arrow)})
+            cursor.execute(f"CREATE TABLE adbc_parameters_{number} (v {type})")
+            cursor.executemany(f"INSERT INTO adbc_parameters_{number} VALUES ($1)", parameters)
+            found = table(cursor, f"SELECT v FROM adbc_parameters_{number} ORDER BY v NULLS LAST")["v"].to_pylist()
+            equal([str(found[0]), found[1]], [str(value), None])
+            cursor.execute(f"SELECT $1::{type} AS v", parameters.slice(0, 1))
+            equal(str(cursor.fetch_arrow_table()["v"][0].as_py()), str(value))
+
+
 @check("batch insert")
 def _():
     with connect() as connection, connection.cursor() as cursor:

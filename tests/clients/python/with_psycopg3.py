@@ -367,6 +367,51 @@ def _():
         equal(connection.execute("SELECT id FROM psycopg3_transactions WHERE id = 2").fetchall(), remaining)
 
 
+@check("transactions that only read")
+def _():
+    with connect() as connection:
+        connection.execute("CREATE TABLE psycopg3_read_only (id bigint PRIMARY KEY)")
+        # As any other transaction, those of single statements.
+        connection.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
+        with expect("25006", code_of):
+            connection.execute("INSERT INTO psycopg3_read_only VALUES (0)")
+    with connect(autocommit=False) as connection:
+        connection.read_only = True
+        equal(connection.execute("SHOW transaction_read_only").fetchone(), ("on",))
+        for statement in [
+            "INSERT INTO psycopg3_read_only VALUES (1)",
+            "DELETE FROM psycopg3_read_only",
+            "CREATE TABLE psycopg3_read_only_made (id bigint)",
+        ]:
+            with expect("25006", code_of):
+                connection.execute(statement)
+            connection.rollback()
+        with expect("25006", code_of), connection.cursor().copy("COPY psycopg3_read_only FROM STDIN") as copy:
+            copy.write("1\n")
+        connection.rollback()
+        # A stricter level is taken from those that only read.
+        for level in psycopg.IsolationLevel:
+            connection.isolation_level = level
+            equal(connection.execute("SELECT count(*) FROM psycopg3_read_only").fetchone(), (0,))
+            with expect("25006", code_of):
+                connection.execute("INSERT INTO psycopg3_read_only VALUES (2)")
+            connection.rollback()
+        connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+        connection.read_only = False
+        equal(connection.execute("SHOW transaction_read_only").fetchone(), ("off",))
+        connection.execute("INSERT INTO psycopg3_read_only VALUES (3)")
+        connection.commit()
+        # Who writes gets the level or is told that it is not there.
+        connection.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+        try:
+            equal(connection.execute("SHOW transaction_isolation").fetchone(), ("serializable",))
+        except psycopg.Error as error:
+            equal(code_of(error), "0A000")
+        connection.rollback()
+        connection.isolation_level = None
+        equal(connection.execute("SELECT id FROM psycopg3_read_only").fetchall(), [(3,)])
+
+
 @check("savepoints")
 def _():
     with connect(autocommit=False) as connection:

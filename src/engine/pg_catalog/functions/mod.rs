@@ -10,6 +10,7 @@ mod privileges;
 mod sessions;
 mod sizes;
 mod texts;
+mod times;
 
 use super::query::Context;
 use super::types::{Kind, PgType};
@@ -143,7 +144,7 @@ impl Function {
 
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static Function> {
-    let groups: [&'static [Function]; 9] = [
+    let groups: [&'static [Function]; 10] = [
         names::FUNCTIONS,
         definitions::FUNCTIONS,
         sessions::FUNCTIONS,
@@ -152,6 +153,7 @@ pub fn all() -> impl Iterator<Item = &'static Function> {
         access_lists::FUNCTIONS,
         sizes::FUNCTIONS,
         texts::FUNCTIONS,
+        times::FUNCTIONS,
         lists::FUNCTIONS,
     ];
     groups.into_iter().flatten()

@@ -61,14 +61,52 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new(
         "pg_show_all_settings",
         &[],
-        Returns::Record(&[("name", Kind::Text), ("setting", Kind::Text), ("reset_val", Kind::Text)]),
-        |call| {
-            let rows = call.context.snapshot.settings.iter();
-            // `name`, `setting` and `reset_val` of pg_settings.
-            Ok(Value::list(rows.map(|row| Value::Record([0, 1, 13].iter().map(|column| row[*column].clone()).collect()))))
+        // The columns of pg_settings.
+        Returns::Record(&[
+            ("name", Kind::Text),
+            ("setting", Kind::Text),
+            ("unit", Kind::Text),
+            ("category", Kind::Text),
+            ("short_desc", Kind::Text),
+            ("extra_desc", Kind::Text),
+            ("context", Kind::Text),
+            ("vartype", Kind::Text),
+            ("source", Kind::Text),
+            ("min_val", Kind::Text),
+            ("max_val", Kind::Text),
+            ("enumvals", Kind::Text),
+            ("boot_val", Kind::Text),
+            ("reset_val", Kind::Text),
+            ("sourcefile", Kind::Text),
+            ("sourceline", Kind::Int4),
+            ("pending_restart", Kind::Bool),
+        ]),
+        |call| Ok(Value::list(call.context.snapshot.settings.iter().map(|row| Value::Record(row.as_slice().into())))),
+    )
+    .set(),
+    Function::new(
+        "pg_available_extensions",
+        &[],
+        Returns::Record(&[("name", Kind::Name), ("default_version", Kind::Text), ("comment", Kind::Text)]),
+        |_| {
+            let vector = ["vector", tables::VECTOR_VERSION, tables::VECTOR_COMMENT].map(Value::text);
+            Ok(Value::list([Value::Record(vector.into())]))
         },
     )
     .set(),
+    Function::new(
+        "pg_available_extension_versions",
+        &[],
+        Returns::Record(&[("name", Kind::Name), ("version", Kind::Text), ("comment", Kind::Text)]),
+        |_| {
+            let vector = ["vector", tables::VECTOR_VERSION, tables::VECTOR_COMMENT].map(Value::text);
+            Ok(Value::list([Value::Record(vector.into())]))
+        },
+    )
+    .set(),
+    // No lock outlives its statement: nobody waits for another session.
+    Function::new("pg_blocking_pids", &[Kind::Int4], Returns::Many(Kind::Int4), |_| Ok(Value::list([]))),
+    Function::new("pg_safe_snapshot_blocking_pids", &[Kind::Int4], Returns::Many(Kind::Int4), |_| Ok(Value::list([]))),
     // There are none, so none is left.
     Function::new("pg_advisory_unlock_all", &[], Returns::One(Kind::Void), |_| Ok(Value::text(""))),
     Function::new("pg_listening_channels", &[], TEXT, |_| Ok(Value::list([]))).set(),

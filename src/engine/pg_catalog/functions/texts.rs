@@ -102,6 +102,31 @@ pub(super) const FUNCTIONS: &[Function] = &[
     .required(1),
     Function::new("like_escape", &[Kind::Text, Kind::Text], TEXT, |call| Ok(Value::text(like_escape(call.text(0), call.text(1))))),
     Function::new("format", &[Kind::Text, Kind::Any], TEXT, format).with_null().variadic().required(1),
+    Function::new("row_to_json", &[Kind::Any, Kind::Bool], Returns::One(Kind::Json), to_json).required(1),
+    Function::new("to_json", &[Kind::Any], Returns::One(Kind::Json), to_json),
+    Function::new("bpchar", &[Kind::Text], Returns::One(Kind::Bpchar), |call| Ok(call.value(0).clone())),
+    Function::new("translate", &[Kind::Text, Kind::Text, Kind::Text], TEXT, |call| {
+        let to: Vec<char> = call.text(2).chars().collect();
+        let moved = |next: char| match call.text(1).chars().position(|from| from == next) {
+            Some(position) => to.get(position).copied(),
+            None => Some(next),
+        };
+        Ok(Value::text(call.text(0).chars().filter_map(moved).collect::<String>()))
+    }),
+    Function::new("encode", &[Kind::Any, Kind::Text], TEXT, |_| {
+        Err(Error::NotSupported("encode() of something in the catalog, which keeps no bytes".to_owned()))
+    }),
+    // NULL only if all of them are.
+    Function::new("greatest", &[Kind::Any], Returns::Same(0), |call| Ok(furthest(call, std::cmp::Ordering::Greater)))
+        .with_null()
+        .variadic(),
+    Function::new("least", &[Kind::Any], Returns::Same(0), |call| Ok(furthest(call, std::cmp::Ordering::Less))).with_null().variadic(),
+    Function::new("round", &[Kind::Any, Kind::Int4], Returns::One(Kind::Numeric), |call| {
+        let digits = call.int(1).and_then(|digits| i32::try_from(digits).ok()).unwrap_or(0).clamp(-15, 15);
+        let scale = 10_f64.powi(digits);
+        Ok(call.value(0).as_float().map_or(Value::Null, |number| Value::Float((number * scale).round() / scale)))
+    })
+    .required(1),
     Function::new("json_build_object", &[Kind::Any], Returns::One(Kind::Json), json_object).with_null().variadic().required(0),
     // Every row was written by transaction 0.
     Function::new("age", &[Kind::Xid], INT4, |_| Ok(Value::Int(0))),
@@ -184,6 +209,47 @@ fn json_object(call: &super::Call<'_>) -> Result<Value> {
     };
     let pairs = (0..call.values.len() / 2).map(|pair| Ok(format!("{} : {}", json(2 * pair)?, json(2 * pair + 1)?)));
     Ok(Value::text(format!("{{{}}}", pairs.collect::<Result<Vec<_>>>()?.join(", "))))
+}
+
+/// A row, an array or a value as PostgreSQL writes it: `{"a":1,"b":[true,null]}`.
+fn to_json(call: &super::Call<'_>) -> Result<Value> {
+    let unknown = PgType::One(Kind::Text);
+    Ok(Value::text(json_text(call.value(0), call.types.first().unwrap_or(&unknown), call)?))
+}
+
+fn json_text(value: &Value, of: &PgType, call: &super::Call<'_>) -> Result<String> {
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    Ok(match (value, of) {
+        (Value::Null, _) => "null".to_owned(),
+        (Value::Bool(value), _) => value.to_string(),
+        (Value::Record(values), PgType::Record(fields)) => {
+            let pairs = values.iter().zip(fields.iter());
+            let pairs = pairs.map(|(value, (name, of))| Ok(format!("{}:{}", quoted(name), json_text(value, of, call)?)));
+            format!("{{{}}}", pairs.collect::<Result<Vec<_>>>()?.join(","))
+        }
+        (Value::List(items), of) => {
+            let items = items.iter().map(|item| json_text(item, &of.item(), call));
+            format!("[{}]", items.collect::<Result<Vec<_>>>()?.join(","))
+        }
+        (Value::Text(text), PgType::One(Kind::Json | Kind::Jsonb)) => text.to_string(),
+        (value, PgType::One(Kind::Timestamp | Kind::Timestamptz)) => {
+            let text = value.to_text(of).unwrap_or_default().replacen(' ', "T", 1);
+            quoted(&if *of == PgType::One(Kind::Timestamptz) { format!("{text}:00") } else { text })
+        }
+        (Value::Int(_) | Value::Float(_), of) if !names_object(Some(of)) => value.to_text(of).unwrap_or_default(),
+        (value, of) => {
+            let text = super::cast(value.clone(), of, &PgType::One(Kind::Text), call.context)?;
+            quoted(text.as_str().unwrap_or_default())
+        }
+    })
+}
+
+/// The argument that comes last in the order, or first.
+fn furthest(call: &super::Call<'_>, wanted: std::cmp::Ordering) -> Value {
+    let mut present = call.values.iter().filter(|value| !value.is_null());
+    let further = |known: Value, next: &Value| if next.compare(&known) == Some(wanted) { next.clone() } else { known };
+    let Some(first) = present.next() else { return Value::Null };
+    present.fold(first.clone(), further)
 }
 
 fn names_object(pg_type: Option<&PgType>) -> bool {

@@ -65,6 +65,11 @@ impl Binder<'_> {
                 let (values, pg_type) = self.unified(arguments)?;
                 return Ok((Expression::Coalesce(values), pg_type));
             }
+            "greatest" | "least" => {
+                let (values, pg_type) = self.unified(arguments)?;
+                let function = functions::find(name, values.len()).ok_or(BindError::NotHere)?;
+                return self.function_call(function, values.into_iter().map(|value| (value, pg_type.clone())).collect());
+            }
             "nullif" => return self.null_if(arguments),
             "row" => return self.row(arguments),
             "unnest" => {

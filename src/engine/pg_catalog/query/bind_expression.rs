@@ -4,7 +4,8 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, CaseWhen, Expr, Query, Subscript, TrimWhereField, UnaryOperator, Value as Literal, ValueWithSpan,
+    AccessExpr, BinaryOperator, CaseWhen, DateTimeField, Expr, Query, Subscript, TrimWhereField, UnaryOperator, Value as Literal,
+    ValueWithSpan,
 };
 
 use super::bind::{Binder, With, only_type, wider};
@@ -51,7 +52,14 @@ impl<'p> Place<'p> {
 impl Binder<'_> {
     pub(super) fn expression(&self, tree: &Expr, place: &Place<'_>) -> BindResult<Typed> {
         match tree {
-            Expr::Identifier(name) => place.scope.resolve(None, &folded(name)),
+            Expr::Identifier(name) => {
+                let name = folded(name);
+                match place.scope.resolve(None, &name) {
+                    // `row_to_json(t)`: no column has the name, and a table has.
+                    Err(unknown) => place.scope.whole_row(&name).ok_or(unknown),
+                    found => found,
+                }
+            }
             Expr::CompoundIdentifier(parts) => match parts.as_slice() {
                 [.., relation, column] => place.scope.resolve(Some(&folded(relation)), &folded(column)),
                 _ => Err(BindError::NotHere),
@@ -135,10 +143,41 @@ impl Binder<'_> {
                 let arguments = std::iter::once(expr.as_ref()).chain(characters).map(|argument| self.expression(argument, place));
                 self.named_call(function, arguments.collect::<BindResult<_>>()?)
             }
+            Expr::Extract { field: DateTimeField::Epoch, expr, .. } => self.seconds(expr, place),
+            // Times are shown in UTC alone.
+            Expr::AtTimeZone { timestamp, time_zone } if is_utc(time_zone) => {
+                let (value, from) = self.expression(timestamp, place)?;
+                match from {
+                    PgType::One(Kind::Timestamptz) => Ok((value, PgType::One(Kind::Timestamp))),
+                    PgType::One(Kind::Timestamp) => Ok((value, PgType::One(Kind::Timestamptz))),
+                    _ => Err(BindError::NotHere),
+                }
+            }
             Expr::Tuple(items) => {
                 let items = items.iter().map(|item| self.expression(item, place)).collect::<BindResult<_>>()?;
                 self.row(items)
             }
+            _ => Err(BindError::NotHere),
+        }
+    }
+
+    /// The seconds of an instant since 1970, or those between two.
+    fn seconds(&self, tree: &Expr, place: &Place<'_>) -> BindResult<Typed> {
+        let micros = match tree {
+            Expr::Nested(inner) => return self.seconds(inner, place),
+            Expr::BinaryOp { left, op: BinaryOperator::Minus, right } => {
+                let (left, right) = (self.instant(left, place)?, self.instant(right, place)?);
+                Expression::Binary { operator: Binary::Subtract, left: Box::new(left), right: Box::new(right) }
+            }
+            instant => self.instant(instant, place)?,
+        };
+        let per_second = Box::new(Expression::Constant(Value::Float(1e6)));
+        Ok((Expression::Binary { operator: Binary::Divide, left: Box::new(micros), right: per_second }, PgType::One(Kind::Numeric)))
+    }
+
+    fn instant(&self, tree: &Expr, place: &Place<'_>) -> BindResult<Expression> {
+        match self.expression(tree, place)? {
+            (value, PgType::One(Kind::Timestamp | Kind::Timestamptz)) => Ok(value),
             _ => Err(BindError::NotHere),
         }
     }
@@ -449,6 +488,11 @@ pub(super) fn comparable(of: &PgType) -> PgType {
         PgType::Many(kind) if kind.is_text() => PgType::Many(Kind::Text),
         other => other.clone(),
     }
+}
+
+fn is_utc(time_zone: &Expr) -> bool {
+    let Expr::Value(value) = time_zone else { return false };
+    matches!(&value.value, Literal::SingleQuotedString(name) if name.eq_ignore_ascii_case("utc"))
 }
 
 fn not(operand: Expression) -> Expression {

@@ -97,15 +97,27 @@ impl Binder<'_> {
             }
             SelectItem::ExprWithAlias { expr, alias } => add(folded(alias), self.expression(expr, place)?, Some(expr.clone())),
             SelectItem::Wildcard(_) => {
-                for relation in place.scope.relations.borrow().iter() {
-                    all_columns(relation, true, add);
+                let relations = place.scope.relations.borrow();
+                let joined = joined_columns(&relations);
+                for (relation, position) in &joined {
+                    one_column(relation, *position, add);
+                }
+                for relation in relations.iter() {
+                    for (position, (name, _)) in relation.columns.iter().enumerate() {
+                        let is_joined = joined.iter().any(|(of, at)| of.offset == relation.offset && *at == position);
+                        if !is_joined && !relation.merged.contains(name) {
+                            one_column(relation, position, add);
+                        }
+                    }
                 }
             }
             SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
                 let name = last(name)?;
                 let relations = place.scope.relations.borrow();
                 let relation = relations.iter().find(|relation| relation.alias == name).ok_or_else(|| unknown_relation(&name))?;
-                all_columns(relation, false, add);
+                for position in 0..relation.columns.len() {
+                    one_column(relation, position, add);
+                }
             }
             // `(row).*`
             SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::Expr(row), _) => {
@@ -145,14 +157,16 @@ impl Binder<'_> {
             if let Some(position) = ordinal(key, columns.len())? {
                 return output(position);
             }
-            match (self.expression(key, &plain), key) {
+            let Expr::Identifier(name) = key else { return Ok(self.expression(key, &plain)?.0) };
+            let name = folded(name);
+            match place.scope.resolve(None, &name) {
                 // A column goes before an output of the name, as in PostgreSQL.
-                (Err(BindError::Wrong(Error::Unresolved { .. })), Expr::Identifier(name)) => {
-                    let name = folded(name);
-                    let position = columns.iter().position(|(known, _)| *known == name);
-                    output(position.ok_or_else(|| unknown_column(&name))?)
-                }
-                (bound, _) => Ok(bound?.0),
+                Err(BindError::Wrong(Error::Unresolved { .. })) => match columns.iter().position(|(known, _)| *known == name) {
+                    Some(position) => output(position),
+                    // A table, or nothing.
+                    None => Ok(self.expression(key, &plain)?.0),
+                },
+                bound => Ok(bound?.0),
             }
         };
         keys.iter().map(key).collect()
@@ -227,6 +241,9 @@ impl Binder<'_> {
             JoinConstraint::None => vec![],
             JoinConstraint::Using(names) if matches!(kind, JoinKind::Inner | JoinKind::Left) => {
                 names.iter().map(|name| using(&last(name)?, &left, &right, scope)).collect::<BindResult<_>>()?
+            }
+            JoinConstraint::Natural if matches!(kind, JoinKind::Inner | JoinKind::Left) => {
+                common_columns(&left, &right, scope).iter().map(|name| using(name, &left, &right, scope)).collect::<BindResult<_>>()?
             }
             JoinConstraint::Using(_) | JoinConstraint::Natural => return Err(BindError::NotHere),
         };
@@ -370,14 +387,41 @@ fn add_function(function: &str, list: Expression, item: PgType, ordinality: bool
     add(SourceKind::Function { list, spread, ordinality }, name, columns, alias, scope)
 }
 
-fn all_columns(relation: &ScopeRelation, without_merged: bool, add: &mut impl FnMut(String, Typed, Option<Expr>)) {
-    for (position, (name, pg_type)) in relation.columns.iter().enumerate() {
-        if without_merged && relation.merged.contains(name) {
-            continue;
+fn one_column(relation: &ScopeRelation, position: usize, add: &mut impl FnMut(String, Typed, Option<Expr>)) {
+    let (name, pg_type) = &relation.columns[position];
+    let tree = Expr::CompoundIdentifier(vec![Ident::with_quote('"', relation.alias.clone()), Ident::with_quote('"', name.clone())]);
+    add(name.clone(), (Expression::Column { depth: 0, index: relation.offset + position }, pg_type.clone()), Some(tree));
+}
+
+/// The columns by which tables are joined with USING: `*` gives them before all others, each once.
+fn joined_columns(relations: &[ScopeRelation]) -> Vec<(&ScopeRelation, usize)> {
+    let mut found: Vec<(&ScopeRelation, usize)> = Vec::new();
+    for name in relations.iter().flat_map(|relation| &relation.merged) {
+        let with_name = relations.iter().filter(|relation| !relation.merged.contains(name));
+        let mut places = with_name.filter_map(|relation| Some((relation, relation.columns.iter().position(|(known, _)| known == name)?)));
+        let Some((relation, position)) = places.next() else { continue };
+        if !found.iter().any(|(known, at)| known.offset == relation.offset && *at == position) {
+            found.push((relation, position));
         }
-        let tree = Expr::CompoundIdentifier(vec![Ident::with_quote('"', relation.alias.clone()), Ident::with_quote('"', name.clone())]);
-        add(name.clone(), (Expression::Column { depth: 0, index: relation.offset + position }, pg_type.clone()), Some(tree));
     }
+    found
+}
+
+/// Names of columns that both sides of a NATURAL JOIN have.
+fn common_columns(left: &Source, right: &Source, scope: &Scope<'_>) -> Vec<String> {
+    let relations = scope.relations.borrow();
+    let of_right = names_of(&relations, right);
+    names_of(&relations, left).into_iter().filter(|name| of_right.contains(name)).map(str::to_owned).collect()
+}
+
+/// Of the columns that a source has by their names alone.
+fn names_of<'r>(relations: &'r [ScopeRelation], source: &Source) -> Vec<&'r str> {
+    let of_source = source.offset..source.offset + source.width;
+    let mut names = Vec::new();
+    for relation in relations.iter().filter(|relation| of_source.contains(&relation.offset)) {
+        names.extend(relation.columns.iter().filter(|(name, _)| !relation.merged.contains(name)).map(|(name, _)| name.as_str()));
+    }
+    names
 }
 
 /// `left.name = right.name`; without its table the name means the left one from now on.

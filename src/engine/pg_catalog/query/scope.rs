@@ -92,6 +92,25 @@ impl<'a> Scope<'a> {
         Err(BindError::Wrong(Error::Unresolved { kind: Unresolved::Column, message: format!("column {name} does not exist{near}") }))
     }
 
+    /// A table in FROM as a value: a row of its columns.
+    pub fn whole_row(&self, relation: &str) -> Option<Found> {
+        let (mut scope, mut depth) = (Some(self), 0);
+        while let Some(at) = scope {
+            let relations = at.relations.borrow();
+            if let Some(known) = relations.iter().find(|known| known.alias == relation) {
+                let columns = known.offset..known.offset + known.columns.len();
+                self.note_outer(depth);
+                if depth > 0 {
+                    at.read_within.borrow_mut().extend(columns.clone());
+                }
+                let values = columns.map(|index| Expression::Column { depth, index }).collect();
+                return Some((Expression::Row(values), PgType::Record(known.columns.as_slice().into())));
+            }
+            (scope, depth) = (at.parent, depth + 1);
+        }
+        None
+    }
+
     /// What every table of PostgreSQL has beside its columns: its number, and the transaction that wrote a row, of which there are none here.
     fn system_column(&self, relation: Option<&str>, column: &str) -> Option<Found> {
         let relations = self.relations.borrow();

@@ -3,8 +3,9 @@
 use rolloutdb_catalogs::is_temporary_schema;
 
 use super::Spec;
-use crate::engine::pg_catalog::snapshot::{Index, Relation, RelationKind, Snapshot};
+use crate::engine::pg_catalog::snapshot::{Index, Relation, RelationKind, Sequence, Snapshot};
 use crate::engine::pg_catalog::tables::type_rows::{access_method, operator_class};
+use crate::engine::pg_catalog::types::Kind;
 use crate::engine::pg_catalog::value::{Row, Value, row};
 
 /// Bytes of a page, in which PostgreSQL counts the size of tables.
@@ -13,6 +14,9 @@ const PAGE: u64 = 8192;
 pub const TABLE_METHOD: u32 = 2;
 
 pub const PG_CLASS: u32 = 1259;
+
+/// The columns that PostgreSQL has for every sequence.
+pub const SEQUENCE_COLUMNS: [(&str, Kind); 3] = [("last_value", Kind::Int8), ("log_cnt", Kind::Int8), ("is_called", Kind::Bool)];
 
 pub const SPECS: &[Spec] = &[
     Spec {
@@ -37,7 +41,7 @@ pub const SPECS: &[Spec] = &[
     Spec { name: "pg_description", oid: 2609, columns: "objoid:oid classoid:oid objsubid:int4 description:text", rows: descriptions },
 ];
 
-/// What differs between the rows of tables, views and indexes.
+/// What differs between the rows of tables, views, indexes and sequences.
 struct ClassRow<'a> {
     oid: u32,
     name: &'a str,
@@ -140,8 +144,31 @@ fn classes(snapshot: &Snapshot) -> Vec<Row> {
             let method = access_method(rolloutdb_catalogs::IndexKind::BTree);
             rows.push(index_row(constraint.index_oid, &constraint.name, method, 0, constraint.columns.len(), Value::Null));
         }
+        for sequence in relation.columns.iter().filter_map(|column| column.sequence.as_ref()) {
+            rows.push(sequence_row(relation, sequence, held.owner_oid));
+        }
     }
     rows
+}
+
+/// Of an identity column: clients find its numbers by it, and the table gives them.
+fn sequence_row(relation: &Relation, sequence: &Sequence, owner: u32) -> Row {
+    class_row(&ClassRow {
+        oid: sequence.oid,
+        name: &sequence.name,
+        schema_oid: relation.schema_oid,
+        is_temporary: is_temporary_schema(&relation.schema),
+        owner,
+        method: 0,
+        bytes: 0,
+        // PostgreSQL keeps a sequence in one row.
+        num_rows: 1.0,
+        has_index: false,
+        kind: 'S',
+        num_columns: SEQUENCE_COLUMNS.len(),
+        privileges: Value::Null,
+        options: Value::Null,
+    })
 }
 
 /// What differs between an index that was made and the one that a client sees for a constraint.

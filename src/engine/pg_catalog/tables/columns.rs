@@ -4,6 +4,7 @@ use rolloutdb_catalogs::Identity;
 
 use super::Spec;
 use crate::engine::pg_catalog::snapshot::{Column, Relation, Snapshot};
+use crate::engine::pg_catalog::tables::classes::SEQUENCE_COLUMNS;
 use crate::engine::pg_catalog::tables::type_rows::{DEFAULT_COLLATION, is_by_value};
 use crate::engine::pg_catalog::types::{Kind, NO_MODIFIER, PgType};
 use crate::engine::pg_catalog::value::{Row, Value, row};
@@ -123,8 +124,27 @@ fn attributes(snapshot: &Snapshot) -> Vec<Row> {
         for constraint in &relation.constraints {
             rows.extend(index_columns(relation, constraint.index_oid, &constraint.columns));
         }
+        for sequence in relation.columns.iter().filter_map(|column| column.sequence.as_ref()) {
+            rows.extend(sequence_columns(sequence.oid));
+        }
     }
     rows
+}
+
+fn sequence_columns(sequence: u32) -> impl Iterator<Item = Row> {
+    SEQUENCE_COLUMNS.into_iter().enumerate().map(move |(position, (name, kind))| {
+        attribute_row(&AttributeRow {
+            relation: sequence,
+            number: position + 1,
+            name,
+            pg_type: &PgType::One(kind),
+            modifier: NO_MODIFIER,
+            not_null: true,
+            has_default: false,
+            identity: "",
+            generated: "",
+        })
+    })
 }
 
 /// The columns of an index are columns of a relation too.
@@ -165,12 +185,16 @@ fn sequences(snapshot: &Snapshot) -> Vec<Row> {
     let columns = snapshot.relations.iter().flat_map(|relation| &relation.columns);
     let row_of = |column: &Column| {
         let sequence = column.sequence.as_ref()?;
-        let largest = match column.pg_type {
-            PgType::One(Kind::Int2) => i64::from(i16::MAX),
-            PgType::One(Kind::Int4) => i64::from(i32::MAX),
-            _ => i64::MAX,
-        };
-        Some(row![sequence.oid, column.pg_type.oid(), 1_i64, 1_i64, largest, 1_i64, 1_i64, false])
+        Some(row![sequence.oid, column.pg_type.oid(), 1_i64, 1_i64, largest_number(&column.pg_type), 1_i64, 1_i64, false])
     };
     columns.filter_map(row_of).collect()
+}
+
+/// The last number that an identity column of a type can have.
+pub fn largest_number(pg_type: &PgType) -> i64 {
+    match pg_type {
+        PgType::One(Kind::Int2) => i64::from(i16::MAX),
+        PgType::One(Kind::Int4) => i64::from(i32::MAX),
+        _ => i64::MAX,
+    }
 }

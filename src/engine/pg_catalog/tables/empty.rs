@@ -1,4 +1,4 @@
-//! Tables of what there is none of here: triggers, policies, publications, enumerations. They have their columns, so that queries about them run.
+//! Tables of what there is none of here: triggers, policies, publications, enumerations, replicas. They have their columns, so that queries about them run.
 
 use super::Spec;
 use crate::engine::pg_catalog::snapshot::Snapshot;
@@ -26,11 +26,6 @@ pub const SPECS: &[Spec] = &[
         "oid:oid tgrelid:oid tgparentid:oid tgname:name tgfoid:oid tgtype:int2 tgenabled:char tgisinternal:bool tgconstrrelid:oid \
          tgconstrindid:oid tgconstraint:oid tgdeferrable:bool tginitdeferred:bool tgnargs:int2 tgattr:int2vector tgargs:bytea \
          tgqual:pg_node_tree tgoldtable:name tgnewtable:name",
-    ),
-    empty(
-        "pg_rewrite",
-        2618,
-        "oid:oid rulename:name ev_class:oid ev_type:char ev_enabled:char is_instead:bool ev_qual:pg_node_tree ev_action:pg_node_tree",
     ),
     empty("pg_rules", 12_201, "schemaname:name tablename:name rulename:name definition:text"),
     empty(
@@ -61,7 +56,9 @@ pub const SPECS: &[Spec] = &[
     empty(
         "pg_stats",
         12_202,
-        "schemaname:name tablename:name attname:name inherited:bool null_frac:float4 avg_width:int4 n_distinct:float4 correlation:float4",
+        "schemaname:name tablename:name attname:name inherited:bool null_frac:float4 avg_width:int4 n_distinct:float4 \
+         most_common_vals:anyarray most_common_freqs:float4[] histogram_bounds:anyarray correlation:float4 most_common_elems:anyarray \
+         most_common_elem_freqs:float4[] elem_count_histogram:float4[]",
     ),
     empty("pg_enum", 3501, "oid:oid enumtypid:oid enumsortorder:float4 enumlabel:name"),
     empty(
@@ -69,7 +66,6 @@ pub const SPECS: &[Spec] = &[
         3541,
         "rngtypid:oid rngsubtype:oid rngmultitypid:oid rngcollation:oid rngsubopc:oid rngcanonical:regproc rngsubdiff:regproc",
     ),
-    empty("pg_depend", 2608, "classid:oid objid:oid objsubid:int4 refclassid:oid refobjid:oid refobjsubid:int4 deptype:char"),
     empty("pg_shdepend", 1214, "dbid:oid classid:oid objid:oid objsubid:int4 refclassid:oid refobjid:oid deptype:char"),
     empty("pg_cast", 2605, "oid:oid castsource:oid casttarget:oid castfunc:oid castcontext:char castmethod:char"),
     empty(
@@ -78,7 +74,6 @@ pub const SPECS: &[Spec] = &[
         "oid:oid oprname:name oprnamespace:oid oprowner:oid oprkind:char oprcanmerge:bool oprcanhash:bool oprleft:oid oprright:oid \
          oprresult:oid oprcom:oid oprnegate:oid oprcode:regproc oprrest:regproc oprjoin:regproc",
     ),
-    empty("pg_opfamily", 2753, "oid:oid opfmethod:oid opfname:name opfnamespace:oid opfowner:oid"),
     empty(
         "pg_amop",
         2602,
@@ -118,7 +113,11 @@ pub const SPECS: &[Spec] = &[
     empty("pg_transform", 3576, "oid:oid trftype:oid trflang:oid trffromsql:regproc trftosql:regproc"),
     empty("pg_ts_config", 3602, "oid:oid cfgname:name cfgnamespace:oid cfgowner:oid cfgparser:oid"),
     empty("pg_ts_dict", 3600, "oid:oid dictname:name dictnamespace:oid dictowner:oid dicttemplate:oid dictinitoption:text"),
-    empty("pg_ts_parser", 3601, "oid:oid prsname:name prsnamespace:oid prsstart:regproc prstoken:regproc prsend:regproc"),
+    empty(
+        "pg_ts_parser",
+        3601,
+        "oid:oid prsname:name prsnamespace:oid prsstart:regproc prstoken:regproc prsend:regproc prsheadline:regproc prslextype:regproc",
+    ),
     empty("pg_ts_template", 3764, "oid:oid tmplname:name tmplnamespace:oid tmplinit:regproc tmpllexize:regproc"),
     empty("pg_largeobject_metadata", 2995, "oid:oid lomowner:oid lomacl:aclitem[]"),
     empty("pg_prepared_xacts", 12_206, "transaction:xid gid:text prepared:timestamptz owner:name database:name"),
@@ -130,4 +129,32 @@ pub const SPECS: &[Spec] = &[
     ),
     empty("pg_ts_config_map", 3603, "mapcfg:oid maptokentype:int4 mapseqno:int4 mapdict:oid"),
     empty("pg_parameter_acl", 6243, "oid:oid parname:text paracl:aclitem[]"),
+    empty(
+        "pg_policies",
+        12_210,
+        "schemaname:name tablename:name policyname:name permissive:text roles:name[] cmd:text qual:text with_check:text",
+    ),
+    empty("pg_publication_tables", 12_211, "pubname:name schemaname:name tablename:name attnames:name[] rowfilter:text"),
+    empty("pg_stat_user_functions", 12_212, "funcid:oid schemaname:name funcname:name calls:int8 total_time:float8 self_time:float8"),
+    empty(
+        "pg_replication_slots",
+        12_213,
+        "slot_name:name plugin:name slot_type:text datoid:oid database:name temporary:bool active:bool active_pid:int4 xmin:xid \
+         catalog_xmin:xid restart_lsn:text confirmed_flush_lsn:text wal_status:text safe_wal_size:int8 two_phase:bool conflicting:bool",
+    ),
+    empty(
+        "pg_stat_replication",
+        12_214,
+        "pid:int4 usesysid:oid usename:name application_name:text client_addr:text client_hostname:text client_port:int4 \
+         backend_start:timestamptz backend_xmin:xid state:text sent_lsn:text write_lsn:text flush_lsn:text replay_lsn:text \
+         write_lag:interval flush_lag:interval replay_lag:interval sync_priority:int4 sync_state:text reply_time:timestamptz",
+    ),
+    empty(
+        "pg_stat_subscription",
+        12_215,
+        "subid:oid subname:name pid:int4 leader_pid:int4 relid:oid received_lsn:text last_msg_send_time:timestamptz \
+         last_msg_receipt_time:timestamptz latest_end_lsn:text latest_end_time:timestamptz",
+    ),
+    empty("pg_statio_all_sequences", 12_216, "relid:oid schemaname:name relname:name blks_read:int8 blks_hit:int8"),
+    empty("pg_statio_user_sequences", 12_217, "relid:oid schemaname:name relname:name blks_read:int8 blks_hit:int8"),
 ];

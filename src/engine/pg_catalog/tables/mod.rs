@@ -8,6 +8,7 @@
 mod classes;
 mod columns;
 mod constraints;
+mod depends;
 mod empty;
 mod information_schema;
 mod objects;
@@ -37,7 +38,7 @@ struct Spec {
 const OWNER: u32 = OWNER_OID;
 
 pub use classes::comments;
-pub use objects::version;
+pub use objects::{VECTOR_COMMENT, VECTOR_VERSION, version};
 pub use role_rows::HIDDEN;
 pub use type_rows::{access_method, operator_class_name};
 
@@ -47,6 +48,7 @@ fn specs(schema: &str) -> Vec<&'static Spec> {
             classes::SPECS,
             columns::SPECS,
             constraints::SPECS,
+            depends::SPECS,
             type_rows::SPECS,
             procedure_rows::SPECS,
             objects::SPECS,

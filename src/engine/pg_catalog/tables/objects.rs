@@ -9,8 +9,12 @@ use crate::engine::pg_catalog::types::{format_type, type_named};
 use crate::engine::pg_catalog::value::{Row, Value, row};
 use crate::engine::privileges::Object;
 
-/// The version of pgvector whose types and operators are built in.
-const VECTOR_VERSION: &str = "0.8.0";
+/// The number of the only extension: pgvector, whose types and operators are built in.
+pub const EXTENSION_OID: u32 = 8_001;
+/// The version of pgvector that they are of.
+pub const VECTOR_VERSION: &str = "0.8.0";
+/// What pgvector says of itself.
+pub const VECTOR_COMMENT: &str = "vector data type and ivfflat and hnsw access methods";
 
 const EXTENSIONS: &str =
     "oid:oid extname:name extowner:oid extnamespace:oid extrelocatable:bool extversion:text extconfig:oid[] extcondition:text[]";
@@ -36,7 +40,22 @@ pub const SPECS: &[Spec] = &[
         name: "pg_available_extensions",
         oid: 12_003,
         columns: "name:name default_version:text installed_version:text comment:text",
-        rows: |_| vec![row!["vector", VECTOR_VERSION, VECTOR_VERSION, "vector data type and ivfflat and hnsw access methods"]],
+        rows: |_| vec![row!["vector", VECTOR_VERSION, VECTOR_VERSION, VECTOR_COMMENT]],
+    },
+    Spec {
+        name: "pg_available_extension_versions",
+        oid: 12_008,
+        columns: "name:name version:text installed:bool superuser:bool trusted:bool relocatable:bool schema:name requires:name[] comment:text",
+        rows: |_| {
+            let (no_schema, no_requirements) = (Value::Null, Value::Null);
+            vec![row!["vector", VECTOR_VERSION, true, true, false, true, no_schema, no_requirements, VECTOR_COMMENT]]
+        },
+    },
+    Spec {
+        name: "pg_stat_gssapi",
+        oid: 12_009,
+        columns: "pid:int4 gss_authenticated:bool principal:text encrypted:bool credentials_delegated:bool",
+        rows: gssapi,
     },
     Spec {
         name: "pg_settings",
@@ -122,8 +141,14 @@ fn prepared_statements(snapshot: &Snapshot) -> Vec<Row> {
     snapshot.prepared_statements.iter().map(row_of).collect()
 }
 
+/// Of the session that asks; nobody logs in by GSSAPI.
+fn gssapi(snapshot: &Snapshot) -> Vec<Row> {
+    let session = snapshot.session().ok();
+    session.map(|session| row![i64::from(session.activity().pid()), false, Value::Null, false, false]).into_iter().collect()
+}
+
 fn extensions(_: &Snapshot) -> Vec<Row> {
-    vec![row![8_001_u32, "vector", OWNER, PUBLIC_OID, true, VECTOR_VERSION, Value::Null, Value::Null]]
+    vec![row![EXTENSION_OID, "vector", OWNER, PUBLIC_OID, true, VECTOR_VERSION, Value::Null, Value::Null]]
 }
 
 /// What `version()` gives: drivers look for the word PostgreSQL and a number behind it.

@@ -21,8 +21,10 @@ pub const SPECS: &[Spec] = &[
     Spec {
         name: "pg_aggregate",
         oid: 2600,
-        columns: "aggfnoid:regproc aggkind:char aggnumdirectargs:int2 aggtransfn:regproc aggfinalfn:regproc aggsortop:oid aggtranstype:oid \
-            agginitval:text",
+        columns: "aggfnoid:regproc aggkind:char aggnumdirectargs:int2 aggtransfn:regproc aggfinalfn:regproc aggcombinefn:regproc \
+            aggserialfn:regproc aggdeserialfn:regproc aggmtransfn:regproc aggminvtransfn:regproc aggmfinalfn:regproc aggfinalextra:bool \
+            aggmfinalextra:bool aggfinalmodify:char aggmfinalmodify:char aggsortop:oid aggtranstype:oid aggtransspace:int4 \
+            aggmtranstype:oid aggmtransspace:int4 agginitval:text aggminitval:text",
         rows: aggregates,
     },
     Spec {
@@ -77,5 +79,12 @@ fn procedures(snapshot: &Snapshot) -> Vec<Row> {
 
 fn aggregates(snapshot: &Snapshot) -> Vec<Row> {
     let aggregates = snapshot.procedures.iter().filter(|procedure| procedure.kind == 'a');
-    aggregates.map(|procedure| row![procedure.oid, 'n', 0_i64, 0_u32, 0_u32, 0_u32, 0_u32, Value::Null]).collect()
+    let row_of = |procedure: &crate::engine::pg_catalog::procedures::Procedure| {
+        let mut row = row![procedure.oid, 'n', 0_i64];
+        // They are computed as a whole: no functions make them, and no type holds what is between.
+        row.extend(std::iter::repeat_n(Value::oid(0), 8));
+        row.extend(row![false, false, 'r', 'r', 0_u32, 0_u32, 0_i64, 0_u32, 0_i64, Value::Null, Value::Null]);
+        row
+    };
+    aggregates.map(row_of).collect()
 }

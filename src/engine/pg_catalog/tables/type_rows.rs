@@ -32,6 +32,12 @@ pub const SPECS: &[Spec] = &[
         rows: operator_classes,
     },
     Spec {
+        name: "pg_opfamily",
+        oid: 2753,
+        columns: "oid:oid opfmethod:oid opfname:name opfnamespace:oid opfowner:oid",
+        rows: operator_families,
+    },
+    Spec {
         name: "pg_collation",
         oid: 3456,
         columns: "oid:oid collname:name collnamespace:oid collowner:oid collprovider:char collisdeterministic:bool collencoding:int4 \
@@ -204,6 +210,15 @@ fn operator_classes(_: &Snapshot) -> Vec<Row> {
         }
     }
     rows
+}
+
+/// Each class is a family of its own, and has its number.
+fn operator_families(snapshot: &Snapshot) -> Vec<Row> {
+    let family = |class: Row| -> Row {
+        // `oid`, `opcmethod`, `opcname`, `opcnamespace` and `opcowner` of the class.
+        class.into_iter().take(5).collect()
+    };
+    operator_classes(snapshot).into_iter().map(family).collect()
 }
 
 fn collations(_: &Snapshot) -> Vec<Row> {

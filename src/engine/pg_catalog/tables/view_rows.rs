@@ -2,7 +2,8 @@
 
 use super::Spec;
 use crate::engine::pg_catalog::functions::definitions::{index_definition, unique_index_definition};
-use crate::engine::pg_catalog::snapshot::{DATABASE_OID, Relation, RelationKind, Snapshot, database_name};
+use crate::engine::pg_catalog::snapshot::{Column, DATABASE_OID, Relation, RelationKind, Snapshot, database_name};
+use crate::engine::pg_catalog::tables::columns::largest_number;
 use crate::engine::pg_catalog::value::{Row, Value, row};
 
 const STATISTICS: &str = "relid:oid schemaname:name relname:name seq_scan:int8 last_seq_scan:timestamptz seq_tup_read:int8 idx_scan:int8 \
@@ -12,6 +13,13 @@ const STATISTICS: &str = "relid:oid schemaname:name relname:name seq_scan:int8 l
 /// Columns of [`STATISTICS`] that nobody counts here: NULL.
 const NOT_COUNTED_BEFORE: usize = 11;
 const NOT_COUNTED_AFTER: usize = 11;
+
+const INDEX_STATISTICS: &str = "relid:oid indexrelid:oid schemaname:name relname:name indexrelname:name idx_scan:int8 \
+    last_idx_scan:timestamptz idx_tup_read:int8 idx_tup_fetch:int8";
+/// Nobody counts blocks: the columns are there, and NULL.
+const BLOCKS: &str = "relid:oid schemaname:name relname:name heap_blks_read:int8 heap_blks_hit:int8 idx_blks_read:int8 idx_blks_hit:int8 \
+    toast_blks_read:int8 toast_blks_hit:int8 tidx_blks_read:int8 tidx_blks_hit:int8";
+const INDEX_BLOCKS: &str = "relid:oid indexrelid:oid schemaname:name relname:name indexrelname:name idx_blks_read:int8 idx_blks_hit:int8";
 
 pub const SPECS: &[Spec] = &[
     Spec {
@@ -38,17 +46,17 @@ pub const SPECS: &[Spec] = &[
         oid: 12_105,
         columns: "schemaname:name sequencename:name sequenceowner:name data_type:regtype start_value:int8 min_value:int8 max_value:int8 \
             increment_by:int8 cycle:bool cache_size:int8 last_value:int8",
-        rows: |_| vec![],
+        rows: sequences,
     },
     Spec { name: "pg_stat_user_tables", oid: 12_106, columns: STATISTICS, rows: |snapshot| statistics(snapshot, false) },
     Spec { name: "pg_stat_all_tables", oid: 12_107, columns: STATISTICS, rows: |snapshot| statistics(snapshot, true) },
-    Spec {
-        name: "pg_stat_user_indexes",
-        oid: 12_108,
-        columns: "relid:oid indexrelid:oid schemaname:name relname:name indexrelname:name idx_scan:int8 last_idx_scan:timestamptz \
-            idx_tup_read:int8 idx_tup_fetch:int8",
-        rows: index_statistics,
-    },
+    Spec { name: "pg_stat_user_indexes", oid: 12_108, columns: INDEX_STATISTICS, rows: |snapshot| index_statistics(snapshot, 4) },
+    // The catalog has no indexes of its own.
+    Spec { name: "pg_stat_all_indexes", oid: 12_110, columns: INDEX_STATISTICS, rows: |snapshot| index_statistics(snapshot, 4) },
+    Spec { name: "pg_statio_user_tables", oid: 12_111, columns: BLOCKS, rows: |snapshot| blocks(snapshot, false) },
+    Spec { name: "pg_statio_all_tables", oid: 12_112, columns: BLOCKS, rows: |snapshot| blocks(snapshot, true) },
+    Spec { name: "pg_statio_user_indexes", oid: 12_113, columns: INDEX_BLOCKS, rows: |snapshot| index_statistics(snapshot, 2) },
+    Spec { name: "pg_statio_all_indexes", oid: 12_114, columns: INDEX_BLOCKS, rows: |snapshot| index_statistics(snapshot, 2) },
     Spec {
         name: "pg_stat_database",
         oid: 12_109,
@@ -95,8 +103,36 @@ fn indexes(snapshot: &Snapshot) -> Vec<Row> {
     rows
 }
 
+/// Those of identity columns. Which number was the last its table knows, and nobody asks it here.
+fn sequences(snapshot: &Snapshot) -> Vec<Row> {
+    let of_relation = |relation: &Relation| -> Vec<Row> {
+        let row_of = |column: &Column| {
+            let sequence = column.sequence.as_ref()?;
+            let owner = snapshot.held(&relation.object()).owner;
+            let mut row = row![relation.schema.as_str(), sequence.name.as_str(), owner, column.pg_type.oid()];
+            row.extend(row![1_i64, 1_i64, largest_number(&column.pg_type), 1_i64, false, 1_i64, Value::Null]);
+            Some(row)
+        };
+        relation.columns.iter().filter_map(row_of).collect()
+    };
+    snapshot.relations.iter().flat_map(of_relation).collect()
+}
+
+fn tables_of(snapshot: &Snapshot, with_system: bool) -> impl Iterator<Item = &Relation> {
+    snapshot.relations.iter().filter(move |relation| is_stored(relation) && (with_system || !relation.is_of_system()))
+}
+
+fn blocks(snapshot: &Snapshot, with_system: bool) -> Vec<Row> {
+    const NOT_COUNTED: usize = 8;
+    let row_of = |relation: &Relation| {
+        let mut row = row![relation.oid, relation.schema.as_str(), relation.name.as_str()];
+        row.extend(std::iter::repeat_n(Value::Null, NOT_COUNTED));
+        row
+    };
+    tables_of(snapshot, with_system).map(row_of).collect()
+}
+
 fn statistics(snapshot: &Snapshot, with_system: bool) -> Vec<Row> {
-    let tables = snapshot.relations.iter().filter(|relation| is_stored(relation) && (with_system || !relation.is_of_system()));
     let row_of = |relation: &Relation| {
         let num_rows = if relation.num_rows < 0.0 { Value::Null } else { Value::Int(relation.num_rows as i64) };
         let mut row = row![relation.oid, relation.schema.as_str(), relation.name.as_str()];
@@ -105,17 +141,18 @@ fn statistics(snapshot: &Snapshot, with_system: bool) -> Vec<Row> {
         row.extend(std::iter::repeat_n(Value::Null, NOT_COUNTED_AFTER));
         row
     };
-    tables.map(row_of).collect()
+    tables_of(snapshot, with_system).map(row_of).collect()
 }
 
-fn index_statistics(snapshot: &Snapshot) -> Vec<Row> {
+/// `not_counted`: how many columns of numbers follow.
+fn index_statistics(snapshot: &Snapshot, not_counted: usize) -> Vec<Row> {
     let mut rows = Vec::new();
     for relation in snapshot.relations.iter().filter(|relation| !relation.is_of_system()) {
         let own = relation.indexes.iter().map(|index| (index.oid, index.definition.name.as_str()));
         let of_constraints = relation.constraints.iter().map(|constraint| (constraint.index_oid, constraint.name.as_str()));
         for (oid, name) in own.chain(of_constraints) {
             let mut row = row![relation.oid, oid, relation.schema.as_str(), relation.name.as_str(), name];
-            row.extend(std::iter::repeat_n(Value::Null, 4));
+            row.extend(std::iter::repeat_n(Value::Null, not_counted));
             rows.push(row);
         }
     }

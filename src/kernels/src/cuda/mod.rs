@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use candle_core::{Error, Result, bail};
 use cudarc::cublas::sys::cublasOperation_t;
-use cudarc::cublas::{self, CudaBlas, Gemm, GemmConfig};
+use cudarc::cublas::{CudaBlas, Gemm, GemmConfig};
 use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use cudarc::driver::{self, CudaContext, CudaFunction, CudaModule, CudaSlice, CudaStream, LaunchConfig, PushKernelArg};
 use half::f16;
@@ -96,10 +96,14 @@ impl Gpu {
     /// # Errors
     /// If there is no driver, no cuBLAS, no such GPU, or one that is older than Ampere.
     pub fn open(ordinal: usize) -> Result<Self> {
-        // SAFETY: both only look for a library of the system, which the driver and CUDA bring.
-        let (has_driver, has_cublas) = unsafe { (driver::sys::is_culib_present(), cublas::sys::is_culib_present()) };
-        if !has_driver || !has_cublas {
-            bail!("no {} was found", if has_driver { "cuBLAS of CUDA 13" } else { "driver (libcuda)" });
+        // A program that is linked to the libraries does not start without them.
+        #[cfg(not(feature = "linked"))]
+        {
+            // SAFETY: both only look for a library of the system, which the driver and CUDA bring.
+            let (has_driver, has_cublas) = unsafe { (driver::sys::is_culib_present(), cudarc::cublas::sys::is_culib_present()) };
+            if !has_driver || !has_cublas {
+                bail!("no {} was found", if has_driver { "cuBLAS of CUDA 13" } else { "driver (libcuda)" });
+            }
         }
         let context = CudaContext::new(ordinal).of_gpu()?;
         // SAFETY: one stream uses this memory, so that no event is needed to order its uses.

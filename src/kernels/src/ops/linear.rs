@@ -1,6 +1,6 @@
 //! `x Wᵀ + b`.
 
-use candle_core::{CpuStorage, CustomOp2, CustomOp3, Layout, Result, Shape, Tensor};
+use candle_core::{CpuStorage, CustomOp2, CustomOp3, Device, Layout, Result, Shape, Tensor};
 
 use super::reference;
 use super::storage::{Destination, Matrix, Threads, Write, multiply, values, with_values};
@@ -43,27 +43,23 @@ fn forward(x: &[f32], weight: &[f32], bias: Option<&[f32]>, [rows, input, output
     out
 }
 
-/// `dx = dy W` and `dW = dyᵀ x`.
-fn backward(x: &Tensor, weight: &Tensor, grad: &Tensor) -> Result<(Tensor, Tensor)> {
+/// `dx = dy W` and `dW = dyᵀ x`, each only if a variable needs it: a frozen weight costs no product.
+fn backward(x: &Tensor, weight: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
     let ((rows, input), output) = (x.dims2()?, weight.dim(0)?);
-    let mut grad_x = vec![0.0; rows * input];
-    let mut grad_weight = vec![0.0; output * input];
+    let device = x.device();
     with_values(grad, |dy| {
         let dy = Matrix::rows(dy, output);
-        with_values(weight, |weight| {
-            let destination = Destination { values: &mut grad_x, stride: input, write: Write::Replace };
-            multiply([rows, output, input], dy, Matrix::rows(weight, input), 1.0, destination, Threads::All);
-            Ok(())
-        })?;
-        with_values(x, |x| {
-            let (dy, x) = (dy.transposed(), Matrix::rows(x, input));
-            let destination = Destination { values: &mut grad_weight, stride: input, write: Write::Replace };
-            multiply([output, rows, input], dy, x, 1.0, destination, Threads::All);
-            Ok(())
-        })
-    })?;
-    let device = x.device();
-    Ok((Tensor::from_vec(grad_x, (rows, input), device)?, Tensor::from_vec(grad_weight, (output, input), device)?))
+        let grad_x = || with_values(weight, |weight| product([rows, output, input], dy, Matrix::rows(weight, input), device));
+        let grad_weight = || with_values(x, |x| product([output, rows, input], dy.transposed(), Matrix::rows(x, input), device));
+        Ok((x.track_op().then(grad_x).transpose()?, weight.track_op().then(grad_weight).transpose()?))
+    })
+}
+
+/// `left[m, k] right[k, n]` as a tensor.
+fn product([m, k, n]: [usize; 3], left: Matrix<'_>, right: Matrix<'_>, device: &Device) -> Result<Tensor> {
+    let mut values = vec![0.0_f32; m * n];
+    multiply([m, k, n], left, right, 1.0, Destination { values: &mut values, stride: n, write: Write::Replace }, Threads::All);
+    Tensor::from_vec(values, (m, n), device)
 }
 
 impl CustomOp2 for Linear {
@@ -78,8 +74,7 @@ impl CustomOp2 for Linear {
     }
 
     fn bwd(&self, x: &Tensor, w: &Tensor, _: &Tensor, grad: &Tensor) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let (grad_x, grad_weight) = backward(x, w, grad)?;
-        Ok((Some(grad_x), Some(grad_weight)))
+        backward(x, w, grad)
     }
 }
 
@@ -110,11 +105,11 @@ impl CustomOp3 for Linear {
         &self,
         x: &Tensor,
         w: &Tensor,
-        _: &Tensor,
+        b: &Tensor,
         _: &Tensor,
         grad: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let (grad_x, grad_weight) = backward(x, w, grad)?;
-        Ok((Some(grad_x), Some(grad_weight), Some(grad.sum(0)?)))
+        Ok((grad_x, grad_weight, b.track_op().then(|| grad.sum(0)).transpose()?))
     }
 }

@@ -59,7 +59,10 @@ impl CustomOp2 for RmsNorm {
             })
         })?;
         let device = x.device();
-        Ok((Some(Tensor::from_vec(grad_x, (rows, width), device)?), Some(Tensor::from_vec(grad_weight, width, device)?)))
+        let grad_x = x.track_op().then(|| Tensor::from_vec(grad_x, (rows, width), device)).transpose()?;
+        // The sums of a frozen weight are a small part of the pass over the rows, so they are made all the same.
+        let grad_weight = weight.track_op().then(|| Tensor::from_vec(grad_weight, width, device)).transpose()?;
+        Ok((grad_x, grad_weight))
     }
 }
 

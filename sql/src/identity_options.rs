@@ -1,0 +1,76 @@
+//! The options of an identity column, which PostgreSQL takes in any order and sqlparser in one.
+
+use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+
+/// What the options begin with, in sqlparser's order; NO goes before some of them.
+const STARTS: [&str; 6] = ["INCREMENT", "MINVALUE", "MAXVALUE", "START", "CACHE", "CYCLE"];
+
+/// Puts what stands between the parentheses of `AS IDENTITY (START 1 INCREMENT 1)` into sqlparser's order.
+pub(crate) fn order_identity_options(tokens: &mut [TokenWithSpan]) {
+    let mut position = 0;
+    while let Some(start) = options_start(tokens, position) {
+        let Some(length) = tokens[start..].iter().position(|token| token.token == Token::RParen) else { return };
+        order(&mut tokens[start..start + length]);
+        position = start + length;
+    }
+}
+
+/// The place behind the next `IDENTITY (`.
+fn options_start(tokens: &[TokenWithSpan], from: usize) -> Option<usize> {
+    let mut follows_identity = false;
+    for (place, token) in tokens.iter().enumerate().skip(from) {
+        match &token.token {
+            Token::Whitespace(_) => {}
+            Token::LParen if follows_identity => return Some(place + 1),
+            token => follows_identity = is_word(token, "IDENTITY"),
+        }
+    }
+    None
+}
+
+fn order(options: &mut [TokenWithSpan]) {
+    // What stands before the first of them stays there.
+    let mut rank = 0;
+    let mut ranked = Vec::with_capacity(options.len());
+    for (place, token) in options.iter().enumerate() {
+        let starts = match is_word(&token.token, "NO") {
+            true => options[place + 1..].iter().find_map(|next| rank_of(&next.token)),
+            false => rank_of(&token.token),
+        };
+        rank = starts.unwrap_or(rank);
+        ranked.push((rank, token.clone()));
+    }
+    ranked.sort_by_key(|(rank, _)| *rank);
+    options.iter_mut().zip(ranked).for_each(|(option, (_, token))| *option = token);
+}
+
+fn rank_of(token: &Token) -> Option<usize> {
+    STARTS.iter().position(|start| is_word(token, start)).map(|position| position + 1)
+}
+
+fn is_word(token: &Token, wanted: &str) -> bool {
+    matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::parse;
+
+    #[test]
+    fn options_stand_in_any_order() {
+        let plain = parse("CREATE TABLE t (a bigint GENERATED ALWAYS AS IDENTITY)");
+        assert!(plain.is_ok(), "{plain:?}");
+        for options in [
+            "INCREMENT 1 START 1 MINVALUE 1 MAXVALUE 9223372036854775807 CACHE 1",
+            "start with 1 increment by 1 no maxvalue no minvalue no cycle",
+            "NO CYCLE CACHE 20",
+        ] {
+            let text = format!("CREATE TABLE t (a bigint GENERATED ALWAYS AS IDENTITY ( {options} ))");
+            assert_eq!(parse(&text), plain, "{text}");
+        }
+        for options in ["START 2", "INCREMENT 2 START 1", "MAXVALUE 100", "CYCLE"] {
+            let text = format!("CREATE TABLE t (a bigint GENERATED ALWAYS AS IDENTITY ({options}))");
+            assert!(parse(&text).is_err(), "{text}");
+        }
+    }
+}

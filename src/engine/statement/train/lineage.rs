@@ -1,0 +1,112 @@
+//! Where a trained model comes from: kept with its version, and shown by DESCRIBE MODEL.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use datafusion::common::tree_node::TreeNodeRecursion;
+use datafusion::datasource::source_as_provider;
+use datafusion::logical_expr::LogicalPlan;
+use rolloutdb_catalogs::Table;
+use rolloutdb_sql::Train;
+use serde_json::{Map, Value as Json, json};
+
+use super::report::Outcome;
+use super::run::Counts;
+use super::task::Method;
+use crate::engine::apply::Apply;
+use crate::engine::privileges::relations::stored_table;
+use crate::error::Result;
+use crate::models::ModelInfo;
+use crate::training::Trained;
+
+/// The versions of the tables that queries read, by `schema.table`.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TableVersions(BTreeMap<String, BTreeSet<u64>>);
+
+impl TableVersions {
+    /// # Errors
+    /// Of a plan that cannot be walked.
+    pub fn add(&mut self, plan: &LogicalPlan) -> Result<()> {
+        plan.apply_with_subqueries(|node| {
+            match node {
+                LogicalPlan::TableScan(scan) => {
+                    let provider = source_as_provider(&scan.source)?;
+                    stored_table(&provider).into_iter().for_each(|table| self.add_table(table));
+                }
+                LogicalPlan::Extension(extension) => {
+                    let searched = extension.node.as_any().downcast_ref::<Apply>().and_then(|apply| apply.function.tables());
+                    searched.iter().flatten().for_each(|table| self.add_table(table));
+                }
+                _ => {}
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })?;
+        Ok(())
+    }
+
+    fn add_table(&mut self, table: &Table) {
+        self.0.entry(format!("{}.{}", table.schema_name(), table.name())).or_default().insert(table.version());
+    }
+
+    /// A number for each table; a list of numbers where several versions were read.
+    fn to_json(&self) -> Json {
+        let versions = |versions: &BTreeSet<u64>| match versions.first() {
+            Some(version) if versions.len() == 1 => json!(version),
+            _ => json!(versions),
+        };
+        self.0.iter().map(|(name, found)| (name.clone(), versions(found))).collect::<Map<_, _>>().into()
+    }
+}
+
+/// What a training was asked for, and over what.
+pub struct Origin {
+    statement: Json,
+    tables: TableVersions,
+}
+
+impl Origin {
+    pub fn new(train: &Train, base: &ModelInfo, method: &Method, tables: TableVersions) -> Self {
+        let statement = json!({
+            "statement": train.to_string(),
+            "method": train.method.to_string(),
+            "base": base.reference(),
+            "options": method.in_force(),
+            "seed": method.run().seed,
+            "rolloutdb_version": env!("CARGO_PKG_VERSION"),
+        });
+        Self { statement, tables }
+    }
+
+    /// With what came of it.
+    pub fn lineage(&self, counts: Counts, trained: &Trained, outcome: &Outcome, seconds: f64) -> Json {
+        let mut lineage = self.statement.clone();
+        let found = json!({
+            "tables": self.tables.to_json(),
+            "examples": counts.examples,
+            "validation_examples": counts.validation_examples,
+            "truncated": counts.truncated,
+            "dropped": counts.dropped,
+            "steps": outcome.steps,
+            "final_loss": outcome.loss,
+            "resumed_at": trained.resumed_at,
+            "best_step": trained.best_step,
+            "stopped_early": trained.stopped_early,
+            "seconds": seconds,
+        });
+        if let (Json::Object(lineage), Json::Object(found)) = (&mut lineage, found) {
+            lineage.extend(found.into_iter().filter(|(_, value)| !value.is_null()));
+        }
+        lineage
+    }
+}
+
+/// What a run hangs on beside its examples: the name of the model too, so that two names never wait for each other. `created_at_ms`: a version that was dropped
+/// and made anew is another.
+pub fn identity(train: &Train, base: &ModelInfo, method: &Method) -> Json {
+    json!({
+        "method": train.method.to_string(),
+        "model": train.model,
+        "base": base.reference(),
+        "created_at_ms": base.created_at_ms,
+        "options": method.in_force(),
+    })
+}

@@ -1,0 +1,197 @@
+//! The method of a TRAIN with its options, checked before any row is read.
+
+use rolloutdb_sql::{Train, TrainMethod};
+use serde_json::{Map, Value as Json, json};
+
+use crate::engine::options;
+use crate::error::{Error, Result};
+use crate::models::DecoderConfig;
+use crate::training::{DpoOptions, PreferenceLoss, RftOptions, RunOptions, Schedule, SftOptions};
+use crate::value::Value;
+
+/// An option of the statement alone: whether the checkpoints of an earlier run of it are taken up.
+const RESUME: &str = "resume";
+
+/// How to learn.
+pub enum Method {
+    Sft(SftOptions),
+    /// Supervised fine-tuning of what was good enough.
+    Rft(RftOptions),
+    Dpo(DpoOptions),
+}
+
+/// What a TRAIN is to do.
+pub struct Task {
+    pub method: Method,
+    pub resume: bool,
+}
+
+impl Task {
+    /// # Errors
+    /// [`Error::NotSupported`] for a method that is not there yet; [`Error::UnknownOption`], [`Error::InvalidParameter`] and
+    /// [`Error::WrongType`] for options.
+    pub fn of(train: &Train) -> Result<Self> {
+        let mut method = match train.method {
+            TrainMethod::Sft => Method::Sft(SftOptions::default()),
+            TrainMethod::Rft => Method::Rft(RftOptions::default()),
+            TrainMethod::Dpo => Method::Dpo(DpoOptions::default()),
+            other => return Err(Error::NotSupported(format!("TRAIN {other} is not supported yet; SFT, RFT and DPO are"))),
+        };
+        for (name, value) in train.options.iter().filter(|(name, _)| *name != RESUME) {
+            method.set(name, &options::value(name, value)?).map_err(with_own_names)?;
+        }
+        if let Method::Dpo(dpo) = &mut method {
+            dpo.finish()?;
+        }
+        check_validation(method.run(), train.validate.is_some())?;
+        Ok(Self { method, resume: options::boolean(&train.options, RESUME, true)? })
+    }
+
+    /// No sequence is longer than what the model reads.
+    pub fn fit(&mut self, config: &DecoderConfig) {
+        let run = self.method.run_mut();
+        run.max_length = run.max_length.min(config.max_position_embeddings);
+    }
+}
+
+/// Options that ask for evaluations need rows to evaluate on, which is found before any row is read.
+fn check_validation(run: &RunOptions, has_validation: bool) -> Result<()> {
+    let asked = [("evaluate_every", run.evaluate_every), ("early_stopping", run.early_stopping)];
+    let needs = |name: &str, value: usize, expected: &str| {
+        Err(Error::InvalidParameter { name: name.to_owned(), found: value.to_string(), expected: expected.to_owned() })
+    };
+    match asked.into_iter().find_map(|(name, value)| Some((name, value?))) {
+        Some((name, value)) if !has_validation => needs(name, value, "VALIDATE USING (query) with it, which gives the rows to evaluate on"),
+        Some((name @ "early_stopping", value)) => needs(name, value, "evaluate_every beside it"),
+        _ => Ok(()),
+    }
+}
+
+/// The options of the statement are among those that it has.
+fn with_own_names(error: Error) -> Error {
+    match error {
+        Error::UnknownOption { kind, name, of, mut known } => {
+            known.push(RESUME.to_owned());
+            Error::UnknownOption { kind, name, of, known }
+        }
+        other => other,
+    }
+}
+
+impl Method {
+    fn set(&mut self, name: &str, value: &Value) -> Result<()> {
+        match self {
+            Self::Sft(sft) => sft.set(name, value),
+            Self::Rft(rft) => rft.set(name, value),
+            Self::Dpo(dpo) => dpo.set(name, value),
+        }
+    }
+
+    pub fn run(&self) -> &RunOptions {
+        match self {
+            Self::Sft(sft) => &sft.run,
+            Self::Rft(rft) => &rft.sft.run,
+            Self::Dpo(dpo) => &dpo.run,
+        }
+    }
+
+    pub fn run_mut(&mut self) -> &mut RunOptions {
+        match self {
+            Self::Sft(sft) => &mut sft.run,
+            Self::Rft(rft) => &mut rft.sft.run,
+            Self::Dpo(dpo) => &mut dpo.run,
+        }
+    }
+
+    /// Examples per batch; `None`: as many as fit.
+    pub fn batch_size(&self) -> Option<usize> {
+        match self {
+            Self::Sft(sft) => sft.batch_size,
+            Self::Rft(rft) => rft.sft.batch_size,
+            Self::Dpo(dpo) => Some(dpo.batch_size),
+        }
+    }
+
+    /// The options in force by name, defaults too; those that say nothing are left out.
+    pub fn in_force(&self) -> Json {
+        let mut all = of_run(self.run());
+        let mut set = |name: &str, value: Json| all.insert(name.to_owned(), value);
+        if let Some(batch_size) = self.batch_size() {
+            set("batch_size", json!(batch_size));
+        }
+        match self {
+            Self::Sft(sft) => {
+                set("prompt_weight", json!(sft.prompt_weight));
+            }
+            Self::Rft(rft) => {
+                set("prompt_weight", json!(rft.sft.prompt_weight));
+                set("min_reward", json!(rft.min_reward));
+                if let Some(per_prompt) = rft.per_prompt {
+                    set("per_prompt", json!(per_prompt));
+                }
+                if let Some(min_score) = rft.min_score {
+                    set("min_score", json!(min_score));
+                }
+            }
+            Self::Dpo(DpoOptions { preference, .. }) => {
+                set("loss", json!(preference.loss.name()));
+                set("beta", json!(preference.beta));
+                set("length_normalization", json!(preference.normalization.name()));
+                set("sft_weight", json!(preference.sft_weight));
+                let (name, value) = match preference.loss {
+                    PreferenceLoss::Sigmoid { label_smoothing } | PreferenceLoss::Robust { label_smoothing } => {
+                        ("label_smoothing", label_smoothing)
+                    }
+                    PreferenceLoss::SimPo { gamma } => ("gamma", gamma),
+                    PreferenceLoss::Hinge | PreferenceLoss::Ipo | PreferenceLoss::Orpo => return Json::Object(all),
+                };
+                set(name, json!(value));
+            }
+        }
+        Json::Object(all)
+    }
+}
+
+fn of_run(run: &RunOptions) -> Map<String, Json> {
+    let schedule = match run.schedule {
+        Schedule::Cosine => "cosine",
+        Schedule::Linear => "linear",
+        Schedule::Constant => "constant",
+    };
+    let mut all = Map::new();
+    let mut set = |name: &str, value: Json| all.insert(name.to_owned(), value);
+    set("epochs", json!(run.epochs));
+    set("learning_rate", json!(run.learning_rate));
+    set("schedule", json!(schedule));
+    set("warmup_ratio", json!(run.warmup_ratio));
+    set("weight_decay", json!(run.weight_decay));
+    set("max_grad_norm", json!(run.max_grad_norm));
+    set("batch_tokens", json!(run.batch_tokens));
+    set("gradient_accumulation", json!(run.gradient_accumulation));
+    set("max_length", json!(run.max_length));
+    set("long_prompts", json!(run.long_prompts.name()));
+    set("shuffle", json!(run.shuffle));
+    set("seed", json!(run.seed));
+    set("checkpoint_every", json!(run.checkpoint_every));
+    let counts = [
+        ("max_steps", run.max_steps),
+        ("step_tokens", run.step_tokens),
+        ("evaluate_every", run.evaluate_every),
+        ("early_stopping", run.early_stopping),
+    ];
+    for (name, value) in counts {
+        if let Some(value) = value {
+            set(name, json!(value));
+        }
+    }
+    if let Some(recompute) = run.recompute {
+        set("recompute", json!(recompute));
+    }
+    if let Some(lora) = &run.lora {
+        set("lora_rank", json!(lora.rank));
+        set("lora_alpha", json!(lora.alpha));
+        set("lora_targets", json!(lora.targets.join(",")));
+        set("lora_rslora", json!(lora.is_rank_stabilized));
+    }
+    all
+}

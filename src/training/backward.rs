@@ -1,0 +1,86 @@
+//! Forward and backward of one batch: the trunk block by block, the vocabulary head by hand, their gradients put together.
+//!
+//! The vocabulary head is never in an autograd graph. The trunk gives hidden states `[N, H]`; the rows that count pass the head with
+//! hand-written derivatives; the trunk's gradient is that of `Σ hidden ⊙ d_hidden` with `d_hidden` held constant. How the trunk keeps
+//! or recomputes its blocks is the decoder's business (`models/decoder.rs`).
+
+use candle_core::Tensor;
+
+use super::batch::Batch;
+use super::gradients::Gradients;
+use super::head::{Head, HeadGradients};
+use super::trainer::Metrics;
+use crate::error::Result;
+use crate::models::decoder::Keep;
+use crate::models::{Decoder, DecoderConfig};
+
+/// The name of the input embedding; of the head too when the two are tied.
+const EMBEDDING: &str = "model.embed_tokens.weight";
+/// The name of a head with a weight of its own.
+const HEAD: &str = "lm_head.weight";
+
+/// Adds one batch's gradients to `sum` and returns its metrics.
+///
+/// `differentiate`: the head and the batch's rows `[R, H]`, detached, to the derivatives of the loss and the metrics. `recompute`:
+/// whether the backward pass computes each block a second time instead of keeping its graph; the numbers are the same, bit by bit.
+///
+/// # Errors
+/// [`Error::Internal`](crate::error::Error::Internal) if a parameter received no gradient; the error of `differentiate`.
+pub(crate) fn add_batch(
+    decoder: &Decoder,
+    batch: &Batch,
+    recompute: bool,
+    differentiate: impl FnOnce(&Head, &Tensor) -> Result<(HeadGradients, Metrics)>,
+    sum: &mut Gradients,
+) -> Result<Metrics> {
+    let keep = if recompute { Keep::Inputs } else { Keep::Graphs };
+    let head_name = head_parameter(decoder);
+    let head = Head::new(decoder.head_weight())?;
+    let head = if head_name.is_some() { head } else { head.with_frozen_weight() };
+    let forward = decoder.forward_blocks(&batch.tokens, &batch.lengths, keep)?;
+    let rows = Tensor::from_slice(&batch.rows, batch.rows.len(), forward.hidden.device())?;
+    let counted = forward.hidden.index_select(&rows, 0)?; // [R, H]
+    let (HeadGradients { d_hidden, mut d_weight, .. }, metrics) = differentiate(&head, &counted)?;
+    let d_hidden = forward.hidden.zeros_like()?.index_add(&rows, &d_hidden, 0)?; // [N, H]
+    decoder.backward_blocks(forward, &d_hidden, &mut |name, gradient| {
+        // A tied head is the embedding: autograd saw one of its two uses.
+        match d_weight.take_if(|_| head_name == Some(name)) {
+            Some(d_weight) => sum.add_one(name, &(gradient + d_weight)?),
+            None => sum.add_one(name, gradient),
+        }
+    })?;
+    if let (Some(name), Some(d_weight)) = (head_name, &d_weight) {
+        sum.add_one(name, d_weight)?;
+    }
+    sum.require_all(decoder.parameters())?;
+    Ok(metrics)
+}
+
+/// The hidden states `[R, H]` of the batch's rows, without a graph and with the activations of one block at a time.
+///
+/// # Errors
+/// As [`Decoder::hidden`].
+pub(crate) fn rows(decoder: &Decoder, batch: &Batch) -> Result<Tensor> {
+    let hidden = decoder.forward_blocks(&batch.tokens, &batch.lengths, Keep::Nothing)?.hidden;
+    let rows = Tensor::from_slice(&batch.rows, batch.rows.len(), hidden.device())?;
+    Ok(hidden.index_select(&rows, 0)?)
+}
+
+/// Bytes of the activations of a batch of so many tokens when every block's graph is kept; adapters, which are narrow, left out.
+pub(crate) fn activation_bytes(config: &DecoderConfig, num_tokens: usize) -> usize {
+    let (query, key_value) = (config.query_width(), config.key_value_width());
+    // The input, both norms, the result of attention, of the MLP, and the sums after them; gate, up and their product; queries
+    // before and after rotation and what attention mixes; keys before and after rotation and values.
+    let block = 7 * config.hidden_size + 3 * config.intermediate_size + 3 * query + 3 * key_value;
+    // Norms of heads keep one more tensor each.
+    let head_norms = if config.architecture.has_query_key_norm() { query + key_value } else { 0 };
+    // The embedded tokens, and the last norm with a copy of its input.
+    let ends = 3 * config.hidden_size;
+    size_of::<f32>() * num_tokens * (config.num_hidden_layers * (block + head_norms) + ends)
+}
+
+/// The parameter that the head's gradient belongs to; none if the head is frozen.
+fn head_parameter(decoder: &Decoder) -> Option<&'static str> {
+    let name = if decoder.config().tie_word_embeddings { EMBEDDING } else { HEAD };
+    decoder.parameters().contains_key(name).then_some(name)
+}

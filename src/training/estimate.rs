@@ -1,0 +1,265 @@
+//! What a run would take, from its plan and the shape of its model: for a dry run, before hours are spent.
+//!
+//! The figures are those of this trainer: f32, AdamW, one block's graph at a time where activations are computed again. They leave out what does not grow
+//! with the run: the program, the rows, a few buffers of a batch.
+
+use std::time::{Duration, Instant};
+
+use candle_core::{Device, Tensor};
+
+use super::backward::activation_bytes;
+use super::example::{DpoExample, SftExample};
+use super::options::RunOptions;
+use super::plan::Plan;
+use super::trainer::ACTIVATION_BYTES_MAX;
+use crate::error::Result;
+use crate::models::lora::LoraOptions;
+use crate::models::{DecoderConfig, ops};
+
+const F32_BYTES: u64 = 4;
+/// AdamW's moments, and the sum of the gradients of a step.
+const STATES: u64 = 3;
+/// AdamW's moments.
+const SAVED_STATES: u64 = 2;
+
+/// How long a product is repeated to measure its speed, and its sizes, which are those of a small model.
+const MEASURED: Duration = Duration::from_millis(50);
+const ROWS: usize = 512;
+const WIDTH: usize = 512;
+
+/// What a run would take.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Estimate {
+    pub num_examples: usize,
+    /// Optimiser steps; early stopping may end a run sooner.
+    pub num_steps: usize,
+    /// That go through the model in all steps.
+    pub num_tokens: usize,
+    pub parameters: u64,
+    /// Fewer with adapters.
+    pub trainable_parameters: u64,
+    /// In bytes, like the ones below; with those of adapters.
+    pub weight_bytes: u64,
+    /// Moments of AdamW and the gradients of a step.
+    pub optimizer_bytes: u64,
+    /// Of the largest batch.
+    pub activation_bytes: u64,
+    /// One checkpoint; while the next one is written there are two.
+    pub checkpoint_bytes: u64,
+    /// Floating-point operations of all steps.
+    pub flops: f64,
+    pub seconds: f64,
+}
+
+/// What a run over examples of so many tokens (`costs`) takes, at `flops_per_second`: the speed of matrix products, so that a run takes somewhat longer.
+///
+/// A pair counts as one sequence of its tokens.
+pub fn estimate(config: &DecoderConfig, costs: &[usize], run: &RunOptions, batch_size: Option<usize>, flops_per_second: f64) -> Estimate {
+    let plan = Plan::new(costs, run, batch_size);
+    let num_steps = plan.num_steps();
+    let (mut largest_batch, mut work) = (0_usize, Work::default());
+    for batch in plan.take(num_steps).flatten() {
+        largest_batch = largest_batch.max(batch.iter().map(|&example| costs[example]).sum::<usize>());
+        work.add(batch.iter().map(|&example| &costs[example]));
+    }
+    let kept = activation_bytes(config, largest_batch);
+    let full_batch = run.batch_tokens.min(costs.iter().sum::<usize>());
+    let is_recomputed = run.recompute.unwrap_or_else(|| activation_bytes(config, full_batch) > ACTIVATION_BYTES_MAX);
+    let flops = work.forward_flops(config) * passes(run.lora.is_some(), is_recomputed);
+    let parameters = count(config.tensor_shapes().iter().map(|(_, shape)| shape.as_slice()));
+    let trainable = run.lora.as_ref().map_or(parameters, |lora| adapter_parameters(config, lora));
+    let adapters = if run.lora.is_some() { trainable } else { 0 };
+    let best = u64::from(run.early_stopping.is_some());
+    Estimate {
+        num_examples: costs.len(),
+        num_steps,
+        num_tokens: work.num_tokens,
+        parameters,
+        trainable_parameters: trainable,
+        weight_bytes: (parameters + adapters) * F32_BYTES,
+        optimizer_bytes: trainable * STATES * F32_BYTES,
+        activation_bytes: if is_recomputed { recomputed_bytes(config, largest_batch, kept) } else { kept as u64 },
+        checkpoint_bytes: trainable * (1 + SAVED_STATES + best) * F32_BYTES,
+        flops,
+        seconds: flops / flops_per_second.max(1.0),
+    }
+}
+
+impl Estimate {
+    /// Tokens of each demonstration that go through the model, after its prompt is cut.
+    pub fn costs_of_examples(examples: &[SftExample], run: &RunOptions) -> Vec<usize> {
+        let longest = run.max_length.min(run.batch_tokens);
+        // Those of weight 0 are left out.
+        let learned = examples.iter().filter(|example| example.weight > 0.0);
+        learned.map(|example| (example.prompt.len() + example.completion.len()).min(longest).saturating_sub(1)).collect()
+    }
+
+    /// Tokens of both sequences of each pair, after its prompt is cut.
+    pub fn costs_of_pairs(pairs: &[DpoExample], run: &RunOptions) -> Vec<usize> {
+        let longest = run.max_length.min(run.batch_tokens / 2);
+        let cost = |pair: &DpoExample| {
+            let prompt = pair.prompt.len().min(longest.saturating_sub(pair.chosen.len().max(pair.rejected.len())));
+            (2 * prompt + pair.chosen.len() + pair.rejected.len()).saturating_sub(2)
+        };
+        pairs.iter().map(cost).collect()
+    }
+
+    /// Floating-point operations of one forward pass over sequences of so many tokens.
+    pub fn forward_flops<'a>(config: &DecoderConfig, lengths: impl IntoIterator<Item = &'a usize>) -> f64 {
+        let mut work = Work::default();
+        work.add(lengths);
+        work.forward_flops(config)
+    }
+
+    /// The speed of the matrix products that training consists of, on this machine as it is now: it takes a twentieth of a second.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`](crate::Error::Tensor).
+    pub fn measured_flops_per_second() -> Result<f64> {
+        let x = Tensor::ones((ROWS, WIDTH), candle_core::DType::F32, &Device::Cpu)?;
+        let weight = Tensor::ones((WIDTH, WIDTH), candle_core::DType::F32, &Device::Cpu)?;
+        // The first one wakes the threads.
+        ops::linear(&x, &weight, None)?;
+        let (started, mut count) = (Instant::now(), 0);
+        while started.elapsed() < MEASURED {
+            ops::linear(&x, &weight, None)?;
+            count += 1;
+        }
+        Ok(f64::from(count) * 2.0 * (ROWS * WIDTH * WIDTH) as f64 / started.elapsed().as_secs_f64())
+    }
+}
+
+/// Sequences that go through a model.
+#[derive(Debug, Default)]
+struct Work {
+    num_tokens: usize,
+    /// Σ of the squares of their lengths.
+    squares: f64,
+}
+
+impl Work {
+    fn add<'a>(&mut self, lengths: impl IntoIterator<Item = &'a usize>) {
+        for &length in lengths {
+            self.num_tokens += length;
+            self.squares += length as f64 * length as f64;
+        }
+    }
+
+    fn forward_flops(&self, config: &DecoderConfig) -> f64 {
+        let shapes = config.tensor_shapes();
+        let in_blocks = shapes.iter().filter(|(name, shape)| shape.len() == 2 && name.starts_with("model.layers."));
+        let blocks = count(in_blocks.map(|(_, shape)| shape.as_slice()));
+        let head = (config.vocab_size * config.hidden_size) as u64;
+        // Queries with keys, and weights with values, each over half of a square.
+        let attention = self.squares * (config.query_width() * config.num_hidden_layers) as f64;
+        2.0 * (self.num_tokens as f64 * (blocks + head) as f64 + attention)
+    }
+}
+
+/// Work of a step, in forward passes: a backward pass has two products for each one of the forward pass, and one where the weights are frozen.
+fn passes(is_frozen: bool, is_recomputed: bool) -> f64 {
+    let backward = if is_frozen { 1.0 } else { 2.0 };
+    1.0 + backward + if is_recomputed { 1.0 } else { 0.0 }
+}
+
+/// The input of every block, and the graph of one.
+fn recomputed_bytes(config: &DecoderConfig, num_tokens: usize, kept: usize) -> u64 {
+    let inputs = (num_tokens * config.hidden_size * (config.num_hidden_layers + 1)) as u64 * F32_BYTES;
+    inputs + (kept / config.num_hidden_layers.max(1)) as u64
+}
+
+fn count<'a>(shapes: impl Iterator<Item = &'a [usize]>) -> u64 {
+    shapes.map(|shape| shape.iter().map(|size| *size as u64).product::<u64>()).sum()
+}
+
+/// Of two narrow matrices beside each target.
+fn adapter_parameters(config: &DecoderConfig, lora: &LoraOptions) -> u64 {
+    let rank = lora.rank as u64;
+    let shapes = config.tensor_shapes();
+    let targets = shapes.iter().filter(|(name, shape)| shape.len() == 2 && is_target(name, &lora.targets));
+    targets.map(|(_, shape)| rank * (shape[0] + shape[1]) as u64).sum()
+}
+
+/// As PEFT names them: the whole name of a layer, or its last parts; `all-linear` is every matrix of a block.
+fn is_target(name: &str, targets: &[String]) -> bool {
+    let Some(module) = name.strip_suffix(".weight").filter(|module| module.starts_with("model.layers.")) else { return false };
+    let is_match = |target: &String| {
+        target == "all-linear" || module == target || module.strip_suffix(target.as_str()).is_some_and(|before| before.ends_with('.'))
+    };
+    targets.iter().any(is_match)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::fixture;
+
+    fn config() -> DecoderConfig {
+        let config = DecoderConfig::load(&fixture("models/qwen2_untied")).expect("the fixture has a configuration");
+        DecoderConfig { num_hidden_layers: 8, ..config }
+    }
+
+    #[test]
+    fn figures_follow_the_plan() {
+        let (config, run) = (config(), RunOptions { epochs: 2.0, batch_tokens: 30, ..RunOptions::default() });
+        let costs = [10, 20, 30];
+        let full = estimate(&config, &costs, &run, Some(1), 1e9);
+        assert_eq!((full.num_examples, full.num_steps, full.num_tokens), (3, 6, 120));
+        assert_eq!(full.trainable_parameters, full.parameters);
+        assert_eq!(full.weight_bytes, 4 * full.parameters);
+        assert_eq!(full.optimizer_bytes, 12 * full.parameters);
+        assert_eq!(full.checkpoint_bytes, 12 * full.parameters);
+        let forward = 2.0 * Estimate::forward_flops(&config, &costs);
+        assert!((full.flops / (3.0 * forward) - 1.0).abs() < 1e-12, "{full:?}");
+        assert!((full.seconds * 1e9 / full.flops - 1.0).abs() < 1e-12);
+
+        let again = estimate(&config, &costs, &RunOptions { recompute: Some(true), ..run.clone() }, Some(1), 1e9);
+        assert!(again.flops > full.flops && again.activation_bytes < full.activation_bytes, "{again:?} beside {full:?}");
+        let one_step = estimate(&config, &costs, &RunOptions { max_steps: Some(1), shuffle: false, ..run }, Some(1), 1e9);
+        assert_eq!((one_step.num_steps, one_step.num_tokens), (1, 10));
+    }
+
+    #[test]
+    fn adapters_train_two_narrow_matrices_for_each_target() {
+        let config = config();
+        let lora = |targets: &[&str]| LoraOptions {
+            rank: 4,
+            alpha: 8.0,
+            is_rank_stabilized: false,
+            targets: targets.iter().map(|target| (*target).to_owned()).collect(),
+            seed: 0,
+        };
+        let trainable = |targets: &[&str]| {
+            let run = RunOptions { lora: Some(lora(targets)), ..RunOptions::default() };
+            estimate(&config, &[10], &run, None, 1e9).trainable_parameters
+        };
+        let of_query = (config.num_hidden_layers * 4 * (config.query_width() + config.hidden_size)) as u64;
+        assert_eq!(trainable(&["q_proj"]), of_query);
+        assert_eq!(trainable(&["self_attn.q_proj"]), of_query);
+        assert_eq!(trainable(&["proj"]), 0, "a part of a name is none");
+        assert_eq!(trainable(&["lm_head", "embed_tokens"]), 0);
+        assert!(trainable(&["all-linear"]) > of_query);
+        let run = RunOptions { lora: Some(lora(&["q_proj"])), ..RunOptions::default() };
+        let (adapters, full) = (estimate(&config, &[10], &run, None, 1e9), estimate(&config, &[10], &RunOptions::default(), None, 1e9));
+        assert_eq!(adapters.weight_bytes, full.weight_bytes + 4 * of_query);
+        assert!(adapters.optimizer_bytes < full.optimizer_bytes && adapters.flops < full.flops);
+    }
+
+    #[test]
+    fn costs_are_those_of_cut_prompts() {
+        let run = RunOptions { max_length: 8, batch_tokens: 14, ..RunOptions::default() };
+        let example =
+            |prompt, completion| SftExample { prompt: vec![1; prompt], completion: vec![2; completion], weight: 1.0, mask: vec![] };
+        let unweighted = SftExample { weight: 0.0, ..example(5, 5) };
+        assert_eq!(Estimate::costs_of_examples(&[example(3, 2), unweighted, example(30, 2)], &run), [4, 7]);
+        let pair = |prompt, chosen, rejected| DpoExample { prompt: vec![1; prompt], chosen: vec![2; chosen], rejected: vec![3; rejected] };
+        // Seven tokens for each sequence, because both have to fit into a batch.
+        assert_eq!(Estimate::costs_of_pairs(&[pair(2, 3, 1), pair(30, 3, 1)], &run), [6, 10]);
+    }
+
+    #[test]
+    fn the_speed_of_products_is_measured() {
+        let speed = Estimate::measured_flops_per_second().expect("a product");
+        assert!((1e7..1e15).contains(&speed), "{speed}");
+    }
+}

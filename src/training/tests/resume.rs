@@ -1,0 +1,376 @@
+//! A run that was ended goes on from its checkpoint, and ends as if nothing had happened.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::training::batch::Batch;
+use crate::training::checkpoint;
+use crate::training::example::sft_sequences;
+use crate::training::head::{Head, HeadGradients};
+use crate::training::metrics::{MEMORY_MB, TOKENS_PER_S};
+use crate::training::sft::Sft;
+use crate::training::trainer::train;
+
+const NUM_STEPS: usize = 10;
+const PROMPT_WEIGHT: f64 = 0.1;
+const BATCH_SIZE: usize = 4;
+/// Examples that are learned from; those behind them validate.
+const NUM_LEARNED: usize = 20;
+const NUM_EXAMPLES: usize = 26;
+
+#[derive(Debug, Clone, Copy)]
+enum Method {
+    Sft,
+    Dpo,
+}
+
+/// What a run gave, whether it was ended or not.
+struct Ended {
+    result: Result<Trained>,
+    steps: Vec<StepMetrics>,
+    weights: Vec<f64>,
+}
+
+fn directory() -> TempDir {
+    tempfile::tempdir().expect("a temporary directory")
+}
+
+fn checkpoints(directory: &Path) -> Checkpoints {
+    Checkpoints { directory: directory.to_owned(), fingerprint: "copying".into() }
+}
+
+/// Ten steps with all that a checkpoint must remember: a shuffled order, two epochs, warm-up, decay, several batches a step,
+/// validation and early stopping. The last step leaves a checkpoint, to look at.
+fn run_options(directory: &Path) -> RunOptions {
+    RunOptions {
+        epochs: 2.0,
+        learning_rate: 5e-3,
+        weight_decay: 0.1,
+        batch_tokens: 16,
+        max_length: 8,
+        seed: 3,
+        checkpoint_every: NUM_STEPS,
+        evaluate_every: Some(2),
+        early_stopping: Some(NUM_STEPS),
+        checkpoints: Some(checkpoints(directory)),
+        ..RunOptions::default()
+    }
+}
+
+fn run(method: Method, options: RunOptions, observe: &mut dyn FnMut(&StepMetrics) -> Result<()>) -> Ended {
+    let mut decoder = tiny_decoder(VOCAB, 7);
+    let mut steps = Vec::new();
+    let mut observer = |metrics: &StepMetrics| {
+        steps.push(metrics.clone());
+        observe(metrics)
+    };
+    let result = match method {
+        Method::Sft => {
+            let options = SftOptions { run: options, batch_size: Some(BATCH_SIZE), prompt_weight: PROMPT_WEIGHT };
+            let examples = copy_task(NUM_EXAMPLES);
+            let (learned, validation) = examples.split_at(NUM_LEARNED);
+            train_sft_validated(&mut decoder, learned, validation, &options, &mut observer)
+        }
+        Method::Dpo => {
+            let options = DpoOptions { run: options, batch_size: BATCH_SIZE, preference: Preference::sigmoid(0.3) };
+            let pairs = copy_pairs(NUM_EXAMPLES);
+            let reference = reference_logps(&decoder, &pairs, &options, &mut |_, _| Ok(())).expect("the pairs fit");
+            let ((learned, validation), (of_learned, of_validation)) = (pairs.split_at(NUM_LEARNED), reference.split_at(NUM_LEARNED));
+            train_dpo_validated(&mut decoder, of_learned, learned, (of_validation, validation), &options, &mut observer)
+        }
+    };
+    Ended { result, steps, weights: weights(&decoder) }
+}
+
+fn run_to_end(method: Method, options: RunOptions) -> Ended {
+    run(method, options, &mut |_| Ok(()))
+}
+
+/// Ends a run after this step, as a cancelled statement does, and leaves its checkpoint.
+fn run_until(step: usize, method: Method, directory: &Path) -> Ended {
+    let ended = run(method, run_options(directory), &mut |metrics| {
+        if metrics.step == step { Err(Error::Cancelled("TRAIN")) } else { Ok(()) }
+    });
+    assert!(matches!(ended.result, Err(Error::Cancelled("TRAIN"))), "{:?}", ended.result);
+    assert_eq!(names(directory), [format!("step-{step}")]);
+    ended
+}
+
+/// Steps and metrics, but for those that tell of the machine.
+fn repeatable(steps: &[StepMetrics]) -> Vec<(usize, Metrics)> {
+    let kept = |metrics: &Metrics| metrics.iter().copied().filter(|(name, _)| ![TOKENS_PER_S, MEMORY_MB].contains(name)).collect();
+    steps.iter().map(|step| (step.step, kept(&step.metrics))).collect()
+}
+
+/// `found` went on after the step `at` and gave what `whole` gave, bit for bit.
+fn assert_went_on(found: &Ended, at: usize, whole: &Ended) {
+    let trained = found.result.as_ref().expect("a run that goes on");
+    let expected = whole.result.as_ref().expect("a run that was not ended");
+    assert_eq!(*trained, Trained { resumed_at: at, ..expected.clone() });
+    assert_eq!(
+        found.steps.iter().map(|step| step.is_replayed).collect::<Vec<_>>(),
+        (1..=NUM_STEPS).map(|step| step <= at).collect::<Vec<_>>()
+    );
+    assert_eq!(repeatable(&found.steps), repeatable(&whole.steps));
+    assert!(found.weights == whole.weights, "the weights differ");
+}
+
+/// What is in a directory, sorted.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).expect("a readable directory");
+    let mut names: Vec<String> = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a writable directory");
+    for name in names(from) {
+        if from.join(&name).is_dir() {
+            copy(&from.join(&name), &to.join(&name));
+        } else {
+            fs::copy(from.join(&name), to.join(&name)).expect("a readable file");
+        }
+    }
+}
+
+#[test]
+fn five_steps_and_five_more_equal_ten() {
+    for method in [Method::Sft, Method::Dpo] {
+        let (one, other) = (directory(), directory());
+        let whole = run_to_end(method, run_options(one.path()));
+        assert_eq!(whole.steps.len(), NUM_STEPS);
+        let validated: Vec<_> = whole.steps.iter().filter(|step| step.get("validation_loss").is_some()).map(|step| step.step).collect();
+        assert_eq!(validated, [2, 4, 6, 8, 10]);
+        let half = run_until(5, method, other.path());
+        assert!(half.weights != whole.weights, "the second half learns something");
+        let resumed = run_to_end(method, run_options(other.path()));
+        assert_went_on(&resumed, 5, &whole);
+        for name in ["parameters.safetensors", "optimizer.safetensors", "best.safetensors"] {
+            let bytes = |directory: &TempDir| fs::read(directory.path().join("step-10").join(name)).expect("a checkpoint of the last step");
+            assert!(bytes(&one) == bytes(&other), "{name} of {method:?}");
+        }
+    }
+}
+
+#[test]
+fn a_finished_run_only_repeats_what_it_said() {
+    let directory = directory();
+    let whole = run_to_end(Method::Sft, run_options(directory.path()));
+    assert_went_on(&run_to_end(Method::Sft, run_options(directory.path())), NUM_STEPS, &whole);
+}
+
+/// Demonstrations that set the flag at one of their batches.
+struct StopWithin<'a> {
+    inner: Sft<'a>,
+    stop: Stop,
+    /// The number of the batch, counted from 1, among those that are learned from ...
+    learned: AtomicUsize,
+    /// ... and among those of evaluations.
+    measured: AtomicUsize,
+}
+
+impl StopWithin<'_> {
+    fn count(&self, left: &AtomicUsize) {
+        if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.stop.stop();
+        }
+    }
+}
+
+impl Objective for StopWithin<'_> {
+    fn costs(&self) -> Vec<usize> {
+        self.inner.costs()
+    }
+
+    fn batch(&self, examples: &[usize]) -> Batch {
+        self.inner.batch(examples)
+    }
+
+    fn normalizer(&self, examples: &[usize]) -> f64 {
+        self.inner.normalizer(examples)
+    }
+
+    fn differentiate(
+        &self,
+        head: &Head,
+        hidden: &Tensor,
+        batch: &Batch,
+        examples: &[usize],
+        normalizer: f64,
+    ) -> Result<(HeadGradients, Metrics)> {
+        self.count(&self.learned);
+        self.inner.differentiate(head, hidden, batch, examples, normalizer)
+    }
+
+    fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, examples: &[usize], normalizer: f64) -> Result<Metrics> {
+        self.count(&self.measured);
+        self.inner.measure(head, hidden, batch, examples, normalizer)
+    }
+}
+
+/// The run of [`Method::Sft`], ended at these batches.
+fn run_within(directory: &Path, learned: usize, measured: usize) -> Ended {
+    let mut decoder = tiny_decoder(VOCAB, 7);
+    let options = run_options(directory);
+    let examples = copy_task(NUM_EXAMPLES);
+    let objective = |examples| StopWithin {
+        inner: Sft { sequences: sft_sequences(examples, PROMPT_WEIGHT, &options).expect("they fit") },
+        stop: options.stop.clone(),
+        learned: AtomicUsize::new(learned),
+        measured: AtomicUsize::new(measured),
+    };
+    let (to_learn, validation) = (objective(&examples[..NUM_LEARNED]), objective(&examples[NUM_LEARNED..]));
+    let mut steps = Vec::new();
+    let mut observer = |metrics: &StepMetrics| {
+        steps.push(metrics.clone());
+        Ok(())
+    };
+    let result = train(&mut decoder, &to_learn, Some(&validation), &options, Some(BATCH_SIZE), &mut observer);
+    Ended { result, steps, weights: weights(&decoder) }
+}
+
+#[test]
+fn a_run_that_is_stopped_within_a_step_loses_that_step_alone() {
+    let (one, other) = (directory(), directory());
+    let whole = run_to_end(Method::Sft, run_options(one.path()));
+    // Two batches a step: the seventh is the first of step 4.
+    let ended = run_within(other.path(), 7, usize::MAX);
+    assert!(matches!(ended.result, Err(Error::Cancelled("TRAIN"))), "{:?}", ended.result);
+    assert_eq!(ended.steps.len(), 3);
+    assert_went_on(&run_within(other.path(), usize::MAX, usize::MAX), 3, &whole);
+}
+
+#[test]
+fn a_run_that_is_stopped_within_an_evaluation_does_it_again() {
+    let (one, other) = (directory(), directory());
+    let whole = run_to_end(Method::Sft, run_options(one.path()));
+    // Three batches an evaluation: the fifth is the second of the evaluation after step 4.
+    let ended = run_within(other.path(), usize::MAX, 5);
+    assert!(matches!(ended.result, Err(Error::Cancelled("TRAIN"))), "{:?}", ended.result);
+    assert_eq!(ended.steps.len(), 3, "step 4 is not reported before it is evaluated");
+    assert_went_on(&run_within(other.path(), usize::MAX, usize::MAX), 4, &whole);
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_from_the_last_whole_checkpoint() {
+    let (one, other, killed) = (directory(), directory(), directory());
+    let every = |directory: &TempDir| RunOptions { checkpoint_every: 3, ..run_options(directory.path()) };
+    let whole = run(Method::Sft, every(&one), &mut |metrics| {
+        if metrics.step == 8 {
+            // What a kill at this moment would leave.
+            copy(one.path(), killed.path());
+        }
+        Ok(())
+    });
+    assert_eq!(names(one.path()), ["step-9"], "the older ones go");
+    assert_eq!(names(killed.path()), ["step-6"]);
+    // What a kill within the next checkpoint would leave beside it.
+    copy(&killed.path().join("step-6"), &killed.path().join(".step-9"));
+    fs::remove_file(killed.path().join(".step-9/SHA256SUMS")).expect("it was just copied");
+    assert_went_on(&run_to_end(Method::Sft, every(&killed)), 6, &whole);
+    assert_eq!(names(killed.path()), ["step-9"]);
+
+    let only_on_cancel = RunOptions { checkpoint_every: 0, ..run_options(other.path()) };
+    assert!(run_to_end(Method::Sft, only_on_cancel).result.is_ok());
+    assert!(names(other.path()).is_empty());
+}
+
+/// The step of the checkpoint that a run would go on from.
+fn found(checkpoints: &Checkpoints, decoder: &Decoder, num_steps: usize) -> Option<usize> {
+    let restored = checkpoint::load(checkpoints, AdamWOptions::default(), decoder.parameters(), num_steps).expect("a readable disk");
+    restored.map(|restored| restored.progress.steps.len())
+}
+
+#[test]
+fn a_damaged_or_foreign_checkpoint_is_passed_over() {
+    let (one, older) = (directory(), directory());
+    run_until(5, Method::Sft, one.path());
+    run_until(3, Method::Sft, older.path());
+    let decoder = tiny_decoder(VOCAB, 7);
+    let own = checkpoints(one.path());
+    assert_eq!(found(&own, &decoder, NUM_STEPS), Some(5));
+    assert_eq!(found(&Checkpoints { fingerprint: "another".into(), ..own.clone() }, &decoder, NUM_STEPS), None);
+    assert_eq!(found(&own, &tiny_decoder(VOCAB + 1, 7), NUM_STEPS), None, "other parameters");
+    assert_eq!(found(&own, &decoder, 4), None, "a run of four steps");
+    assert_eq!(found(&checkpoints(&one.path().join("none")), &decoder, NUM_STEPS), None);
+
+    let files = names(&one.path().join("step-5"));
+    assert_eq!(files, ["SHA256SUMS", "best.safetensors", "optimizer.safetensors", "parameters.safetensors", "state.json"]);
+    for name in files {
+        let damaged = directory();
+        copy(one.path(), damaged.path());
+        let path = damaged.path().join("step-5").join(&name);
+        let mut bytes = fs::read(&path).expect("a file of the checkpoint");
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&path, &bytes).expect("a writable file");
+        let own = checkpoints(damaged.path());
+        assert_eq!(found(&own, &decoder, NUM_STEPS), None, "another bit in {name}");
+        fs::write(&path, &bytes[..middle]).expect("a writable file");
+        assert_eq!(found(&own, &decoder, NUM_STEPS), None, "half of {name}");
+        fs::remove_file(&path).expect("it is there");
+        assert_eq!(found(&own, &decoder, NUM_STEPS), None, "no {name}");
+        copy(older.path(), damaged.path());
+        assert_eq!(found(&own, &decoder, NUM_STEPS), Some(3), "the older one, without {name}");
+    }
+}
+
+#[test]
+fn a_run_does_not_take_up_the_checkpoint_of_another() {
+    let (one, other) = (directory(), directory());
+    let whole = run_to_end(Method::Sft, run_options(one.path()));
+    run_until(5, Method::Sft, other.path());
+    let foreign = Checkpoints { fingerprint: "another".into(), ..checkpoints(other.path()) };
+    assert_went_on(&run_to_end(Method::Sft, RunOptions { checkpoints: Some(foreign), ..run_options(other.path()) }), 0, &whole);
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_leaves_the_older_one_and_no_half_one() {
+    let one = directory();
+    let every_two = || RunOptions { checkpoint_every: 2, ..run_options(one.path()) };
+    let blocked = run(Method::Sft, every_two(), &mut |metrics| {
+        if metrics.step == 3 {
+            fs::write(one.path().join("step-4"), "a file in the way").expect("a writable directory");
+        }
+        Ok(())
+    });
+    assert!(matches!(blocked.result, Err(Error::Io { .. })), "{:?}", blocked.result);
+    assert_eq!(names(one.path()), ["step-2", "step-4"]);
+    assert_eq!(found(&checkpoints(one.path()), &tiny_decoder(VOCAB, 7), NUM_STEPS), Some(2), "a file is no checkpoint");
+    fs::remove_file(one.path().join("step-4")).expect("it is there");
+    let whole = run_to_end(Method::Sft, RunOptions { checkpoints: None, ..run_options(one.path()) });
+    assert_went_on(&run_to_end(Method::Sft, every_two()), 2, &whole);
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_an_error() {
+    let one = directory();
+    fs::write(one.path().join("file"), "not a directory").expect("a writable directory");
+    let ended = run_to_end(Method::Sft, run_options(&one.path().join("file/checkpoints")));
+    assert!(matches!(ended.result, Err(Error::Io { .. })), "{:?}", ended.result);
+    assert_eq!(names(one.path()), ["file"]);
+}
+
+#[test]
+fn a_run_that_diverges_names_its_last_checkpoint_which_stays() {
+    let one = directory();
+    let run = RunOptions {
+        // A step takes a tenth of this off each weight: the second one overflows.
+        learning_rate: 1e30,
+        warmup_ratio: 0.0,
+        checkpoint_every: 1,
+        evaluate_every: None,
+        early_stopping: None,
+        ..run_options(one.path())
+    };
+    let result = run_to_end(Method::Sft, run).result;
+    assert!(matches!(result, Err(Error::Diverged { step: 2, checkpoint: Some(1), .. })), "{result:?}");
+    let message = result.expect_err("it diverged").to_string();
+    assert!(message.contains("the checkpoint of step 1 is kept"), "{message}");
+    assert_eq!(found(&checkpoints(one.path()), &tiny_decoder(VOCAB, 7), NUM_STEPS), Some(1));
+}

@@ -1,0 +1,89 @@
+//! The loss over rows that are not learned from, and what it decides: when a run has gone on for long enough, and which weights it keeps.
+
+use std::collections::BTreeMap;
+
+use candle_core::{Tensor, Var};
+
+use super::backward;
+use super::head::Head;
+use super::metrics::of_validation;
+use super::options::RunOptions;
+use super::plan::Plan;
+use super::trainer::{Metrics, Objective, add_metrics};
+use crate::error::{Error, Result};
+use crate::models::Decoder;
+
+/// Weights by the names of their parameters.
+pub(super) type NamedTensors = BTreeMap<String, Tensor>;
+
+/// The weights of the step with the lowest validation loss so far.
+#[derive(Debug, Clone)]
+pub(super) struct Best {
+    pub step: usize,
+    pub loss: f64,
+    pub weights: NamedTensors,
+}
+
+/// What the evaluations of a run have shown so far.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Judgement {
+    pub best: Option<Best>,
+    /// Evaluations since the best one.
+    pub num_worse: usize,
+}
+
+impl Judgement {
+    /// Takes in the validation loss after `step`. The weights are copied only when none before were better: there is one such copy.
+    ///
+    /// The first evaluation is always the best so far, so a first step of a warm-up, which has the learning rate 0, is never a worse one.
+    pub fn add(&mut self, step: usize, loss: f64, parameters: &BTreeMap<String, Var>) -> Result<()> {
+        if self.best.as_ref().is_some_and(|best| loss >= best.loss) {
+            self.num_worse += 1;
+            return Ok(());
+        }
+        // Two copies never exist at once.
+        self.best = None;
+        let copy =
+            |(name, parameter): (&String, &Var)| -> Result<(String, Tensor)> { Ok((name.clone(), parameter.as_detached_tensor().copy()?)) };
+        self.best = Some(Best { step, loss, weights: parameters.iter().map(copy).collect::<Result<_>>()? });
+        self.num_worse = 0;
+        Ok(())
+    }
+}
+
+/// Puts these values into the parameters.
+///
+/// # Errors
+/// [`Error::Internal`] if one is missing, [`Error::Tensor`] if one has another shape.
+pub(super) fn set_weights(parameters: &BTreeMap<String, Var>, weights: &NamedTensors) -> Result<()> {
+    for (name, parameter) in parameters {
+        let value = weights.get(name).ok_or_else(|| Error::Internal(format!("no kept value of the parameter {name}")))?;
+        parameter.set(value)?;
+    }
+    Ok(())
+}
+
+/// The metrics of the objective over all its examples, under their names of a validation; the weights and their gradients are not
+/// touched. Needs no deep stack: no graph is made.
+///
+/// # Errors
+/// [`Error::Cancelled`] between two batches.
+pub(crate) fn evaluate<O: Objective>(decoder: &Decoder, objective: &O, run: &RunOptions) -> Result<Metrics> {
+    let costs = objective.costs();
+    let in_order = RunOptions { epochs: 1.0, max_steps: None, shuffle: false, gradient_accumulation: 1, step_tokens: None, ..run.clone() };
+    let all: Vec<usize> = (0..costs.len()).collect();
+    let normalizer = objective.normalizer(&all);
+    let head = Head::new(decoder.head_weight())?;
+    let mut sum = Metrics::new();
+    for examples in Plan::new(&costs, &in_order, None).flatten() {
+        run.stop.check()?;
+        let batch = objective.batch(&examples);
+        let hidden = backward::rows(decoder, &batch)?; // [R, H]
+        add_metrics(&mut sum, objective.measure(&head, &hidden, &batch, &examples, normalizer)?);
+    }
+    let rename = |(name, value): (&'static str, f64)| -> Result<(&'static str, f64)> {
+        let name = of_validation(name).ok_or_else(|| Error::Internal(format!("the metric {name} has no name in a validation")))?;
+        Ok((name, value))
+    };
+    sum.into_iter().map(rename).collect()
+}

@@ -1,0 +1,169 @@
+//! A training that was killed or cancelled goes on at its last checkpoint, and its model is the one that it would have been, bit by bit.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rolloutdb::{Database, Result, Session};
+
+use crate::database::{number, rows, run, temporary};
+use crate::process::ServerProcess;
+use crate::server::{text_value, until};
+
+const BASE: &str = "CREATE MODEL seedling FROM 'random://qwen2' USING (SELECT completion FROM hopworld_demonstrations(worlds => 1, questions_per_world => 20))
+    WITH (task = 'generate', vocab_size = 400, hidden_size = 32, intermediate_size = 64, num_hidden_layers = 2, num_attention_heads = 4,
+    num_key_value_heads = 2, seed = 1);
+    CREATE TABLE demonstrations AS SELECT step_prompt(state, question, thoughts, passages, 'short') AS prompt, completion
+    FROM hopworld_demonstrations(worlds => 1, questions_per_world => 10);
+    CREATE TABLE pairs AS SELECT DISTINCT prompt, completion AS chosen, completion || ' no' AS rejected FROM demonstrations ORDER BY 1, 2 LIMIT 40";
+
+/// `checkpoint_every` takes the place of EVERY.
+const SFT: &str = "FROM seedling USING (SELECT prompt, completion FROM demonstrations)
+    VALIDATE USING (SELECT prompt, completion FROM demonstrations ORDER BY prompt, completion LIMIT 5)
+    WITH (epochs = 1000, max_steps = 100, batch_size = 4, learning_rate = 1e-3, evaluate_every = 20, checkpoint_every = EVERY)";
+const DPO: &str = "FROM seedling USING (SELECT prompt, chosen, rejected FROM pairs)
+    WITH (epochs = 1000, max_steps = 80, batch_size = 2, learning_rate = 1e-4, lora_rank = 4, checkpoint_every = EVERY)";
+
+/// The metrics of a model that its statement decides.
+fn metrics(model: &str) -> String {
+    format!(
+        "SELECT step, metric, value FROM rollout.training_metrics WHERE model = '{model}' AND metric NOT IN ('tokens_per_s', 'memory_mb') ORDER BY step, metric"
+    )
+}
+
+fn weights(data: &Path, model: &str) -> Vec<u8> {
+    std::fs::read(data.join("models").join(model).join("1/model.safetensors")).expect("the model is there")
+}
+
+/// The checkpoints of all trainings.
+fn checkpoints(data: &Path) -> Vec<PathBuf> {
+    let below = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
+    let mut found: Vec<PathBuf> = below(&data.join("training")).iter().flat_map(|run| below(run)).collect();
+    found.retain(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("step-")));
+    found
+}
+
+/// Waits until there is a checkpoint.
+async fn first_checkpoint(data: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while checkpoints(data).is_empty() {
+        assert!(Instant::now() < deadline, "the training left no checkpoint within two minutes");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Whether a model was made by a run that went on, and is that of a run in one go, which this makes now.
+async fn check_resumed(session: &Session, data: &Path, train: &str) -> Result<()> {
+    let lineage = rows(session, "SELECT lineage FROM rollout.models WHERE name = 'resumed'").await?;
+    let lineage: serde_json::Value = serde_json::from_str(&lineage[0]).expect("a lineage is JSON");
+    assert!(lineage["resumed_at"].as_u64() > Some(0), "{lineage}");
+    assert_eq!(checkpoints(data), Vec::<PathBuf>::new(), "they go when the model is there");
+    run(session, &train.replace("MODEL resumed", "MODEL whole")).await?;
+    assert!(weights(data, "resumed") == weights(data, "whole"), "stopped or not: the same weights");
+    assert_eq!(rows(session, &metrics("resumed")).await?, rows(session, &metrics("whole")).await?);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_training_goes_on() -> Result<()> {
+    let data = temporary();
+    let train = format!("TRAIN SFT MODEL resumed {}", SFT.replace("EVERY", "5"));
+    {
+        let mut server = ServerProcess::start(data.path());
+        let client = server.connect().await;
+        client.batch_execute(BASE).await.expect("a base and its rows");
+        assert_eq!(text_value(&client, &format!("{train} ASYNC")).await.as_deref(), Some("1"));
+        first_checkpoint(data.path()).await;
+        server.kill();
+    }
+    {
+        let mut server = ServerProcess::start(data.path());
+        let client = server.connect().await;
+        let status = "SELECT status FROM rollout.jobs WHERE job_id = 1";
+        assert_eq!(text_value(&client, status).await.as_deref(), Some("interrupted"));
+        assert_eq!(text_value(&client, "SELECT count(*) FROM rollout.models").await.as_deref(), Some("1"), "half a training is no model");
+        client.batch_execute("RESUME JOB 1").await.expect("it is queued");
+        client.batch_execute("WAIT FOR JOB 1").await.expect("it ends");
+        assert_eq!(text_value(&client, "SELECT coalesce(error, status) FROM rollout.jobs").await.as_deref(), Some("done"));
+        assert!(server.ends_when_asked(Duration::from_secs(30)));
+    }
+    let database = Database::open(data.path()).await?;
+    check_resumed(&database.session(), data.path(), &train).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_job_goes_on_at_the_step_where_it_was_stopped() -> Result<()> {
+    for (method, train) in [("SFT", SFT), ("DPO", DPO)] {
+        let data = temporary();
+        let database = Database::open(data.path()).await?;
+        let session = database.session();
+        run(&session, BASE).await?;
+        // Without any other checkpoint than that of the cancel.
+        let train = format!("TRAIN {method} MODEL resumed {}", train.replace("EVERY", "0"));
+        run(&session, &format!("{train} ASYNC")).await?;
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while number(&session, "SELECT coalesce(max(units_done), 0) FROM pg_stat_progress_train WHERE phase = 'steps'").await? < 3 {
+            assert!(Instant::now() < deadline, "the job did not get to work within two minutes");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        run(&session, "CANCEL JOB 1").await?;
+        run(&session, "RESUME JOB 1").await?;
+        let ended = rows(&session, "WAIT FOR JOB 1").await?;
+        assert_eq!(ended[1], "done", "{ended:?}");
+        check_resumed(&session, data.path(), &train).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_runs_of_the_same_do_not_write_one_checkpoint() -> Result<()> {
+    let data = temporary();
+    let mut server = ServerProcess::start(data.path());
+    let (client, other) = (server.connect().await, server.connect().await);
+    client.batch_execute(BASE).await.expect("a base and its rows");
+    let endless = SFT.replace("EVERY", "5").replace("max_steps = 100, ", "");
+    let train = |model: &str| format!("TRAIN SFT MODEL {model} {endless}");
+    assert_eq!(text_value(&client, &format!("{} ASYNC", train("m"))).await.as_deref(), Some("1"));
+    first_checkpoint(data.path()).await;
+    assert_eq!(crate::server::code_of(&other, &train("m")).await, "55006");
+    until(&client, "SELECT status FROM rollout.jobs", "running").await;
+    // Of another name it is another run. What it has done stays when the server stops, and so does what the job has.
+    assert_eq!(text_value(&client, &format!("{} ASYNC", train("n"))).await.as_deref(), Some("2"));
+    client.batch_execute("CANCEL JOB 1").await.expect("it is stopped");
+    until(&client, "SELECT units_done > 0 FROM pg_stat_progress_train WHERE model = 'n' AND phase = 'steps'", "t").await;
+    assert!(server.ends_when_asked(Duration::from_secs(30)));
+    assert_eq!(checkpoints(data.path()).len(), 2, "one of each");
+    Ok(())
+}
+
+/// What the same statement does once more is told: it goes on, or begins anew where it is asked to.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_that_is_typed_again_goes_on_unless_it_says_otherwise() -> Result<()> {
+    let data = temporary();
+    let database = Database::open(data.path()).await?;
+    let session = database.session();
+    run(&session, BASE).await?;
+    let notices = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let kept = std::sync::Arc::clone(&notices);
+    session.set_notice_sink(std::sync::Arc::new(move |notice: rolloutdb::engine::Notice| {
+        kept.lock().expect("no panic").push(notice.message);
+    }));
+    let goes_on = || notices.lock().expect("no panic").iter().filter(|notice| notice.contains("goes on at step")).count();
+    let train = format!("TRAIN SFT MODEL m {}", SFT.replace("EVERY", "5"));
+    for (again, expected) in [(train.clone(), 1), (train.replace("epochs", "resume = false, epochs"), 1)] {
+        {
+            let mut running = Box::pin(run(&session, &train));
+            tokio::select! {
+                ended = &mut running => panic!("the training ended before it could be cancelled: {ended:?}"),
+                () = first_checkpoint(data.path()) => {}
+            }
+        }
+        run(&session, &again).await?;
+        assert_eq!(goes_on(), expected, "{again}");
+    }
+    assert!(
+        std::fs::read(data.path().join("models/m/1/model.safetensors")).expect("version 1")
+            == std::fs::read(data.path().join("models/m/2/model.safetensors")).expect("version 2"),
+        "the same weights"
+    );
+    Ok(())
+}
