@@ -182,11 +182,8 @@ pub enum Error {
     Tensor(#[from] candle_core::Error),
 
     /// Training met a loss or a gradient that is not a number; the weights before the step are untouched (22003).
-    #[error(
-        "training stopped at step {step}: the {what} is {value}{}; try a lower learning_rate, and look for extreme rows",
-        .checkpoint.map(|step| format!("; the checkpoint of step {step} is kept")).unwrap_or_default()
-    )]
-    Diverged { step: usize, what: &'static str, value: f64, checkpoint: Option<usize> },
+    #[error("training stopped at step {step}: the {what} is {value}; try a lower learning_rate, and look for extreme rows")]
+    Diverged { step: usize, what: &'static str, value: f64 },
 
     /// Our bug (XX000).
     #[error("internal error: {0}; please report it")]

@@ -15,15 +15,19 @@ pub(crate) fn order_identity_options(tokens: &mut [TokenWithSpan]) {
     }
 }
 
-/// The place behind the next `IDENTITY (`.
+/// The place behind the next `ALWAYS AS IDENTITY (` or `BY DEFAULT AS IDENTITY (`. Elsewhere it is a name, as in `INSERT INTO identity (start)`.
 fn options_start(tokens: &[TokenWithSpan], from: usize) -> Option<usize> {
-    let mut follows_identity = false;
+    // How many of the three words stand right before.
+    let mut num_words = 0;
     for (place, token) in tokens.iter().enumerate().skip(from) {
-        match &token.token {
-            Token::Whitespace(_) => {}
-            Token::LParen if follows_identity => return Some(place + 1),
-            token => follows_identity = is_word(token, "IDENTITY"),
-        }
+        num_words = match &token.token {
+            Token::Whitespace(_) => num_words,
+            Token::LParen if num_words == 3 => return Some(place + 1),
+            word if is_word(word, "ALWAYS") || is_word(word, "DEFAULT") => 1,
+            word if num_words == 1 && is_word(word, "AS") => 2,
+            word if num_words == 2 && is_word(word, "IDENTITY") => 3,
+            _ => 0,
+        };
     }
     None
 }
@@ -34,7 +38,9 @@ fn order(options: &mut [TokenWithSpan]) {
     let mut ranked = Vec::with_capacity(options.len());
     for (place, token) in options.iter().enumerate() {
         let starts = match is_word(&token.token, "NO") {
-            true => options[place + 1..].iter().find_map(|next| rank_of(&next.token)),
+            true => {
+                options[place + 1..].iter().find(|next| !matches!(next.token, Token::Whitespace(_))).and_then(|next| rank_of(&next.token))
+            }
             false => rank_of(&token.token),
         };
         rank = starts.unwrap_or(rank);
@@ -54,6 +60,8 @@ fn is_word(token: &Token, wanted: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use crate::parse;
 
     #[test]
@@ -71,6 +79,32 @@ mod tests {
         for options in ["START 2", "INCREMENT 2 START 1", "MAXVALUE 100", "CYCLE"] {
             let text = format!("CREATE TABLE t (a bigint GENERATED ALWAYS AS IDENTITY ({options}))");
             assert!(parse(&text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_keeps_its_list_in_order() {
+        for (text, shown) in [
+            (
+                "CREATE TABLE identity (start integer, cache integer, increment integer)",
+                "(start integer, cache integer, increment integer)",
+            ),
+            ("SELECT * FROM (VALUES (1, 2, 3)) AS identity (start, cache, increment)", "(start, cache, increment)"),
+            ("INSERT INTO identity (id, start, increment) VALUES (1, 2, 3)", "(id, start, increment)"),
+        ] {
+            let parsed = parse(text).expect("the list belongs to a name");
+            let parsed = parsed.iter().map(ToString::to_string).collect::<String>();
+            assert!(parsed.to_lowercase().contains(shown), "{parsed}");
+        }
+    }
+
+    #[test]
+    fn many_words_take_no_longer_than_they_are_many() {
+        for words in ["NO ", "NO/**/"] {
+            let text = format!("CREATE TABLE t (a bigint GENERATED ALWAYS AS IDENTITY ({}))", words.repeat(40_000));
+            let start = Instant::now();
+            assert!(parse(&text).is_err());
+            assert!(start.elapsed() < Duration::from_secs(20), "{:?} for {words:?}", start.elapsed());
         }
     }
 }

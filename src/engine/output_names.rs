@@ -14,7 +14,7 @@ use arrow::datatypes::Schema;
 use datafusion::common::Column;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{
-    Distinct, Expr as SqlExpr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, Value, VisitMut, VisitorMut,
+    Distinct, Expr as SqlExpr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, Value, VisitMut, VisitorMut, visit_expressions,
 };
 
 use crate::error::Result;
@@ -22,6 +22,9 @@ pub use postgres::{folded, name_of};
 
 /// Starts the aliases that [`distinct`] gives and the relations of outputs.
 const OUTPUT: &str = "__output";
+
+/// All conditions on subqueries are taken for one another: in DataFusion's names IN and EXISTS stand without what they are about.
+const CONDITION_ON_SUBQUERY: &str = "in or exists (subquery)";
 
 /// The names that the outputs of a query have for its client.
 #[derive(Debug, Default)]
@@ -180,6 +183,14 @@ fn expression_and_name(item: &SelectItem) -> Option<(SqlExpr, String)> {
     }
 }
 
+fn has_condition_on_subquery(expression: &SqlExpr) -> bool {
+    visit_expressions(expression, |inner| match inner {
+        SqlExpr::InSubquery { .. } | SqlExpr::Exists { .. } => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    })
+    .is_break()
+}
+
 /// What DataFusion tells outputs apart by.
 enum Key {
     Alias(String),
@@ -208,6 +219,7 @@ impl Key {
                 _ => Self::Expression(expression.to_string()),
             },
             SqlExpr::Subquery(query) => Self::of_subquery(query),
+            condition if has_condition_on_subquery(condition) => Self::Expression(CONDITION_ON_SUBQUERY.to_owned()),
             other => Self::Expression(other.to_string().to_lowercase()),
         }
     }

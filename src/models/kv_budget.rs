@@ -56,12 +56,13 @@ impl KvBudgets {
         Self { limits, machine: KvBudget::new(limits.running(), limits.kept()), gpus: Mutex::default() }
     }
 
-    /// The budget of the policies at this place.
+    /// The budget of the policies at this place. A GPU that cannot be asked what it has gets what the machine's memory has, for weights too (`pool.rs`).
     pub fn of(&self, place: Place) -> Arc<KvBudget> {
         let Place::Gpu(number) = place else { return Arc::clone(&self.machine) };
         let mut gpus = self.gpus.lock().unwrap_or_else(PoisonError::into_inner);
         let budget = gpus.entry(number).or_insert_with(|| {
-            let (running, kept) = self.limits.on_gpu(place.gpu_memory().unwrap_or(0));
+            let as_machine = (self.limits.running(), self.limits.kept());
+            let (running, kept) = place.gpu_memory().map_or(as_machine, |total| self.limits.on_gpu(total));
             KvBudget::new(running, kept)
         });
         Arc::clone(budget)
@@ -85,6 +86,11 @@ impl KvShare {
     /// What the policy may keep of finished sequences.
     pub fn kept_max(&self) -> usize {
         self.budget.kept_max / self.budget.shares.load(Ordering::Relaxed).max(1)
+    }
+
+    /// What the sequences in flight and the finished ones of the policy may come to, if no other one has any.
+    pub fn bytes_max(&self) -> usize {
+        self.budget.running_max.saturating_add(self.budget.kept_max)
     }
 
     /// Says what the policy keeps. What is beyond its part is taken from the sequences in flight, of all policies.
@@ -164,6 +170,15 @@ mod tests {
         // It has the whole now.
         b.note_kept(30);
         assert_eq!(b.free(), 90);
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_asked_has_as_much_as_the_machine() {
+        let budgets = KvBudgets::new(ModelLimits { memory: 800, ..ModelLimits::default() });
+        // There is no such GPU.
+        let budget = budgets.of(Place::Gpu(99));
+        assert_eq!((budget.running_max, budget.kept_max), (200, 100));
+        assert_eq!(share(&budget).bytes_max(), 300);
     }
 
     #[test]

@@ -73,6 +73,27 @@ impl LoraOptions {
         self.alpha / if self.is_rank_stabilized { rank.sqrt() } else { rank }
     }
 
+    /// Values that the adapters train on a decoder of this shape.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for a rank or an alpha out of range, or a target that no layer is named after.
+    pub fn num_parameters(&self, config: &DecoderConfig) -> Result<u64> {
+        self.check(config)?;
+        let shapes = self.modules(config)?.into_values();
+        Ok(shapes.map(|[output, input]| self.rank as u64 * (output + input) as u64).sum())
+    }
+
+    /// Values of each token that the adapters keep for a backward pass, beside the output of their layers: the two parts of each output, and the
+    /// narrow product before and after its scale.
+    ///
+    /// # Errors
+    /// As [`Self::num_parameters`].
+    pub fn num_activations(&self, config: &DecoderConfig) -> Result<usize> {
+        self.check(config)?;
+        let shapes = self.modules(config)?.into_values();
+        Ok(shapes.map(|[output, _]| 2 * (output + self.rank)).sum())
+    }
+
     fn check(&self, config: &DecoderConfig) -> Result<()> {
         let invalid = |name: &str, found: String, expected: String| Err(Error::InvalidParameter { name: name.into(), found, expected });
         if self.rank == 0 || self.rank > config.hidden_size {
@@ -310,7 +331,10 @@ fn from_json(path: &Path) -> Result<LoraOptions> {
         Some(Value::String(text)) if text == ALL_LINEAR => vec![text.clone()],
         // A regular expression.
         Some(text @ Value::String(_)) => return Err(not_supported("target_modules", text)),
-        Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).map(ToOwned::to_owned).collect(),
+        Some(Value::Array(names)) => {
+            let names: Option<Vec<String>> = names.iter().map(|name| name.as_str().map(ToOwned::to_owned)).collect();
+            names.ok_or_else(|| other("target_modules", "a list of names"))?
+        }
         _ => return Err(other("target_modules", "a list of names")),
     };
     let rank = get("r").and_then(Value::as_u64).and_then(|rank| usize::try_from(rank).ok());

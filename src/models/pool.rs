@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use tokio::sync::OnceCell;
 
-use super::config::EncoderConfig;
+use super::config::{DecoderConfig, EncoderConfig};
 use super::device::Place;
 use super::embedder::LoadedEmbedder;
 use super::encoder::Encoder;
@@ -45,7 +45,7 @@ pub(super) struct Pool {
     entries: Mutex<Vec<Entry>>,
     /// Of all weights in the machine's memory together; the model that was asked for last stays, however large.
     bytes_max: u64,
-    /// Of those on one GPU; None: a share of what it has.
+    /// Of those on one GPU; None: a share of what it has, and of a GPU that cannot be asked `bytes_max`.
     gpu_bytes_max: Option<u64>,
 }
 
@@ -134,7 +134,7 @@ impl Pool {
     }
 
     fn bytes_max(&self, place: Place) -> u64 {
-        let of_gpu = || place.gpu_memory().map_or(u64::MAX, |bytes| ModelLimits::gpu_weights(None, bytes));
+        let of_gpu = || place.gpu_memory().map_or(self.bytes_max, |bytes| ModelLimits::gpu_weights(None, bytes));
         match place {
             Place::Cpu => self.bytes_max,
             Place::Gpu(_) => self.gpu_bytes_max.unwrap_or_else(of_gpu),
@@ -190,7 +190,16 @@ fn weight_bytes(info: &ModelInfo, place: Place) -> u64 {
     if let Some(gguf) = &info.gguf {
         return gguf.weight_bytes;
     }
-    info.parameter_count * if matches!(place, Place::Gpu(_)) { 2 } else { 4 }
+    match (place, info.task) {
+        (Place::Cpu, _) => 4 * info.parameter_count,
+        (Place::Gpu(_), Task::Generate) => 2 * (info.parameter_count + head_parameters(info)),
+        (Place::Gpu(_), Task::Embed | Task::Rerank) => 2 * info.parameter_count,
+    }
+}
+
+/// Of a policy's output head; 0 if its files cannot be read, which is the matter of who loads them.
+fn head_parameters(info: &ModelInfo) -> u64 {
+    DecoderConfig::load(&info.directory).map_or(0, |config| (config.vocab_size * config.hidden_size) as u64)
 }
 
 #[cfg(test)]
@@ -245,6 +254,22 @@ mod tests {
         assert!(pool.slot(&info("f", 1), Place::Cpu).1, "two times 40 bytes do not fit");
         assert_eq!(held(&pool), ["c@1", "d@1", "e@1", "f@1"]);
         assert_eq!((pool.known_place(&info("d", 1)), pool.known_place(&info("b", 1))), (Some(Place::Gpu(1)), None));
+    }
+
+    #[test]
+    fn the_head_of_a_policy_on_a_gpu_has_single_precision() {
+        let directory = crate::fixtures::fixture("models/qwen2_tied");
+        let config = DecoderConfig::load(&directory).unwrap();
+        let info = ModelInfo { directory, parameter_count: 1000, ..(*info("a", 1)).clone() };
+        let head = (config.vocab_size * config.hidden_size) as u64;
+        assert_eq!([Place::Cpu, Place::Gpu(0)].map(|place| weight_bytes(&info, place)), [4000, 2000 + 2 * head]);
+        assert_eq!(weight_bytes(&ModelInfo { task: Task::Embed, ..info }, Place::Gpu(0)), 2000);
+    }
+
+    #[test]
+    fn a_gpu_that_cannot_be_asked_has_as_much_as_the_machine() {
+        // There is no such GPU.
+        assert_eq!([None, Some(7)].map(|gpu| Pool::new(50, gpu).bytes_max(Place::Gpu(99))), [50, 7]);
     }
 
     #[test]

@@ -47,6 +47,12 @@ pub trait Decode: Send + Sync {
     /// # Errors
     /// [`Error::Tensor`] and [`Error::OutOfMemory`] from a device. What its caches hold is not known then.
     fn forward(&self, segments: &mut [Segment<'_, Self::Source>]) -> Result<Vec<f32>>;
+
+    /// Says what its caches may come to, in bytes, before they take memory ahead of need. A single sequence may need more.
+    fn note_budget(&self, _bytes: usize) {}
+
+    /// Gives memory back that was taken for caches, if no cache is left that has any.
+    fn release(&self) {}
 }
 
 /// The sequences in flight on one policy, whatever computes it.
@@ -102,6 +108,7 @@ impl<D: Decode> Scheduler<D> {
     /// A scheduler without work. Sequences end at any of the `eos_token_ids`; if nothing of those that are finished may be kept, nothing is
     /// shared at all.
     pub fn new(decoder: Arc<D>, tokenizer: Tokenizer, eos_token_ids: Vec<u32>, memory: KvShare) -> Self {
+        decoder.note_budget(memory.bytes_max());
         let kept_max = memory.kept_max();
         let prefixes = (kept_max > 0).then(|| PrefixTree::new(decoder.block_source(), kept_max));
         Self { decoder, tokenizer, eos_token_ids, waiting: VecDeque::new(), too_little: None, running: Vec::new(), prefixes, memory }
@@ -144,6 +151,9 @@ impl<D: Decode> Scheduler<D> {
                 let row = self.running.remove(index);
                 self.answer(row, ended);
             }
+        }
+        if self.is_idle() {
+            self.decoder.release();
         }
     }
 
@@ -231,13 +241,18 @@ impl<D: Decode> Scheduler<D> {
     /// Answers all that run with an error of the device. Nothing that it holds is used again.
     fn fail(&mut self, error: &Error) {
         for row in self.running.drain(..) {
+            let error = match error {
+                Error::OutOfMemory(message) => Error::OutOfMemory(message.clone()),
+                other => candle_core::Error::Msg(other.to_string()).into(),
+            };
             // A caller that went away needs no answer.
-            drop(row.job.reply.send(Err(candle_core::Error::Msg(error.to_string()).into())));
+            drop(row.job.reply.send(Err(error)));
         }
         if let Some(prefixes) = &mut self.prefixes {
             *prefixes = PrefixTree::new(self.decoder.block_source(), self.memory.kept_max());
         }
         self.keep_its_part();
+        self.decoder.release();
     }
 
     /// Samples the next token of every row that is read; says of each whether it ends with it, and how.
@@ -255,10 +270,14 @@ impl<D: Decode> Scheduler<D> {
         }
     }
 
-    /// Sends a row's result and keeps its keys and values.
+    /// Sends a row's result, and keeps its keys and values unless it failed: a token whose logits are no numbers can have spoilt those before it on a GPU,
+    /// where what is hidden is multiplied by zero.
     fn answer(&mut self, mut row: Row<D::Source>, ended: Result<Finish>) {
+        let is_sound = ended.is_ok();
         let result = ended.and_then(|finish| row.completion(finish, &self.tokenizer));
-        self.keep(&row.tokens, row.cache);
+        if is_sound {
+            self.keep(&row.tokens, row.cache);
+        }
         // A caller that went away needs no answer.
         drop(row.job.reply.send(result));
     }

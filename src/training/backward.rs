@@ -12,6 +12,7 @@ use super::head::{Head, HeadGradients};
 use super::trainer::Metrics;
 use crate::error::Result;
 use crate::models::decoder::Keep;
+use crate::models::lora::LoraOptions;
 use crate::models::{Decoder, DecoderConfig};
 
 /// The name of the input embedding; of the head too when the two are tied.
@@ -66,8 +67,10 @@ pub(crate) fn rows(decoder: &Decoder, batch: &Batch) -> Result<Tensor> {
     Ok(hidden.index_select(&rows, 0)?)
 }
 
-/// Bytes of the activations of a batch of so many tokens when every block's graph is kept; adapters, which are narrow, left out.
-pub(crate) fn activation_bytes(config: &DecoderConfig, num_tokens: usize) -> usize {
+/// Bytes of the activations of a batch of so many tokens when every block's graph is kept. Where the lowest adapter is not in the first block, it is less.
+///
+/// `lora`: adapters that the decoder can have; others count nothing.
+pub(crate) fn activation_bytes(config: &DecoderConfig, lora: Option<&LoraOptions>, num_tokens: usize) -> usize {
     let (query, key_value) = (config.query_width(), config.key_value_width());
     // The input, both norms, the result of attention, of the MLP, and the sums after them; gate, up and their product; queries
     // before and after rotation and what attention mixes; keys before and after rotation and values.
@@ -76,7 +79,8 @@ pub(crate) fn activation_bytes(config: &DecoderConfig, num_tokens: usize) -> usi
     let head_norms = if config.architecture.has_query_key_norm() { query + key_value } else { 0 };
     // The embedded tokens, and the last norm with a copy of its input.
     let ends = 3 * config.hidden_size;
-    size_of::<f32>() * num_tokens * (config.num_hidden_layers * (block + head_norms) + ends)
+    let adapters = lora.and_then(|lora| lora.num_activations(config).ok()).unwrap_or(0);
+    size_of::<f32>() * num_tokens * (config.num_hidden_layers * (block + head_norms) + adapters + ends)
 }
 
 /// The parameter that the head's gradient belongs to; none if the head is frozen.

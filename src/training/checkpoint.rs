@@ -1,14 +1,15 @@
 //! What a run leaves on the disk so that another one goes on where it ended, bit for bit.
 //!
 //! One checkpoint is a directory `step-<n>`, written as `.step-<n>`, flushed and renamed; only then the one before goes. So there is
-//! always a whole one, or none, and never a half one under its name:
+//! always a whole one, or none, and never a half one under its name. The metrics of all steps but the last are in a file beside it, to
+//! which each checkpoint adds (`metrics_log.rs`).
 //!
 //! | file | content |
 //! |---|---|
 //! | `parameters.safetensors` | the trainable weights after step n |
 //! | `optimizer.safetensors` | the moments of AdamW, [`AdamW::save`] |
 //! | `best.safetensors` | the weights of the lowest validation loss, where early stopping keeps them |
-//! | `state.json` | the step, which is also the place in the order of the examples, all metrics, what validation has shown |
+//! | `state.json` | the step, which is also the place in the order of the examples, its metrics, what validation has shown |
 //! | `SHA256SUMS` | checksums of the others, in the form of `sha256sum` |
 //!
 //! Numbers in the state are kept as the bits of an f64, because JSON does not promise to give a fraction back as it was.
@@ -25,9 +26,10 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors};
 use serde::{Deserialize, Serialize};
 
 use super::adamw::{AdamW, AdamWOptions};
-use super::metrics::known;
+use super::metrics_log::{self, Logged};
 use super::trainer::Metrics;
 use super::validation::{Best, Judgement, NamedTensors};
+use super::warnings::Warnings;
 use crate::error::{Error, Result};
 
 const PARAMETERS: &str = "parameters.safetensors";
@@ -55,6 +57,8 @@ pub(super) struct Progress {
     /// Of each whole step; their number is the number of steps done.
     pub steps: Vec<Metrics>,
     pub judgement: Judgement,
+    /// What is in the file of metrics.
+    pub logged: Logged,
 }
 
 /// A run as its checkpoint remembers it.
@@ -72,8 +76,10 @@ struct State {
     step: usize,
     best: Option<BestState>,
     num_worse: usize,
-    /// By step: names and the bits of the values.
-    metrics: Vec<Vec<(String, u64)>>,
+    /// Of the last step, which an evaluation may still add to: names and the bits of the values.
+    metrics: Vec<(String, u64)>,
+    /// Where those of the steps before it are.
+    logged: Logged,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -82,13 +88,22 @@ struct BestState {
     loss_bits: u64,
 }
 
-/// Writes the checkpoint of the run's last whole step, and then removes the ones before.
+/// Writes the checkpoint of the run's last whole step, and then removes the ones before. One that cannot be removed is told to `warnings`.
 ///
 /// # Errors
 /// [`Error::Io`]; the older checkpoint is still there, and nothing of the new one.
-pub(super) fn save(checkpoints: &Checkpoints, parameters: &BTreeMap<String, Var>, optimizer: &AdamW, progress: &Progress) -> Result<()> {
+pub(super) fn save(
+    checkpoints: &Checkpoints,
+    parameters: &BTreeMap<String, Var>,
+    optimizer: &AdamW,
+    progress: &mut Progress,
+    warnings: &Warnings,
+) -> Result<()> {
     let directory = &checkpoints.directory;
     make_directory(directory)?;
+    if let Some((_, before)) = progress.steps.split_last() {
+        progress.logged = metrics_log::append(directory, &progress.logged, before)?;
+    }
     let name = format!("{PREFIX}{}", progress.steps.len());
     let unfinished = directory.join(format!(".{name}"));
     let written = write(&unfinished, &checkpoints.fingerprint, parameters, optimizer, progress)
@@ -98,12 +113,16 @@ pub(super) fn save(checkpoints: &Checkpoints, parameters: &BTreeMap<String, Var>
         let _ = fs::remove_dir_all(&unfinished);
     }
     written?;
-    remove_others(directory, &name)
+    if let Err(error) = remove_others(directory, &name) {
+        // The new one is whole.
+        warnings.say(format!("older checkpoints stay until the next one is written, because they could not be removed: {error}"));
+    }
+    Ok(())
 }
 
 /// The newest checkpoint of this run that is whole; `None` if there is none.
 ///
-/// One that is damaged, of another run, or has other parameters is passed over.
+/// One that is damaged, of another run, or has other parameters is passed over, which is told to `warnings`.
 ///
 /// # Errors
 /// [`Error::Io`] if the disk cannot be read; a file that is not there is damage instead.
@@ -112,13 +131,16 @@ pub(super) fn load(
     options: AdamWOptions,
     parameters: &BTreeMap<String, Var>,
     num_steps: usize,
+    warnings: &Warnings,
 ) -> Result<Option<Restored>> {
     for step in steps_in(&checkpoints.directory)? {
-        match read(&checkpoints.directory.join(format!("{PREFIX}{step}")), &checkpoints.fingerprint, options, parameters) {
-            Ok(restored) if restored.progress.steps.len() == step && step <= num_steps => return Ok(Some(restored)),
-            Ok(_) | Err(Error::Damaged { .. }) => {}
+        let reason = match read(checkpoints, step, options, parameters) {
+            Ok(restored) if step <= num_steps => return Ok(Some(restored)),
+            Ok(_) => format!("the run has {num_steps} steps only"),
+            Err(error @ Error::Damaged { .. }) => error.to_string(),
             Err(other) => return Err(other),
-        }
+        };
+        warnings.say(format!("the checkpoint of step {step} is not used, and goes when the next one is written: {reason}"));
     }
     Ok(None)
 }
@@ -165,30 +187,32 @@ fn remove_others(directory: &Path, name: &str) -> Result<()> {
 }
 
 fn state(fingerprint: &str, progress: &Progress) -> Result<Vec<u8>> {
-    let bits = |metrics: &Metrics| metrics.iter().map(|(name, value)| ((*name).to_owned(), value.to_bits())).collect();
     let Judgement { best, num_worse } = &progress.judgement;
     let state = State {
         fingerprint: fingerprint.to_owned(),
         step: progress.steps.len(),
         best: best.as_ref().map(|best| BestState { step: best.step, loss_bits: best.loss.to_bits() }),
         num_worse: *num_worse,
-        metrics: progress.steps.iter().map(bits).collect(),
+        metrics: progress.steps.last().map(metrics_log::encode).unwrap_or_default(),
+        logged: progress.logged.clone(),
     };
     serde_json::to_vec(&state).map_err(|error| Error::Internal(format!("describing a checkpoint: {error}")))
 }
 
-fn read(directory: &Path, fingerprint: &str, options: AdamWOptions, parameters: &BTreeMap<String, Var>) -> Result<Restored> {
+fn read(checkpoints: &Checkpoints, step: usize, options: AdamWOptions, parameters: &BTreeMap<String, Var>) -> Result<Restored> {
+    let directory = &checkpoints.directory.join(format!("{PREFIX}{step}"));
     let sums = checksums(directory)?;
     let path = directory.join(STATE);
     let bytes = checked(directory, STATE, &sums)?;
     let state: State = serde_json::from_slice(&bytes).map_err(|error| damaged(&path, error))?;
-    if state.fingerprint != fingerprint {
+    if state.fingerprint != checkpoints.fingerprint {
         return Err(damaged(&path, "it is of another run"));
     }
-    if state.metrics.len() != state.step {
-        return Err(damaged(&path, format!("it has metrics of {} steps and ends at step {}", state.metrics.len(), state.step)));
+    let mut steps = metrics_log::read(&checkpoints.directory, &state.logged)?;
+    steps.push(metrics_log::decode(&path, state.metrics)?);
+    if [state.step, steps.len()] != [step; 2] {
+        return Err(damaged(&path, format!("it has metrics of {} steps and ends at step {}", steps.len(), state.step)));
     }
-    let steps = state.metrics.into_iter().map(|metrics| metrics_of(&path, metrics)).collect::<Result<_>>()?;
     let best = match state.best {
         Some(BestState { step, loss_bits }) => {
             let weights = load_tensors(&directory.join(BEST), &checked(directory, BEST, &sums)?, parameters)?;
@@ -199,15 +223,8 @@ fn read(directory: &Path, fingerprint: &str, options: AdamWOptions, parameters: 
     let weights = load_tensors(&directory.join(PARAMETERS), &checked(directory, PARAMETERS, &sums)?, parameters)?;
     let bytes = checked(directory, OPTIMIZER, &sums)?;
     let optimizer = AdamW::decode(&directory.join(OPTIMIZER), &bytes, options, parameters)?;
-    Ok(Restored { weights, optimizer, progress: Progress { steps, judgement: Judgement { best, num_worse: state.num_worse } } })
-}
-
-fn metrics_of(path: &Path, metrics: Vec<(String, u64)>) -> Result<Metrics> {
-    let metric = |(name, bits): (String, u64)| -> Result<(&'static str, f64)> {
-        let name = known(&name).ok_or_else(|| damaged(path, format!("there is no metric {name}")))?;
-        Ok((name, f64::from_bits(bits)))
-    };
-    metrics.into_iter().map(metric).collect()
+    let judgement = Judgement { best, num_worse: state.num_worse };
+    Ok(Restored { weights, optimizer, progress: Progress { steps, judgement, logged: state.logged } })
 }
 
 /// The checksums by file name.
@@ -313,21 +330,21 @@ fn sync(path: &Path) -> Result<()> {
 }
 
 /// The bytes of a file of a checkpoint: one that is not there is damage, not a fault of the disk.
-fn read_file(path: &Path) -> Result<Vec<u8>> {
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).map_err(|source| match source.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory => damaged(path, source),
         _ => Error::Io { path: path.to_owned(), source },
     })
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+pub(super) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     move |source| Error::Io { path: path.to_owned(), source }
 }
 
-fn damaged(path: &Path, reason: impl ToString) -> Error {
+pub(super) fn damaged(path: &Path, reason: impl ToString) -> Error {
     Error::Damaged { path: path.to_owned(), reason: reason.to_string() }
 }

@@ -13,7 +13,6 @@ use super::options::RunOptions;
 use super::plan::Plan;
 use super::trainer::ACTIVATION_BYTES_MAX;
 use crate::error::Result;
-use crate::models::lora::LoraOptions;
 use crate::models::{DecoderConfig, ops};
 
 const F32_BYTES: u64 = 4;
@@ -53,7 +52,7 @@ pub struct Estimate {
 
 /// What a run over examples of so many tokens (`costs`) takes, at `flops_per_second`: the speed of matrix products, so that a run takes somewhat longer.
 ///
-/// A pair counts as one sequence of its tokens.
+/// A pair counts as one sequence of its tokens. Adapters count as none where [`num_parameters`](crate::models::lora::LoraOptions::num_parameters) refuses them: ask that first.
 pub fn estimate(config: &DecoderConfig, costs: &[usize], run: &RunOptions, batch_size: Option<usize>, flops_per_second: f64) -> Estimate {
     let plan = Plan::new(costs, run, batch_size);
     let num_steps = plan.num_steps();
@@ -62,13 +61,14 @@ pub fn estimate(config: &DecoderConfig, costs: &[usize], run: &RunOptions, batch
         largest_batch = largest_batch.max(batch.iter().map(|&example| costs[example]).sum::<usize>());
         work.add(batch.iter().map(|&example| &costs[example]));
     }
-    let kept = activation_bytes(config, largest_batch);
+    let lora = run.lora.as_ref();
+    let kept = activation_bytes(config, lora, largest_batch);
     let full_batch = run.batch_tokens.min(costs.iter().sum::<usize>());
-    let is_recomputed = run.recompute.unwrap_or_else(|| activation_bytes(config, full_batch) > ACTIVATION_BYTES_MAX);
-    let flops = work.forward_flops(config) * passes(run.lora.is_some(), is_recomputed);
+    let is_recomputed = run.recompute.unwrap_or_else(|| activation_bytes(config, lora, full_batch) > ACTIVATION_BYTES_MAX);
+    let flops = work.forward_flops(config) * passes(lora.is_some(), is_recomputed);
     let parameters = count(config.tensor_shapes().iter().map(|(_, shape)| shape.as_slice()));
-    let trainable = run.lora.as_ref().map_or(parameters, |lora| adapter_parameters(config, lora));
-    let adapters = if run.lora.is_some() { trainable } else { 0 };
+    let trainable = lora.map_or(parameters, |lora| lora.num_parameters(config).unwrap_or(0));
+    let adapters = if lora.is_some() { trainable } else { 0 };
     let best = u64::from(run.early_stopping.is_some());
     Estimate {
         num_examples: costs.len(),
@@ -172,27 +172,11 @@ fn count<'a>(shapes: impl Iterator<Item = &'a [usize]>) -> u64 {
     shapes.map(|shape| shape.iter().map(|size| *size as u64).product::<u64>()).sum()
 }
 
-/// Of two narrow matrices beside each target.
-fn adapter_parameters(config: &DecoderConfig, lora: &LoraOptions) -> u64 {
-    let rank = lora.rank as u64;
-    let shapes = config.tensor_shapes();
-    let targets = shapes.iter().filter(|(name, shape)| shape.len() == 2 && is_target(name, &lora.targets));
-    targets.map(|(_, shape)| rank * (shape[0] + shape[1]) as u64).sum()
-}
-
-/// As PEFT names them: the whole name of a layer, or its last parts; `all-linear` is every matrix of a block.
-fn is_target(name: &str, targets: &[String]) -> bool {
-    let Some(module) = name.strip_suffix(".weight").filter(|module| module.starts_with("model.layers.")) else { return false };
-    let is_match = |target: &String| {
-        target == "all-linear" || module == target || module.strip_suffix(target.as_str()).is_some_and(|before| before.ends_with('.'))
-    };
-    targets.iter().any(is_match)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::fixtures::fixture;
+    use crate::models::lora::LoraOptions;
 
     fn config() -> DecoderConfig {
         let config = DecoderConfig::load(&fixture("models/qwen2_untied")).expect("the fixture has a configuration");
@@ -243,6 +227,9 @@ mod tests {
         let (adapters, full) = (estimate(&config, &[10], &run, None, 1e9), estimate(&config, &[10], &RunOptions::default(), None, 1e9));
         assert_eq!(adapters.weight_bytes, full.weight_bytes + 4 * of_query);
         assert!(adapters.optimizer_bytes < full.optimizer_bytes && adapters.flops < full.flops);
+        // Of each of ten tokens, both parts of the output of every query, and the narrow product twice.
+        let kept = 10 * config.num_hidden_layers * 2 * (config.query_width() + 4);
+        assert_eq!(adapters.activation_bytes - full.activation_bytes, 4 * kept as u64);
     }
 
     #[test]

@@ -35,20 +35,29 @@ pub struct Kept {
     pub num_dropped: usize,
 }
 
+/// What [`keep_sft`] and [`sft_sequences`] say of examples that are all left out.
+const NO_WEIGHT: &str = "at least one row must have a weight above 0; the query gives none";
+
 /// Applies `run.long_prompts`, and checks every example under the number of its row. Examples of weight 0 stay and are not counted.
+///
+/// `prompt_weight`: of a prompt's tokens in the loss.
 ///
 /// # Errors
 /// [`Error::InvalidParameter`] as [`train_sft`](super::train_sft), and naming the row with a long prompt where these are refused;
-/// [`Error::NotReady`] if all examples are dropped.
-pub fn keep_sft(examples: Vec<SftExample>, run: &RunOptions) -> Result<(Vec<SftExample>, Kept)> {
-    keep(examples, run, |index, example| {
-        let kept = sft_prompt(index, example, run)?;
+/// [`Error::NotReady`] if all examples are dropped or have weight 0.
+pub fn keep_sft(examples: Vec<SftExample>, prompt_weight: f64, run: &RunOptions) -> Result<(Vec<SftExample>, Kept)> {
+    let (left, kept) = keep(examples, run, |index, example| {
+        let kept = sft_prompt(index, example, prompt_weight, run)?;
         Ok(Fit {
             num_tokens: example.prompt.len(),
             num_kept: kept.map_or(example.prompt.len(), <[u32]>::len),
             limit: Limit::of_sequence(run),
         })
-    })
+    })?;
+    if !left.is_empty() && left.iter().all(|example| example.weight == 0.0) {
+        return Err(if kept.num_dropped > 0 { all_dropped(left.len() + kept.num_dropped) } else { Error::NotReady(NO_WEIGHT.into()) });
+    }
+    Ok((left, kept))
 }
 
 /// As [`keep_sft`], for pairs. Reference log-probabilities belong to the pairs that are left: drop first, then compute these.
@@ -88,10 +97,13 @@ fn keep<E>(examples: Vec<E>, run: &RunOptions, fit: impl Fn(usize, &E) -> Result
         left.push(example);
     }
     if left.is_empty() && num_examples > 0 {
-        let message = format!("long_prompts = 'drop' leaves none of {num_examples} examples; raise max_length and batch_tokens");
-        return Err(Error::NotReady(message));
+        return Err(all_dropped(num_examples));
     }
     Ok((left, kept))
+}
+
+fn all_dropped(num_examples: usize) -> Error {
+    Error::NotReady(format!("long_prompts = 'drop' leaves none of {num_examples} examples; raise max_length and batch_tokens"))
 }
 
 impl Fit {
@@ -155,7 +167,7 @@ impl Sequence<'_> {
 pub(crate) fn sft_sequences<'a>(examples: &'a [SftExample], prompt_weight: f64, run: &RunOptions) -> Result<Vec<Sequence<'a>>> {
     let mut sequences = Vec::with_capacity(examples.len());
     for (index, example) in examples.iter().enumerate() {
-        let Some(prompt) = sft_prompt(index, example, run)? else { continue };
+        let Some(prompt) = sft_prompt(index, example, prompt_weight, run)? else { continue };
         let weight = f64::from(example.weight);
         sequences.push(Sequence {
             prompt,
@@ -166,7 +178,7 @@ pub(crate) fn sft_sequences<'a>(examples: &'a [SftExample], prompt_weight: f64, 
         });
     }
     if sequences.is_empty() {
-        return Err(Error::NotReady("training needs at least one row with a weight above 0; the query gives none".into()));
+        return Err(Error::NotReady(NO_WEIGHT.into()));
     }
     Ok(sequences)
 }
@@ -188,7 +200,7 @@ pub(crate) fn dpo_sequences<'a>(examples: &'a [DpoExample], run: &RunOptions) ->
 }
 
 /// What fits of the prompt of a demonstration; `None` if its weight is 0.
-fn sft_prompt<'a>(index: usize, example: &'a SftExample, run: &RunOptions) -> Result<Option<&'a [u32]>> {
+fn sft_prompt<'a>(index: usize, example: &'a SftExample, prompt_weight: f64, run: &RunOptions) -> Result<Option<&'a [u32]>> {
     let weight = f64::from(example.weight);
     if !(weight >= 0.0 && weight.is_finite()) {
         return Err(invalid(format!("weight of row {}", index + 1), weight, "a number >= 0"));
@@ -197,12 +209,14 @@ fn sft_prompt<'a>(index: usize, example: &'a SftExample, run: &RunOptions) -> Re
         return Ok(None);
     }
     let prompt = shorten(index, &example.prompt, &[&example.completion], Limit::of_sequence(run))?;
-    check_mask(index + 1, example)?;
+    // The first token of a prompt is predicted from nothing.
+    let learns_prompt = prompt_weight > 0.0 && prompt.len() > 1;
+    check_mask(index + 1, example, learns_prompt)?;
     Ok(Some(prompt))
 }
 
-/// A mask has a value for each token, and leaves one that is learned: predicted from something, and not masked out.
-fn check_mask(row: usize, example: &SftExample) -> Result<()> {
+/// A mask has a value for each token. Where the prompt is not learned, it leaves one that is: predicted from something, and not masked out.
+fn check_mask(row: usize, example: &SftExample, learns_prompt: bool) -> Result<()> {
     let (mask, num_tokens) = (&example.mask, example.completion.len());
     if mask.is_empty() {
         return Ok(());
@@ -212,7 +226,7 @@ fn check_mask(row: usize, example: &SftExample) -> Result<()> {
         return Err(invalid(format!("mask of row {row}"), format!("{} values", mask.len()), expected));
     }
     let first = usize::from(example.prompt.is_empty());
-    if !mask[first..].contains(&true) {
+    if !learns_prompt && !mask[first..].contains(&true) {
         let expected = "at least one token that is learned; filter such rows out with WHERE";
         return Err(invalid(format!("mask of row {row}"), "none", expected));
     }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `sft`, `dpo` | the methods: demonstrations ([`train_sft`]), preference pairs ([`train_dpo`], [`reference_logps`]) |
 //! | `trainer` | the loop that they share |
-//! | `validation`, `checkpoint` | early stopping; what a run leaves for one that goes on |
+//! | `validation`, `checkpoint`, `metrics_log` | early stopping; what a run leaves for one that goes on |
 //! | [`losses`] | losses, advantages and their derivatives, pure f64 |
 //! | `backward` | the model's blocks one by one, forward and backward |
 //! | `head` | the vocabulary head outside the autograd graph |
@@ -16,7 +16,7 @@
 //! | `options` | names, defaults and ranges of `WITH (...)` |
 //! | `estimate` | what a run would take |
 //! | `metrics` | the names of what is logged |
-//! | `stop`, `thread` | the flag that ends a run; the deep stack that backpropagation needs |
+//! | `stop`, `warnings`, `thread` | the flag that ends a run; what ends nothing; the deep stack that backpropagation needs |
 
 mod adamw;
 mod backward;
@@ -29,6 +29,7 @@ mod gradients;
 mod head;
 pub mod losses;
 mod metrics;
+mod metrics_log;
 mod options;
 mod plan;
 mod schedule;
@@ -37,6 +38,7 @@ mod stop;
 mod thread;
 mod trainer;
 mod validation;
+mod warnings;
 
 #[cfg(test)]
 mod tests;
@@ -46,6 +48,7 @@ pub use checkpoint::Checkpoints;
 pub use dpo::{ReferenceLogps, reference_logps, train_dpo, train_dpo_validated};
 pub use estimate::{Estimate, estimate};
 pub use example::{DpoExample, Kept, SftExample, keep_dpo, keep_sft};
+pub(crate) use example::{dpo_sequences, sft_sequences};
 pub use gradients::Gradients;
 pub use losses::{
     AdvantageScaling, Clip, LengthNormalization, PairLengths, PairLogps, Preference, PreferenceLoss, PreferenceTerm, RewardTerm, ScoreTerm,
@@ -58,3 +61,4 @@ pub use schedule::{LearningRate, Schedule};
 pub use sft::{train_sft, train_sft_validated};
 pub use stop::Stop;
 pub use trainer::{Metrics, StepMetrics, Trained};
+pub use warnings::Warnings;

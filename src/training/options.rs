@@ -9,6 +9,7 @@ use super::checkpoint::Checkpoints;
 use super::losses::{LengthNormalization, Preference, PreferenceLoss};
 use super::schedule::Schedule;
 use super::stop::Stop;
+use super::warnings::Warnings;
 use crate::error::{Error, Result};
 use crate::models::lora::LoraOptions;
 use crate::value::Value;
@@ -73,8 +74,9 @@ pub struct RunOptions {
     pub weight_decay: f64,
     /// The gradient is scaled down to this global L2 norm, > 0.
     pub max_grad_norm: f64,
-    /// Upper bound on the tokens of one forward and backward pass. It bounds memory; for DPO and wherever `batch_size` is
-    /// given it does not change what is learned.
+    /// Upper bound on the tokens of one forward and backward pass. It bounds memory. For DPO and wherever `batch_size` is given it
+    /// does not change which examples share a step; but a sequence, or the two of a pair together, must fit: below `max_length`, or
+    /// twice that for pairs, it cuts their prompts.
     pub batch_tokens: usize,
     /// Batches per optimiser step.
     pub gradient_accumulation: usize,
@@ -104,6 +106,8 @@ pub struct RunOptions {
     pub checkpoints: Option<Checkpoints>,
     /// Ends the run between two batches; no option of the statement.
     pub stop: Stop,
+    /// Hears of what ends nothing; no option of the statement.
+    pub warnings: Warnings,
     /// What was set by name, because the default of one option may depend on another.
     pub given: BTreeMap<String, Value>,
 }
@@ -132,6 +136,7 @@ impl Default for RunOptions {
             lora: None,
             checkpoints: None,
             stop: Stop::default(),
+            warnings: Warnings::default(),
             given: BTreeMap::new(),
         }
     }

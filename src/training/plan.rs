@@ -9,7 +9,7 @@ pub(crate) type StepPlan = Vec<Vec<usize>>;
 /// The steps of a training run, epoch by epoch. It holds one epoch at a time, so many epochs cost no memory.
 ///
 /// With `batch_size`, a step is `batch_size · gradient_accumulation` examples, cut into as many batches as `batch_tokens`
-/// asks for: the token bound never changes what is learned. Without it, a batch is as many examples, in order, as fit in
+/// asks for: the token bound does not change which examples share a step. Without it, a batch is as many examples, in order, as fit in
 /// `batch_tokens`, and a step is `gradient_accumulation` of them. With `step_tokens`, whatever the other two say, a step takes
 /// examples until their tokens reach it. No step reaches over the end of an epoch.
 #[derive(Debug, Clone)]

@@ -98,7 +98,8 @@ pub(crate) trait Objective: Sync {
 /// `validation` is evaluated every `run.evaluate_every` steps and after the last one; `run.early_stopping` ends the run after so many
 /// evaluations without a better one, and then, as at its last step, the decoder gets the weights of the best. With `run.checkpoints`
 /// the run goes on from the newest checkpoint of its fingerprint: it first reports the steps that the checkpoint remembers. It
-/// leaves a checkpoint every `run.checkpoint_every` steps, and when it is cancelled.
+/// leaves a checkpoint every `run.checkpoint_every` steps, and when it is cancelled. `run.warnings` hears of checkpoints that are not used and of
+/// what could not be written or removed.
 ///
 /// # Errors
 /// [`Error::Diverged`] for a loss or a gradient that is not finite, before it touches the weights; the observer's own error,
@@ -139,7 +140,7 @@ pub(crate) fn train<O: Objective>(
 /// Whether a block's activations are computed again in the backward pass. Both ways give the same bits.
 fn recompute(decoder: &Decoder, run: &RunOptions, costs: &[usize]) -> bool {
     let full_batch = run.batch_tokens.min(costs.iter().sum());
-    run.recompute.unwrap_or_else(|| activation_bytes(decoder.config(), full_batch) > ACTIVATION_BYTES_MAX)
+    run.recompute.unwrap_or_else(|| activation_bytes(decoder.config(), decoder.lora(), full_batch) > ACTIVATION_BYTES_MAX)
 }
 
 struct Trainer<'a, O> {
@@ -160,7 +161,9 @@ impl<O: Objective> Trainer<'_, O> {
     /// Takes everything from the newest checkpoint, if there is one.
     fn restore(&mut self, options: AdamWOptions) -> Result<()> {
         let Some(checkpoints) = &self.run.checkpoints else { return Ok(()) };
-        let Some(restored) = checkpoint::load(checkpoints, options, self.decoder.parameters(), self.num_steps)? else { return Ok(()) };
+        let Some(restored) = checkpoint::load(checkpoints, options, self.decoder.parameters(), self.num_steps, &self.run.warnings)? else {
+            return Ok(());
+        };
         set_weights(self.decoder.parameters(), &restored.weights)?;
         self.optimizer = restored.optimizer;
         self.progress = restored.progress;
@@ -171,9 +174,13 @@ impl<O: Objective> Trainer<'_, O> {
     fn run(&mut self, plan: Plan<'_>, report: &mut dyn FnMut(StepMetrics) -> Result<()>) -> Result<Trained> {
         let resumed_at = self.num_done();
         let result = self.steps(plan, report);
-        if matches!(result, Err(Error::Cancelled(_))) {
+        if matches!(result, Err(Error::Cancelled(_)))
+            && let Err(error) = self.save()
+        {
             // Who cancels hears that it is cancelled, whatever the disk says: the checkpoint before is still there.
-            let _ = self.save();
+            let goes_on = self.saved_at.map_or("from the beginning".to_owned(), |step| format!("at step {step}"));
+            let done = self.num_done();
+            self.run.warnings.say(format!("no checkpoint could be written at step {done}, so that the run would go on {goes_on}: {error}"));
         }
         result?;
         self.take_best()?;
@@ -276,7 +283,7 @@ impl<O: Objective> Trainer<'_, O> {
         }
         // A checkpoint that cannot go on must not take the place of one that can.
         self.check_weights()?;
-        checkpoint::save(checkpoints, self.decoder.parameters(), &self.optimizer, &self.progress)?;
+        checkpoint::save(checkpoints, self.decoder.parameters(), &self.optimizer, &mut self.progress, &self.run.warnings)?;
         self.saved_at = Some(step);
         Ok(())
     }
@@ -298,7 +305,7 @@ impl<O: Objective> Trainer<'_, O> {
     }
 
     fn check_finite(&self, step: usize, what: &'static str, value: f64) -> Result<()> {
-        if value.is_finite() { Ok(()) } else { Err(Error::Diverged { step, what, value, checkpoint: self.saved_at }) }
+        if value.is_finite() { Ok(()) } else { Err(Error::Diverged { step, what, value }) }
     }
 }
 

@@ -51,6 +51,15 @@ async fn first_checkpoint(data: &Path) {
     }
 }
 
+/// Runs a statement and drops it when it has left a checkpoint.
+async fn cancel_at_first_checkpoint(session: &Session, data: &Path, train: &str) {
+    let mut running = Box::pin(run(session, train));
+    tokio::select! {
+        ended = &mut running => panic!("the training ended before it could be cancelled: {ended:?}"),
+        () = first_checkpoint(data) => {}
+    }
+}
+
 /// Whether a model was made by a run that went on, and is that of a run in one go, which this makes now.
 async fn check_resumed(session: &Session, data: &Path, train: &str) -> Result<()> {
     let lineage = rows(session, "SELECT lineage FROM rollout.models WHERE name = 'resumed'").await?;
@@ -150,13 +159,7 @@ async fn a_statement_that_is_typed_again_goes_on_unless_it_says_otherwise() -> R
     let goes_on = || notices.lock().expect("no panic").iter().filter(|notice| notice.contains("goes on at step")).count();
     let train = format!("TRAIN SFT MODEL m {}", SFT.replace("EVERY", "5"));
     for (again, expected) in [(train.clone(), 1), (train.replace("epochs", "resume = false, epochs"), 1)] {
-        {
-            let mut running = Box::pin(run(&session, &train));
-            tokio::select! {
-                ended = &mut running => panic!("the training ended before it could be cancelled: {ended:?}"),
-                () = first_checkpoint(data.path()) => {}
-            }
-        }
+        cancel_at_first_checkpoint(&session, data.path(), &train).await;
         run(&session, &again).await?;
         assert_eq!(goes_on(), expected, "{again}");
     }
@@ -165,5 +168,23 @@ async fn a_statement_that_is_typed_again_goes_on_unless_it_says_otherwise() -> R
             == std::fs::read(data.path().join("models/m/2/model.safetensors")).expect("version 2"),
         "the same weights"
     );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_statement_with_another_seed_begins_anew() -> Result<()> {
+    let data = temporary();
+    let database = Database::open(data.path()).await?;
+    let session = database.session();
+    run(&session, BASE).await?;
+    let train = format!("TRAIN SFT MODEL m {}", SFT.replace("EVERY", "5"));
+    cancel_at_first_checkpoint(&session, data.path(), &train).await;
+    let resumed_at = "SELECT (lineage::json ->> 'resumed_at')::bigint FROM rollout.models WHERE name = 'm' ORDER BY version DESC LIMIT 1";
+    run(&session, &train.replace("epochs", "seed = 1, epochs")).await?;
+    assert_eq!(number(&session, resumed_at).await?, 0);
+    assert_eq!(checkpoints(data.path()).len(), 1, "what the first run left is still there");
+    run(&session, &train).await?;
+    assert!(number(&session, resumed_at).await? >= 5);
+    assert_eq!(checkpoints(data.path()), Vec::<PathBuf>::new());
     Ok(())
 }

@@ -7,6 +7,7 @@ use datafusion::sql::sqlparser::ast::ObjectName;
 use rolloutdb_catalogs::Table;
 use rolloutdb_sql::{Analyze, Optimize, Vacuum};
 
+use super::train::remove_old_checkpoints;
 use super::{done, table_name};
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
@@ -28,6 +29,7 @@ pub async fn vacuum(session: &Session, vacuum: &Vacuum) -> Result<Response> {
     }
     if vacuum.tables.is_empty() {
         remove_unused_downloads(session, retention).await?;
+        remove_old_checkpoints(session).await?;
     }
     Ok(done("VACUUM"))
 }

@@ -192,8 +192,10 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
 
 /// Whether the statement changes what other sessions see.
 pub fn writes(statement: &Statement) -> bool {
-    if let Statement::Explain(explain) = statement {
-        return explain.analyze && writes(&explain.statement);
+    match statement {
+        Statement::Explain(explain) => return explain.analyze && writes(&explain.statement),
+        Statement::Train(train) => return !train.dry_run,
+        _ => {}
     }
     matches!(
         statement,
@@ -233,7 +235,6 @@ pub fn writes(statement: &Statement) -> bool {
             | Statement::GrantRole(_)
             | Statement::RevokeRole(_)
             | Statement::GenerateRollouts(_)
-            | Statement::Train(_)
             | Statement::Async(_)
     )
 }

@@ -8,6 +8,7 @@ mod dry_run;
 mod examples;
 mod input;
 mod lineage;
+mod old_checkpoints;
 mod publish;
 mod report;
 mod run;
@@ -27,11 +28,12 @@ use super::{arrow, rows};
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
 use crate::models::{DecoderConfig, ModelInfo};
-use crate::training::Stop;
+use crate::training::{Stop, Warnings};
 pub use checkpoints::Trainings;
 use dry_run::DryRun;
 use input::Input;
 use lineage::Origin;
+pub use old_checkpoints::remove_old_checkpoints;
 use report::{Outcome, Reporter};
 use run::{Made, Training};
 use task::Task;
@@ -63,7 +65,7 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
     let mut task = Task::of(train)?;
     shared.registry.check_name(&train.model)?;
     let config = DecoderConfig::load(&base.directory)?;
-    task.fit(&config);
+    task.fit(&config)?;
     let input = Box::pin(input::read(session, train, parameters, &task.method, config.vocab_size)).await?;
     if let Some(task) = session.task() {
         task.say_rows(input.rows.len());
@@ -115,6 +117,7 @@ async fn trained(session: &Session, train: &Train, base: &ModelInfo, task: Task,
     let Task { method, resume } = task;
     let watched = Watched::of(&method, input.rows.iter().any(|row| row.reference.is_some()));
     let origin = Origin::new(train, base, &method, input.tables);
+    let (notices, what) = (session.notices().clone(), format!("TRAIN {} {}", train.method, train.model));
     let training = Training {
         directory: base.directory.clone(),
         identity: lineage::identity(train, base, &method),
@@ -123,6 +126,7 @@ async fn trained(session: &Session, train: &Train, base: &ModelInfo, task: Task,
         rows: input.rows,
         validation: input.validation,
         trainings: Arc::clone(&shared.trainings),
+        warnings: Warnings::new(move |warning| notices.warning(format!("{what}: {warning}"))),
     };
     let stop = Stop::default();
     let _guard = CancelOnDrop(stop.clone());

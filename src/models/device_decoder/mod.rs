@@ -11,7 +11,7 @@ mod tensors;
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::ops::{rms_norm, softmax_last_dim};
@@ -21,7 +21,7 @@ use self::plan::{Group, Heads, Limits, Plan, Span};
 use self::tensors::{KvTensors, gather};
 use super::config::DecoderConfig;
 use super::decoder::{Decoder, EMBEDDING, HEAD};
-use super::kv_cache::{BLOCK, KvCache};
+use super::kv_cache::{BLOCK, BlockSource, KvCache};
 use super::ops::Rope;
 use super::packed::Segment;
 use super::scheduler::Decode;
@@ -32,6 +32,9 @@ pub use self::pool::{BlockPool, PooledBlock};
 
 /// Added to the scores of keys that a row does not see: no number is left of them, and none becomes infinite.
 const UNSEEN: f64 = 1e30;
+
+/// What the errors of CUDA and cuBLAS say of memory that is not there.
+const OUT_OF_MEMORY: [&str; 2] = ["CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED"];
 
 /// Weights of a decoder on a device, and its keys and values.
 #[derive(Debug)]
@@ -93,23 +96,23 @@ impl DeviceDecoder {
     /// Loads `config.json` and the safetensors of a directory.
     ///
     /// # Errors
-    /// As [`Decoder::load`]; [`Error::Tensor`] if the device has no room.
+    /// As [`Decoder::load`]; [`Error::OutOfMemory`] if the device has no room.
     pub fn load(directory: &Path, device: &Device, dtype: DType) -> Result<Self> {
         let config = DecoderConfig::load(directory)?;
         let mut weights = Weights::load(directory, &Device::Cpu)?;
         let mut shapes: BTreeMap<_, _> = config.tensor_shapes().into_iter().collect();
         let take = |name: &str| weights.take(name, &shapes.remove(name).ok_or_else(|| unknown(name))?);
-        Self::new(config, device, dtype, take)
+        Self::new(config, device, dtype, take).map_err(of_device)
     }
 
     /// Copies the weights of a decoder.
     ///
     /// # Errors
-    /// [`Error::Tensor`] if the device has no room.
+    /// [`Error::OutOfMemory`] if the device has no room.
     pub fn of(decoder: &Decoder, device: &Device, dtype: DType) -> Result<Self> {
         // Detached: otherwise candle would keep every step for a backward pass.
         let take = |name: &str| decoder.tensors().get(name).map(Tensor::detach).ok_or_else(|| unknown(name));
-        Self::new(decoder.config().clone(), device, dtype, take)
+        Self::new(decoder.config().clone(), device, dtype, take).map_err(of_device)
     }
 
     /// `take` gives each f32 weight once, by Hugging Face's name.
@@ -146,6 +149,21 @@ impl DeviceDecoder {
         &self.pool
     }
 
+    /// Blocks for which there is room on the device.
+    pub fn capacity(&self) -> usize {
+        self.tensors().capacity()
+    }
+
+    /// As if the device had room for so many blocks.
+    #[cfg(test)]
+    pub fn set_blocks_max(&self, blocks: usize) {
+        self.tensors().set_blocks_max(blocks);
+    }
+
+    fn tensors(&self) -> MutexGuard<'_, KvTensors> {
+        self.tensors.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Appends the segments' tokens to their sequences and returns the logits `[segments, V]` after each segment's last token.
     ///
     /// Tokens must be below the vocabulary size, segments not empty, and sequences at most `max_position_embeddings` long.
@@ -153,11 +171,16 @@ impl DeviceDecoder {
     /// # Errors
     /// [`Error::Tensor`] and [`Error::OutOfMemory`] from the device. What its caches hold is not known then.
     pub fn forward(&self, segments: &mut [Segment<'_, Arc<BlockPool>>]) -> Result<Vec<f32>> {
-        let mut tensors = self.tensors.lock().unwrap_or_else(PoisonError::into_inner);
+        self.append(segments).map_err(of_device)
+    }
+
+    fn append(&self, segments: &mut [Segment<'_, Arc<BlockPool>>]) -> Result<Vec<f32>> {
+        let mut tensors = self.tensors();
         segments.iter_mut().for_each(|segment| segment.cache.make_room(segment.cache.len() + segment.tokens.len()));
         let (blocks, copies) = self.pool.begin_forward();
         tensors.grow(blocks)?;
         tensors.copy(&copies)?;
+        tensors.zero(&unwritten(segments))?;
         let tokens: Vec<u32> = segments.iter().flat_map(|segment| segment.tokens.iter().copied()).collect();
         let logits = self.logits(&tokens, &spans(segments), &tensors)?;
         segments.iter_mut().for_each(|segment| segment.cache.advance(segment.tokens.len()));
@@ -277,6 +300,17 @@ impl Decode for DeviceDecoder {
     fn forward(&self, segments: &mut [Segment<'_, Arc<BlockPool>>]) -> Result<Vec<f32>> {
         DeviceDecoder::forward(self, segments)
     }
+
+    fn note_budget(&self, bytes: usize) {
+        self.tensors().set_budget(bytes / self.pool.block_bytes().max(1));
+    }
+
+    fn release(&self) {
+        let mut tensors = self.tensors();
+        if self.pool.num_taken() == 0 {
+            tensors.clear();
+        }
+    }
 }
 
 impl Layer {
@@ -339,6 +373,48 @@ fn spans(segments: &[Segment<'_, Arc<BlockPool>>]) -> Vec<Span> {
     segments.iter().map(span).collect()
 }
 
+/// The rows of new blocks behind the last tokens of the sequences. Attention hides them, but multiplies them by zero: they must be numbers.
+fn unwritten(segments: &[Segment<'_, Arc<BlockPool>>]) -> Vec<u32> {
+    let mut rows = Vec::new();
+    for segment in segments {
+        let written = (segment.cache.len() + segment.tokens.len() - 1) % BLOCK + 1;
+        if let Some(block) = segment.cache.blocks().last().filter(|block| block.take_new()) {
+            rows.extend((written..BLOCK).map(|row| block.index() * BLOCK as u32 + row as u32));
+        }
+    }
+    rows
+}
+
+/// An error of the device as its user sees it. By its text: the types of CUDA's errors are there in builds for it only.
+fn of_device(error: Error) -> Error {
+    match error {
+        Error::Tensor(inner) if is_out_of_memory(&inner) => Error::OutOfMemory(
+            "the GPU has no memory left; let other models go with UNLOAD MODEL, or run fewer or shorter sequences at once".to_owned(),
+        ),
+        other => other,
+    }
+}
+
+fn is_out_of_memory(error: &candle_core::Error) -> bool {
+    let text = error.to_string();
+    OUT_OF_MEMORY.iter().any(|code| text.contains(code))
+}
+
 fn unknown(name: &str) -> Error {
     Error::Internal(format!("the decoder has no tensor {name}, or it was taken twice"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The texts are those of cudarc, which only builds for CUDA have.
+    #[test]
+    fn memory_that_a_gpu_has_not_got_is_no_fault_of_ours() {
+        let cuda = |text: &str| Error::Tensor(candle_core::Error::Cuda(text.into()).context("a product"));
+        for text in ["DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")", "CublasError(CUBLAS_STATUS_ALLOC_FAILED)"] {
+            assert!(matches!(of_device(cuda(text)), Error::OutOfMemory(_)), "{text}");
+        }
+        assert!(matches!(of_device(cuda("CublasError(CUBLAS_STATUS_EXECUTION_FAILED)")), Error::Tensor(_)));
+    }
 }

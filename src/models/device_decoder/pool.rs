@@ -1,6 +1,7 @@
 //! Which blocks of a device's tensors are taken, and by what they are to be overwritten. What is in them is the decoder's matter.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::models::kv_cache::BlockSource;
@@ -28,6 +29,8 @@ struct State {
 pub struct PooledBlock {
     pool: Arc<BlockPool>,
     index: u32,
+    /// Until a forward asks.
+    is_new: AtomicBool,
 }
 
 impl BlockPool {
@@ -67,7 +70,7 @@ impl BlockSource for Arc<BlockPool> {
 
     fn new_block(&self) -> PooledBlock {
         let index = self.lock().take();
-        PooledBlock { pool: Arc::clone(self), index }
+        PooledBlock::new(Arc::clone(self), index)
     }
 
     fn block_bytes(&self) -> usize {
@@ -76,6 +79,16 @@ impl BlockSource for Arc<BlockPool> {
 }
 
 impl PooledBlock {
+    fn new(pool: Arc<BlockPool>, index: u32) -> Self {
+        Self { pool, index, is_new: AtomicBool::new(true) }
+    }
+
+    /// Whether nobody has asked this before. Behind the tokens of a new block is what was written by those who had it before, or by those who had the
+    /// block that it is a copy of.
+    pub(super) fn take_new(&self) -> bool {
+        self.is_new.swap(false, Ordering::Relaxed)
+    }
+
     /// Its number in the tensors.
     pub(super) fn index(&self) -> u32 {
         self.index
@@ -90,7 +103,7 @@ impl Clone for PooledBlock {
         let from = state.copies.get(&self.index).copied().unwrap_or(self.index);
         state.copies.insert(index, from);
         drop(state);
-        Self { pool: Arc::clone(&self.pool), index }
+        Self::new(Arc::clone(&self.pool), index)
     }
 }
 

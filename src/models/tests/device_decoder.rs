@@ -5,20 +5,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use candle_core::safetensors::load;
-use candle_core::{DType, Device};
+use candle_core::{DType, Device, Tensor};
 use serde::Deserialize;
 use tokio::sync::oneshot;
 
 use super::batching::architectures;
 use super::goldens::{DECODERS, TOLERANCE, fixture, read_goldens};
-use super::{add, memory, run, tiny_policy};
-use crate::models::decoder::Decoder;
+use super::{add, memory, run, tiny_config, tiny_policy};
+use crate::error::Error;
+use crate::models::DecoderConfig;
+use crate::models::decoder::{Decoder, EMBEDDING};
 use crate::models::device_decoder::{BlockPool, DeviceDecoder};
 use crate::models::generation::GenerateRequest;
 use crate::models::kv_budget::{KvBudget, KvShare};
 use crate::models::kv_cache::{BLOCK, BlockSource, KvCache};
 use crate::models::owner::{LoadedPolicy, Owner};
-use crate::models::packed::Segment;
+use crate::models::packed::{PackedDecoder, Segment};
 use crate::models::policy_decoder::PolicyDecoder;
 use crate::models::random::CounterRng;
 use crate::models::sampling::Sampler;
@@ -168,6 +170,82 @@ fn the_pool_grows_around_what_it_holds() {
     assert_close(&next(&decoder, &mut first, &prompt[100..]), expected.last().unwrap(), "a sequence in old room");
 }
 
+/// A scheduler says what its caches may come to: 130 blocks here, and as many are needed.
+#[test]
+fn the_pool_grows_no_further_than_its_budget() {
+    let policy = tiny_policy();
+    let (decoder, prompt) = (Arc::new(on_cpu(&policy.decoder)), prompts(300).pop().unwrap());
+    let block = decoder.block_source().block_bytes();
+    let share = KvShare::new(&KvBudget::new(100 * block, 30 * block), &Arc::default());
+    let _scheduler = Scheduler::new(Arc::clone(&decoder), policy.tokenizer.clone(), vec![0], share);
+    let mut caches: Vec<Cache> = (0..25).map(|_| decoder.new_cache()).collect();
+    next_of_all(&decoder, &mut caches, &[&prompt[..]; 25]);
+    assert_eq!((decoder.pool().num_taken(), decoder.capacity()), (125, 128));
+    let mut last = decoder.new_cache();
+    next(&decoder, &mut last, &prompt);
+    assert_eq!((decoder.pool().num_taken(), decoder.capacity()), (130, 144), "rounded up, and not half as many again");
+}
+
+/// The token whose embedding is NaN in [`broken_policy`].
+const BROKEN: u32 = 299;
+
+/// A policy whose logits are no numbers after [`BROKEN`], and after nothing else.
+fn broken_policy() -> Decoder {
+    let decoder = Decoder::random(DecoderConfig { tie_word_embeddings: false, ..tiny_config() }, 3).unwrap();
+    let embedding = &decoder.parameters()[EMBEDDING];
+    let mut rows = embedding.to_vec2::<f32>().unwrap();
+    rows[BROKEN as usize].fill(f32::NAN);
+    embedding.set(&Tensor::from_vec(rows.concat(), embedding.dims(), &Device::Cpu).unwrap()).unwrap();
+    decoder
+}
+
+/// A weight of zero does not hide a NaN: blocks are as new for those who get them, and for copies behind what they share.
+#[test]
+fn what_is_no_number_goes_with_its_sequence() {
+    let policy = broken_policy();
+    let (decoder, prompt): (_, Vec<u32>) = (on_cpu(&policy), (0..80).collect());
+    let expected = policy.hidden(&prompt, &[prompt.len()]).unwrap().matmul(&policy.head_weight().t().unwrap()).unwrap();
+    let expected = expected.to_vec2::<f32>().unwrap();
+    let broken = next(&decoder, &mut decoder.new_cache(), &[BROKEN; 3 * BLOCK]);
+    assert!(broken.iter().all(|logit| logit.is_nan()));
+    let mut cache = decoder.new_cache();
+    for piece in prompt.chunks(10) {
+        assert_close(&next(&decoder, &mut cache, piece), &expected[cache.len() - 1], &format!("in a used block, up to {}", cache.len()));
+    }
+    let mut original = decoder.new_cache();
+    next(&decoder, &mut original, &prompt[..40]);
+    next(&decoder, &mut original, &[BROKEN; 20]);
+    // The first is copied by the forward that reads it, the second one before that.
+    let mut copy = original.prefix(40);
+    assert_close(&next(&decoder, &mut copy, &prompt[40..50]), &expected[49], "a copy");
+    let mut copy = original.prefix(40);
+    next(&decoder, &mut decoder.new_cache(), &prompt[..1]);
+    assert_close(&next(&decoder, &mut copy, &prompt[40..50]), &expected[49], "an earlier copy");
+}
+
+#[test]
+fn a_sequence_that_fails_leaves_nothing_to_others() {
+    let (policy, tokenizer) = (broken_policy(), &tiny_policy().tokenizer);
+    let shared: Vec<u32> = (1..=40).collect();
+    let requests: Vec<GenerateRequest> = [[BROKEN, 1], [1, 2]]
+        .map(|end| GenerateRequest {
+            prompt: [&shared[..], end.as_slice()].concat(),
+            max_new_tokens: 5,
+            sampler: Sampler::default(),
+            seed: 0,
+            stop: Vec::new(),
+        })
+        .into();
+    let decoder = Arc::new(on_cpu(&policy));
+    let mut ours = Scheduler::new(Arc::clone(&decoder), tokenizer.clone(), Vec::new(), memory(64 << 20));
+    let mut packed = Scheduler::new(Arc::new(PackedDecoder::new(&policy).unwrap()), tokenizer.clone(), Vec::new(), memory(0));
+    let [found, expected] = [run(&mut ours, requests.clone()), run(&mut packed, requests)];
+    assert!(found[0].is_err() && expected[0].is_err());
+    let [found, expected] = [&found, &expected].map(|results| results[1].as_ref().expect("its tokens are sound"));
+    assert_eq!(found.token_ids, expected.token_ids);
+    assert_close(&found.token_logprobs, &expected.token_logprobs, "log-probabilities");
+}
+
 fn requests(sampler: Sampler) -> Vec<GenerateRequest> {
     let shared = prompts(300).pop().unwrap();
     let branches = [0, 3, BLOCK, 70].map(|len| [&shared[..len], [9, 8, 7].as_slice()].concat());
@@ -222,6 +300,49 @@ fn all_blocks_come_back() {
     assert_eq!(decoder.pool().num_taken() * block, kept_bytes.load(Ordering::Relaxed));
     drop(scheduler);
     assert_eq!(decoder.pool().num_taken(), 0);
+}
+
+/// Memory is there as long as something is held in it.
+#[test]
+fn memory_goes_back_when_nothing_is_held() {
+    for kept in [0, 64 << 20] {
+        let decoder = Arc::new(on_cpu(&tiny_policy().decoder));
+        let mut scheduler = Scheduler::new(Arc::clone(&decoder), tiny_policy().tokenizer.clone(), Vec::new(), memory(kept));
+        let mut results: Vec<_> = requests(Sampler::default()).into_iter().map(|request| add(&mut scheduler, request)).collect();
+        scheduler.step();
+        assert!(decoder.capacity() > 0);
+        while !scheduler.is_idle() {
+            scheduler.step();
+        }
+        assert!(results.iter_mut().all(|result| result.try_recv().unwrap().is_ok()));
+        assert_eq!(decoder.capacity() > 0, kept > 0, "{kept} bytes may be kept");
+    }
+}
+
+/// Those in flight are told, all memory goes back, and the next ones run.
+#[test]
+fn a_device_without_room_says_so() {
+    let policy = tiny_policy();
+    let decoder = Arc::new(on_cpu(&policy.decoder));
+    let mut scheduler = Scheduler::new(Arc::clone(&decoder), policy.tokenizer.clone(), Vec::new(), memory(64 << 20));
+    // Kept of a short one, on a device that has room for no more.
+    assert!(run(&mut scheduler, requests(Sampler::default()).split_off(11)).remove(0).is_ok());
+    assert!(decoder.pool().num_taken() > 0);
+    decoder.set_blocks_max(decoder.capacity());
+    let many = || requests(Sampler::default()).into_iter().take(8);
+    let mut results: Vec<_> = many().map(|request| add(&mut scheduler, request)).collect();
+    scheduler.step();
+    for result in &mut results {
+        let error = result.try_recv().expect("all were in flight").unwrap_err();
+        assert!(matches!(&error, Error::OutOfMemory(message) if message.contains("fewer sequences")), "{error:?}");
+    }
+    assert!(scheduler.is_idle());
+    assert_eq!((decoder.pool().num_taken(), decoder.capacity()), (0, 0));
+    decoder.set_blocks_max(usize::MAX);
+    let mut packed = Scheduler::new(Arc::clone(&policy.packed), policy.tokenizer.clone(), Vec::new(), memory(0));
+    for (found, expected) in run(&mut scheduler, many().collect()).into_iter().zip(run(&mut packed, many().collect())) {
+        assert_eq!(found.unwrap().token_ids, expected.unwrap().token_ids);
+    }
 }
 
 /// From the model thread, as a runtime that has a GPU does it.

@@ -128,6 +128,10 @@ mod policies {
                 };
                 let found = logits(on_gpu, vocabulary);
                 for (index, (found, expected)) in found.chunks_exact(vocabulary).zip(expected.chunks_exact(vocabulary)).enumerate() {
+                    assert!(
+                        found.iter().chain(expected).all(|logit| logit.is_finite()),
+                        "{name}, {dtype:?}, row {index}: a NaN would be no difference"
+                    );
                     let differences = || found.iter().zip(expected).map(|(a, b)| (a - b).abs());
                     let (largest, relative) = (differences().fold(0.0, f32::max), norm(differences()) / norm(expected.iter().copied()));
                     let is_close = if dtype == DType::F32 { largest < F32_ERROR_MAX } else { relative < BF16_RELATIVE_ERROR_MAX };

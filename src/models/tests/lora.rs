@@ -46,6 +46,8 @@ fn hidden(decoder: &Decoder) -> Vec<f32> {
 
 fn largest_difference(one: &[f32], other: &[f32]) -> f32 {
     assert_eq!(one.len(), other.len());
+    // `f32::max` passes over what is not a number.
+    assert!(one.iter().chain(other).all(|value| value.is_finite()));
     one.iter().zip(other).map(|(one, other)| (one - other).abs()).fold(0.0, f32::max)
 }
 
@@ -116,6 +118,7 @@ fn options_out_of_range_are_refused_and_leave_the_decoder_as_it_was() {
     let bad = [
         LoraOptions { rank: 0, ..good.clone() },
         LoraOptions { rank: 49, ..good.clone() },
+        LoraOptions { rank: usize::MAX, ..good.clone() },
         LoraOptions { alpha: 0.0, ..good.clone() },
         LoraOptions { alpha: f64::NAN, ..good.clone() },
         options(&[]),
@@ -127,6 +130,8 @@ fn options_out_of_range_are_refused_and_leave_the_decoder_as_it_was() {
     for options in bad {
         let result = decoder.attach_lora(&options);
         assert!(matches!(result, Err(Error::InvalidParameter { .. })), "{options:?}: {result:?}");
+        let counted = options.num_parameters(decoder.config());
+        assert!(matches!(counted, Err(Error::InvalidParameter { .. })), "{options:?}: {counted:?}");
     }
     assert_eq!(decoder.parameters().len(), num_parameters);
     assert!(decoder.lora().is_none());
@@ -136,6 +141,8 @@ fn options_out_of_range_are_refused_and_leave_the_decoder_as_it_was() {
 fn only_adapters_get_gradients_and_all_of_them() {
     for architecture in ARCHITECTURES {
         let decoder = adapted(architecture, &options(&["all-linear"]));
+        let num_values: usize = decoder.parameters().values().map(|parameter| parameter.elem_count()).sum();
+        assert_eq!(options(&["all-linear"]).num_parameters(decoder.config()).unwrap(), num_values as u64);
         let hidden = decoder.hidden(&TOKENS, &LENGTHS).unwrap();
         let direction = Tensor::from_vec((0..hidden.elem_count()).map(|at| (at as f32).sin()).collect(), hidden.shape(), hidden.device());
         let gradients = (hidden * direction.unwrap()).unwrap().sum_all().unwrap().backward().unwrap();
@@ -249,6 +256,7 @@ fn damaged_adapters_are_refused() {
         ("lora_alpha", json!(null)),
         ("use_rslora", json!(3)),
         ("target_modules", json!(null)),
+        ("target_modules", json!(["q_proj", "down_proj", 3])),
         // A weight in the file that has no place, and a place that has no weight in the file.
         ("target_modules", json!(["q_proj"])),
         ("target_modules", json!(["q_proj", "down_proj", "up_proj"])),

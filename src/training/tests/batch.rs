@@ -115,6 +115,19 @@ fn a_mask_that_does_not_fit_names_its_row() {
 }
 
 #[test]
+fn a_row_whose_prompt_alone_is_learned_is_one() {
+    let nothing = |prompt: &[u32]| masked(prompt, &[3, 4], &[false, false]);
+    let examples = [nothing(&[1, 2])];
+    let sequences = sft_sequences(&examples, 0.5, &run(10, 20)).expect("the second token of the prompt is learned");
+    let batch = Batch::pack(&sequences);
+    assert_eq!((batch.targets, batch.weights), (vec![2], vec![0.5]));
+    assert_eq!(keep_sft(examples.to_vec(), 0.5, &run(10, 20)).expect("as above").0, examples);
+    assert!(keep_sft(examples.to_vec(), 0.0, &run(10, 20)).is_err());
+    assert!(keep_sft(vec![nothing(&[1])], 0.5, &run(10, 20)).is_err(), "its only token is predicted from nothing");
+    assert!(keep_sft(examples.to_vec(), 0.5, &run(3, 20)).is_err(), "one token is left of the prompt");
+}
+
+#[test]
 fn a_pair_of_equal_completions_names_its_row() {
     let pairs = [pair(&[1], &[2, 3], &[2]), pair(&[1], &[2, 3], &[2, 3])];
     let expected = "rejected of row 2 = the same tokens: expected another completion than chosen; filter such rows out with \
@@ -135,7 +148,7 @@ fn long_prompts(long_prompts: LongPrompts) -> RunOptions {
 
 #[test]
 fn long_prompts_are_cut_and_counted() {
-    let kept = keep_sft(three_prompts(), &long_prompts(LongPrompts::Truncate)).expect("the completions fit");
+    let kept = keep_sft(three_prompts(), 0.0, &long_prompts(LongPrompts::Truncate)).expect("the completions fit");
     assert_eq!(kept, (three_prompts(), Kept { num_truncated: 1, num_dropped: 0 }));
     let sequences = sft_sequences(&kept.0, 0.0, &run(6, 100)).expect("the completions fit");
     assert_eq!(sequences.iter().map(|sequence| sequence.prompt).collect::<Vec<_>>(), [&[1, 2, 3][..], &[1, 2, 3, 4], &[2, 3, 4, 5]]);
@@ -144,10 +157,10 @@ fn long_prompts_are_cut_and_counted() {
 #[test]
 fn examples_with_long_prompts_are_dropped_and_counted() {
     let run = long_prompts(LongPrompts::Drop);
-    let kept = keep_sft(three_prompts(), &run).expect("two fit");
+    let kept = keep_sft(three_prompts(), 0.0, &run).expect("two fit");
     assert_eq!(kept, (three_prompts()[..2].to_vec(), Kept { num_truncated: 0, num_dropped: 1 }));
-    assert!(matches!(keep_sft(three_prompts()[2..].to_vec(), &run), Err(Error::NotReady(_))));
-    assert_eq!(keep_sft(vec![], &run).expect("nothing to keep"), (vec![], Kept::default()));
+    assert!(matches!(keep_sft(three_prompts()[2..].to_vec(), 0.0, &run), Err(Error::NotReady(_))));
+    assert_eq!(keep_sft(vec![], 0.0, &run).expect("nothing to keep"), (vec![], Kept::default()));
 
     let pairs = vec![pair(&[1, 2, 3, 4, 5], &[6], &[7, 8]), pair(&[1, 2, 3, 4, 5], &[6], &[7])];
     let kept = keep_dpo(pairs.clone(), &run).expect("one fits");
@@ -157,10 +170,10 @@ fn examples_with_long_prompts_are_dropped_and_counted() {
 #[test]
 fn long_prompts_are_refused_by_the_row() {
     let mut run = long_prompts(LongPrompts::Error);
-    assert_eq!(keep_sft(three_prompts()[..2].to_vec(), &run).expect("both fit").1, Kept::default());
+    assert_eq!(keep_sft(three_prompts()[..2].to_vec(), 0.0, &run).expect("both fit").1, Kept::default());
     let expected = "prompt of row 3 = 5 tokens: expected at most 4, which leaves room for its completion; raise max_length, or set \
                     long_prompts to 'truncate' or 'drop'";
-    assert_eq!(keep_sft(three_prompts(), &run).expect_err("one is too long").to_string(), expected);
+    assert_eq!(keep_sft(three_prompts(), 0.0, &run).expect_err("one is too long").to_string(), expected);
     (run.max_length, run.batch_tokens) = (100, 12);
     let error = keep_dpo(vec![pair(&[1, 2, 3, 4, 5], &[6], &[7, 8])], &run).expect_err("it is too long").to_string();
     assert!(error.starts_with("prompt of row 1 = 5 tokens: expected at most 4,") && error.contains("raise batch_tokens"), "{error}");
@@ -172,10 +185,10 @@ fn rows_are_checked_before_any_is_dropped() {
     let run = long_prompts(LongPrompts::Drop);
     let too_long = sft(&[1], &[1, 2, 3, 4, 5, 6], 1.0);
     let examples = vec![sft(&[1, 2, 3, 4, 5], &[6, 7], 1.0), sft(&[1], &[2], 1.0), too_long];
-    let found = keep_sft(examples, &run).expect_err("the completion is too long").to_string();
+    let found = keep_sft(examples, 0.0, &run).expect_err("the completion is too long").to_string();
     assert_eq!(found, "max_length = 6: expected at least 7, because the completion of row 3 has 6 tokens");
-    let left_out = vec![sft(&[1], &[], 0.0)];
-    assert_eq!(keep_sft(left_out.clone(), &run).expect("its weight is 0"), (left_out, Kept::default()));
+    let left_out = vec![sft(&[1], &[], 0.0), sft(&[1], &[2], 1.0)];
+    assert_eq!(keep_sft(left_out.clone(), 0.0, &run).expect("the weight of the first one is 0"), (left_out, Kept::default()));
 }
 
 #[test]
@@ -183,5 +196,13 @@ fn examples_of_weight_zero_are_left_out() {
     let examples = [sft(&[1], &[], 0.0), sft(&[1], &[2], 1.0)];
     assert_eq!(sft_sequences(&examples, 0.0, &run(10, 20)).expect("one is left").len(), 1);
     assert!(matches!(sft_sequences(&examples[..1], 0.0, &run(10, 20)), Err(Error::NotReady(_))));
+    let refused = |examples: &[SftExample]| {
+        let error = keep_sft(examples.to_vec(), 0.0, &long_prompts(LongPrompts::Drop)).expect_err("nothing is left to learn");
+        assert!(matches!(error, Error::NotReady(_)), "{error}");
+        error.to_string()
+    };
+    assert!(refused(&examples[..1]).contains("weight above 0"));
+    let long = sft(&[1, 2, 3, 4, 5], &[6, 7], 1.0);
+    assert!(refused(&[examples[0].clone(), long]).starts_with("long_prompts = 'drop' leaves none of 2 examples"));
     assert!(matches!(dpo_sequences(&[], &run(10, 20)), Err(Error::NotReady(_))));
 }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tempfile::TempDir;
 
@@ -96,7 +97,7 @@ fn run_until(step: usize, method: Method, directory: &Path) -> Ended {
         if metrics.step == step { Err(Error::Cancelled("TRAIN")) } else { Ok(()) }
     });
     assert!(matches!(ended.result, Err(Error::Cancelled("TRAIN"))), "{:?}", ended.result);
-    assert_eq!(names(directory), [format!("step-{step}")]);
+    assert_eq!(names(directory), ["metrics.jsonl".to_owned(), format!("step-{step}")]);
     ended
 }
 
@@ -117,6 +118,13 @@ fn assert_went_on(found: &Ended, at: usize, whole: &Ended) {
     );
     assert_eq!(repeatable(&found.steps), repeatable(&whole.steps));
     assert!(found.weights == whole.weights, "the weights differ");
+}
+
+/// Warnings, and what was said so far.
+fn heard() -> (Warnings, Arc<Mutex<Vec<String>>>) {
+    let all = Arc::new(Mutex::new(Vec::new()));
+    let said = Arc::clone(&all);
+    (Warnings::new(move |warning| said.lock().expect("no panic").push(warning)), all)
 }
 
 /// What is in a directory, sorted.
@@ -267,13 +275,13 @@ fn a_run_that_was_killed_goes_on_from_the_last_whole_checkpoint() {
         }
         Ok(())
     });
-    assert_eq!(names(one.path()), ["step-9"], "the older ones go");
-    assert_eq!(names(killed.path()), ["step-6"]);
+    assert_eq!(names(one.path()), ["metrics.jsonl", "step-9"], "the older ones go");
+    assert_eq!(names(killed.path()), ["metrics.jsonl", "step-6"]);
     // What a kill within the next checkpoint would leave beside it.
     copy(&killed.path().join("step-6"), &killed.path().join(".step-9"));
     fs::remove_file(killed.path().join(".step-9/SHA256SUMS")).expect("it was just copied");
     assert_went_on(&run_to_end(Method::Sft, every(&killed)), 6, &whole);
-    assert_eq!(names(killed.path()), ["step-9"]);
+    assert_eq!(names(killed.path()), ["metrics.jsonl", "step-9"]);
 
     let only_on_cancel = RunOptions { checkpoint_every: 0, ..run_options(other.path()) };
     assert!(run_to_end(Method::Sft, only_on_cancel).result.is_ok());
@@ -282,8 +290,15 @@ fn a_run_that_was_killed_goes_on_from_the_last_whole_checkpoint() {
 
 /// The step of the checkpoint that a run would go on from.
 fn found(checkpoints: &Checkpoints, decoder: &Decoder, num_steps: usize) -> Option<usize> {
-    let restored = checkpoint::load(checkpoints, AdamWOptions::default(), decoder.parameters(), num_steps).expect("a readable disk");
-    restored.map(|restored| restored.progress.steps.len())
+    found_and_said(checkpoints, decoder, num_steps).0
+}
+
+/// It, and what is said of others.
+fn found_and_said(checkpoints: &Checkpoints, decoder: &Decoder, num_steps: usize) -> (Option<usize>, Vec<String>) {
+    let (warnings, said) = heard();
+    let restored = checkpoint::load(checkpoints, AdamWOptions::default(), decoder.parameters(), num_steps, &warnings);
+    let step = restored.expect("a readable disk").map(|restored| restored.progress.steps.len());
+    (step, said.lock().expect("no panic").clone())
 }
 
 #[test]
@@ -293,14 +308,15 @@ fn a_damaged_or_foreign_checkpoint_is_passed_over() {
     run_until(3, Method::Sft, older.path());
     let decoder = tiny_decoder(VOCAB, 7);
     let own = checkpoints(one.path());
-    assert_eq!(found(&own, &decoder, NUM_STEPS), Some(5));
+    assert_eq!(found_and_said(&own, &decoder, NUM_STEPS), (Some(5), vec![]));
     assert_eq!(found(&Checkpoints { fingerprint: "another".into(), ..own.clone() }, &decoder, NUM_STEPS), None);
     assert_eq!(found(&own, &tiny_decoder(VOCAB + 1, 7), NUM_STEPS), None, "other parameters");
     assert_eq!(found(&own, &decoder, 4), None, "a run of four steps");
     assert_eq!(found(&checkpoints(&one.path().join("none")), &decoder, NUM_STEPS), None);
 
-    let files = names(&one.path().join("step-5"));
+    let mut files = names(&one.path().join("step-5"));
     assert_eq!(files, ["SHA256SUMS", "best.safetensors", "optimizer.safetensors", "parameters.safetensors", "state.json"]);
+    files.push("../metrics.jsonl".to_owned());
     for name in files {
         let damaged = directory();
         copy(one.path(), damaged.path());
@@ -314,9 +330,12 @@ fn a_damaged_or_foreign_checkpoint_is_passed_over() {
         fs::write(&path, &bytes[..middle]).expect("a writable file");
         assert_eq!(found(&own, &decoder, NUM_STEPS), None, "half of {name}");
         fs::remove_file(&path).expect("it is there");
-        assert_eq!(found(&own, &decoder, NUM_STEPS), None, "no {name}");
+        let (step, said) = found_and_said(&own, &decoder, NUM_STEPS);
+        assert_eq!((step, said.len()), (None, 1), "no {name}: {said:?}");
+        assert!(said[0].starts_with("the checkpoint of step 5 is not used") && said[0].contains("damaged"), "{said:?}");
         copy(older.path(), damaged.path());
-        assert_eq!(found(&own, &decoder, NUM_STEPS), Some(3), "the older one, without {name}");
+        let (step, said) = found_and_said(&own, &decoder, NUM_STEPS);
+        assert_eq!((step, said.len()), (Some(3), 1), "the older one, without {name}: {said:?}");
     }
 }
 
@@ -340,11 +359,73 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_older_one_and_no_half_one() {
         Ok(())
     });
     assert!(matches!(blocked.result, Err(Error::Io { .. })), "{:?}", blocked.result);
-    assert_eq!(names(one.path()), ["step-2", "step-4"]);
+    assert_eq!(names(one.path()), ["metrics.jsonl", "step-2", "step-4"]);
     assert_eq!(found(&checkpoints(one.path()), &tiny_decoder(VOCAB, 7), NUM_STEPS), Some(2), "a file is no checkpoint");
     fs::remove_file(one.path().join("step-4")).expect("it is there");
     let whole = run_to_end(Method::Sft, RunOptions { checkpoints: None, ..run_options(one.path()) });
     assert_went_on(&run_to_end(Method::Sft, every_two()), 2, &whole);
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_written_on_cancel_is_told() {
+    let one = directory();
+    let (warnings, said) = heard();
+    let ended = run(Method::Sft, RunOptions { warnings, ..run_options(one.path()) }, &mut |metrics| {
+        if metrics.step < 3 {
+            return Ok(());
+        }
+        fs::write(one.path().join("step-3"), "a file in the way").expect("a writable directory");
+        Err(Error::Cancelled("TRAIN"))
+    });
+    assert!(matches!(ended.result, Err(Error::Cancelled("TRAIN"))), "{:?}", ended.result);
+    let said = said.lock().expect("no panic");
+    assert!(said.len() == 1 && said[0].starts_with("no checkpoint could be written at step 3"), "{said:?}");
+}
+
+#[test]
+fn a_checkpoint_is_one_though_older_ones_cannot_be_removed() {
+    let one = directory();
+    fs::write(one.path().join("step-1"), "a file that is no directory").expect("a writable directory");
+    let (warnings, said) = heard();
+    let run = RunOptions { warnings, checkpoint_every: 5, ..run_options(one.path()) };
+    assert!(run_to_end(Method::Sft, run).result.is_ok());
+    assert_eq!(found(&checkpoints(one.path()), &tiny_decoder(VOCAB, 7), NUM_STEPS), Some(10));
+    let said = said.lock().expect("no panic");
+    let kinds = ["the checkpoint of step 1 is not used", "older checkpoints stay", "older checkpoints stay"];
+    assert!(said.len() == 3 && said.iter().zip(kinds).all(|(found, kind)| found.starts_with(kind)), "{said:?}");
+}
+
+/// Else a run of many steps would write those of all before it again and again.
+#[test]
+fn a_checkpoint_adds_the_metrics_of_its_own_steps_alone() {
+    let (one, earlier) = (directory(), directory());
+    let every_two = RunOptions { checkpoint_every: 2, ..run_options(one.path()) };
+    let whole = run(Method::Sft, every_two, &mut |metrics| {
+        if metrics.step == 5 {
+            copy(one.path(), earlier.path());
+        }
+        Ok(())
+    });
+    assert_eq!(whole.steps.len(), NUM_STEPS);
+    let read = |directory: &TempDir, name: &str| fs::read_to_string(directory.path().join(name)).expect("it was written");
+    let (before, after) = (read(&earlier, "metrics.jsonl"), read(&one, "metrics.jsonl"));
+    assert!(after.starts_with(&before), "what was written stays");
+    // All but the last step, to which an evaluation may still add.
+    assert_eq!((before.lines().count(), after.lines().count()), (3, NUM_STEPS - 1));
+    let num_metrics = |name: &str, directory: &TempDir| read(directory, &format!("{name}/state.json")).matches("grad_norm").count();
+    assert_eq!((num_metrics("step-4", &earlier), num_metrics("step-10", &one)), (1, 1));
+
+    // Somebody takes the file away while the run goes on.
+    let without = directory();
+    let every_two = RunOptions { checkpoint_every: 2, ..run_options(without.path()) };
+    let ended = run(Method::Sft, every_two, &mut |metrics| {
+        if metrics.step == 5 {
+            fs::remove_file(without.path().join("metrics.jsonl")).expect("it is there");
+        }
+        Ok(())
+    });
+    assert!(ended.result.is_ok(), "{:?}", ended.result);
+    assert_went_on(&run_to_end(Method::Sft, run_options(without.path())), NUM_STEPS, &whole);
 }
 
 #[test]
@@ -357,7 +438,7 @@ fn a_directory_that_cannot_be_made_is_an_error() {
 }
 
 #[test]
-fn a_run_that_diverges_names_its_last_checkpoint_which_stays() {
+fn a_run_that_diverges_says_at_which_step() {
     let one = directory();
     let run = RunOptions {
         // A step takes a tenth of this off each weight: the second one overflows.
@@ -369,8 +450,6 @@ fn a_run_that_diverges_names_its_last_checkpoint_which_stays() {
         ..run_options(one.path())
     };
     let result = run_to_end(Method::Sft, run).result;
-    assert!(matches!(result, Err(Error::Diverged { step: 2, checkpoint: Some(1), .. })), "{result:?}");
-    let message = result.expect_err("it diverged").to_string();
-    assert!(message.contains("the checkpoint of step 1 is kept"), "{message}");
-    assert_eq!(found(&checkpoints(one.path()), &tiny_decoder(VOCAB, 7), NUM_STEPS), Some(1));
+    assert!(matches!(result, Err(Error::Diverged { step: 2, .. })), "{result:?}");
+    assert_eq!(found(&checkpoints(one.path()), &tiny_decoder(VOCAB, 7), NUM_STEPS), Some(1), "the caller knows whether it is of use");
 }

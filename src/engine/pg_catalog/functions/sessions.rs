@@ -104,7 +104,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
         },
     )
     .set(),
-    // No lock outlives its statement: nobody waits for another session.
+    // Sessions do wait for each other, as for the name of a table that is made and for a training's checkpoints; who waits for whom is not kept.
     Function::new("pg_blocking_pids", &[Kind::Int4], Returns::Many(Kind::Int4), |_| Ok(Value::list([]))),
     Function::new("pg_safe_snapshot_blocking_pids", &[Kind::Int4], Returns::Many(Kind::Int4), |_| Ok(Value::list([]))),
     // There are none, so none is left.

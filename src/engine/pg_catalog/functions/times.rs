@@ -21,14 +21,46 @@ fn formatted(call: &Call<'_>) -> Result<Value> {
     let text = instant_text(micros);
     let (mut shown, mut pattern) = (String::new(), call.text(1));
     while let Some(next) = pattern.chars().next() {
-        let part = PARTS.iter().find(|part| pattern.get(..part.len()).is_some_and(|start| start.eq_ignore_ascii_case(part)));
-        match part {
-            Some(part) => shown.push_str(&of_instant(&text, part, has_zone)),
-            None => shown.push(next),
-        }
-        pattern = &pattern[part.map_or(next.len_utf8(), |part| part.len())..];
+        let part = PARTS.iter().find(|part| pattern.starts_with(**part) || pattern.starts_with(&part.to_lowercase()));
+        let length = match (next, part) {
+            (_, Some(part)) if !pattern.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("SSSS")) => {
+                let value = of_instant(&text, part, has_zone);
+                shown.push_str(&if next.is_lowercase() { value.to_lowercase() } else { value });
+                part.len()
+            }
+            ('"', _) => quoted(pattern, &mut shown),
+            // PostgreSQL knows many more parts, and takes other letters for themselves.
+            (letter, _) if letter.is_ascii_alphabetic() || letter == '\\' => {
+                return Err(Error::NotSupported(format!(
+                    "to_char with {pattern:?} in its pattern, in a query about the catalog; it has {}, and texts in double quotes",
+                    PARTS.join(", ")
+                )));
+            }
+            (other, _) => {
+                shown.push(other);
+                other.len_utf8()
+            }
+        };
+        pattern = &pattern[length..];
     }
     Ok(Value::text(shown))
+}
+
+/// Adds the text between double quotes at the start of the pattern, or up to its end; gives the number of bytes that it takes with its quotes.
+fn quoted(pattern: &str, shown: &mut String) -> usize {
+    let mut is_escaped = false;
+    for (place, next) in pattern.char_indices().skip(1) {
+        match next {
+            '\\' if !is_escaped => {
+                is_escaped = true;
+                continue;
+            }
+            '"' if !is_escaped => return place + 1,
+            other => shown.push(other),
+        }
+        is_escaped = false;
+    }
+    pattern.len()
 }
 
 fn of_instant(text: &str, part: &str, has_zone: bool) -> String {
@@ -67,5 +99,15 @@ mod tests {
         assert_eq!(text, "2024-02-29 12:34:56.500000");
         let parts = PARTS.iter().map(|part| of_instant(&text, part, true)).collect::<Vec<_>>();
         assert_eq!(parts, ["2024", "12", "12", "02", "29", "12", "34", "56", "500", "500000", "UTC", "+00"]);
+    }
+
+    #[test]
+    fn a_text_in_quotes_stands_for_itself() {
+        let mut shown = String::new();
+        assert_eq!((quoted(r#""T"HH"#, &mut shown), shown.as_str()), (3, "T"));
+        shown.clear();
+        assert_eq!((quoted(r#""a\"b\\c" "#, &mut shown), shown.as_str()), (9, r#"a"b\c"#));
+        shown.clear();
+        assert_eq!((quoted(r#""open"#, &mut shown), shown.as_str()), (5, "open"));
     }
 }

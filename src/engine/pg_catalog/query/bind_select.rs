@@ -98,16 +98,10 @@ impl Binder<'_> {
             SelectItem::ExprWithAlias { expr, alias } => add(folded(alias), self.expression(expr, place)?, Some(expr.clone())),
             SelectItem::Wildcard(_) => {
                 let relations = place.scope.relations.borrow();
-                let joined = joined_columns(&relations);
-                for (relation, position) in &joined {
-                    one_column(relation, *position, add);
-                }
-                for relation in relations.iter() {
-                    for (position, (name, _)) in relation.columns.iter().enumerate() {
-                        let is_joined = joined.iter().any(|(of, at)| of.offset == relation.offset && *at == position);
-                        if !is_joined && !relation.merged.contains(name) {
-                            one_column(relation, position, add);
-                        }
+                for index in place.scope.all_columns() {
+                    let is_of = |relation: &&ScopeRelation| (relation.offset..relation.offset + relation.columns.len()).contains(&index);
+                    if let Some(relation) = relations.iter().find(is_of) {
+                        one_column(relation, index - relation.offset, add);
                     }
                 }
             }
@@ -236,17 +230,31 @@ impl Binder<'_> {
             _ => return Err(BindError::NotHere),
         };
         let right = self.source(&next.relation, scope, with)?;
-        let conditions = match constraint {
-            JoinConstraint::On(condition) => conjuncts(self.condition(condition, &Place::plain(scope, with))?),
-            JoinConstraint::None => vec![],
+        let columns = match constraint {
+            JoinConstraint::On(_) | JoinConstraint::None => vec![],
             JoinConstraint::Using(names) if matches!(kind, JoinKind::Inner | JoinKind::Left) => {
-                names.iter().map(|name| using(&last(name)?, &left, &right, scope)).collect::<BindResult<_>>()?
+                names.iter().map(|name| using(&last(name)?, &left, &right, scope)).collect::<BindResult<Vec<_>>>()?
             }
             JoinConstraint::Natural if matches!(kind, JoinKind::Inner | JoinKind::Left) => {
-                common_columns(&left, &right, scope).iter().map(|name| using(name, &left, &right, scope)).collect::<BindResult<_>>()?
+                let names = common_columns(&left, &right, scope);
+                names.iter().map(|name| using(name, &left, &right, scope)).collect::<BindResult<Vec<_>>>()?
             }
             JoinConstraint::Using(_) | JoinConstraint::Natural => return Err(BindError::NotHere),
         };
+        if !columns.is_empty() {
+            let joined = columns.iter().map(|(of_left, _)| *of_left).collect();
+            scope.using.borrow_mut().push((left.offset..right.offset + right.width, joined));
+        }
+        let conditions = match constraint {
+            JoinConstraint::On(condition) => conjuncts(self.condition(condition, &Place::plain(scope, with))?),
+            _ => columns.into_iter().map(equal_columns).collect(),
+        };
+        for relation in scope.relations.borrow_mut().iter_mut() {
+            let offset = relation.offset;
+            let is_in = |source: &Source| (source.offset..source.offset + source.width).contains(&offset);
+            relation.is_optional |= matches!(kind, JoinKind::Left | JoinKind::Full) && is_in(&right);
+            relation.is_optional |= matches!(kind, JoinKind::Right | JoinKind::Full) && is_in(&left);
+        }
         Ok(join(kind, left, right, conditions))
     }
 
@@ -370,7 +378,7 @@ fn add(kind: SourceKind, name: String, columns: Vec<(String, PgType)>, alias: Op
     let given = alias.map(|alias| alias.columns.as_slice()).unwrap_or_default();
     columns.iter_mut().zip(given).for_each(|((name, _), given)| *name = folded(&given.name));
     let (offset, width) = (scope.width(), columns.len());
-    scope.relations.borrow_mut().push(ScopeRelation { alias: name, columns, offset, table_oid: None, merged: vec![] });
+    scope.relations.borrow_mut().push(ScopeRelation { alias: name, columns, offset, table_oid: None, merged: vec![], is_optional: false });
     Source { offset, width, kind }
 }
 
@@ -393,20 +401,6 @@ fn one_column(relation: &ScopeRelation, position: usize, add: &mut impl FnMut(St
     add(name.clone(), (Expression::Column { depth: 0, index: relation.offset + position }, pg_type.clone()), Some(tree));
 }
 
-/// The columns by which tables are joined with USING: `*` gives them before all others, each once.
-fn joined_columns(relations: &[ScopeRelation]) -> Vec<(&ScopeRelation, usize)> {
-    let mut found: Vec<(&ScopeRelation, usize)> = Vec::new();
-    for name in relations.iter().flat_map(|relation| &relation.merged) {
-        let with_name = relations.iter().filter(|relation| !relation.merged.contains(name));
-        let mut places = with_name.filter_map(|relation| Some((relation, relation.columns.iter().position(|(known, _)| known == name)?)));
-        let Some((relation, position)) = places.next() else { continue };
-        if !found.iter().any(|(known, at)| known.offset == relation.offset && *at == position) {
-            found.push((relation, position));
-        }
-    }
-    found
-}
-
 /// Names of columns that both sides of a NATURAL JOIN have.
 fn common_columns(left: &Source, right: &Source, scope: &Scope<'_>) -> Vec<String> {
     let relations = scope.relations.borrow();
@@ -424,8 +418,8 @@ fn names_of<'r>(relations: &'r [ScopeRelation], source: &Source) -> Vec<&'r str>
     names
 }
 
-/// `left.name = right.name`; without its table the name means the left one from now on.
-fn using(name: &str, left: &Source, right: &Source, scope: &Scope<'_>) -> BindResult<Expression> {
+/// The columns of the name on both sides; without its table the name means the left one from now on.
+fn using(name: &str, left: &Source, right: &Source, scope: &Scope<'_>) -> BindResult<(usize, usize)> {
     let mut relations = scope.relations.borrow_mut();
     let find = |relations: &[ScopeRelation], source: &Source| {
         let of_source = source.offset..source.offset + source.width;
@@ -438,8 +432,12 @@ fn using(name: &str, left: &Source, right: &Source, scope: &Scope<'_>) -> BindRe
     let first = find(&relations, left).ok_or_else(|| unknown_column(name))?;
     let second = find(&relations, right).ok_or_else(|| unknown_column(name))?;
     relations[second.0].merged.push(name.to_owned());
+    Ok((first.1, second.1))
+}
+
+fn equal_columns((left, right): (usize, usize)) -> Expression {
     let column = |index| Box::new(Expression::Column { depth: 0, index });
-    Ok(Expression::Binary { operator: Binary::Equal, left: column(first.1), right: column(second.1) })
+    Expression::Binary { operator: Binary::Equal, left: column(left), right: column(right) }
 }
 
 pub(super) fn parts_of(name: &ObjectName) -> BindResult<Vec<String>> {

@@ -1,6 +1,7 @@
 //! Which columns a name can mean: those of the tables of a SELECT, then those of the queries round it.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{BindError, BindResult, Expression, Plan};
@@ -17,6 +18,8 @@ pub(super) struct Scope<'a> {
     pub reads_outer: Cell<bool>,
     /// Columns of it that queries within it read.
     pub read_within: RefCell<Vec<usize>>,
+    /// The joins by USING, inner ones first: the columns that are joined, and those of them that stand for two.
+    pub using: RefCell<Vec<(Range<usize>, Vec<usize>)>>,
 }
 
 #[derive(Clone)]
@@ -38,6 +41,8 @@ pub(super) struct ScopeRelation {
     pub table_oid: Option<u32>,
     /// Columns that a join by USING has taken together with one before: unqualified they mean that one.
     pub merged: Vec<String>,
+    /// Whether it is NULL where an outer join found no row of it.
+    pub is_optional: bool,
 }
 
 /// A column that was found.
@@ -55,6 +60,22 @@ impl<'a> Scope<'a> {
 
     pub fn width(&self) -> usize {
         self.relations.borrow().iter().map(|relation| relation.offset + relation.columns.len()).max().unwrap_or(0)
+    }
+
+    /// The columns that `*` gives: each join by USING has what it joins by before its other columns.
+    pub fn all_columns(&self) -> Vec<usize> {
+        let relations = self.relations.borrow();
+        let own = |relation: &ScopeRelation| {
+            let is_own = |position: &usize| !relation.merged.contains(&relation.columns[*position].0);
+            (0..relation.columns.len()).filter(is_own).map(|position| relation.offset + position).collect::<Vec<_>>()
+        };
+        let mut order: Vec<usize> = relations.iter().flat_map(own).collect();
+        for (columns, joined) in self.using.borrow().iter() {
+            let Some(start) = order.iter().position(|index| columns.contains(index)) else { continue };
+            let end = start + order[start..].iter().take_while(|index| columns.contains(index)).count();
+            order[start..end].sort_by_key(|index| joined.iter().position(|known| known == index).unwrap_or(joined.len()));
+        }
+        order
     }
 
     /// Notes that a query reads rows that differ from one run of it to the next.
@@ -92,7 +113,7 @@ impl<'a> Scope<'a> {
         Err(BindError::Wrong(Error::Unresolved { kind: Unresolved::Column, message: format!("column {name} does not exist{near}") }))
     }
 
-    /// A table in FROM as a value: a row of its columns.
+    /// A table in FROM as a value: a row of its columns, NULL where an outer join found none.
     pub fn whole_row(&self, relation: &str) -> Option<Found> {
         let (mut scope, mut depth) = (Some(self), 0);
         while let Some(at) = scope {
@@ -103,8 +124,14 @@ impl<'a> Scope<'a> {
                 if depth > 0 {
                     at.read_within.borrow_mut().extend(columns.clone());
                 }
-                let values = columns.map(|index| Expression::Column { depth, index }).collect();
-                return Some((Expression::Row(values), PgType::Record(known.columns.as_slice().into())));
+                let values: Vec<Expression> = columns.map(|index| Expression::Column { depth, index }).collect();
+                let pg_type = PgType::Record(known.columns.as_slice().into());
+                if !known.is_optional || values.is_empty() {
+                    return Some((Expression::Row(values), pg_type));
+                }
+                let is_absent = Expression::And(values.iter().map(|value| Expression::IsNull(Box::new(value.clone()))).collect());
+                let branches = vec![(is_absent, Expression::Constant(Value::Null))];
+                return Some((Expression::Case { branches, otherwise: Box::new(Expression::Row(values)) }, pg_type));
             }
             (scope, depth) = (at.parent, depth + 1);
         }

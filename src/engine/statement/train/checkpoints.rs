@@ -4,10 +4,10 @@
 //! option, row or base finds none. The folder goes when the model is there.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::io::ErrorKind;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use ring::digest::{Context, SHA256};
@@ -25,9 +25,13 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub struct Identity(Context);
 
 impl Identity {
-    /// `statement`: what is known before any row is read. The version of the program is in it, and the instructions of the processor: either may
-    /// round otherwise.
+    /// `statement`: what is known before any row is read. The program is in it, and the instructions of the processor: either may round otherwise.
+    /// Blocks at the first call, see [`build`].
     pub fn new(statement: &Json) -> Self {
+        Self::of(build(), statement)
+    }
+
+    fn of(build: &str, statement: &Json) -> Self {
         let mut identity = Self(Context::new(&SHA256));
         let processor = match instructions() {
             #[cfg(target_arch = "x86_64")]
@@ -36,7 +40,7 @@ impl Identity {
             Instructions::Avx2 => "avx2",
             Instructions::Baseline => "baseline",
         };
-        [env!("CARGO_PKG_VERSION"), processor, &statement.to_string()].into_iter().for_each(|text| identity.text(text));
+        [build, processor, &statement.to_string()].into_iter().for_each(|text| identity.text(text));
         identity
     }
 
@@ -61,10 +65,32 @@ impl Identity {
     }
 }
 
+/// SHA-256 of the running program in hexadecimal digits, since one version has many builds; the version where the file cannot be read. The first call
+/// reads the whole file.
+pub fn build() -> &'static str {
+    static BUILD: OnceLock<String> = OnceLock::new();
+    BUILD.get_or_init(|| program().and_then(sum_of).unwrap_or_else(|_| env!("CARGO_PKG_VERSION").to_owned()))
+}
+
+/// The file that runs, even where another one has taken its place meanwhile.
+fn program() -> std::io::Result<File> {
+    File::open("/proc/self/exe").or_else(|_| File::open(std::env::current_exe()?))
+}
+
+fn sum_of(mut file: File) -> std::io::Result<String> {
+    let (mut context, mut buffer) = (Context::new(&SHA256), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(context.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect()),
+            count => context.update(&buffer[..count]),
+        }
+    }
+}
+
 /// The folders of checkpoints of a database.
 #[derive(Debug)]
 pub struct Trainings {
-    root: PathBuf,
+    pub(super) root: PathBuf,
     /// Fingerprints of the runs that are at work.
     at_work: Mutex<BTreeSet<String>>,
 }
@@ -153,6 +179,19 @@ mod tests {
             assert_ne!(run, other);
         }
         assert_eq!(run.len(), 64);
+    }
+
+    #[test]
+    fn another_build_of_the_same_version_is_another_run() {
+        let of = |build: &str| Identity::of(build, &json!({ "method": "SFT" })).fingerprint();
+        assert_ne!(of("one"), of("other"));
+        assert_eq!(of(build()), identity("SFT", &[]));
+        assert_eq!(build().len(), 64, "the program is readable");
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let path = data.path().join("program");
+        fs::write(&path, "abc").expect("it can be written");
+        let sum = sum_of(File::open(&path).expect("it is there")).expect("it is readable");
+        assert_eq!(sum, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
     }
 
     #[test]

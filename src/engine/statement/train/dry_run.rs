@@ -11,9 +11,9 @@ use super::examples::Examples;
 use super::input::Row;
 use super::run::{Counts, Prepared};
 use super::task::Method;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::models::{DecoderConfig, Tokenizer};
-use crate::training::{Estimate, Stop, estimate};
+use crate::training::{Estimate, Stop, dpo_sequences, estimate, sft_sequences};
 
 pub fn schema() -> SchemaRef {
     let text = |name: &str| Field::new(name, DataType::Utf8, false);
@@ -34,26 +34,46 @@ impl DryRun {
     /// Encodes all rows, as the training would. Blocks.
     ///
     /// # Errors
-    /// Those of the rows that the training would have; [`Error::Cancelled`].
+    /// Those of the rows and of the adapters that the training would have; [`Error::Cancelled`](crate::Error::Cancelled).
     pub fn run(&self, stop: &Stop) -> Result<RecordBatch> {
+        let (counts, estimate) = self.figures(stop)?;
+        table(&properties(counts, &estimate))
+    }
+
+    /// Examples, and what they take, with the time for the log-probabilities of the reference.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub fn figures(&self, stop: &Stop) -> Result<(Counts, Estimate)> {
         let Self { directory, config, method, rows, validation } = self;
+        let run = method.run();
+        if let Some(lora) = &run.lora {
+            lora.num_parameters(config)?;
+        }
         let tokenizer = Tokenizer::load(directory)?;
         let Prepared { examples, validation, counts } = Prepared::of(rows, validation, method, &tokenizer, stop)?;
-        let run = method.run();
+        check(&examples, method)?;
+        if validation.len() > 0 {
+            check(&validation, method)?;
+        }
         let costs = costs(&examples, method);
         let flops_per_second = Estimate::measured_flops_per_second()?;
-        let estimate = estimate(config, &costs, run, method.batch_size(), flops_per_second);
-        if run.lora.is_some() && estimate.trainable_parameters == 0 {
-            return Err(no_target(method));
+        let mut estimate = estimate(config, &costs, run, method.batch_size(), flops_per_second);
+        if let (Method::Dpo(options), Examples::Dpo(_, None)) = (method, &examples)
+            && options.preference.loss.needs_reference()
+        {
+            let validation = self::costs(&validation, method);
+            estimate.seconds += Estimate::forward_flops(config, costs.iter().chain(&validation)) / flops_per_second;
         }
-        let reference = match (method, &examples) {
-            (Method::Dpo(options), Examples::Dpo(_, None)) if options.preference.loss.needs_reference() => {
-                let validation: Vec<usize> = self::costs(&validation, method);
-                Estimate::forward_flops(config, costs.iter().chain(&validation)) / flops_per_second
-            }
-            _ => 0.0,
-        };
-        table(&properties(counts, &estimate, reference))
+        Ok((counts, estimate))
+    }
+}
+
+/// What the training finds before its first step. Each row was looked at when the examples were made.
+fn check(examples: &Examples, method: &Method) -> Result<()> {
+    match examples {
+        Examples::Sft(examples) => sft_sequences(examples, method.prompt_weight(), method.run()).map(drop),
+        Examples::Dpo(pairs, _) => dpo_sequences(pairs, method.run()).map(drop),
     }
 }
 
@@ -64,17 +84,7 @@ fn costs(examples: &Examples, method: &Method) -> Vec<usize> {
     }
 }
 
-fn no_target(method: &Method) -> Error {
-    let targets = method.run().lora.as_ref().map(|lora| lora.targets.join(", ")).unwrap_or_default();
-    Error::InvalidParameter {
-        name: "lora_targets".to_owned(),
-        found: format!("'{targets}'"),
-        expected: "names of matrices of the base, such as 'q_proj, v_proj'".to_owned(),
-    }
-}
-
-/// `reference`: seconds for the log-probabilities of the reference.
-fn properties(counts: Counts, estimate: &Estimate, reference: f64) -> Vec<(&'static str, String)> {
+fn properties(counts: Counts, estimate: &Estimate) -> Vec<(&'static str, String)> {
     vec![
         ("examples", counts.examples.to_string()),
         ("validation_examples", counts.validation_examples.to_string()),
@@ -88,7 +98,7 @@ fn properties(counts: Counts, estimate: &Estimate, reference: f64) -> Vec<(&'sta
         ("optimizer_bytes", estimate.optimizer_bytes.to_string()),
         ("activation_bytes", estimate.activation_bytes.to_string()),
         ("checkpoint_bytes", estimate.checkpoint_bytes.to_string()),
-        ("seconds", format!("{:.1}", estimate.seconds + reference)),
+        ("seconds", format!("{:.1}", estimate.seconds)),
     ]
 }
 

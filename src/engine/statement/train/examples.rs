@@ -5,7 +5,7 @@ use super::input::{Content, Row};
 use super::task::Method;
 use crate::error::{Error, Result};
 use crate::models::Tokenizer;
-use crate::training::{DpoExample, Kept, ReferenceLogps, RunOptions, SftExample, Stop, keep_dpo, keep_sft};
+use crate::training::{DpoExample, DpoOptions, Kept, ReferenceLogps, SftExample, Stop, keep_dpo, keep_sft};
 
 /// What is learned from, or measured on.
 pub enum Examples {
@@ -22,10 +22,10 @@ impl Examples {
     pub fn of(rows: &[Row], method: &Method, tokenizer: &Tokenizer, stop: &Stop) -> Result<(Self, Kept)> {
         match method {
             Method::Sft(_) | Method::Rft(_) => {
-                let (examples, kept) = keep_sft(sft_examples(rows, tokenizer, stop)?, method.run())?;
+                let (examples, kept) = keep_sft(sft_examples(rows, tokenizer, stop)?, method.prompt_weight(), method.run())?;
                 Ok((Self::Sft(examples), kept))
             }
-            Method::Dpo(_) => pairs(rows, method.run(), tokenizer, stop),
+            Method::Dpo(options) => pairs(rows, options, tokenizer, stop),
         }
     }
 
@@ -73,7 +73,7 @@ fn sft_examples(rows: &[Row], tokenizer: &Tokenizer, stop: &Stop) -> Result<Vec<
     rows.iter().map(example).collect()
 }
 
-fn pairs(rows: &[Row], run: &RunOptions, tokenizer: &Tokenizer, stop: &Stop) -> Result<(Examples, Kept)> {
+fn pairs(rows: &[Row], options: &DpoOptions, tokenizer: &Tokenizer, stop: &Stop) -> Result<(Examples, Kept)> {
     let pair = |row: &Row| {
         stop.check()?;
         let (chosen, _) = completion(tokenizer, content_of(row, 0)?)?;
@@ -83,10 +83,19 @@ fn pairs(rows: &[Row], run: &RunOptions, tokenizer: &Tokenizer, stop: &Stop) -> 
     let all = rows.iter().map(pair).collect::<Result<Vec<_>>>()?;
     // The columns are there for all rows or for none.
     let Some(reference) = rows.iter().map(|row| row.reference).collect::<Option<Vec<_>>>().filter(|reference| !reference.is_empty()) else {
-        let (kept, counts) = keep_dpo(all, run)?;
+        let (kept, counts) = keep_dpo(all, &options.run)?;
         return Ok((Examples::Dpo(kept, None), counts));
     };
-    let (kept, counts) = keep_dpo(all.clone(), run)?;
+    let (kept, counts) = keep_dpo(all.clone(), &options.run)?;
+    if counts.num_truncated > 0 && options.preference.loss.needs_reference() {
+        // The reference read whole prompts, and the policy would read parts of them.
+        return Err(Error::InvalidParameter {
+            name: "prompts".to_owned(),
+            found: format!("{} that are cut to fit", counts.num_truncated),
+            expected: "whole ones beside reference columns; leave these columns out, raise max_length or batch_tokens, or set long_prompts = 'drop'"
+                .to_owned(),
+        });
+    }
     let reference = of_kept(&all, &kept, &reference)?;
     Ok((Examples::Dpo(kept, Some(reference)), counts))
 }
@@ -152,6 +161,7 @@ fn completion(tokenizer: &Tokenizer, content: &Content) -> Result<(Vec<u32>, Vec
 mod tests {
     use super::*;
     use crate::fixtures::fixture;
+    use crate::training::{LongPrompts, Preference, PreferenceLoss, RunOptions};
 
     #[test]
     fn parts_that_were_put_in_are_read_and_not_learned() {
@@ -167,6 +177,33 @@ mod tests {
         let all = Content::Parts(vec![("a film".to_owned(), true)]);
         let text = Content::Text("a film".to_owned());
         assert_eq!(completion(&tokenizer, &all).expect("it is encoded"), completion(&tokenizer, &text).expect("it is encoded"));
+    }
+
+    #[test]
+    fn reference_log_probabilities_are_of_whole_prompts() {
+        let tokenizer = Tokenizer::load(&fixture("../../src/models/builtin/tinyhop")).expect("the built-in model has one");
+        let row = |prompt: &str, reference| Row {
+            prompt: Content::Text(prompt.to_owned()),
+            completions: ["yes", "no"].map(|text| Content::Text(text.to_owned())).into(),
+            weight: 1.0,
+            reward: 0.0,
+            score: 0.0,
+            reference,
+        };
+        let kept = |reference, long_prompts, loss| {
+            let run = RunOptions { max_length: 20, long_prompts, ..RunOptions::default() };
+            let method =
+                Method::Dpo(DpoOptions { run, preference: Preference { loss, ..Preference::sigmoid(0.3) }, ..DpoOptions::default() });
+            let rows = [row("a film", reference), row(&"a film ".repeat(40), reference)];
+            Examples::of(&rows, &method, &tokenizer, &Stop::default()).map(|(examples, _)| examples.len())
+        };
+        let logps = Some(ReferenceLogps { chosen: -1.0, rejected: -2.0 });
+        let sigmoid = PreferenceLoss::Sigmoid { label_smoothing: 0.0 };
+        let refused = kept(logps, LongPrompts::Truncate, sigmoid);
+        assert!(matches!(&refused, Err(Error::InvalidParameter { found, .. }) if found.starts_with("1 that")), "{refused:?}");
+        assert_eq!(kept(logps, LongPrompts::Drop, sigmoid).expect("the other one is whole"), 1);
+        assert_eq!(kept(None, LongPrompts::Truncate, sigmoid).expect("the reference reads the same parts"), 2);
+        assert_eq!(kept(logps, LongPrompts::Truncate, PreferenceLoss::Orpo).expect("it has no reference"), 2);
     }
 
     #[test]

@@ -121,7 +121,13 @@ impl Source<'_> {
         let mut stream = planned.stream().await?;
         let mut rows = Vec::new();
         while let Some(batch) = stream.try_next().await? {
-            let columns = Columns { of: &self.of, batch: &batch, rows_before: rows.len(), vocab_size: self.vocab_size };
+            let columns = Columns {
+                of: &self.of,
+                batch: &batch,
+                rows_before: rows.len(),
+                vocab_size: self.vocab_size,
+                learns_prompts: self.method.prompt_weight() > 0.0,
+            };
             rows.extend(columns.rows(wanted)?);
         }
         if rows.is_empty() {
@@ -137,9 +143,14 @@ impl Source<'_> {
     fn wanted(&self, plan: &LogicalPlan) -> Result<Wanted> {
         let has = |name: &str| plan.schema().fields().iter().any(|field| field.name() == name);
         let require = |names: &[&str]| require_columns(&self.of, plan, names);
+        let has_ids = match [has("prompt_ids"), has("completion_ids")] {
+            // One of them belongs to a form that is not whole, unless there is another that is.
+            [true, false] | [false, true] => !has("completion") && !has("parts"),
+            [both, _] => both,
+        };
         let form = match self.method {
             Method::Dpo(_) => Form::Pairs,
-            _ if has("prompt_ids") || has("completion_ids") => Form::Ids,
+            _ if has_ids => Form::Ids,
             // A mask of a text alone would be lost without a word.
             _ if has("parts") || has("mask") => Form::Parts,
             _ => Form::Texts,
@@ -240,6 +251,7 @@ struct Columns<'a> {
     batch: &'a RecordBatch,
     rows_before: usize,
     vocab_size: usize,
+    learns_prompts: bool,
 }
 
 impl Columns<'_> {
@@ -311,7 +323,7 @@ impl Columns<'_> {
         if mask.len() != expected {
             return Err(self.invalid("mask", row, format!("{} values", mask.len()), format!("{expected}, one for each {what}")));
         }
-        match mask.contains(&true) {
+        match self.learns_prompts || mask.contains(&true) {
             true => Ok(()),
             false => {
                 Err(self.invalid("mask", row, "no 1", format!("at least one {what} that is learned; filter such rows out with WHERE")))

@@ -9,6 +9,7 @@ use rolloutdb_catalogs::Table;
 use rolloutdb_sql::Train;
 use serde_json::{Map, Value as Json, json};
 
+use super::checkpoints::build;
 use super::report::Outcome;
 use super::run::Counts;
 use super::task::Method;
@@ -57,6 +58,9 @@ impl TableVersions {
     }
 }
 
+/// Digits of the program's checksum that are shown.
+const BUILD_DIGITS: usize = 16;
+
 /// What a training was asked for, and over what.
 pub struct Origin {
     statement: Json,
@@ -80,6 +84,8 @@ impl Origin {
     pub fn lineage(&self, counts: Counts, trained: &Trained, outcome: &Outcome, seconds: f64) -> Json {
         let mut lineage = self.statement.clone();
         let found = json!({
+            // Known by now: the run asked for it on its thread.
+            "build": build().get(..BUILD_DIGITS),
             "tables": self.tables.to_json(),
             "examples": counts.examples,
             "validation_examples": counts.validation_examples,

@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::models::ModelInfo;
 use crate::training::{Kept, StepMetrics};
 
-/// Rows of metrics are committed in groups of so many steps.
+/// Steps in one batch of rows. All batches are committed at once, when the version is there: rows have its number.
 const METRIC_STEPS: usize = 50;
 
 /// What the steps gave.

@@ -13,7 +13,8 @@ use super::task::Method;
 use crate::error::{Error, Result};
 use crate::models::{Decoder, Tokenizer};
 use crate::training::{
-    DpoExample, DpoOptions, Kept, ReferenceLogps, StepMetrics, Stop, Trained, reference_logps, train_dpo_validated, train_sft_validated,
+    DpoExample, DpoOptions, Kept, ReferenceLogps, StepMetrics, Stop, Trained, Warnings, reference_logps, train_dpo_validated,
+    train_sft_validated,
 };
 
 /// A training that is ready to run.
@@ -28,6 +29,8 @@ pub struct Training {
     /// What it hangs on beside its examples.
     pub identity: Json,
     pub trainings: Arc<Trainings>,
+    /// Told here, since an event of a statement that was cancelled reaches nobody.
+    pub warnings: Warnings,
 }
 
 /// What the thread tells while it runs.
@@ -71,7 +74,7 @@ impl Prepared {
     /// As [`Examples::of`].
     pub fn of(rows: &[Row], validation: &[Row], method: &Method, tokenizer: &Tokenizer, stop: &Stop) -> Result<Self> {
         let (examples, kept) = Examples::of(rows, method, tokenizer, stop)?;
-        let (validation, kept_too) = Examples::of(validation, method, tokenizer, stop)?;
+        let (validation, kept_too) = Examples::of(validation, method, tokenizer, stop).map_err(of_validation)?;
         let counts = Counts {
             examples: examples.len(),
             validation_examples: validation.len(),
@@ -82,13 +85,21 @@ impl Prepared {
     }
 }
 
+/// What a query as a whole lacks names no row: the one that is meant is named here.
+fn of_validation(error: Error) -> Error {
+    match error {
+        Error::NotReady(message) => Error::NotReady(format!("VALIDATE: {message}")),
+        other => other,
+    }
+}
+
 impl Training {
     /// Blocks until the training is done. `stop` ends it between two batches.
     ///
     /// # Errors
     /// Of rows that cannot be learned and of the training; [`Error::Cancelled`]; [`Error::InUse`] if another run of the same is at work.
     pub fn run(self, stop: &Stop, tell: &dyn Fn(Event)) -> Result<Made> {
-        let Self { directory, mut method, resume, rows, validation: measured, identity, trainings } = self;
+        let Self { directory, mut method, resume, rows, validation: measured, identity, trainings, warnings } = self;
         let tokenizer = Tokenizer::load(&directory)?;
         let Prepared { examples, validation, counts } = Prepared::of(&rows, &measured, &method, &tokenizer, stop)?;
         drop((rows, measured));
@@ -102,13 +113,18 @@ impl Training {
             claim.clear()?;
         }
         let run = method.run_mut();
-        (run.stop, run.checkpoints) = (stop.clone(), Some(claim.checkpoints()));
+        (run.stop, run.checkpoints, run.warnings) = (stop.clone(), Some(claim.checkpoints()), warnings);
 
         let mut decoder = Decoder::load_trainable(&directory)?;
         if let Some(lora) = &method.run().lora {
             decoder.attach_lora(lora)?;
         }
-        let trained = train(&mut decoder, &method, examples, validation, stop, tell)?;
+        let trained = train(&mut decoder, &method, examples, validation, stop, tell).inspect_err(|error| {
+            if matches!(error, Error::Diverged { .. }) {
+                // The same run would diverge again, and one with other options has another folder. What cannot be removed goes when it is old.
+                let _ = claim.clear();
+            }
+        })?;
         if method.run().lora.is_some() {
             decoder.merge_lora()?;
         }
@@ -175,5 +191,59 @@ impl Reference<'_> {
             (self.tell)(Event::Reference(num_before + done, self.num_pairs));
             self.stop.check()
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::super::input::Content;
+    use super::*;
+    use crate::fixtures::fixture;
+    use crate::training::{RunOptions, SftOptions};
+
+    fn row(weight: f32) -> Row {
+        let text = |text: &str| Content::Text(text.to_owned());
+        Row { prompt: text("Who?"), completions: vec![text("He.")], weight, reward: 0.0, score: 0.0, reference: None }
+    }
+
+    fn training(root: &Path, run: RunOptions, validation: Vec<Row>) -> Training {
+        Training {
+            directory: fixture("../../src/models/builtin/tinyhop"),
+            method: Method::Sft(SftOptions { run, ..SftOptions::default() }),
+            resume: true,
+            rows: vec![row(1.0)],
+            validation,
+            identity: json!({}),
+            trainings: Arc::new(Trainings::new(root)),
+            warnings: Warnings::default(),
+        }
+    }
+
+    #[test]
+    fn a_run_that_diverges_leaves_no_checkpoints() {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let run = RunOptions { epochs: 5.0, learning_rate: 1e30, warmup_ratio: 0.0, checkpoint_every: 1, ..RunOptions::default() };
+        let left = || std::fs::read_dir(data.path()).expect("it is readable").count();
+        let left_before = Cell::new(0);
+        let made = training(data.path(), run, vec![]).run(&Stop::default(), &|event| {
+            if let Event::Step(_) = event {
+                left_before.set(left());
+            }
+        });
+        assert!(matches!(made, Err(Error::Diverged { .. })), "it diverges");
+        assert_eq!((left_before.get(), left()), (1, 0), "a folder while it ran, and none behind it");
+    }
+
+    #[test]
+    fn a_validation_that_nothing_counts_of_is_refused_by_its_name() {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        let made = training(data.path(), RunOptions::default(), vec![row(0.0)]).run(&Stop::default(), &|_| {});
+        let error = made.err().expect("its only row has no weight");
+        assert!(matches!(&error, Error::NotReady(message) if message.starts_with("VALIDATE: at least one row")), "{error}");
     }
 }

@@ -48,9 +48,13 @@ impl Task {
     }
 
     /// No sequence is longer than what the model reads.
-    pub fn fit(&mut self, config: &DecoderConfig) {
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for adapters that the model cannot have, which is found before any row is read.
+    pub fn fit(&mut self, config: &DecoderConfig) -> Result<()> {
         let run = self.method.run_mut();
         run.max_length = run.max_length.min(config.max_position_embeddings);
+        run.lora.as_ref().map_or(Ok(()), |lora| lora.num_parameters(config).map(|_| ()))
     }
 }
 
@@ -100,6 +104,15 @@ impl Method {
             Self::Sft(sft) => &mut sft.run,
             Self::Rft(rft) => &mut rft.sft.run,
             Self::Dpo(dpo) => &mut dpo.run,
+        }
+    }
+
+    /// Of a prompt's tokens in the loss.
+    pub fn prompt_weight(&self) -> f64 {
+        match self {
+            Self::Sft(sft) => sft.prompt_weight,
+            Self::Rft(rft) => rft.sft.prompt_weight,
+            Self::Dpo(_) => 0.0,
         }
     }
 
@@ -194,4 +207,28 @@ fn of_run(run: &RunOptions) -> Map<String, Json> {
         set("lora_rslora", json!(lora.is_rank_stabilized));
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::fixture;
+    use crate::models::lora::LoraOptions;
+
+    #[test]
+    fn adapters_that_the_model_cannot_have_are_refused_before_any_row_is_read() {
+        let config = DecoderConfig::load(&fixture("../../src/models/builtin/tinyhop")).expect("the built-in model has one");
+        let fit = |lora: LoraOptions| {
+            let run = RunOptions { lora: Some(lora), max_length: usize::MAX, ..RunOptions::default() };
+            let mut task = Task { method: Method::Sft(SftOptions { run, ..SftOptions::default() }), resume: true };
+            task.fit(&config).map(|()| task.method.run().max_length)
+        };
+        assert_eq!(fit(LoraOptions::default()).expect("any model has them"), config.max_position_embeddings);
+        let targets = ["q_proj", "z_proj"].map(ToOwned::to_owned).into();
+        for lora in
+            [LoraOptions { rank: config.hidden_size + 1, ..LoraOptions::default() }, LoraOptions { targets, ..LoraOptions::default() }]
+        {
+            assert!(matches!(fit(lora.clone()), Err(Error::InvalidParameter { .. })), "{lora:?}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! A training publishes what its role may publish when it ends; a dry run counts what the training does.
+//! A training publishes what its role may publish when it ends; a dry run counts what the training does; a checkpoint belongs to one run.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,14 @@ use arrow::datatypes::{Float64Type, Int64Type};
 use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use futures::TryStreamExt;
+use rolloutdb_sql::Statement;
 
+use super::checkpoints::Identity;
+use super::examples::Examples;
 use super::*;
 use crate::Database;
 use crate::engine::privileges::Object;
+use crate::training::{DpoExample, Estimate, ReferenceLogps, SftExample};
 
 const BASE: &str = "CREATE MODEL base FROM 'random://qwen2' \
     USING (SELECT completion FROM hopworld_demonstrations(worlds => 1, questions_per_world => 20)) \
@@ -73,6 +77,23 @@ async fn properties(session: &Session, text: &str) -> Result<BTreeMap<String, St
     Ok(found)
 }
 
+fn parsed(text: &str) -> Train {
+    match rolloutdb_sql::parse(text).map(|mut statements| statements.pop()) {
+        Ok(Some(Statement::Train(train))) => train,
+        other => panic!("{text} is read as {other:?}"),
+    }
+}
+
+/// What a dry run rounds before it shows it.
+async fn estimated(session: &Session, text: &str) -> Result<Estimate> {
+    let train = parsed(text);
+    let base = session.database().shared.registry.get(&train.base)?;
+    let (config, method) = (DecoderConfig::load(&base.directory)?, Task::of(&train)?.method);
+    let input = Box::pin(input::read(session, &train, &[], &method, config.vocab_size)).await?;
+    let dry_run = DryRun { directory: base.directory, config, method, rows: input.rows, validation: input.validation };
+    dry_run.figures(&Stop::default()).map(|(_, estimate)| estimate)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_counts_what_the_training_does() -> Result<()> {
     let data = tempfile::tempdir().expect("a temporary directory");
@@ -98,7 +119,9 @@ async fn a_dry_run_counts_what_the_training_does() -> Result<()> {
     assert_eq!(dry["weight_bytes"], (4 * parameters).to_string());
     assert_eq!((dry["examples"].as_str(), dry["validation_examples"].as_str()), ("10", "1"));
     let seconds: f64 = dry["seconds"].parse().expect("a number");
-    assert!((0.0..60.0).contains(&seconds), "{seconds}");
+    let estimate = estimated(&session, train).await?;
+    assert_eq!(estimate.num_steps.to_string(), dry["steps"]);
+    assert!(estimate.seconds > 0.0 && estimate.seconds.max(seconds) < 60.0, "{estimate:?}, shown as {seconds}");
 
     let adapters =
         "TRAIN DPO MODEL m FROM base USING (SELECT 'Who?' AS prompt, 'He.' AS chosen, 'She.' AS rejected) WITH (lora_rank = 2) DRY RUN";
@@ -106,5 +129,169 @@ async fn a_dry_run_counts_what_the_training_does() -> Result<()> {
     let trainable: u64 = adapters["trainable_parameters"].parse().expect("a number");
     assert!((1..parameters).contains(&trainable), "{trainable}");
     assert_eq!(adapters["checkpoint_bytes"], (12 * trainable).to_string());
+    Ok(())
+}
+
+/// Options as a statement may have them, each beside the defaults.
+const OPTIONS: [&str; 23] = [
+    "epochs = 2",
+    "max_steps = 7",
+    "learning_rate = 1e-3",
+    "schedule = 'linear'",
+    "warmup_ratio = 0.2",
+    "weight_decay = 0.1",
+    "max_grad_norm = 2",
+    "batch_tokens = 100",
+    "gradient_accumulation = 2",
+    "step_tokens = 50",
+    "max_length = 64",
+    "long_prompts = 'drop'",
+    "shuffle = false",
+    "seed = 1",
+    "checkpoint_every = 7",
+    "evaluate_every = 3",
+    "evaluate_every = 3, early_stopping = 2",
+    "recompute = true",
+    "lora_rank = 4",
+    "lora_alpha = 8",
+    "lora_targets = 'q_proj'",
+    "lora_rslora = true",
+    "batch_size = 4",
+];
+
+/// Those of one method.
+const OPTIONS_OF: [(&str, &[&str]); 3] = [
+    ("SFT", &["prompt_weight = 0.5"]),
+    ("RFT", &["prompt_weight = 0.5", "min_reward = 0.5", "per_prompt = 2", "min_score = 0.5"]),
+    (
+        "DPO",
+        &[
+            "loss = 'hinge'",
+            "loss = 'ipo'",
+            "loss = 'robust'",
+            "loss = 'orpo'",
+            "loss = 'simpo'",
+            "loss = 'simpo', gamma = 0.1",
+            "beta = 0.1",
+            "label_smoothing = 0.1",
+            "length_normalization = 'mean'",
+            "sft_weight = 0.5",
+        ],
+    ),
+];
+
+fn with(method: &str, options: &str) -> String {
+    format!("TRAIN {method} MODEL m FROM base USING (SELECT 1) VALIDATE USING (SELECT 1) WITH ({options})")
+}
+
+fn fingerprint(text: &str, base: &ModelInfo, examples: &Examples, validation: &Examples) -> String {
+    let train = parsed(text);
+    let method = match Task::of(&train) {
+        Ok(task) => task.method,
+        Err(error) => panic!("{text}: {error}"),
+    };
+    let mut identity = Identity::new(&lineage::identity(&train, base, &method));
+    examples.identify(&mut identity);
+    validation.identify(&mut identity);
+    identity.fingerprint()
+}
+
+/// That no two runs have one folder of checkpoints.
+fn check_different(runs: &[(String, String)]) {
+    let mut seen = BTreeMap::new();
+    for (what, fingerprint) in runs {
+        if let Some(other) = seen.insert(fingerprint, what) {
+            panic!("{what} takes up the checkpoints of {other}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_of_other_options_or_of_another_base_finds_no_checkpoint() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let session = Database::open(data.path()).await?.session();
+    run(&session, BASE).await?;
+    let base = session.database().shared.registry.get("base")?;
+    let none = Examples::Sft(vec![]);
+    let of = |text: &str, base: &ModelInfo| fingerprint(text, base, &none, &none);
+    let mut runs = Vec::new();
+    for (method, own) in OPTIONS_OF {
+        let all: Vec<&str> = OPTIONS.iter().chain(own).copied().collect();
+        let Err(Error::UnknownOption { known, .. }) = Task::of(&parsed(&with(method, "no_such = 1"))) else {
+            panic!("TRAIN {method} takes an option that there is none of");
+        };
+        for name in known.iter().filter(|name| *name != "resume") {
+            assert!(all.iter().any(|options| options.contains(&format!("{name} = "))), "{name} of TRAIN {method} is not tried here");
+        }
+        let plain = with(method, "resume = true");
+        assert_eq!(of(&plain, &base), of(&with(method, "resume = false"), &base), "whether it goes on is no part of what it computes");
+        runs.extend(all.iter().map(|options| (format!("{method} with {options}"), of(&with(method, options), &base))));
+        runs.push((format!("another name of {method}"), of(&plain.replace("MODEL m", "MODEL n"), &base)));
+        runs.push((method.to_owned(), of(&plain, &base)));
+    }
+    let plain = with("SFT", "resume = true");
+    let version = ModelInfo { version: base.version + 1, ..base.clone() };
+    let made_anew = ModelInfo { created_at_ms: base.created_at_ms + 1, ..base.clone() };
+    let name = ModelInfo { name: "other".to_owned(), ..base.clone() };
+    for (what, other) in [("another version", version), ("a base made anew", made_anew), ("another base", name)] {
+        runs.push((what.to_owned(), of(&plain, &other)));
+    }
+    check_different(&runs);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_over_other_examples_finds_no_checkpoint() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let session = Database::open(data.path()).await?.session();
+    run(&session, BASE).await?;
+    let base = session.database().shared.registry.get("base")?;
+    let of =
+        |method: &str, examples: Examples, validation: Examples| fingerprint(&with(method, "resume = true"), &base, &examples, &validation);
+
+    let first = SftExample { prompt: vec![1, 2], completion: vec![3, 4], weight: 1.0, mask: vec![] };
+    let second = SftExample { prompt: vec![5], ..first.clone() };
+    let changed = [
+        ("the prompt", SftExample { prompt: vec![1, 9], ..first.clone() }),
+        ("the completion", SftExample { completion: vec![3, 9], ..first.clone() }),
+        ("a token on the other side", SftExample { prompt: vec![1], completion: vec![2, 3, 4], ..first.clone() }),
+        ("the weight", SftExample { weight: 0.5, ..first.clone() }),
+        ("the mask", SftExample { mask: vec![false, true], ..first.clone() }),
+        ("the other half of the mask", SftExample { mask: vec![true, false], ..first.clone() }),
+    ];
+    let sft = |examples: &[&SftExample], validation: &[&SftExample]| {
+        let examples_of = |examples: &[&SftExample]| Examples::Sft(examples.iter().map(|example| (*example).clone()).collect());
+        of("SFT", examples_of(examples), examples_of(validation))
+    };
+    let mut runs = vec![
+        ("all".to_owned(), sft(&[&first, &second], &[&first])),
+        ("another order".to_owned(), sft(&[&second, &first], &[&first])),
+        ("one less".to_owned(), sft(&[&first], &[&first])),
+        ("one that is measured instead".to_owned(), sft(&[&first], &[&second, &first])),
+        ("no validation".to_owned(), sft(&[&first, &second], &[])),
+    ];
+    for (what, other) in &changed {
+        runs.push(((*what).to_owned(), sft(&[other, &second], &[&first])));
+        runs.push((format!("{what} of the validation"), sft(&[&first, &second], &[other])));
+    }
+
+    let pair = DpoExample { prompt: vec![1], chosen: vec![2, 3], rejected: vec![4] };
+    let logps = ReferenceLogps { chosen: -1.0, rejected: -2.0 };
+    let none = || Examples::Dpo(vec![], None);
+    let dpo = |pair: &DpoExample, reference: Option<ReferenceLogps>| {
+        of("DPO", Examples::Dpo(vec![pair.clone()], reference.map(|logps| vec![logps])), none())
+    };
+    runs.extend([
+        ("a pair".to_owned(), dpo(&pair, None)),
+        ("its prompt".to_owned(), dpo(&DpoExample { prompt: vec![9], ..pair.clone() }, None)),
+        ("its chosen completion".to_owned(), dpo(&DpoExample { chosen: vec![2, 9], ..pair.clone() }, None)),
+        ("its rejected completion".to_owned(), dpo(&DpoExample { rejected: vec![9], ..pair.clone() }, None)),
+        ("a token on the other side of it".to_owned(), dpo(&DpoExample { chosen: vec![2], rejected: vec![3, 4], ..pair.clone() }, None)),
+        ("a reference".to_owned(), dpo(&pair, Some(logps))),
+        ("another reference of chosen".to_owned(), dpo(&pair, Some(ReferenceLogps { chosen: -1.5, ..logps }))),
+        ("another reference of rejected".to_owned(), dpo(&pair, Some(ReferenceLogps { rejected: -2.5, ..logps }))),
+        ("a pair that is measured".to_owned(), of("DPO", none(), Examples::Dpo(vec![pair.clone()], None))),
+    ]);
+    check_different(&runs);
     Ok(())
 }
