@@ -64,6 +64,8 @@ fn random_mask(seed: u64, length: u64) -> Vec<bool> {
     (0..length).map(|index| CounterRng::new(seed).stream(1).uniform(index) < 0.6).collect()
 }
 
+type ScoreLoss = fn(f64, f64) -> ScoreTerm;
+
 #[test]
 fn sigmoids_and_log1m_exp_equal_torch() {
     for case in cases("log_sigmoid") {
@@ -255,8 +257,7 @@ fn reward_losses_and_derivatives_equal_torch_and_central_differences() {
         assert_slope(term.d_chosen, chosen, |chosen| bradley_terry(chosen, rejected, margin).loss, &case);
         assert_slope(term.d_rejected, rejected, |rejected| bradley_terry(chosen, rejected, margin).loss, &case);
     }
-    let losses: [(&str, fn(f64, f64) -> ScoreTerm); 2] =
-        [("step_cross_entropy", step_cross_entropy), ("step_squared_error", step_squared_error)];
+    let losses: [(&str, ScoreLoss); 2] = [("step_cross_entropy", step_cross_entropy), ("step_squared_error", step_squared_error)];
     for (name, loss) in losses {
         for case in cases(name) {
             let (score, label) = (number(&case, "score"), number(&case, "label"));
