@@ -21,6 +21,7 @@ mod quotes;
 mod rewrite;
 mod statement;
 mod suggest;
+mod table_command;
 #[cfg(test)]
 mod tests;
 

@@ -14,6 +14,7 @@ use crate::length::check_length;
 use crate::name::{fold, is_reserved};
 use crate::quotes::{check_names, escape_texts};
 use crate::rewrite::rewrite;
+use crate::table_command::expand_table_commands;
 
 /// Levels of parentheses and subqueries that are followed; sqlparser's own default of 50 is short for generated SQL.
 const NESTING_MAX: usize = 128;
@@ -37,6 +38,7 @@ impl<'a> Parser<'a> {
             .map_err(|error| syntax_error(text, lower_first(&error.message), error.location))?;
         check_chains(&tokens)?;
         check_names(&tokens)?;
+        expand_table_commands(&mut tokens);
         mark_tags(&mut tokens);
         free_names(&mut tokens);
         order_identity_options(&mut tokens);

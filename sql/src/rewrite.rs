@@ -109,9 +109,9 @@ impl VisitorMut for Rewriter {
             let what = "levels of expressions within expressions";
             return ControlFlow::Break(Box::new(Error::TooDeep { limit: DEPTH_MAX, what }));
         }
-        if let Some(number) = value_after_period(expr) {
-            let (line, column) = (number.span.start.line, number.span.start.column);
-            let (message, near) = ("expected a name after the period".to_owned(), number.to_string());
+        if let Some((value, message)) = value_at_period(expr) {
+            let (line, column) = (value.span.start.line, value.span.start.column);
+            let (message, near) = (message.to_owned(), value.to_string());
             return ControlFlow::Break(Box::new(Error::Syntax { message, line, column, near }));
         }
         if holds_query(expr) { self.enter_queries() } else { ControlFlow::Continue(()) }
@@ -142,11 +142,16 @@ impl VisitorMut for Rewriter {
     }
 }
 
-/// `'a'. 1e10`: sqlparser takes the number for a field.
-fn value_after_period(expr: &Expr) -> Option<&ValueWithSpan> {
-    let Expr::CompoundFieldAccess { access_chain, .. } = expr else { return None };
+/// `'a'. 1e10`, in which sqlparser takes the number for a field, and `1 .a`, which it prints as another text; with what is wrong.
+fn value_at_period(expr: &Expr) -> Option<(&ValueWithSpan, &'static str)> {
+    let Expr::CompoundFieldAccess { root, access_chain } = expr else { return None };
+    if let (Expr::Value(number), Some(AccessExpr::Dot(_))) = (root.as_ref(), access_chain.first())
+        && matches!(number.value, Value::Number(..))
+    {
+        return Some((number, "a number has no fields"));
+    }
     access_chain.iter().find_map(|access| match access {
-        AccessExpr::Dot(Expr::Value(value)) => Some(value),
+        AccessExpr::Dot(Expr::Value(value)) => Some((value, "expected a name after the period")),
         _ => None,
     })
 }

@@ -494,7 +494,7 @@ fn queries() {
         expect![[r#"
         SELECT | (SELECT 1) UNION ALL VALUES (2)
         SELECT | WITH x AS (SELECT 1) SELECT * FROM x
-        SELECT | TABLE t"#]],
+        SELECT | SELECT * FROM t"#]],
     );
     check(
         "SELECT * FROM vector_search(wiki, 'who directed Jaws', k => 3) s",
