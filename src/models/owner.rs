@@ -1,8 +1,10 @@
 //! The thread that runs the models.
 //!
 //! One thread per process runs every forward: the machine's cores are shared by rayon inside a product, not by products
-//! that fight over them, and no async worker is ever blocked. Requests arrive over a channel, results leave by one-shot
-//! channels. Between two decode steps the thread takes new requests and runs waiting jobs (embeddings, loading).
+//! that fight over them, and no async worker is ever blocked. The thread is the first worker of a pool of its own: it begins on each
+//! product at once, and the others take parts of it as they wake up, instead of the thread waiting for them to do all of it.
+//! Requests arrive over a channel, results leave by one-shot channels. Between two decode steps the thread takes new requests and
+//! runs waiting jobs (embeddings, loading).
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,6 +13,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel}
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use rayon::ThreadPoolBuilder;
 use tokio::sync::oneshot;
 
 use super::chat_template::ChatTemplate;
@@ -19,6 +22,9 @@ use super::policy_decoder::PolicyDecoder;
 use super::scheduler::{Job, Schedule};
 use super::tokenizer::Tokenizer;
 use crate::error::{Error, Result};
+
+/// Of the thread and of those that help it.
+const THREAD: &str = "models";
 
 /// candle's backward pass recurses over the graph, some frames per operation.
 const STACK_BYTES: usize = 64 << 20;
@@ -103,7 +109,12 @@ impl Owner {
 
 fn start() -> Result<Owner, std::io::Error> {
     let (sender, receiver) = channel();
-    std::thread::Builder::new().name("models".to_owned()).stack_size(STACK_BYTES).spawn(move || serve(&receiver))?;
+    let run = move || {
+        // Without a pool of its own products run in the one of the process.
+        let _pool = ThreadPoolBuilder::new().use_current_thread().thread_name(|_| THREAD.to_owned()).build();
+        serve(&receiver);
+    };
+    std::thread::Builder::new().name(THREAD.to_owned()).stack_size(STACK_BYTES).spawn(run)?;
     Ok(Owner { sender })
 }
 

@@ -23,6 +23,11 @@ use crate::error::{Error, Result};
 const QUERY_ROWS: usize = 48;
 /// Multiply-adds of attention below which it stays on the calling thread.
 const PARALLEL_WORK: usize = 1 << 20;
+/// Weights up to so many numbers stay in the cache of every core: each of them then computes sequences of its own, through all layers. Of larger ones each
+/// core reads its own part.
+const WEIGHTS_PER_CORE_MAX: usize = 4 << 20;
+/// Tokens for which a core is worth waking.
+const TOKENS_PER_CORE: usize = 16;
 
 /// Where the weights of a decoder are, by Hugging Face's names.
 pub(super) trait WeightSource {
@@ -51,6 +56,8 @@ pub struct PackedDecoder {
     norm: Vec<f32>,
     head: Linear,
     rope: Rope,
+    /// Numbers in all matrices; a tied head counts once.
+    num_weights: usize,
 }
 
 #[derive(Debug)]
@@ -81,6 +88,13 @@ struct Span {
     len: usize,
 }
 
+impl Span {
+    /// The last row alone, as row number `row` of a batch that has no others.
+    fn last(self, row: usize) -> Self {
+        Self { first_row: row, first_position: self.first_position + self.len - 1, len: 1 }
+    }
+}
+
 impl PackedDecoder {
     /// Loads a model directory: a GGUF file or safetensors. Errors as [`Decoder::load`].
     pub fn load(directory: &Path) -> Result<Self> {
@@ -103,7 +117,9 @@ impl PackedDecoder {
         let embedding = (!config.tie_word_embeddings).then(|| source.matrix(EMBEDDING)).transpose()?;
         let head = source.matrix(if config.tie_word_embeddings { EMBEDDING } else { HEAD })?;
         let layers = (0..config.num_hidden_layers).map(|index| PackedLayer::new(source, index, &config)).collect::<Result<_>>()?;
+        let num_weights = config.tensor_shapes().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
         Ok(Self {
+            num_weights,
             embedding,
             layers,
             norm: source.vector("model.norm.weight")?,
@@ -127,7 +143,43 @@ impl PackedDecoder {
     ///
     /// Tokens must be below the vocabulary size, segments not empty, and sequences at most `max_position_embeddings` long.
     pub fn forward(&self, segments: &mut [Segment<'_>]) -> Vec<f32> {
-        let (spans, mut x) = self.embed(segments);
+        let parts = self.parts(segments);
+        if parts.len() < 2 {
+            return self.forward_together(segments);
+        }
+        let mut logits = vec![0.0; segments.len() * self.config.vocab_size];
+        let (mut segments, mut rest) = (segments, logits.as_mut_slice());
+        let mut tasks = Vec::with_capacity(parts.len());
+        for len in parts {
+            let (part, others) = segments.split_at_mut(len);
+            let (logits, others_too) = rest.split_at_mut(len * self.config.vocab_size);
+            (segments, rest) = (others, others_too);
+            tasks.push((part, logits));
+        }
+        tasks.into_par_iter().for_each(|(part, logits)| logits.copy_from_slice(&self.forward_together(part)));
+        logits
+    }
+
+    /// How many consecutive segments each core computes, with about as many tokens on each; one part if the weights are too large for it.
+    fn parts(&self, segments: &[Segment<'_>]) -> Vec<usize> {
+        let num_tokens: usize = segments.iter().map(|segment| segment.tokens.len()).sum();
+        let num_cores = rayon::current_num_threads().min(num_tokens / TOKENS_PER_CORE).max(1);
+        if num_cores == 1 || self.num_weights > WEIGHTS_PER_CORE_MAX {
+            return vec![segments.len()];
+        }
+        let (mut parts, mut len, mut num_before) = (Vec::with_capacity(num_cores), 0, 0);
+        for segment in segments {
+            len += 1;
+            num_before += segment.tokens.len();
+            if num_before * num_cores >= (parts.len() + 1) * num_tokens {
+                parts.push(std::mem::take(&mut len));
+            }
+        }
+        parts
+    }
+
+    fn forward_together(&self, segments: &mut [Segment<'_>]) -> Vec<f32> {
+        let (mut spans, mut x) = self.embed(segments);
         let longest = spans.iter().map(|span| span.first_position + span.len).max().unwrap_or(0);
         let rope = self.rope.table(longest);
         for (index, layer) in self.layers.iter().enumerate() {
@@ -137,16 +189,19 @@ impl PackedDecoder {
             }
             self.rotate(&mut query_key_value, &spans, &rope);
             self.store(index, &query_key_value, &spans, segments);
+            if index + 1 == self.layers.len() {
+                // Of the tokens before a segment's last one, only the keys and values are read from here on.
+                query_key_value = last_rows(&query_key_value, &spans);
+                x = last_rows(&x, &spans);
+                spans = spans.iter().enumerate().map(|(row, span)| span.last(row)).collect();
+            }
             let mixed = self.attend(index, &query_key_value, &spans, segments);
             add(&mut x, &layer.output.multiply(&mixed));
             let gated = self.gated(&layer.gate_up.multiply(&self.normed(&x, &layer.post_attention_norm)));
             add(&mut x, &layer.down.multiply(&gated));
         }
         segments.iter_mut().for_each(|segment| segment.cache.advance(segment.tokens.len()));
-        let hidden = self.config.hidden_size;
-        let last: Vec<f32> =
-            spans.iter().flat_map(|span| x[(span.first_row + span.len - 1) * hidden..][..hidden].iter().copied()).collect();
-        self.head.multiply(&self.normed(&last, &self.norm))
+        self.head.multiply(&self.normed(&last_rows(&x, &spans), &self.norm))
     }
 
     /// Heads of the caches.
@@ -356,6 +411,13 @@ impl WeightSource for Decoder {
     fn matrix(&self, name: &str) -> Result<Matrix> {
         self.vector(name).map(Matrix::Values)
     }
+}
+
+/// The last row of each span, one after the other. `values`: `[N, width]`, where the spans cover the N rows.
+fn last_rows(values: &[f32], spans: &[Span]) -> Vec<f32> {
+    let num_rows: usize = spans.iter().map(|span| span.len).sum();
+    let width = values.len() / num_rows.max(1);
+    spans.iter().flat_map(|span| &values[(span.first_row + span.len - 1) * width..][..width]).copied().collect()
 }
 
 fn add(x: &mut [f32], other: &[f32]) {

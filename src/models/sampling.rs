@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::random::CounterRng;
-use super::simd::softmax;
+use super::simd::{softmax, sum_of_exps};
 use crate::error::{Error, Result};
 
 /// Tokens that are put in order first when most of a nucleus is expected in few of them.
@@ -168,8 +168,7 @@ fn argmax(values: &[f32]) -> usize {
 /// The natural log of `softmax(logits)[token]`.
 fn log_probability(logits: &[f32], token: usize) -> f32 {
     let largest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = logits.iter().map(|logit| f64::from(super::simd::exp(logit - largest))).sum();
-    (f64::from(logits[token] - largest) - sum.ln()) as f32
+    (f64::from(logits[token] - largest) - sum_of_exps(logits, largest).ln()) as f32
 }
 
 /// The token where the running sum of the probabilities passes `uniform` of their total.

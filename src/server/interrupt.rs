@@ -19,7 +19,7 @@ use super::response::{fatal, wire_error};
 use crate::error::Error;
 
 /// How soon a vanished client is noticed.
-const PEER_CHECK: Duration = Duration::from_millis(250);
+const PEER_CHECK: Duration = Duration::from_millis(150);
 
 impl Connection {
     /// Waits until the statement that starts now must end, and says why.

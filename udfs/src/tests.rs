@@ -55,6 +55,8 @@ impl ModelRuntime for Letters {
 
     async fn generate(&self, _model: &str, prompts: &StringArray, options: GenerateOptions) -> Result<StringArray> {
         self.note(format!("generate seed {} {:?}", options.seed, prompts.iter().flatten().collect::<Vec<_>>()));
+        tokio::task::yield_now().await;
+        self.note(format!("done with seed {}", options.seed));
         let GenerateOptions { max_tokens, temperature, top_p, seed, stop, top_k, min_p, repetition_penalty } = options;
         let narrowed = if top_k > 0 { format!(" k={top_k} m={min_p} r={repetition_penalty}") } else { String::new() };
         let reverse = |text: &str| text.chars().rev().take(max_tokens).collect::<String>();
@@ -449,7 +451,7 @@ async fn embed_arguments() {
 }
 
 #[tokio::test]
-async fn generate_once_per_prompt_and_options() {
+async fn generate_once_per_prompt_and_options_and_all_at_once() {
     let runtime = Arc::new(Letters::default());
     let context = session(Arc::clone(&runtime));
     let sql = "SELECT generate('letters', t, max_tokens => 3, temperature => 0.5, top_p => 0.9, seed => s, stop => ARRAY['x'])
@@ -463,7 +465,9 @@ async fn generate_once_per_prompt_and_options() {
     .assert_eq(&show(rows(&context, sql).await));
     expect![[r#"
         generate seed 1 ["jaws", "emma"]
-        generate seed 2 ["jaws"]"#]]
+        generate seed 2 ["jaws"]
+        done with seed 1
+        done with seed 2"#]]
     .assert_eq(&runtime.calls().join("\n"));
 }
 

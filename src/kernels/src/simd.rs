@@ -193,6 +193,13 @@ vectorised! {
 }
 
 vectorised! {
+    /// `Σ exp(x − max)`. Blocks are summed in lanes and the blocks in f64, so that the sum over a vocabulary keeps the precision of its terms.
+    pub fn sum_of_exps(row: &[f32], max: f32) -> f64 {
+        row.chunks(LANES * LANES).map(|block| f64::from(lane_sum(block.len(), |i| exp(block[i] - max)))).sum()
+    }
+}
+
+vectorised! {
     /// Gradient of the scores of one softmax row: `grad = weights * (grad − shift)`, in place.
     pub fn softmax_backward(weights: &[f32], grad: &mut [f32], shift: f32) {
         for (grad, weight) in grad.iter_mut().zip(weights) {

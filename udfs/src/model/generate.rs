@@ -6,9 +6,10 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, AsArray, Float64Array, Int64Array, StringArray};
 use arrow::datatypes::DataType;
 use async_trait::async_trait;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::scalar::ScalarValue;
+use futures::future::try_join_all;
 
 use crate::Error;
 use crate::arguments::{Arguments, Column, TextsColumn};
@@ -81,18 +82,21 @@ impl ModelCall for Generate {
     }
 
     async fn call(&self, runtime: &dyn ModelRuntime, arguments: &Arguments<'_>) -> Result<ArrayRef> {
-        let prompts = arguments.text(1)?;
-        let mut completions = vec![None; arguments.num_rows()];
-        for (options, rows) in rows_by_options(arguments)? {
+        let prompts = &arguments.text(1)?;
+        // All at once: rows with a seed each are sets of one row, and decode together.
+        let groups = rows_by_options(arguments)?.into_iter().map(|(options, rows)| async move {
             let distinct = Distinct::new(rows.iter().map(|row| prompts.get(*row)));
             if distinct.inputs.is_empty() {
-                continue;
+                return Ok(None);
             }
             let model = required_model(arguments)?;
             let inputs = StringArray::from_iter_values(&distinct.inputs);
             let generated = runtime.generate(&model, &inputs, options).await?;
             runtime.note_repeats(distinct.num_repeats());
-            let generated = distinct.scatter(INTERFACE.name, &generated)?;
+            Ok::<_, DataFusionError>(Some((distinct.scatter(INTERFACE.name, &generated)?, rows)))
+        });
+        let mut completions = vec![None; arguments.num_rows()];
+        for (generated, rows) in try_join_all(groups).await?.into_iter().flatten() {
             for (row, completion) in rows.iter().zip(generated.as_string::<i32>()) {
                 completions[*row] = completion.map(str::to_owned);
             }
