@@ -18,19 +18,19 @@ from psycopg.pq import ExecStatus, Format
 
 
 class Server:
-    """A server of the binary that ROLLOUTDB names, on an empty data directory that goes with it.
+    """A server of the binary that ROLLOUTDB names, on an empty data directory that goes with it, or on `data`, which stays.
 
     `folder` is a place for the bench's own files, on the same disk; it goes too. BENCH_DIR says where both are made. `options` go to `rolloutdb serve`.
     """
 
-    def __init__(self, *options):
+    def __init__(self, *options, data=None):
         binary = os.environ.get("ROLLOUTDB")
         if not binary:
             sys.exit("ROLLOUTDB must name the rolloutdb binary; benches/run builds one and sets it")
         self.folder = Path(tempfile.mkdtemp(prefix="rolloutdb-bench-", dir=os.environ.get("BENCH_DIR")))
         self.port = free_port()
         self.log = open(self.folder / "server.log", "wb")
-        arguments = [binary, "serve", "--data", str(self.folder / "data"), "--listen", f"127.0.0.1:{self.port}", "--superuser", "bench", *options]
+        arguments = [binary, "serve", "--data", str(data or self.folder / "data"), "--listen", f"127.0.0.1:{self.port}", "--superuser", "bench", *options]
         self.process = subprocess.Popen(arguments, stdout=self.log, stderr=self.log)
 
     def __enter__(self):

@@ -242,6 +242,15 @@ impl Fault {
 }
 
 impl Error {
+    /// With `advice` behind what the system says of a file that could not be read or written; other errors say enough.
+    #[must_use]
+    pub fn advising(self, advice: &str) -> Self {
+        match self {
+            Self::Io { path, source } => Self::Io { path, source: std::io::Error::new(source.kind(), format!("{source}; {advice}")) },
+            other => other,
+        }
+    }
+
     /// The code that clients and jobs get (PostgreSQL's Appendix A).
     #[must_use]
     pub fn sqlstate(&self) -> &'static str {

@@ -57,24 +57,31 @@ impl Catalog {
         Ok(Arc::new(Self { storage, schemas: RwLock::new(schemas), foreign: RwLock::default() }))
     }
 
-    /// Makes the tables of [`system::tables`] that do not exist yet. One of which no version can be read is set aside and made anew, with a warning:
-    /// the database would not open without it, and nobody could drop it.
+    /// Makes the tables of [`system::tables`] that do not exist yet, and changes those of older versions. One of which no version can be read is set
+    /// aside and made anew, with a warning: the database would not open without it, and nobody could drop it.
     ///
     /// # Errors
     /// As [`Self::create_table`].
     pub async fn create_system_tables(&self) -> Result<()> {
         for table in system::tables() {
-            let made = self.create_table(SYSTEM_SCHEMA, table.name, (table.definition)(), true).await;
-            if let Err(Error::Damaged { reason, .. }) = &made {
-                let aside = self.set_table_aside(SYSTEM_SCHEMA, table.name)?;
+            let stored = match self.create_table(SYSTEM_SCHEMA, table.name, (table.definition)(), true).await {
+                Err(Error::Damaged { reason, .. }) => {
+                    let aside = self.set_table_aside(SYSTEM_SCHEMA, table.name)?;
+                    self.storage.warnings().push(format!(
+                        "table \"{SYSTEM_SCHEMA}.{}\" is damaged ({reason}) and is made anew; what it was is kept in {}",
+                        table.name,
+                        aside.display()
+                    ));
+                    self.create_table(SYSTEM_SCHEMA, table.name, (table.definition)(), true).await?
+                }
+                made => made?,
+            };
+            // A database opens with a table as it was: its rows are read, and who writes new ones is told.
+            if let Err(error) = system::upgrade(table.name, &stored).await {
                 self.storage.warnings().push(format!(
-                    "table \"{SYSTEM_SCHEMA}.{}\" is damaged ({reason}) and is made anew; what it was is kept in {}",
-                    table.name,
-                    aside.display()
+                    "table \"{SYSTEM_SCHEMA}.{}\" is of an older version and could not be changed, so that no rows are added to it: {error}",
+                    table.name
                 ));
-                self.create_table(SYSTEM_SCHEMA, table.name, (table.definition)(), true).await?;
-            } else {
-                made?;
             }
         }
         Ok(())

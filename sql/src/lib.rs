@@ -15,6 +15,7 @@ mod hidden;
 mod identity_options;
 mod length;
 mod name;
+mod numbers;
 mod options;
 mod parser;
 mod quotes;

@@ -12,6 +12,7 @@ use crate::error::{Error, Result, char_offset};
 use crate::identity_options::order_identity_options;
 use crate::length::check_length;
 use crate::name::{fold, is_reserved};
+use crate::numbers::check_numbers;
 use crate::quotes::{check_names, escape_texts};
 use crate::rewrite::rewrite;
 use crate::table_command::expand_table_commands;
@@ -38,6 +39,7 @@ impl<'a> Parser<'a> {
             .map_err(|error| syntax_error(text, lower_first(&error.message), error.location))?;
         check_chains(&tokens)?;
         check_names(&tokens)?;
+        check_numbers(text, &tokens)?;
         expand_table_commands(&mut tokens);
         mark_tags(&mut tokens);
         free_names(&mut tokens);
@@ -386,7 +388,7 @@ fn our_words(message: &str) -> String {
     if is_sign { format!("expected \"{expected}\"") } else { format!("expected {expected}") }
 }
 
-fn syntax_error(text: &str, message: String, location: Location) -> Error {
+pub(crate) fn syntax_error(text: &str, message: String, location: Location) -> Error {
     // sqlparser gives the end of the text line 0.
     let location = if location.line == 0 { end_of(text) } else { location };
     let near = token_text(text, char_offset(text, location.line, location.column));

@@ -1,4 +1,4 @@
-//! Answering: one trajectory from a question to its end.
+//! Answering: trajectories from a question to their ends.
 
 use std::time::Instant;
 
@@ -8,7 +8,7 @@ use super::environment::{Agent, StepRecord};
 use super::protocol::StopReason;
 use super::sampling::SeedPath;
 use super::search_tree::add_prices;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// A whole path from a question to its end.
 #[derive(Clone, Debug)]
@@ -36,21 +36,40 @@ pub struct Trajectory {
 /// # Errors
 /// Those of the policy and of the retriever.
 pub async fn answer(agent: &Agent, question: Option<&str>, question_key: &str) -> Result<Trajectory> {
-    let Some(question) = question.filter(|question| !question.trim().is_empty()) else {
-        return Ok(Trajectory::of(Vec::new(), StopReason::EmptyQuestion, 0.0));
-    };
+    let place = SeedPath::question(agent.seed.cast_unsigned(), question_key);
+    let trajectory = trajectories(agent, question, &[place]).await?.pop();
+    trajectory.ok_or_else(|| Error::Internal("an agent gave no trajectory".to_owned()))
+}
+
+/// `group_size` trajectories of a question, each sampled for itself: those that the tree search keeps with the method `sample`, before equal beginnings
+/// become one. A trajectory depends on the agent's seed, on `question_key` and on its place in the group.
+///
+/// # Errors
+/// As [`answer`].
+pub async fn answer_group(agent: &Agent, question: &str, question_key: &str, group_size: usize) -> Result<Vec<Trajectory>> {
+    let place = SeedPath::question(agent.seed.cast_unsigned(), question_key);
+    let places: Vec<SeedPath> = (0..group_size as u64).map(|index| place.rollout(index)).collect();
+    trajectories(agent, Some(question), &places).await
+}
+
+/// A trajectory for each place.
+async fn trajectories(agent: &Agent, question: Option<&str>, places: &[SeedPath]) -> Result<Vec<Trajectory>> {
     let start = Instant::now();
-    let seeds = SeedPath::question(agent.seed.cast_unsigned(), question_key);
+    let ended = |stop_reason| vec![Trajectory::of(Vec::new(), stop_reason, start.elapsed().as_secs_f64() * 1e3); places.len()];
+    let Some(question) = question.filter(|question| !question.trim().is_empty()) else { return Ok(ended(StopReason::EmptyQuestion)) };
     let context = agent.open(question).await?;
     if !agent.can_read(&context)? {
-        return Ok(Trajectory::of(Vec::new(), StopReason::ContextFull, start.elapsed().as_secs_f64() * 1e3));
+        return Ok(ended(StopReason::ContextFull));
     }
-    let steps = agent.run(&context, seeds).await?;
-    let stop_reason = match steps.last() {
-        Some(last) => last.stop_reason().unwrap_or(StopReason::MaxSteps),
-        None => StopReason::ContextFull,
+    let all = agent.run_all(&context, places).await?;
+    let trajectory = |steps: Vec<StepRecord>| {
+        let stop_reason = match steps.last() {
+            Some(last) => last.stop_reason().unwrap_or(StopReason::MaxSteps),
+            None => StopReason::ContextFull,
+        };
+        Trajectory::of(steps, stop_reason, start.elapsed().as_secs_f64() * 1e3)
     };
-    Ok(Trajectory::of(steps, stop_reason, start.elapsed().as_secs_f64() * 1e3))
+    Ok(all.into_iter().map(trajectory).collect())
 }
 
 /// Answers a stream of `(question_key, question)` with up to `concurrency` in flight; trajectories come in the stream's order.

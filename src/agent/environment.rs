@@ -136,16 +136,11 @@ impl Agent {
         }
     }
 
-    /// Steps from `context` to the end of the trajectory; the last one's `next` is [`Next::End`]. There are none if the policy cannot read the first
-    /// prompt.
+    /// Steps from `context` to the end of a trajectory, for each place; the last one's `next` is [`Next::End`]. There are none if the policy cannot read
+    /// the first prompt. First steps are asked for by as few calls as the policy allows.
     ///
     /// # Errors
     /// As [`Agent::step`].
-    pub async fn run(&self, context: &Context, seeds: SeedPath) -> Result<Vec<StepRecord>> {
-        Ok(self.run_together(context, &[seeds]).await?.pop().unwrap_or_default())
-    }
-
-    /// As [`Agent::run`], a trajectory for each place. Their first steps are asked for by as few calls as the policy allows.
     pub(super) async fn run_all(&self, context: &Context, seeds: &[SeedPath]) -> Result<Vec<Vec<StepRecord>>> {
         let calls = seeds.chunks(self.samples_per_call()).map(|seeds| self.run_together(context, seeds));
         Ok(try_join_all(calls).await?.into_iter().flatten().collect())

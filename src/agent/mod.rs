@@ -24,7 +24,7 @@ pub mod sampling;
 mod search_options;
 mod search_tree;
 
-pub use answer::{Trajectory, answer, answer_many};
+pub use answer::{Trajectory, answer, answer_group, answer_many};
 pub use answer_batch::{answer_batch, answer_schema, answer_steps_batch, answer_steps_schema};
 pub use client::{Generated, Passage, PolicyClient, RetrievalCounters, Retriever};
 pub use environment::{Agent, Next, StepRecord};

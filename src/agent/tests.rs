@@ -154,6 +154,29 @@ async fn many_answers_come_in_order_and_do_not_depend_on_each_other() {
     assert_eq!(without_latency(&answer_batch(&[alone]).unwrap()), rows[0].slice(17, 1));
 }
 
+/// What online training compares: trajectories of one question that differ by their seeds alone.
+#[tokio::test]
+async fn a_group_answers_one_question_several_times() {
+    let mut agent = agent(FilmPolicy::default());
+    agent.temperature = 1.0;
+    let written = |group: &[Trajectory]| -> Vec<Vec<(u64, Arc<str>)>> {
+        group.iter().map(|one| one.steps.iter().map(|step| (step.seed, step.response.clone())).collect()).collect()
+    };
+    let group = written(&answer_group(&agent, QUESTION.unwrap(), "q1", 8).await.unwrap());
+    assert_eq!(group.len(), 8);
+    let responses = |index: usize| group[index].iter().map(|(_, response)| response).collect::<Vec<_>>();
+    assert!((1..8).any(|index| responses(index) != responses(0)), "eight trajectories are one: {group:?}");
+    assert_eq!(written(&answer_group(&agent, QUESTION.unwrap(), "q1", 8).await.unwrap()), group);
+    assert_eq!(written(&answer_group(&agent, QUESTION.unwrap(), "q1", 3).await.unwrap()), group[..3], "a smaller group is its beginning");
+    assert_ne!(written(&answer_group(&agent, QUESTION.unwrap(), "q2", 8).await.unwrap()), group);
+
+    let blank = answer_group(&agent, " ", "q1", 2).await.unwrap();
+    assert!(blank.len() == 2 && blank.iter().all(|one| one.stop_reason == StopReason::EmptyQuestion && one.steps.is_empty()));
+    agent.temperature = 0.0;
+    let greedy = answer_group(&agent, QUESTION.unwrap(), "q1", 3).await.unwrap();
+    assert!(greedy.iter().all(|one| one.answer.as_deref() == Some("1946")));
+}
+
 #[tokio::test]
 async fn an_error_of_the_policy_is_the_errors_of_its_question_only() {
     let options = SearchOptions { simulations: 4, ..SearchOptions::default() };

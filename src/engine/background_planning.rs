@@ -12,20 +12,46 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::ExecutionPlan;
 
+use super::abandonable_rules::abandonable;
+use super::interruption::CurrentStatement;
 use crate::error::{Error, Result};
 
 /// Nodes of a plan and of its expressions, from which on it is planned in the background; smaller ones take a few milliseconds.
 const LARGE: usize = 400;
 
-/// The plan that runs. Dropping the future stops what makes it, or leaves it to end unheard if it computes.
+/// The plan that runs. Dropping the future stops what makes it, soon after its statement is over.
 pub async fn physical_plan(state: &SessionState, plan: &LogicalPlan) -> Result<Arc<dyn ExecutionPlan>> {
     if !is_large(plan)? {
         return Ok(state.create_physical_plan(plan).await?);
     }
-    let (state, plan) = (state.clone(), plan.clone());
-    let task = SpawnedTask::spawn(async move { state.create_physical_plan(&plan).await });
-    match task.join_unwind().await {
-        Ok(planned) => Ok(planned?),
+    in_background(state, plan, |state, plan| async move { state.create_physical_plan(&plan).await }).await
+}
+
+/// The same, with the logical plan that it is made of.
+pub async fn both_plans(state: &SessionState, plan: &LogicalPlan) -> Result<(LogicalPlan, Arc<dyn ExecutionPlan>)> {
+    if !is_large(plan)? {
+        return Ok(make_both(state, plan).await?);
+    }
+    in_background(state, plan, |state, plan| async move { make_both(&state, &plan).await }).await
+}
+
+async fn make_both(state: &SessionState, plan: &LogicalPlan) -> DataFusionResult<(LogicalPlan, Arc<dyn ExecutionPlan>)> {
+    let optimized = state.optimize(plan)?;
+    let physical = state.query_planner().create_physical_plan(&optimized, state).await?;
+    Ok((optimized, physical))
+}
+
+async fn in_background<T, F>(state: &SessionState, plan: &LogicalPlan, make: impl FnOnce(SessionState, LogicalPlan) -> F) -> Result<T>
+where
+    T: Send + 'static,
+    F: Future<Output = DataFusionResult<T>> + Send + 'static,
+{
+    let state = match state.config().get_extension::<CurrentStatement>() {
+        Some(current) => abandonable(state, &current.wanted()),
+        None => state.clone(),
+    };
+    match SpawnedTask::spawn(make(state, plan.clone())).join_unwind().await {
+        Ok(made) => Ok(made?),
         Err(_) => Err(Error::Cancelled("planning")),
     }
 }
@@ -61,6 +87,8 @@ mod tests {
             let physical = physical_plan(&context.state(), &plan).await.expect("it plans");
             let rows = datafusion::physical_plan::collect(physical, context.task_ctx()).await.expect("it runs");
             assert_eq!(rows.iter().map(arrow::array::RecordBatch::num_rows).sum::<usize>(), 1);
+            let (optimized, _) = both_plans(&context.state(), &plan).await.expect("it plans");
+            assert_eq!(optimized, context.state().optimize(&plan).expect("it plans"));
         }
     }
 }

@@ -12,7 +12,7 @@ use rolloutdb_udfs::model::GenerateOptions;
 use super::corpus_retriever::{Corpus, CorpusRetriever};
 use super::retrieval_cache::RetrievalCache;
 use super::versions;
-use crate::agent::{self, Agent, AgentOptions, Generated, PolicyClient, PromptRow, Sampling};
+use crate::agent::{self, Agent, AgentOptions, Generated, PolicyClient, PromptRow, PromptSet, Protocol, Retriever, Sampling};
 use crate::error::{Error, Result};
 use crate::models::chat_template::ChatMessage;
 use crate::models::remote::{RemoteCompletion, RemoteModel, RemoteRequest};
@@ -28,15 +28,60 @@ pub async fn bind(
     models: &Arc<Runtime>,
     retrievals: &Arc<RetrievalCache>,
 ) -> Result<Agent> {
-    options.check_complete()?;
-    let corpus = corpus(options, catalog, models).await?;
-    if corpus.table().row_count().await? == 0 {
-        return Err(Error::NotReady(format!("corpus \"{}\" is empty; load passages with COPY or INSERT first", options.corpus)));
+    let environment = Environment::open(options, catalog, models, retrievals).await?;
+    environment.agent(policy_client(&options.policy, models).await?)
+}
+
+/// All of an agent but its policy: another one may act in it.
+pub struct Environment {
+    options: AgentOptions,
+    retriever: Arc<dyn Retriever>,
+    prompts: Vec<PromptRow>,
+}
+
+impl Environment {
+    /// Opens what the options name beside the policy.
+    ///
+    /// # Errors
+    /// As [`bind`].
+    pub async fn open(
+        options: &AgentOptions,
+        catalog: &Arc<Catalog>,
+        models: &Arc<Runtime>,
+        retrievals: &Arc<RetrievalCache>,
+    ) -> Result<Self> {
+        options.check_complete()?;
+        let corpus = corpus(options, catalog, models).await?;
+        if corpus.table().row_count().await? == 0 {
+            return Err(Error::NotReady(format!("corpus \"{}\" is empty; load passages with COPY or INSERT first", options.corpus)));
+        }
+        let prompts = prompt_rows(catalog).await?;
+        let retriever = Arc::new(CorpusRetriever::new(corpus, Arc::clone(retrievals))?);
+        Ok(Self { options: options.clone(), retriever, prompts })
     }
-    let policy = policy_client(&options.policy, models).await?;
-    let prompts = prompt_rows(catalog).await?;
-    let retriever = CorpusRetriever::new(corpus, Arc::clone(retrievals))?;
-    Agent::new(policy, Arc::new(retriever), &prompts, options)
+
+    /// The agent with this policy.
+    ///
+    /// # Errors
+    /// As [`Agent::new`].
+    pub fn agent(&self, policy: Arc<dyn PolicyClient>) -> Result<Agent> {
+        Agent::new(policy, Arc::clone(&self.retriever), &self.prompts, &self.options)
+    }
+
+    /// How the agent asks, and what.
+    ///
+    /// # Errors
+    /// As [`Agent::new`].
+    pub fn protocol(&self) -> Result<(Arc<dyn Protocol>, PromptSet)> {
+        let protocol = agent::protocol::protocol(&self.options.protocol)?;
+        let prompts = PromptSet::from_rows(&self.options.prompts, protocol.as_ref(), &self.prompts)?;
+        Ok((protocol, prompts))
+    }
+
+    /// The version of the corpus that is searched.
+    pub fn corpus_version(&self) -> u64 {
+        self.retriever.corpus_version()
+    }
 }
 
 /// The model of that name as one that writes: an agent's policy, or a judge.
@@ -46,7 +91,7 @@ pub async fn bind(
 pub async fn policy_client(reference: &str, models: &Arc<Runtime>) -> Result<Arc<dyn PolicyClient>> {
     Ok(match models.remote(reference).await? {
         Some(remote) => Arc::new(RemotePolicy(remote)),
-        None => Arc::new(LocalPolicy(models.policy(reference).await?)),
+        None => Arc::new(LocalPolicy::new(models.policy(reference).await?)),
     })
 }
 
@@ -59,7 +104,7 @@ pub async fn check(options: &AgentOptions, catalog: &Arc<Catalog>, models: &Arc<
     options.check_complete()?;
     corpus(options, catalog, models).await?;
     let protocol = agent::protocol::protocol(&options.protocol)?;
-    agent::PromptSet::from_rows(&options.prompts, protocol.as_ref(), &prompt_rows(catalog).await?)?;
+    PromptSet::from_rows(&options.prompts, protocol.as_ref(), &prompt_rows(catalog).await?)?;
     Ok(())
 }
 
@@ -106,13 +151,31 @@ pub async fn prompt_rows(catalog: &Arc<Catalog>) -> Result<Vec<PromptRow>> {
 }
 
 /// A model of this process as the agent's policy.
-struct LocalPolicy(Policy);
+pub struct LocalPolicy {
+    policy: Policy,
+    /// Of a prompt and what is written after it.
+    tokens_max: usize,
+}
+
+impl LocalPolicy {
+    pub fn new(policy: Policy) -> Self {
+        Self { tokens_max: policy.max_tokens(), policy }
+    }
+
+    /// The same policy, which reads and writes at most so many tokens in one sequence.
+    pub fn within(policy: Policy, tokens_max: usize) -> Self {
+        Self { tokens_max: tokens_max.min(policy.max_tokens()), policy }
+    }
+}
 
 #[async_trait]
 impl PolicyClient for LocalPolicy {
     async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated> {
-        let request = GenerateRequest::new(self.0.tokenizer().encode_prompt(prompt)?, &generate_options(sampling));
-        let completion = self.0.generate(request).await?;
+        let mut request = GenerateRequest::new(self.policy.tokenizer().encode_prompt(prompt)?, &generate_options(sampling));
+        // At least one, since a prompt that leaves no room does not fit.
+        let room = self.tokens_max.saturating_sub(request.prompt.len()).max(1);
+        request.max_new_tokens = request.max_new_tokens.min(room);
+        let completion = self.policy.generate(request).await?;
         Ok(Generated {
             generated_tokens: completion.token_ids.len(),
             stopped: completion.finish == Finish::Stop,
@@ -126,7 +189,7 @@ impl PolicyClient for LocalPolicy {
     }
 
     fn written(&self, prompt: String) -> Result<String> {
-        match self.0.chat_template()? {
+        match self.policy.chat_template()? {
             Some(template) => template.render(&[ChatMessage::user(prompt)], true, &serde_json::Map::new()),
             None => Ok(prompt),
         }
@@ -134,12 +197,12 @@ impl PolicyClient for LocalPolicy {
 
     fn fits(&self, prompt: &str) -> bool {
         // A token is at least a byte, but for the few with which a prompt begins.
-        let limit = self.0.max_tokens();
-        prompt.len() + 16 < limit || self.0.tokenizer().encode_prompt(prompt).is_ok_and(|tokens| tokens.len() < limit)
+        let limit = self.tokens_max;
+        prompt.len() + 16 < limit || self.policy.tokenizer().encode_prompt(prompt).is_ok_and(|tokens| tokens.len() < limit)
     }
 
     fn reference(&self) -> (String, u32) {
-        (self.0.info().name.clone(), self.0.info().version)
+        (self.policy.info().name.clone(), self.policy.info().version)
     }
 }
 

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use rolloutdb_catalogs::{Catalog, Table};
 use tokio_util::task::TaskTracker;
 
@@ -146,10 +148,18 @@ impl Database {
     /// # Errors
     /// As [`Self::open`]; an option out of its range (22023).
     pub async fn open_with(directory: impl AsRef<Path>, options: DatabaseOptions) -> Result<Self> {
-        let directory = directory.as_ref();
+        Self::open_at(directory.as_ref(), options).await
+    }
+
+    // Boxed, and in this crate alone: the crates of those who open a database would lay out all that it is made of.
+    #[inline(never)]
+    fn open_at(directory: &Path, options: DatabaseOptions) -> BoxFuture<'_, Result<Self>> {
+        Self::opened(directory, options).boxed()
+    }
+
+    async fn opened(directory: &Path, options: DatabaseOptions) -> Result<Self> {
         let memory = MemoryBudget::new(options.memory_limit, options.statement_memory)?;
-        let catalog =
-            Box::pin(Catalog::open_with(&directory.join("tables"), memory.catalog)).await.map_err(|error| locked(error, directory))?;
+        let catalog = Catalog::open_with(&directory.join("tables"), memory.catalog).await.map_err(|error| locked(error, directory))?;
         // The catalog holds the lock: nobody else spills here.
         let runtime_env = memory.runtime_env(&directory.join("spill"))?;
         let registry = Arc::new(Registry::open(&directory.join("models"))?);
@@ -197,8 +207,7 @@ impl Database {
             task_history,
             tasks,
         };
-        // Boxed: what it is made of is more than the crates of those who open a database lay out.
-        Box::pin(system::install(&shared)).await?;
+        system::install(&shared).await?;
         shared.privileges.keep_only(|object| shared.knows(object))?;
         Ok(Self { shared: Arc::new(shared) })
     }

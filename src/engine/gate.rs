@@ -139,6 +139,21 @@ impl Gate {
         }
     }
 
+    /// A directory to make files in, each of which is compared with [`is_still`]. It is there, or can be made.
+    ///
+    /// # Errors
+    /// As [`Self::read`]; [`Error::InvalidParameter`] for a file.
+    pub fn write_directory(&self, name: &str) -> Result<PathBuf> {
+        self.require_member(WRITE_FILES, "write")?;
+        let real = self.inside(name, &self.local(name)?)?;
+        match std::fs::metadata(&real) {
+            Ok(metadata) if metadata.is_dir() => Ok(real),
+            Ok(_) => Err(invalid(name, "a directory, which is made if it is not there")),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(real),
+            Err(source) => Err(Error::Io { path: real, source }),
+        }
+    }
+
     /// A file of a directory that was allowed: a link in it may lead elsewhere.
     ///
     /// # Errors

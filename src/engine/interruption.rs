@@ -75,7 +75,8 @@ impl Wanted {
         self.0.is_over.load(Ordering::Relaxed)
     }
 
-    fn check(&self) -> Result<()> {
+    /// [`Error::Cancelled`] if nobody does.
+    pub fn check(&self) -> Result<()> {
         if self.is_over() { Err(Error::Cancelled("statement").into()) } else { Ok(()) }
     }
 }

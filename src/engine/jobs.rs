@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use super::activity::SessionActivity;
 use super::database::Database;
+use super::progress::{Notice, Severity};
 use super::roles::Roles;
 use super::session_user::RoleId;
 use crate::error::{Error, Result};
@@ -27,6 +28,9 @@ use files::JobFiles;
 
 /// Ended jobs that are remembered; older ones are forgotten when a new one comes.
 const ENDED_MAX: usize = 1000;
+
+/// Notices that are kept of a job: each of them is a write.
+const NOTICES_MAX: usize = 100;
 
 /// Jobs that run at once unless the server was started with another number: the models and the disk are shared.
 pub const MAX_CONCURRENT: usize = 1;
@@ -89,6 +93,9 @@ pub struct Job {
     pub sqlstate: Option<String>,
     /// The command tag, or the rows that the statement gave, as JSON.
     pub result: Option<String>,
+    /// What a client would have been told while the statement ran, with `NOTICE: ` or `WARNING: ` before it; progress is not among it.
+    #[serde(default)]
+    pub notices: Vec<String>,
 }
 
 /// A statement to run as a job.
@@ -197,6 +204,7 @@ impl Jobs {
                 error: None,
                 sqlstate: None,
                 result: None,
+                notices: vec![],
             };
             self.files.write(&job)?;
             self.forget_oldest(&mut state)?;
@@ -271,6 +279,20 @@ impl Jobs {
             }
         });
         changed.map(drop)
+    }
+
+    /// Keeps what the statement of a job tells its client, as far as there is room for it.
+    fn keep_notice(&self, job_id: i64, notice: &Notice) {
+        let kind = match notice.severity {
+            Severity::Info => return,
+            Severity::Notice => "NOTICE",
+            Severity::Warning => "WARNING",
+        };
+        if self.lock().jobs.get(&job_id).is_none_or(|job| job.notices.len() >= NOTICES_MAX) {
+            return;
+        }
+        // What cannot be written now is written with the next change of the job.
+        let _ = self.change(job_id, |job| job.notices.push(format!("{kind}: {}", notice.message)));
     }
 
     /// Changes what is kept of a job, here and in its file.
@@ -371,8 +393,8 @@ impl Jobs {
                 let status = job.status.name();
                 return Err(Error::NotReady(format!("job {job_id} is {status}; one that was stopped or has failed can be resumed")));
             }
-            let (started_at_ms, finished_at_ms, error, sqlstate, result) = (None, None, None, None, None);
-            let queued = Job { status: JobStatus::Queued, started_at_ms, finished_at_ms, error, sqlstate, result, ..job.clone() };
+            let (started_at_ms, finished_at_ms, error, sqlstate, result, notices) = (None, None, None, None, None, vec![]);
+            let queued = Job { status: JobStatus::Queued, started_at_ms, finished_at_ms, error, sqlstate, result, notices, ..job.clone() };
             self.files.write(&queued)?;
             *job = queued;
             state.queue.push_back(job_id);

@@ -11,6 +11,7 @@
 //! It is the only part that knows all others: SQL text comes from `rolloutdb_sql`, tables from `rolloutdb_catalogs`, functions from `rolloutdb_udfs`,
 //! models, agent and training from their modules. It knows no sockets and no tensor arithmetic.
 
+mod abandonable_rules;
 mod activity;
 mod agents;
 mod apply;
@@ -85,6 +86,7 @@ mod temporary;
 mod three_valued_in;
 mod timeouts;
 mod typing;
+mod using_columns;
 mod values_of_queries;
 mod versions;
 mod views;

@@ -21,7 +21,7 @@ use rolloutdb_catalogs::Table;
 
 use super::apply::ApplyExtensionPlanner;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
-use super::background_planning::physical_plan;
+use super::background_planning::{both_plans, physical_plan};
 use super::known_rows::known_rows;
 use super::parameter_values::ParameterValues;
 use super::privileges::relations::{Relations, check_models};
@@ -30,7 +30,8 @@ use super::statement_catalog::{OpenedTables, with_opened_tables};
 use super::task_history::CurrentTask;
 use super::views::TablesOfViews;
 use super::{
-    casts, constants, lateral_names, macros, output_names, parameter_types, pg_catalog, quoted_constants, search_path, versions, views,
+    casts, constants, lateral_names, macros, output_names, parameter_types, pg_catalog, quoted_constants, search_path, using_columns,
+    versions, views,
 };
 use crate::error::{Error, Result};
 
@@ -58,8 +59,10 @@ impl Planned {
 
     /// The same, with the plan that runs; `kept` keeps it too.
     pub async fn start(self, kept: Option<&KeptRun>) -> Result<Started> {
-        let optimized = kept.map(|_| self.state.optimize(&self.plan)).transpose()?;
-        let plan = physical_plan(&self.state, &self.plan).await?;
+        let (optimized, plan) = match kept {
+            Some(_) => both_plans(&self.state, &self.plan).await.map(|(optimized, plan)| (Some(optimized), plan))?,
+            None => (None, physical_plan(&self.state, &self.plan).await?),
+        };
         let rows = execute_stream(Arc::clone(&plan), self.state.task_ctx())?;
         if let (Some(kept), Some(optimized)) = (kept, optimized) {
             *kept.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Run { optimized, plan: Arc::clone(&plan) });
@@ -177,6 +180,7 @@ async fn plan_with(
     let of_views = views::expand(session, &mut statement, state.scalar_functions())?;
     macros::expand(&mut statement, state.scalar_functions())?;
     constants::rewrite(&mut statement)?;
+    using_columns::write_out(&mut statement)?;
     lateral_names::qualify(&mut statement);
     versions::open(session, &mut statement, &mut named).await?;
     Box::pin(pg_catalog::open(session, &mut state, &mut statement, &mut named)).await?;

@@ -22,7 +22,7 @@ pub struct Reranking {
 }
 
 impl Reranking {
-    /// What it adds to the rows: NULL for a row without a text, which comes last.
+    /// What it adds to the rows: NULL for a row without a text, or with one that the model cannot read, which comes last.
     pub fn field() -> Field {
         Field::new(RERANK_SCORE, DataType::Float64, true)
     }
@@ -40,8 +40,8 @@ impl Reranking {
             let asked = StringArray::from_iter_values(with_text.iter().map(|row| &queries[of_query[*row] as usize]));
             let read = StringArray::from_iter_values(with_text.iter().map(|row| passages.value(*row)));
             let scored = models.rerank(&self.model, &asked, &read).await?;
-            for (row, score) in with_text.into_iter().zip(scored.values()) {
-                scores[row] = Some(*score);
+            for (row, score) in with_text.into_iter().zip(&scored) {
+                scores[row] = score;
             }
         }
         let ranked = UInt32Array::from_iter_values(groups(of_query).flat_map(|rows| best(rows, &scores, k)).map(|row| row as u32));

@@ -247,6 +247,7 @@ impl Session {
         // Views of the system show what the session's role may see.
         session.context().state_ref().write().config_mut().set_extension(Arc::new(session.downgrade()));
         session.context().state_ref().write().config_mut().set_extension(Arc::clone(&session.inner.task));
+        session.context().state_ref().write().config_mut().set_extension(Arc::new(session.inner.current.clone()));
         for function in function::session_state::functions(&session.downgrade()) {
             session.context().register_udf(function);
         }
@@ -299,7 +300,7 @@ impl Session {
         if let Some(execute) = statement::execute_in(statement) {
             return self.execute_named(statement, execute).await;
         }
-        self.execute_with(statement, None, statement::execute(self, statement, &parameters).boxed()).await
+        self.execute_with(statement, None, statement::execute(self, statement, &parameters)).await
     }
 
     /// A statement that runs often: what its runs have in common is done once.
@@ -348,7 +349,7 @@ impl Session {
         self.execute_with(runs, shown, run.boxed()).await
     }
 
-    /// `run` is boxed: the futures of all statements within each other are more than the compiler lays out. `shown`: its text, if that is known.
+    /// `shown`: its text, if that is known.
     async fn execute_with(
         &self,
         statement: &Statement,

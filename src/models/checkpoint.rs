@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::config::{CONFIG_FILE, DecoderArchitecture, DecoderConfig, EncoderConfig, first_architecture, read_json};
+use super::config::{CONFIG_FILE, DecoderArchitecture, DecoderConfig, EncoderConfig, OutputHead, SCORE, first_architecture, read_json};
 use super::embedder_settings::EmbedderSettings;
 use super::encoder::tensor_prefix;
 use super::gguf::{self, GgufInfo, GgufWeights};
 use super::registry::Task;
-use super::reranker::{Activation, head_shapes, is_classifier};
+use super::reranker::{Activation, check_labels, head_shapes, is_classifier};
 use super::shown::shown;
 use super::tokenizer::{TOKENIZER_FILE, Tokenizer};
 use super::weights::{check_shapes, read_shapes};
@@ -68,7 +68,7 @@ fn family(config: &Value, path: PathBuf) -> Result<Family> {
         Some("bert" | "roberta" | "xlm-roberta") => Ok(Family::Encoder),
         Some(other) => {
             let known =
-                "qwen2, qwen3 and llama (task generate), bert, roberta and xlm-roberta (task embed, or rerank for a sequence classifier)";
+                "qwen2, qwen3, llama (task generate), bert, roberta, xlm-roberta (task embed), sequence classifiers of these (task rerank)";
             Err(Error::NotSupported(format!("models of type \"{}\" are not supported; supported: {known}", shown(other))))
         }
         None => Err(Error::Damaged { path, reason: "the field \"model_type\" is missing".to_owned() }),
@@ -77,11 +77,19 @@ fn family(config: &Value, path: PathBuf) -> Result<Family> {
 
 fn inspect_decoder(directory: &Path, value: &Value) -> Result<Checkpoint> {
     let config = DecoderConfig::from_json(value, &directory.join(CONFIG_FILE))?;
-    let expected = config.tensor_shapes();
-    check_shapes(directory, &read_shapes(directory)?, &expected)?;
+    let (expected, found) = (config.tensor_shapes(), read_shapes(directory)?);
+    let task = match config.head {
+        OutputHead::Vocabulary => Task::Generate,
+        OutputHead::Score(_) => {
+            check_labels(&found, SCORE)?;
+            Activation::named(directory)?;
+            Task::Rerank
+        }
+    };
+    check_shapes(directory, &found, &expected)?;
     check_tokenizer(directory, config.vocab_size)?;
-    let architecture = shown(first_architecture(value).unwrap_or(config.architecture.class()));
-    Ok(Checkpoint { task: Task::Generate, architecture, parameter_count: count(&expected), gguf: None })
+    let architecture = shown(first_architecture(value).unwrap_or(config.class()));
+    Ok(Checkpoint { task, architecture, parameter_count: count(&expected), gguf: None })
 }
 
 fn inspect_gguf(directory: &Path, path: &Path) -> Result<Checkpoint> {

@@ -18,17 +18,16 @@ use std::sync::Arc;
 
 use candle_core::{Device, Tensor, Var};
 
-use super::config::{DecoderArchitecture, DecoderConfig};
+use super::config::{DecoderArchitecture, DecoderConfig, OutputHead, SCORE, ScoreConfig};
+pub(super) use super::config::{EMBEDDING, HEAD};
 use super::lora::{self, Adapter, LoraOptions, Weight};
-use super::ops::{self, AttentionShape, Rope, RopeTable};
+use super::ops::{self, AttentionShape, Forest, Rope, RopeTable};
 use super::random::CounterRng;
 use super::weights::{self, Weights};
 use crate::error::{Error, Result};
 
 /// Standard deviation of random weights, as in the Qwen2 and GPT-2 families.
 const INITIAL_STD: f64 = 0.02;
-pub(super) const EMBEDDING: &str = "model.embed_tokens.weight";
-pub(super) const HEAD: &str = "lm_head.weight";
 const NORM: &str = "model.norm.weight";
 
 /// A decoder: embedding, pre-norm blocks of grouped-query attention and SwiGLU, final norm, output head.
@@ -167,6 +166,28 @@ impl Decoder {
         Self::load(directory, &Device::Cpu, true)
     }
 
+    /// Loads a trainable decoder with a score onto the CPU. A directory that has a score gives it. Over the blocks of a policy, whose vocabulary head is left out,
+    /// a new score has weights from N(0, 0.02²), keyed by `seed`: that is how transformers begins one, while zeros would give the blocks no gradient in the
+    /// first step.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_with_score(directory: &Path, score: ScoreConfig, seed: u64) -> Result<Self> {
+        let base = DecoderConfig::load(directory)?;
+        let is_new = base.head == OutputHead::Vocabulary;
+        let config = base.with_score(score);
+        let mut weights = Weights::load(directory, &Device::Cpu)?;
+        let mut tensors = BTreeMap::new();
+        for (name, shape) in config.tensor_shapes() {
+            let tensor = match is_new && name == SCORE {
+                true => initial(&name, &shape, CounterRng::new(seed))?,
+                false => weights.take(&name, &shape)?,
+            };
+            tensors.insert(name, tensor);
+        }
+        Self::new(config, tensors, true)
+    }
+
     /// A trainable decoder with weights from N(0, 0.02²), norms 1 and biases 0; the same seed gives the same weights.
     ///
     /// # Errors
@@ -202,16 +223,21 @@ impl Decoder {
         &self.config
     }
 
-    /// The output head `[V, H]`; the embedding when tied.
+    /// The output head: `[V, H]`, the embedding when tied, or a score `[1, H]`.
     pub fn head_weight(&self) -> &Tensor {
         &self.network.head
     }
 
     /// What training changes, in Hugging Face's names. Of a decoder that was loaded as trainable: every weight, a tied head once, as
-    /// the embedding. Of one with adapters: these alone, as `<layer>.lora_A.weight` `[r, I]` and `<layer>.lora_B.weight` `[O, r]`.
-    /// Otherwise empty.
+    /// the embedding. Of one with adapters: these, as `<layer>.lora_A.weight` `[r, I]` and `<layer>.lora_B.weight` `[O, r]`, and a
+    /// score. Otherwise empty.
     pub fn parameters(&self) -> &BTreeMap<String, Var> {
         &self.parameters
+    }
+
+    /// The one of [`Self::parameters`] that is the output head; none if that is frozen.
+    pub fn head_parameter(&self) -> Option<&'static str> {
+        Some(self.config.head_tensor()).filter(|name| self.parameters.contains_key(*name))
     }
 
     /// Every weight in Hugging Face's names; a tied head appears once, as the embedding. Adapters are not among them before
@@ -225,16 +251,26 @@ impl Decoder {
         self.lora.as_ref()
     }
 
-    /// Final-norm hidden states `[N, H]` of sequences laid end to end, without padding.
+    /// Final-norm hidden states `[N, H]` of sequences laid end to end, without padding; see [`Self::hidden_of_forest`].
     ///
-    /// `tokens`: `N` ids below the vocabulary size. `lengths`: tokens of each sequence, summing to `N`; each at most
-    /// `max_position_embeddings`. Differentiable in every one of [`Self::parameters`], with one graph. For logits multiply by
-    /// [`Self::head_weight`].
+    /// `lengths`: tokens of each sequence, summing to `N`.
     ///
     /// # Errors
-    /// [`Error::Tensor`] if a token id or the lengths do not fit.
+    /// As [`Self::hidden_of_forest`].
     pub fn hidden(&self, tokens: &[u32], lengths: &[usize]) -> Result<Tensor> {
-        let batch = self.batch(tokens, lengths)?;
+        self.hidden_of_forest(tokens, &Forest::sequences(lengths))
+    }
+
+    /// Final-norm hidden states `[N, H]` of trees of tokens, without padding. A token's are those that it has in its sequence alone, but
+    /// for rounding.
+    ///
+    /// `tokens`: `N` ids below the vocabulary size. `layout`: of these `N`; no way from a root longer than `max_position_embeddings`.
+    /// Differentiable in every one of [`Self::parameters`], with one graph. For logits multiply by [`Self::head_weight`].
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if a token id or the layout does not fit.
+    pub fn hidden_of_forest(&self, tokens: &[u32], layout: &Forest) -> Result<Tensor> {
+        let batch = self.batch(tokens, layout)?;
         let mut x = self.network.run(&Part::Embedding, &batch)?;
         for index in 0..self.network.layers.len() {
             x = self.network.run(&Part::Block(index, x), &batch)?;
@@ -242,12 +278,12 @@ impl Decoder {
         Ok(self.network.run(&Part::Norm(x), &batch)?)
     }
 
-    /// As [`Self::hidden`], part by part: the result has no graph, and what [`Self::backward_blocks`] needs is in what is kept.
+    /// As [`Self::hidden_of_forest`], part by part: the result has no graph, and what [`Self::backward_blocks`] needs is in what is kept.
     ///
     /// # Errors
-    /// As [`Self::hidden`].
-    pub fn forward_blocks(&self, tokens: &[u32], lengths: &[usize], keep: Keep) -> Result<Forward> {
-        let batch = self.batch(tokens, lengths)?;
+    /// As [`Self::hidden_of_forest`].
+    pub fn forward_blocks(&self, tokens: &[u32], layout: &Forest, keep: Keep) -> Result<Forward> {
+        let batch = self.batch(tokens, layout)?;
         let mut pass = Pass { decoder: self, batch, keep, lowest: self.lowest_trainable(), kept: Vec::new() };
         let mut x = pass.run(Part::Embedding)?;
         for index in 0..self.network.layers.len() {
@@ -290,8 +326,9 @@ impl Decoder {
         Ok(())
     }
 
-    /// Freezes every weight and gives the linear layers that `options` names adapters, which are all that trains from here on. The
-    /// decoder computes what it did until they change. Adapters that are there are dropped.
+    /// Freezes every weight and gives the linear layers that `options` names adapters, which are all that trains from here on, but for
+    /// a score: that goes on learning whole, as PEFT's `modules_to_save` do. The decoder computes what it did until they change.
+    /// Adapters that are there are dropped.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] for a rank or an alpha out of range, or a target that no layer is named after.
@@ -315,17 +352,44 @@ impl Decoder {
             self.values.layers[index] = layer.detached();
             self.network.layers[index] = layer;
         }
+        // A score that has learned beside them is in its place already.
+        self.parameters.clear();
         self.lora = None;
         Ok(())
     }
 
-    /// Writes the adapters as `adapter_config.json` and `adapter_model.safetensors`, which PEFT loads.
+    /// The weight called `name` as the decoder computes with it: the sum that [`Self::merge_lora`] would leave, where adapters stand beside it.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a name that the decoder does not have, [`Error::Tensor`].
+    pub(super) fn merged_tensor(&self, name: &str) -> Result<Tensor> {
+        let adapted = match (&self.lora, name.strip_suffix(".weight")) {
+            (Some(lora), Some(module)) => lora::merged(module, lora.scale(), &self.tensors, &self.parameters)?,
+            _ => None,
+        };
+        let known = || self.tensors.get(name).cloned().ok_or_else(|| Error::Internal(format!("the decoder has no tensor {name}")));
+        adapted.map_or_else(known, Ok)
+    }
+
+    /// A frozen decoder of the weights that stand beside the adapters, in the same memory: what the policy was before it learned.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] without adapters: training changes the weights themselves then.
+    pub fn without_adapters(&self) -> Result<Self> {
+        if self.lora.is_none() {
+            return Err(Error::Internal("a decoder without adapters has no weights but those that it trains".into()));
+        }
+        let tensors = self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.detach())).collect();
+        Self::new(self.config.clone(), tensors, false)
+    }
+
+    /// Writes the adapters as `adapter_config.json` and `adapter_model.safetensors`, which PEFT loads. `base`: the name of the model that they belong to.
     ///
     /// # Errors
     /// [`Error::NotReady`] without adapters, [`Error::Io`].
-    pub fn save_adapter(&self, directory: &Path) -> Result<()> {
+    pub fn save_adapter(&self, directory: &Path, base: Option<&str>) -> Result<()> {
         match &self.lora {
-            Some(options) => lora::save(directory, options, &self.parameters),
+            Some(options) => lora::save(directory, options, base, &self.parameters),
             None => Err(Error::NotReady("the policy has no adapters to save".into())),
         }
     }
@@ -350,10 +414,15 @@ impl Decoder {
     }
 
     fn set_adapters(&mut self, options: LoraOptions, adapters: BTreeMap<String, Tensor>) -> Result<()> {
-        let parameters =
+        let mut parameters =
             adapters.into_iter().map(|(name, adapter)| Ok((name, Var::from_tensor(&adapter)?))).collect::<Result<BTreeMap<_, _>>>()?;
         // Detached in the same memory: nothing is copied, and no gradient reaches them.
-        let tensors: BTreeMap<_, _> = self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.detach())).collect();
+        let mut tensors: BTreeMap<_, _> = self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.detach())).collect();
+        if let Some(score) = tensors.get_mut(SCORE) {
+            let parameter = Var::from_tensor(score)?;
+            *score = parameter.as_tensor().clone();
+            parameters.insert(SCORE.to_owned(), parameter);
+        }
         let source = Source { tensors: &tensors, parameters: &parameters, scale: options.scale() };
         self.network = Network::new(&self.config, &source)?;
         self.values = self.network.detached();
@@ -390,23 +459,22 @@ impl Decoder {
         Ok(Graph { part, output })
     }
 
-    fn batch(&self, tokens: &[u32], lengths: &[usize]) -> Result<Batch> {
-        let num_tokens = tokens.len();
-        let longest = lengths.iter().copied().max().unwrap_or(0);
-        if lengths.iter().sum::<usize>() != num_tokens || longest > self.config.max_position_embeddings {
-            let limit = self.config.max_position_embeddings;
-            let message = format!("{num_tokens} tokens in sequences of {lengths:?}: expected this sum, each at most {limit}");
-            return Err(candle_core::Error::Msg(message).into());
+    fn batch(&self, tokens: &[u32], layout: &Forest) -> Result<Batch> {
+        let (num_tokens, longest) = (layout.num_tokens(), layout.longest());
+        let limit = self.config.max_position_embeddings;
+        if num_tokens != tokens.len() || longest > limit {
+            let found = format!("{} tokens in a layout of {num_tokens}, its longest sequence of {longest}", tokens.len());
+            return Err(candle_core::Error::Msg(format!("{found}: expected one of all tokens, and at most {limit} in a sequence")).into());
         }
         Ok(Batch {
             tokens: tokens.into(),
             attention: AttentionShape {
-                lengths: lengths.into(),
+                forest: layout.clone(),
                 num_heads: self.config.num_attention_heads,
                 num_key_value_heads: self.config.num_key_value_heads,
                 head_dim: self.config.head_dim,
             },
-            positions: lengths.iter().flat_map(|length| 0..*length as u32).collect(),
+            positions: layout.positions().collect(),
             rope: self.rope.table(longest),
             eps: self.config.rms_norm_eps,
         })
@@ -507,7 +575,7 @@ impl Source<'_> {
 impl Network {
     fn new(config: &DecoderConfig, source: &Source<'_>) -> Result<Self> {
         let embedding = source.tensor(EMBEDDING)?;
-        let head = if config.tie_word_embeddings { embedding.clone() } else { source.tensor(HEAD)? };
+        let head = if config.tie_word_embeddings { embedding.clone() } else { source.tensor(config.head_tensor())? };
         let layers = (0..config.num_hidden_layers).map(|index| Layer::new(config.architecture, source, index)).collect::<Result<_>>()?;
         Ok(Self { embedding, layers, norm: source.tensor(NORM)?, head })
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use candle_core::{Device, Tensor, Var};
 use serde_json::{Value, json};
 
-use super::config::{DecoderConfig, read_json};
+use super::config::{DecoderConfig, SCORE, read_json};
 use super::ops;
 use super::random::CounterRng;
 use super::shown::shown;
@@ -18,9 +18,13 @@ use super::weights::{self, Weights};
 use crate::error::{Error, Result};
 
 /// Options of the adapters in a directory of PEFT.
-const CONFIG_FILE: &str = "adapter_config.json";
+pub const CONFIG_FILE: &str = "adapter_config.json";
 /// Their weights.
-const ADAPTER_FILE: &str = "adapter_model.safetensors";
+pub const ADAPTER_FILE: &str = "adapter_model.safetensors";
+/// The folder of a model with the adapters that were added to its weights. In the model's own, transformers would take them for the model and load their base.
+pub const ADAPTER_DIRECTORY: &str = "adapter";
+/// The layer of a score.
+const SCORE_MODULE: &str = "score";
 /// What PEFT puts before the name of every weight.
 const FILE_PREFIX: &str = "base_model.model.";
 /// The target that stands for all of [`TARGETS`].
@@ -198,15 +202,8 @@ pub(super) fn merge(
         .collect();
     let mut merged = Vec::with_capacity(modules.len());
     for module in &modules {
-        let [name_a, name_b] = parameter_names(module);
-        let name = format!("{module}.weight");
-        let missing = || Error::Internal(format!("the adapter of {name} is not whole"));
-        let base = tensors.get(&name).ok_or_else(missing)?.detach();
-        let a = parameters.get(&name_a).ok_or_else(missing)?.as_detached_tensor();
-        let b = parameters.get(&name_b).ok_or_else(missing)?.as_detached_tensor();
-        // Our product, because the order of its sums does not depend on the number of threads.
-        let change = (ops::linear(&b, &a.t()?.contiguous()?, None)? * scale)?; // [O, I]
-        merged.push((name, (base + change)?));
+        let weight = self::merged(module, scale, tensors, parameters)?.ok_or_else(|| not_whole(module))?;
+        merged.push((format!("{module}.weight"), weight));
     }
     tensors.extend(merged);
     for name in modules.iter().flat_map(|module| parameter_names(module)) {
@@ -215,13 +212,39 @@ pub(super) fn merge(
     Ok(())
 }
 
-/// Writes the adapters to a directory that PEFT loads.
+/// `W + s B A` of the layer `module`, as a new tensor; `None` without an adapter.
+///
+/// # Errors
+/// [`Error::Internal`] if the layer has one matrix of an adapter alone, or no weight; [`Error::Tensor`].
+pub(super) fn merged(
+    module: &str,
+    scale: f64,
+    tensors: &BTreeMap<String, Tensor>,
+    parameters: &BTreeMap<String, Var>,
+) -> Result<Option<Tensor>> {
+    let [a, b] = parameter_names(module).map(|name| parameters.get(&name).map(Var::as_detached_tensor));
+    let (a, b) = match (a, b) {
+        (None, None) => return Ok(None),
+        (Some(a), Some(b)) => (a, b),
+        _ => return Err(not_whole(module)),
+    };
+    let base = tensors.get(&format!("{module}.weight")).ok_or_else(|| not_whole(module))?.detach();
+    // Our product, because the order of its sums does not depend on the number of threads.
+    let change = (ops::linear(&b, &a.t()?.contiguous()?, None)? * scale)?; // [O, I]
+    Ok(Some((base + change)?))
+}
+
+fn not_whole(module: &str) -> Error {
+    Error::Internal(format!("the adapter of {module} is not whole"))
+}
+
+/// Writes the adapters to a directory that PEFT loads, with a score that is among the parameters. `base`: the name of the model that they belong to.
 ///
 /// # Errors
 /// [`Error::Io`], [`Error::Tensor`].
-pub(super) fn save(directory: &Path, options: &LoraOptions, parameters: &BTreeMap<String, Var>) -> Result<()> {
+pub(super) fn save(directory: &Path, options: &LoraOptions, base: Option<&str>, parameters: &BTreeMap<String, Var>) -> Result<()> {
     let path = directory.join(CONFIG_FILE);
-    let text = format!("{:#}\n", to_json(options));
+    let text = format!("{:#}\n", to_json(options, base, parameters.contains_key(SCORE)));
     std::fs::write(&path, text).map_err(|source| Error::Io { path, source })?;
     let named: Vec<(String, &Tensor)> = parameters.iter().map(|(name, adapter)| (file_name(name), adapter.as_tensor())).collect();
     weights::save_file(&directory.join(ADAPTER_FILE), named.iter().map(|(name, tensor)| (name.as_str(), *tensor)))
@@ -279,14 +302,16 @@ fn unknown_target(target: &str) -> Error {
     }
 }
 
-fn to_json(options: &LoraOptions) -> Value {
+/// `has_score`: the adapters are those of a sequence classifier, whose score PEFT loads whole.
+fn to_json(options: &LoraOptions, base: Option<&str>, has_score: bool) -> Value {
     // PEFT takes `all-linear` only as a text of its own, and means the same layers by it.
     let is_all = options.targets.iter().any(|target| target == ALL_LINEAR);
     let targets = if is_all { json!(TARGETS) } else { json!(options.targets) };
+    let (task, whole) = if has_score { ("SEQ_CLS", json!([SCORE_MODULE])) } else { ("CAUSAL_LM", Value::Null) };
     json!({
         "peft_type": "LORA",
-        "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": null,
+        "task_type": task,
+        "base_model_name_or_path": base,
         "r": options.rank,
         "lora_alpha": options.alpha,
         "use_rslora": options.is_rank_stabilized,
@@ -295,7 +320,7 @@ fn to_json(options: &LoraOptions) -> Value {
         "bias": "none",
         "fan_in_fan_out": false,
         "use_dora": false,
-        "modules_to_save": null,
+        "modules_to_save": whole,
         "init_lora_weights": true,
         "inference_mode": true,
     })
@@ -306,7 +331,7 @@ fn from_json(path: &Path) -> Result<LoraOptions> {
     let get = |name: &str| config.get(name).filter(|value| !value.is_null());
     let not_supported = |name: &str, found: &Value| {
         let found = shown(&found.to_string());
-        Error::NotSupported(format!("{}: {name} = {found} is not supported; adapters are plain LoRA on linear layers", path.display()))
+        Error::NotSupported(format!("{name} = {found} in {CONFIG_FILE} is not supported; adapters are plain LoRA on linear layers"))
     };
     let other = |name: &str, expected: &str| {
         let found = shown(&get(name).unwrap_or(&Value::Null).to_string());

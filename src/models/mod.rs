@@ -1,6 +1,7 @@
-//! The models: policies of the Qwen2, Qwen3 and Llama architectures, policies of servers, BERT-family embedders and cross-encoders in candle, their
-//! tokenizers, versions on disk, and the thread that runs them in batches. Knows nothing of SQL and tables.
+//! The models: policies and reward models of the Qwen2, Qwen3 and Llama architectures, policies of servers, BERT-family embedders and cross-encoders in candle,
+//! their tokenizers, versions on disk, and the thread that runs them in batches. Knows nothing of SQL and tables.
 
+pub mod adapted;
 mod builtin;
 mod cache;
 mod calls;
@@ -35,6 +36,8 @@ pub mod reranker;
 pub mod runtime;
 mod sampling;
 mod scheduler;
+pub mod scored_text;
+pub mod scorer;
 mod shared_forward;
 mod shown;
 mod source;
@@ -42,13 +45,14 @@ mod source;
 mod tests;
 pub mod tokenizer;
 mod tokenizer_growth;
+mod training_policy;
 pub mod weights;
 
 pub use rolloutdb_kernels::{decoding, dots, encoding, kernel, ops, simd};
 
 pub use calls::{CallCounts, Calls};
 pub(crate) use calls::{count_kept_answers, count_retrieval, counted_here};
-pub use config::{DecoderConfig, EncoderConfig};
+pub use config::{DecoderConfig, EncoderConfig, ScoreConfig};
 pub use decoder::Decoder;
 pub use device::{Device, Place};
 pub use embedder::Embedder;
@@ -61,4 +65,6 @@ pub use registry::{CreateModel, ModelInfo, Registry, StagedModel, Task};
 pub use reranker::Reranker;
 pub use runtime::{Policy, Runtime};
 pub use sampling::Sampler;
+pub use scored_text::ScoredText;
 pub use tokenizer::Tokenizer;
+pub use training_policy::TrainingPolicy;

@@ -9,7 +9,7 @@ use candle_core::Device;
 use rayon::prelude::*;
 
 use super::config::DecoderConfig;
-use super::decoder::{Decoder, EMBEDDING, HEAD};
+use super::decoder::{Decoder, EMBEDDING};
 use super::gguf::{self, GgufWeights};
 use super::kernel::{Left, Out, PANEL, Panel, multiply_panel, multiply_values};
 use super::kv_cache::{BLOCK, BlockSource, KvCache, KvShape};
@@ -104,7 +104,7 @@ impl PackedDecoder {
         }
     }
 
-    /// Packs the weights of a decoder.
+    /// Packs the weights of a decoder, adapters added to the matrices that they stand beside.
     ///
     /// # Errors
     /// [`Error::Tensor`] if a weight cannot be read from its device.
@@ -115,7 +115,7 @@ impl PackedDecoder {
     fn of(source: &impl WeightSource) -> Result<Self> {
         let config = source.config().clone();
         let embedding = (!config.tie_word_embeddings).then(|| source.matrix(EMBEDDING)).transpose()?;
-        let head = source.matrix(if config.tie_word_embeddings { EMBEDDING } else { HEAD })?;
+        let head = source.matrix(config.head_tensor())?;
         let layers = (0..config.num_hidden_layers).map(|index| PackedLayer::new(source, index, &config)).collect::<Result<_>>()?;
         let num_weights = config.tensor_shapes().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
         Ok(Self {
@@ -139,7 +139,8 @@ impl PackedDecoder {
         KvCache::new(self.kv_shape())
     }
 
-    /// Appends the segments' tokens to their sequences and returns the logits `[segments, V]` after each segment's last token.
+    /// Appends the segments' tokens to their sequences and returns the logits `[segments, V]` after each segment's last token, or of a
+    /// decoder with a score that of the sequence up to there `[segments, 1]`.
     ///
     /// Tokens must be below the vocabulary size, segments not empty, and sequences at most `max_position_embeddings` long.
     pub fn forward(&self, segments: &mut [Segment<'_>]) -> Vec<f32> {
@@ -147,12 +148,13 @@ impl PackedDecoder {
         if parts.len() < 2 {
             return self.forward_together(segments);
         }
-        let mut logits = vec![0.0; segments.len() * self.config.vocab_size];
+        let width = self.config.num_outputs();
+        let mut logits = vec![0.0; segments.len() * width];
         let (mut segments, mut rest) = (segments, logits.as_mut_slice());
         let mut tasks = Vec::with_capacity(parts.len());
         for len in parts {
             let (part, others) = segments.split_at_mut(len);
-            let (logits, others_too) = rest.split_at_mut(len * self.config.vocab_size);
+            let (logits, others_too) = rest.split_at_mut(len * width);
             (segments, rest) = (others, others_too);
             tasks.push((part, logits));
         }
@@ -409,7 +411,8 @@ impl WeightSource for Decoder {
     }
 
     fn matrix(&self, name: &str) -> Result<Matrix> {
-        self.vector(name).map(Matrix::Values)
+        // With its adapter: what generates is what learns, merged or not.
+        Ok(Matrix::Values(self.merged_tensor(name)?.flatten_all()?.to_vec1::<f32>()?))
     }
 }
 

@@ -15,6 +15,7 @@ use super::owner::{LoadedPolicy, Owner};
 use super::policy_decoder::PolicyDecoder;
 use super::registry::{ModelInfo, Task};
 use super::reranker::LoadedReranker;
+use super::scorer::LoadedScorer;
 use crate::error::Result;
 
 /// A model in memory.
@@ -23,6 +24,7 @@ pub(super) enum Loaded {
     Policy(Arc<LoadedPolicy>),
     Embedder(Arc<LoadedEmbedder>),
     Reranker(Arc<LoadedReranker>),
+    Scorer(Arc<LoadedScorer>),
 }
 
 /// What `rollout.loaded_models` shows of a model.
@@ -163,7 +165,7 @@ impl Entry {
     fn shown(&self) -> Option<LoadedModel> {
         let kept_bytes = match self.slot.get()? {
             Loaded::Policy(policy) => policy.kept_bytes.load(Ordering::Relaxed) as u64,
-            Loaded::Embedder(_) | Loaded::Reranker(_) => 0,
+            Loaded::Embedder(_) | Loaded::Reranker(_) | Loaded::Scorer(_) => 0,
         };
         Some(LoadedModel { kept_bytes, ..self.model.clone() })
     }
@@ -173,7 +175,7 @@ impl Entry {
 fn place_of(info: &ModelInfo) -> Place {
     match info.task {
         Task::Generate => PolicyDecoder::place(info),
-        // Files that cannot be read are the matter of who loads them.
+        // A decoder with a score computes on the CPU. Files that cannot be read are the matter of who loads them.
         Task::Embed | Task::Rerank => {
             EncoderConfig::load(&info.directory).map_or(Place::Cpu, |config| Encoder::place(&config, info.device))
         }

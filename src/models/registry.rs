@@ -14,13 +14,15 @@ use serde_json::Value as Json;
 use tempfile::TempDir;
 
 use super::checkpoint::{self, Checkpoint};
-use super::config::EncoderConfig;
+use super::config::{DecoderArchitecture, EncoderConfig};
 use super::device::{Device, Place};
 use super::embedder_settings::EmbeddingOptions;
 use super::encoder::Encoder;
 use super::gguf::GgufInfo;
+use super::lora::ADAPTER_DIRECTORY;
 use super::policy_decoder::PolicyDecoder;
 use super::remote::RemoteOptions;
+use super::scorer::LoadedScorer;
 use super::source::{self, OpenFile, Source};
 use crate::error::{Error, Result};
 use crate::value::Value;
@@ -40,7 +42,7 @@ pub enum Task {
     Generate,
     /// An encoder that turns text into vectors.
     Embed,
-    /// An encoder that reads a query and a passage and says how well they fit.
+    /// An encoder that reads a query and a passage and says how well they fit, or a decoder that does so with a prompt and a step.
     Rerank,
 }
 
@@ -104,12 +106,12 @@ pub struct ModelFiles<'a> {
 pub struct StagedModel(TempDir);
 
 /// What a new version records beside what its files say.
-struct Origin {
-    source: String,
-    device: Device,
-    lineage: Json,
-    remote: Option<RemoteOptions>,
-    embedding: Option<EmbeddingOptions>,
+pub(super) struct Origin {
+    pub source: String,
+    pub device: Device,
+    pub lineage: Json,
+    pub remote: Option<RemoteOptions>,
+    pub embedding: Option<EmbeddingOptions>,
 }
 
 /// The models of a data directory.
@@ -122,6 +124,11 @@ pub struct Registry {
 }
 
 impl ModelInfo {
+    /// The adapters that were added to its weights, in PEFT's layout, if they were kept.
+    pub fn adapter_directory(&self) -> Option<PathBuf> {
+        Some(self.directory.join(ADAPTER_DIRECTORY)).filter(|path| path.is_dir())
+    }
+
     /// `name@version`.
     pub fn reference(&self) -> String {
         format!("{}@{}", self.name, self.version)
@@ -131,8 +138,14 @@ impl ModelInfo {
     pub fn device_description(&self) -> String {
         match (self.task, PolicyDecoder::place(self)) {
             (Task::Generate, Place::Cpu) => self.device.to_string(),
+            (Task::Rerank, _) if self.has_score() => self.device.to_string(),
             _ => self.device.description(),
         }
+    }
+
+    /// Whether it is a decoder with a score.
+    pub fn has_score(&self) -> bool {
+        self.task == Task::Rerank && DecoderArchitecture::is_score_class(&self.architecture)
     }
 
     /// Fails for a remote model: `what` needs weights.
@@ -189,6 +202,16 @@ impl StagedModel {
     /// Where to write the files.
     pub fn path(&self) -> &Path {
         self.0.path()
+    }
+
+    /// Makes the folder for the adapters that the weights have in them.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn make_adapter_directory(&self) -> Result<PathBuf> {
+        let path = self.path().join(ADAPTER_DIRECTORY);
+        std::fs::create_dir(&path).map_err(|source| io(&path, source))?;
+        Ok(path)
     }
 }
 
@@ -272,7 +295,7 @@ impl Registry {
     }
 
     /// Version 1 of a new model, if its files are one that runs and does what is asked of it.
-    fn publish_new(
+    pub(super) fn publish_new(
         &self,
         name: &str,
         task: Option<Task>,
@@ -294,6 +317,7 @@ impl Registry {
         }
         match checkpoint.task {
             Task::Generate => PolicyDecoder::check(checkpoint.gguf.as_ref(), device)?,
+            Task::Rerank if DecoderArchitecture::is_score_class(&checkpoint.architecture) => LoadedScorer::check(device)?,
             Task::Embed | Task::Rerank => Encoder::check(&EncoderConfig::load(staged.path())?, device)?,
         }
         if is_cancelled() {
@@ -424,7 +448,9 @@ impl Registry {
         check_name(name)?;
         let checkpoint = checkpoint::inspect(staged.path())?;
         let source = format!("train://{}", base.reference());
-        let origin = Origin { source, device: base.device, lineage, remote: None, embedding: None };
+        // A decoder with a score computes on the CPU, wherever the policy does that it was made of.
+        let device = if checkpoint.task == base.task { base.device } else { Device::Auto };
+        let origin = Origin { source, device, lineage, remote: None, embedding: None };
         self.publish_checkpoint(name, staged, checkpoint, origin, false)
     }
 

@@ -1,4 +1,5 @@
-//! A query and a passage to one number, larger if the passage answers the query better: a cross-encoder, which reads both together.
+//! A query and a passage to one number, larger if the passage answers the query better: a cross-encoder, which reads both together. The handle that
+//! callers have is of such a model, or of a decoder with a score (`scorer.rs`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use super::encoder::{Batch, Encoder, Pooling, tensor_prefix};
 use super::owner::Owner;
 use super::panels::PackedMatrix;
 use super::registry::ModelInfo;
+use super::scorer::LoadedScorer;
 use super::shared_forward::{SharedForward, Waiting, ask};
 use super::shown::shown;
 use super::tokenizer::{Tokenizer, check_limit};
@@ -46,12 +48,40 @@ pub enum Activation {
     Identity,
 }
 
-/// A handle to a cross-encoder; cheap to clone.
+/// What a score says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
+    /// From 0 to 1.
+    Probability,
+    /// A probability before the logistic function.
+    Logit,
+    /// An estimate of something from 0 to 1, which may be beyond either.
+    Value,
+}
+
+/// A model that reads two texts together, and says how well the second follows the first.
+pub(super) trait PairScorer: SharedForward<Output = f32> {
+    /// What it reads of a query and a passage; `None` if it cannot read them.
+    fn read_pair(&self, query: &str, passage: &str) -> Result<Option<Self::Input>>;
+
+    /// What it reads of a prompt, whose beginning is cut where both are too long, and the step that followed it; `None` if it cannot read the step.
+    fn read_step(&self, prompt: &str, step: &str) -> Result<Option<Self::Input>>;
+
+    fn num_tokens(input: &Self::Input) -> usize;
+}
+
+/// A handle to a model that scores; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Reranker {
     info: Arc<ModelInfo>,
-    model: Arc<LoadedReranker>,
+    model: ScoringModel,
     owner: Owner,
+}
+
+#[derive(Debug, Clone)]
+pub(super) enum ScoringModel {
+    CrossEncoder(Arc<LoadedReranker>),
+    Decoder(Arc<LoadedScorer>),
 }
 
 /// Names of the tensors behind the encoder, which differ between the families.
@@ -74,10 +104,7 @@ pub fn is_classifier(architecture: &str) -> bool {
 /// [`Error::NotSupported`] for a classifier of several labels: which of them would rank?
 pub fn head_shapes(config: &EncoderConfig, found: &TensorShapes) -> Result<Vec<(String, Vec<usize>)>> {
     let (dense, output) = head_names(found);
-    let num_labels = found.get(&format!("{output}.weight")).and_then(|shape| shape.first().copied()).unwrap_or(1);
-    if num_labels != 1 {
-        return Err(Error::NotSupported(format!("a classifier with {num_labels} labels is not supported; a model that reranks has one")));
-    }
+    check_labels(found, &format!("{output}.weight"))?;
     let hidden = config.hidden_size;
     Ok(vec![
         (format!("{dense}.weight"), vec![hidden, hidden]),
@@ -85,6 +112,19 @@ pub fn head_shapes(config: &EncoderConfig, found: &TensorShapes) -> Result<Vec<(
         (format!("{output}.weight"), vec![1, hidden]),
         (format!("{output}.bias"), vec![1]),
     ])
+}
+
+/// Fails for a classifier of several labels, by the shape of its last matrix.
+///
+/// # Errors
+/// [`Error::NotSupported`].
+pub(super) fn check_labels(found: &TensorShapes, output: &str) -> Result<()> {
+    match found.get(output).and_then(|shape| shape.first().copied()) {
+        None | Some(1) => Ok(()),
+        Some(labels) => {
+            Err(Error::NotSupported(format!("a classifier with {labels} labels is not supported; a model that reranks has one")))
+        }
+    }
 }
 
 /// Of the dense and the output layer. BERT's pooler is part of the encoder, with its prefix.
@@ -173,13 +213,19 @@ impl LoadedReranker {
 impl Activation {
     /// As sentence-transformers' `CrossEncoder` takes it from `config.json`: sigmoid for one label unless the file names another.
     pub(super) fn load(directory: &Path) -> Result<Self> {
+        Ok(Self::named(directory)?.unwrap_or(Self::Sigmoid))
+    }
+
+    /// The one that `config.json` names, if it names one.
+    pub(super) fn named(directory: &Path) -> Result<Option<Self>> {
         let config = read_json(&directory.join(CONFIG_FILE))?;
         let nested = config.get("sentence_transformers").and_then(|settings| settings.get("activation_fn"));
         let named = nested.or_else(|| config.get("sbert_ce_default_activation_function")).and_then(Value::as_str);
         // A Python class, of which the last part counts.
         match named.map(|class| class.rsplit('.').next().unwrap_or_default()) {
-            None | Some("Sigmoid") => Ok(Self::Sigmoid),
-            Some("Identity") => Ok(Self::Identity),
+            None => Ok(None),
+            Some("Sigmoid") => Ok(Some(Self::Sigmoid)),
+            Some("Identity") => Ok(Some(Self::Identity)),
             Some(other) => {
                 let found = shown(other);
                 Err(Error::NotSupported(format!("the activation \"{found}\" is not supported; supported: Sigmoid, Identity")))
@@ -187,11 +233,45 @@ impl Activation {
         }
     }
 
-    fn of(self, logit: f32) -> f32 {
+    pub(super) fn of(self, logit: f32) -> f32 {
         match self {
             Self::Sigmoid => 1.0 / (1.0 + (-logit).exp()),
             Self::Identity => logit,
         }
+    }
+
+    /// What is left of a logit.
+    pub(super) fn scale(self) -> Scale {
+        match self {
+            Self::Sigmoid => Scale::Probability,
+            Self::Identity => Scale::Logit,
+        }
+    }
+}
+
+impl Scale {
+    /// A score as a value from 0 to 1; a score that is not a number stays one.
+    pub fn value(self, score: f32) -> f64 {
+        let score = f64::from(score);
+        match self {
+            Self::Probability => score,
+            Self::Logit => 1.0 / (1.0 + (-score).exp()),
+            Self::Value => score.clamp(0.0, 1.0),
+        }
+    }
+}
+
+impl PairScorer for LoadedReranker {
+    fn read_pair(&self, query: &str, passage: &str) -> Result<Option<EncodedPair>> {
+        self.encode(query, passage).map(Some)
+    }
+
+    fn read_step(&self, prompt: &str, step: &str) -> Result<Option<EncodedPair>> {
+        self.encode_step(prompt, step)
+    }
+
+    fn num_tokens((tokens, _): &EncodedPair) -> usize {
+        tokens.len()
     }
 }
 
@@ -213,7 +293,7 @@ impl SharedForward for LoadedReranker {
 }
 
 impl Reranker {
-    pub(super) fn new(info: Arc<ModelInfo>, model: Arc<LoadedReranker>, owner: Owner) -> Self {
+    pub(super) fn new(info: Arc<ModelInfo>, model: ScoringModel, owner: Owner) -> Self {
         Self { info, model, owner }
     }
 
@@ -222,26 +302,23 @@ impl Reranker {
         &self.info
     }
 
-    /// One score per pair of a query and a passage, in their order.
+    /// What its scores say.
+    pub fn scale(&self) -> Scale {
+        match &self.model {
+            ScoringModel::CrossEncoder(model) => model.activation.scale(),
+            ScoringModel::Decoder(model) => model.scale(),
+        }
+    }
+
+    /// One score per pair of a query and a passage, in their order; `None` for a passage that alone is too long for a decoder.
     ///
     /// # Errors
     /// [`Error::Internal`] if the model thread has ended.
-    pub async fn score(&self, pairs: Vec<(String, String)>) -> Result<Vec<f32>> {
-        let model = Arc::clone(&self.model);
-        let encode = move || pairs.iter().map(|(query, passage)| model.encode(query, passage)).collect::<Result<Vec<_>>>();
-        let encoded = tokio::task::spawn_blocking(encode).await.map_err(|error| Error::Internal(error.to_string()))??;
-        calls::count(given(encoded.iter().map(|(tokens, _)| tokens.len())));
-        let mut scores = vec![0.0; encoded.len()];
-        for batch in batches(encoded.iter().map(|(tokens, _)| tokens.len()), self.model.forward_tokens()) {
-            let pairs: Vec<_> = batch.iter().map(|index| encoded[*index].clone()).collect();
-            let num_tokens = pairs.iter().map(|(tokens, _)| tokens.len()).sum();
-            let found = ask(&self.model, &self.owner, pairs, num_tokens).await?;
-            calls::count_answers(found.len());
-            for (index, score) in batch.into_iter().zip(found) {
-                scores[index] = score;
-            }
+    pub async fn score(&self, pairs: Vec<(String, String)>) -> Result<Vec<Option<f32>>> {
+        match &self.model {
+            ScoringModel::CrossEncoder(model) => score_pairs(model, &self.owner, pairs).await,
+            ScoringModel::Decoder(model) => score_pairs(model, &self.owner, pairs).await,
         }
-        Ok(scores)
     }
 
     /// The score of a step and the prompt that it followed, whose beginning is cut where both are too long; `None` for a step that alone is too long.
@@ -249,14 +326,43 @@ impl Reranker {
     /// # Errors
     /// As [`Self::score`].
     pub async fn score_step(&self, prompt: String, step: String) -> Result<Option<f32>> {
-        let model = Arc::clone(&self.model);
-        let encode = move || model.encode_step(&prompt, &step);
-        let encoded = tokio::task::spawn_blocking(encode).await.map_err(|error| Error::Internal(error.to_string()))??;
-        let Some(pair) = encoded else { return Ok(None) };
-        let num_tokens = pair.0.len();
-        calls::count(given(std::iter::once(num_tokens)));
-        let scores = ask(&self.model, &self.owner, vec![pair], num_tokens).await?;
-        calls::count_answers(scores.len());
-        Ok(scores.first().copied())
+        match &self.model {
+            ScoringModel::CrossEncoder(model) => score_step(model, &self.owner, prompt, step).await,
+            ScoringModel::Decoder(model) => score_step(model, &self.owner, prompt, step).await,
+        }
     }
+}
+
+/// The pairs that the model can read, by forwards of pairs of similar lengths.
+async fn score_pairs<M: PairScorer>(model: &Arc<M>, owner: &Owner, pairs: Vec<(String, String)>) -> Result<Vec<Option<f32>>> {
+    let reader = Arc::clone(model);
+    let read = move || pairs.iter().map(|(query, passage)| reader.read_pair(query, passage)).collect::<Result<Vec<_>>>();
+    let mut read = tokio::task::spawn_blocking(read).await.map_err(|error| Error::Internal(error.to_string()))??;
+    let readable: Vec<usize> = (0..read.len()).filter(|index| read[*index].is_some()).collect();
+    let lengths: Vec<usize> = read.iter().flatten().map(M::num_tokens).collect();
+    calls::count(given(lengths.iter().copied()));
+    let mut scores = vec![None; read.len()];
+    for batch in batches(lengths.iter().copied(), model.forward_tokens()) {
+        let num_tokens = batch.iter().map(|index| lengths[*index]).sum();
+        let indices: Vec<usize> = batch.into_iter().map(|index| readable[index]).collect();
+        let inputs = indices.iter().filter_map(|index| read[*index].take()).collect();
+        let found = ask(model, owner, inputs, num_tokens).await?;
+        calls::count_answers(found.len());
+        for (index, score) in indices.into_iter().zip(found) {
+            scores[index] = Some(score);
+        }
+    }
+    Ok(scores)
+}
+
+async fn score_step<M: PairScorer>(model: &Arc<M>, owner: &Owner, prompt: String, step: String) -> Result<Option<f32>> {
+    let reader = Arc::clone(model);
+    let read = move || reader.read_step(&prompt, &step);
+    let read = tokio::task::spawn_blocking(read).await.map_err(|error| Error::Internal(error.to_string()))??;
+    let Some(input) = read else { return Ok(None) };
+    let num_tokens = M::num_tokens(&input);
+    calls::count(given(std::iter::once(num_tokens)));
+    let scores = ask(model, owner, vec![input], num_tokens).await?;
+    calls::count_answers(scores.len());
+    Ok(scores.first().copied())
 }

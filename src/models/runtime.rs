@@ -17,6 +17,7 @@ use super::cache::{Cache, Question};
 use super::calls::{self, Calls};
 use super::chat_template::{ChatMessage, ChatTemplate};
 use super::config::EncoderConfig;
+use super::device::Place;
 use super::embedder::{Embedder, LoadedEmbedder};
 use super::embedder_settings::EmbedderSettings;
 use super::generation::{Completion, GenerateRequest};
@@ -27,9 +28,11 @@ use super::policy_decoder::PolicyDecoder;
 use super::pool::{Loaded, LoadedModel, Pool};
 use super::registry::{ModelInfo, Registry, Task};
 use super::remote::{AnswerSource, Cleared, RemoteModel, RemoteRequest, Remotes};
-use super::reranker::{LoadedReranker, Reranker};
+use super::reranker::{LoadedReranker, Reranker, ScoringModel};
 use super::scheduler::Job;
+use super::scorer::LoadedScorer;
 use super::tokenizer::Tokenizer;
+use super::training_policy::TrainingPolicy;
 use crate::error::{Error, Result};
 
 /// The models of a database, loaded on first use.
@@ -40,7 +43,7 @@ pub struct Runtime {
     kv_budgets: Arc<KvBudgets>,
     embeddings: Cache<Arc<[f32]>>,
     completions: Cache<Arc<str>>,
-    scores: Cache<f32>,
+    scores: Cache<Option<f32>>,
     num_texts_embedded: AtomicU64,
     /// None: there are no connections to other hosts.
     remotes: Option<Arc<Remotes>>,
@@ -89,6 +92,14 @@ impl Runtime {
             Loaded::Policy(model) => Ok(Policy { info, model, owner }),
             _ => Err(loaded_as_another(&info)),
         }
+    }
+
+    /// What a policy that is trained from `base` writes with, beside its weights. `base`: one whose weights are here.
+    ///
+    /// # Errors
+    /// Those of the tokenizer's files; [`Error::Internal`] if the model thread has ended.
+    pub fn training_policy(&self, base: &ModelInfo) -> Result<TrainingPolicy> {
+        TrainingPolicy::new(base.clone(), self.kv_budgets.of(Place::Cpu), Owner::get()?)
     }
 
     /// A policy that a server has; None if its weights are here. No server is asked.
@@ -142,18 +153,23 @@ impl Runtime {
         self.num_texts_embedded.load(Ordering::Relaxed)
     }
 
-    /// A cross-encoder, `name` (its newest version) or `name@version`.
+    /// A cross-encoder or a decoder with a score, `name` (its newest version) or `name@version`.
     ///
     /// # Errors
     /// [`Error::UnknownObject`], [`Error::WrongType`] if it is none, [`Error::Io`], [`Error::Damaged`].
     pub async fn reranker(&self, reference: &str) -> Result<Reranker> {
         let info = Arc::new(self.find(reference, Task::Rerank)?);
         let owner = Owner::get()?;
-        let load = |info: &ModelInfo| LoadedReranker::load(&info.directory, info.device).map(|model| Loaded::Reranker(Arc::new(model)));
-        match self.pool.get(&info, &owner, load).await? {
-            Loaded::Reranker(model) => Ok(Reranker::new(info, model, owner)),
-            _ => Err(loaded_as_another(&info)),
-        }
+        let load = |info: &ModelInfo| match info.has_score() {
+            true => LoadedScorer::load(&info.directory).map(|model| Loaded::Scorer(Arc::new(model))),
+            false => LoadedReranker::load(&info.directory, info.device).map(|model| Loaded::Reranker(Arc::new(model))),
+        };
+        let model = match self.pool.get(&info, &owner, load).await? {
+            Loaded::Reranker(model) => ScoringModel::CrossEncoder(model),
+            Loaded::Scorer(model) => ScoringModel::Decoder(model),
+            _ => return Err(loaded_as_another(&info)),
+        };
+        Ok(Reranker::new(info, model, owner))
     }
 
     /// Lets a model go that is in memory, all versions of `name` or `name@version`; how many there were. The next use loads it again.
@@ -193,6 +209,10 @@ impl Runtime {
 }
 
 impl Policy {
+    pub(super) fn new(info: Arc<ModelInfo>, model: Arc<LoadedPolicy>, owner: Owner) -> Self {
+        Self { info, model, owner }
+    }
+
     /// The version that this handle runs.
     pub fn info(&self) -> &ModelInfo {
         &self.info
@@ -314,7 +334,7 @@ impl ModelRuntime for Runtime {
             reranker.score(missing.into_iter().map(|index| (pairs[index].0.to_owned(), pairs[index].1.to_owned())).collect())
         };
         let scores = answers(&self.scores, questions, |_| 0, score).await?;
-        Ok(scores.into_iter().map(|score| Some(f64::from(score))).collect())
+        Ok(scores.into_iter().map(|score| score.map(f64::from)).collect())
     }
 }
 

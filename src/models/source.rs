@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value as Json, json};
 
 use super::builtin::{BUILTIN, BuiltinFile};
-use super::config::{DecoderArchitecture, DecoderConfig, RopeConfig};
+use super::config::{DecoderArchitecture, DecoderConfig, OutputHead, RopeConfig};
 use super::decoder::Decoder;
 use super::embedder_settings::EmbeddingOptions;
 use super::gguf;
@@ -214,6 +214,7 @@ fn random(options: &[(String, Value)], texts: &[String], target: &Path) -> Resul
         rms_norm_eps: 1e-6,
         rope: RopeConfig::plain(sizes.get("rope_theta") as f64),
         tie_word_embeddings: true,
+        head: OutputHead::Vocabulary,
         max_position_embeddings: sizes.get("max_position_embeddings"),
         eos_token_ids: tokenizer.eos_token_id().into_iter().collect(),
     };

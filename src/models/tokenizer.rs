@@ -42,12 +42,13 @@ const TRUNCATED_MIN: usize = 3;
 pub struct Tokenizer {
     inner: Arc<tokenizers::Tokenizer>,
     eos_token_id: Option<u32>,
+    pad_token_id: Option<u32>,
     /// What the tokenizer puts before a text, as the beginning-of-text token of Llama.
     beginning: Arc<[u32]>,
 }
 
 impl Tokenizer {
-    /// Loads `tokenizer.json`, and the end-of-text token from `tokenizer_config.json` when that is there.
+    /// Loads `tokenizer.json`, and the tokens of the end of a text and of padding from `tokenizer_config.json` when that is there.
     ///
     /// Truncation and padding that the file asks for are switched off: the models pack sequences and know their own limits.
     ///
@@ -75,9 +76,11 @@ impl Tokenizer {
         let broken = |error: tokenizers::Error| Error::Damaged { path: path.clone(), reason: shown(&error.to_string()) };
         let mut inner = tokenizers::Tokenizer::from_bytes(bytes).map_err(broken)?;
         inner.with_padding(None).with_truncation(truncation).map_err(broken)?;
-        let eos_token_id = eos_token(directory)?.and_then(|token| inner.token_to_id(&token));
+        let settings = settings(directory)?;
+        let [eos_token_id, pad_token_id] =
+            ["eos_token", "pad_token"].map(|name| token_text(&settings, name).and_then(|token| inner.token_to_id(token)));
         let beginning = beginning(&inner).map_err(broken)?;
-        Ok(Self { inner: Arc::new(inner), eos_token_id, beginning })
+        Ok(Self { inner: Arc::new(inner), eos_token_id, pad_token_id, beginning })
     }
 
     /// Copies the files of a tokenizer from one model directory to another.
@@ -191,6 +194,11 @@ impl Tokenizer {
         self.eos_token_id
     }
 
+    /// The token that fills up shorter texts of a batch, if the tokenizer names one.
+    pub fn pad_token_id(&self) -> Option<u32> {
+        self.pad_token_id
+    }
+
     /// The number after the largest id, special tokens included; a file may leave numbers out.
     pub fn ids_end(&self) -> usize {
         self.inner.get_vocab(true).into_values().max().map_or(0, |id| id as usize + 1)
@@ -225,15 +233,16 @@ fn beginning(tokenizer: &tokenizers::Tokenizer) -> tokenizers::Result<Arc<[u32]>
     Ok(encoding.get_ids()[..special].into())
 }
 
-/// The name of the end-of-text token: a string, or an object with a `content`.
-fn eos_token(directory: &Path) -> Result<Option<String>> {
+/// `tokenizer_config.json`; null without it.
+fn settings(directory: &Path) -> Result<Value> {
     let path = directory.join(TOKENIZER_CONFIG_FILE);
-    if !path.exists() {
-        return Ok(None);
-    }
-    let config = read_json(&path)?;
-    let token = config.get("eos_token").and_then(|token| token.as_str().or_else(|| token.get("content")?.as_str()));
-    Ok(token.map(str::to_owned))
+    if path.exists() { read_json(&path) } else { Ok(Value::Null) }
+}
+
+/// The text of the special token called `name`: a string, or an object with a `content`.
+fn token_text<'a>(settings: &'a Value, name: &str) -> Option<&'a str> {
+    let token = settings.get(name)?;
+    token.as_str().or_else(|| token.get("content")?.as_str())
 }
 
 /// Text that grows token by token.

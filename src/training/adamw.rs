@@ -38,11 +38,29 @@ impl Default for AdamWOptions {
     }
 }
 
+/// Parameters that are updated alike in one step, and their gradients.
+#[derive(Debug, Clone, Copy)]
+pub struct ParameterGroup<'a> {
+    pub parameters: &'a BTreeMap<String, Var>,
+    pub gradients: &'a Gradients,
+    pub learning_rate: f64,
+    /// 1, or less to clip the gradients.
+    pub gradient_scale: f64,
+}
+
 /// First and second moment of one parameter, element by element.
 #[derive(Debug, Clone, PartialEq)]
 struct Moments {
     mean: Vec<f32>,
     square: Vec<f32>,
+}
+
+impl Moments {
+    /// Of a parameter that was never updated.
+    fn zeros(parameter: &Tensor) -> Self {
+        let zeros = vec![0.0; parameter.elem_count()];
+        Self { mean: zeros.clone(), square: zeros }
+    }
 }
 
 /// The optimiser and its state.
@@ -59,13 +77,16 @@ impl AdamW {
         Self { options, step: 0, moments: BTreeMap::new() }
     }
 
-    /// Updates every parameter in place, with the gradient first scaled by `gradient_scale` (1, or less to clip it).
-    ///
-    /// `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`, `θ ← θ − η (λ θ + m̂ / (√v̂ + ε))` with `m̂ = m / (1 − β₁ᵗ)` and
-    /// `v̂ = v / (1 − β₂ᵗ)`; λ is 0 for vectors.
+    /// A fresh optimiser with the moments of all these parameters, whose state is whole even where some of them are never updated.
+    pub(crate) fn of(options: AdamWOptions, parameters: &BTreeMap<String, Var>) -> Self {
+        let moments = parameters.iter().map(|(name, parameter)| (name.clone(), Moments::zeros(parameter)));
+        Self { moments: moments.collect(), ..Self::new(options) }
+    }
+
+    /// As [`AdamW::step_groups`], of one group.
     ///
     /// # Errors
-    /// [`Error::Internal`] if a parameter has no gradient, [`Error::Tensor`] if one is not an f32 tensor in host memory.
+    /// As [`AdamW::step_groups`].
     pub fn step(
         &mut self,
         parameters: &BTreeMap<String, Var>,
@@ -73,16 +94,27 @@ impl AdamW {
         learning_rate: f64,
         gradient_scale: f64,
     ) -> Result<()> {
+        self.step_groups(&[ParameterGroup { parameters, gradients, learning_rate, gradient_scale }])
+    }
+
+    /// One step: updates every parameter of every group in place, with the gradient first scaled by the group's `gradient_scale`. A name belongs to one
+    /// group.
+    ///
+    /// `m ← β₁ m + (1 − β₁) g`, `v ← β₂ v + (1 − β₂) g²`, `θ ← θ − η (λ θ + m̂ / (√v̂ + ε))` with `m̂ = m / (1 − β₁ᵗ)` and
+    /// `v̂ = v / (1 − β₂ᵗ)`; λ is 0 for vectors.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if a parameter has no gradient, [`Error::Tensor`] if one is not an f32 tensor in host memory.
+    pub fn step_groups(&mut self, groups: &[ParameterGroup<'_>]) -> Result<()> {
         self.step += 1;
-        for (name, parameter) in parameters {
-            let gradient = gradients.get(name).ok_or_else(|| Error::Internal(format!("no gradient for the parameter {name}")))?;
-            let moments = self.moments.entry(name.clone()).or_insert_with(|| {
-                let zeros = vec![0.0; parameter.elem_count()];
-                Moments { mean: zeros.clone(), square: zeros }
-            });
-            let gradient = gradient.flatten_all()?.to_vec1::<f32>()?;
-            let rule = self.options.rule(self.step, learning_rate, gradient_scale, parameter.rank() >= 2);
-            parameter.inplace_op1(&Update { rule, gradient: &gradient, moments: RefCell::new(moments) })?;
+        for ParameterGroup { parameters, gradients, learning_rate, gradient_scale } in groups {
+            for (name, parameter) in *parameters {
+                let gradient = gradients.get(name).ok_or_else(|| Error::Internal(format!("no gradient for the parameter {name}")))?;
+                let moments = self.moments.entry(name.clone()).or_insert_with(|| Moments::zeros(parameter));
+                let gradient = gradient.flatten_all()?.to_vec1::<f32>()?;
+                let rule = self.options.rule(self.step, *learning_rate, *gradient_scale, parameter.rank() >= 2);
+                parameter.inplace_op1(&Update { rule, gradient: &gradient, moments: RefCell::new(moments) })?;
+            }
         }
         Ok(())
     }

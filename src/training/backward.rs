@@ -1,6 +1,6 @@
-//! Forward and backward of one batch: the trunk block by block, the vocabulary head by hand, their gradients put together.
+//! Forward and backward of one batch: the trunk block by block, the head by hand, their gradients put together.
 //!
-//! The vocabulary head is never in an autograd graph. The trunk gives hidden states `[N, H]`; the rows that count pass the head with
+//! The head, of a vocabulary or a score, is never in an autograd graph. The trunk gives hidden states `[N, H]`; the rows that count pass the head with
 //! hand-written derivatives; the trunk's gradient is that of `Σ hidden ⊙ d_hidden` with `d_hidden` held constant. How the trunk keeps
 //! or recomputes its blocks is the decoder's business (`models/decoder.rs`).
 
@@ -8,17 +8,12 @@ use candle_core::Tensor;
 
 use super::batch::Batch;
 use super::gradients::Gradients;
-use super::head::{Head, HeadGradients};
+use super::head::{DecoderHead, HeadGradients};
 use super::trainer::Metrics;
 use crate::error::Result;
 use crate::models::decoder::Keep;
 use crate::models::lora::LoraOptions;
 use crate::models::{Decoder, DecoderConfig};
-
-/// The name of the input embedding; of the head too when the two are tied.
-const EMBEDDING: &str = "model.embed_tokens.weight";
-/// The name of a head with a weight of its own.
-const HEAD: &str = "lm_head.weight";
 
 /// Adds one batch's gradients to `sum` and returns its metrics.
 ///
@@ -27,18 +22,16 @@ const HEAD: &str = "lm_head.weight";
 ///
 /// # Errors
 /// [`Error::Internal`](crate::error::Error::Internal) if a parameter received no gradient; the error of `differentiate`.
-pub(crate) fn add_batch(
+pub(crate) fn add_batch<H: DecoderHead>(
     decoder: &Decoder,
     batch: &Batch,
     recompute: bool,
-    differentiate: impl FnOnce(&Head, &Tensor) -> Result<(HeadGradients, Metrics)>,
+    differentiate: impl FnOnce(&H, &Tensor) -> Result<(HeadGradients, Metrics)>,
     sum: &mut Gradients,
 ) -> Result<Metrics> {
     let keep = if recompute { Keep::Inputs } else { Keep::Graphs };
-    let head_name = head_parameter(decoder);
-    let head = Head::new(decoder.head_weight())?;
-    let head = if head_name.is_some() { head } else { head.with_frozen_weight() };
-    let forward = decoder.forward_blocks(&batch.tokens, &batch.lengths, keep)?;
+    let (head, head_name) = (H::of(decoder)?, decoder.head_parameter());
+    let forward = decoder.forward_blocks(&batch.tokens, &batch.layout, keep)?;
     let rows = Tensor::from_slice(&batch.rows, batch.rows.len(), forward.hidden.device())?;
     let counted = forward.hidden.index_select(&rows, 0)?; // [R, H]
     let (HeadGradients { d_hidden, mut d_weight, .. }, metrics) = differentiate(&head, &counted)?;
@@ -62,7 +55,7 @@ pub(crate) fn add_batch(
 /// # Errors
 /// As [`Decoder::hidden`].
 pub(crate) fn rows(decoder: &Decoder, batch: &Batch) -> Result<Tensor> {
-    let hidden = decoder.forward_blocks(&batch.tokens, &batch.lengths, Keep::Nothing)?.hidden;
+    let hidden = decoder.forward_blocks(&batch.tokens, &batch.layout, Keep::Nothing)?.hidden;
     let rows = Tensor::from_slice(&batch.rows, batch.rows.len(), hidden.device())?;
     Ok(hidden.index_select(&rows, 0)?)
 }
@@ -81,10 +74,4 @@ pub(crate) fn activation_bytes(config: &DecoderConfig, lora: Option<&LoraOptions
     let ends = 3 * config.hidden_size;
     let adapters = lora.and_then(|lora| lora.num_activations(config).ok()).unwrap_or(0);
     size_of::<f32>() * num_tokens * (config.num_hidden_layers * (block + head_norms) + adapters + ends)
-}
-
-/// The parameter that the head's gradient belongs to; none if the head is frozen.
-fn head_parameter(decoder: &Decoder) -> Option<&'static str> {
-    let name = if decoder.config().tie_word_embeddings { EMBEDDING } else { HEAD };
-    decoder.parameters().contains_key(name).then_some(name)
 }

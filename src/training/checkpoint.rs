@@ -51,6 +51,14 @@ pub struct Checkpoints {
     pub fingerprint: String,
 }
 
+impl Checkpoints {
+    /// The step of the newest one, whether it can be read or not; `None` if there is none.
+    pub fn last_step(&self) -> Option<usize> {
+        let steps = steps_in(&self.directory).ok()?;
+        steps.into_iter().find(|step| self.directory.join(format!("{PREFIX}{step}")).is_dir())
+    }
+}
+
 /// What a run has behind it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Progress {
@@ -91,8 +99,24 @@ struct BestState {
 /// Writes the checkpoint of the run's last whole step, and then removes the ones before. One that cannot be removed is told to `warnings`.
 ///
 /// # Errors
-/// [`Error::Io`]; the older checkpoint is still there, and nothing of the new one.
+/// [`Error::Io`]; the older checkpoint is still there, which the error says, and nothing of the new one.
 pub(super) fn save(
+    checkpoints: &Checkpoints,
+    parameters: &BTreeMap<String, Var>,
+    optimizer: &AdamW,
+    progress: &mut Progress,
+    warnings: &Warnings,
+) -> Result<()> {
+    let step = progress.steps.len();
+    save_whole(checkpoints, parameters, optimizer, progress, warnings).map_err(|error| {
+        error.advising(&match checkpoints.last_step() {
+            Some(last) => format!("there is no checkpoint of step {step}, and the same training goes on at that of step {last}"),
+            None => format!("there is no checkpoint of step {step}, nor an older one: the same training begins anew"),
+        })
+    })
+}
+
+fn save_whole(
     checkpoints: &Checkpoints,
     parameters: &BTreeMap<String, Var>,
     optimizer: &AdamW,

@@ -12,10 +12,11 @@ use super::batch::Batch;
 use super::example::{DpoExample, Sequence, dpo_sequences};
 use super::head::{Head, HeadGradients};
 use super::losses::{PairLengths, PairLogps, Preference, PreferenceTerm};
-use super::options::{DpoOptions, RunOptions};
-use super::plan::Plan;
+use super::options::DpoOptions;
+use super::plan::all_in_batches;
+use super::sharing::Sharing;
 use super::thread::with_deep_stack;
-use super::trainer::{Metrics, Objective, StepMetrics, Trained, train};
+use super::trainer::{Metrics, Objective, StepMetrics, Trained, sharing, train};
 use crate::error::{Error, Result};
 use crate::models::Decoder;
 
@@ -42,15 +43,18 @@ pub fn reference_logps(
 ) -> Result<Vec<ReferenceLogps>> {
     let pairs = dpo_sequences(examples, &options.run)?;
     let num_pairs = pairs.len();
-    let objective = Dpo { pairs, reference: &[], preference: options.preference };
-    let costs = objective.costs();
-    let in_order =
-        RunOptions { epochs: 1.0, max_steps: None, shuffle: false, gradient_accumulation: 1, step_tokens: None, ..options.run.clone() };
+    let objective = Dpo { pairs, reference: &[], preference: options.preference, tree_packing: options.run.tree_packing };
+    let (costs, sharing) = (objective.costs(), sharing(&objective, &options.run));
     let work = |report: &mut dyn FnMut(usize) -> Result<()>| {
-        let mut logps = Vec::with_capacity(num_pairs);
-        for examples in Plan::new(&costs, &in_order, None).flatten() {
-            logps.extend(objective.score(reference, &examples)?);
-            report(logps.len())?;
+        let mut logps = vec![ReferenceLogps { chosen: 0.0, rejected: 0.0 }; num_pairs];
+        let mut num_done = 0;
+        // Pairs that share a beginning follow each other, whatever their own order is.
+        for examples in all_in_batches(&costs, sharing.as_ref(), &options.run) {
+            for (&example, scored) in examples.iter().zip(objective.score(reference, &examples)?) {
+                logps[example] = scored;
+            }
+            num_done += examples.len();
+            report(num_done)?;
         }
         Ok(logps)
     };
@@ -105,6 +109,8 @@ pub(crate) struct Dpo<'a> {
     /// By pair; not read where the loss needs no reference.
     pub reference: &'a [ReferenceLogps],
     pub preference: Preference,
+    /// See [`RunOptions::tree_packing`](super::options::RunOptions).
+    pub tree_packing: bool,
 }
 
 impl<'a> Dpo<'a> {
@@ -112,7 +118,8 @@ impl<'a> Dpo<'a> {
         if options.preference.loss.needs_reference() && reference.len() != examples.len() {
             return Err(Error::Internal(format!("{} pairs have {} reference log-probabilities", examples.len(), reference.len())));
         }
-        Ok(Self { pairs: dpo_sequences(examples, &options.run)?, reference, preference: options.preference })
+        let pairs = dpo_sequences(examples, &options.run)?;
+        Ok(Self { pairs, reference, preference: options.preference, tree_packing: options.run.tree_packing })
     }
 
     /// Log-probabilities of these pairs under `reference`.
@@ -155,12 +162,18 @@ impl<'a> Dpo<'a> {
 }
 
 impl Objective for Dpo<'_> {
+    type Head = Head;
+
     fn costs(&self) -> Vec<usize> {
         self.pairs.iter().map(|pair| pair.iter().map(Sequence::num_inputs).sum()).collect()
     }
 
+    fn sharing(&self) -> Option<Sharing> {
+        Some(Sharing::new(self.pairs.iter().map(<[Sequence<'_>; 2]>::as_slice)))
+    }
+
     fn batch(&self, examples: &[usize]) -> Batch {
-        Batch::pack(examples.iter().flat_map(|&example| &self.pairs[example]))
+        Batch::of(examples.iter().flat_map(|&example| &self.pairs[example]), self.tree_packing)
     }
 
     fn normalizer(&self, examples: &[usize]) -> f64 {

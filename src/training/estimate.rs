@@ -10,9 +10,11 @@ use candle_core::{Device, Tensor};
 use super::backward::activation_bytes;
 use super::example::{DpoExample, SftExample};
 use super::options::RunOptions;
-use super::plan::Plan;
+use super::plan::{Plan, all_in_batches, packing};
+use super::sharing::{Sharing, Size};
 use super::trainer::ACTIVATION_BYTES_MAX;
 use crate::error::Result;
+use crate::models::config::OutputHead;
 use crate::models::{DecoderConfig, ops};
 
 const F32_BYTES: u64 = 4;
@@ -32,8 +34,10 @@ pub struct Estimate {
     pub num_examples: usize,
     /// Optimiser steps; early stopping may end a run sooner.
     pub num_steps: usize,
-    /// That go through the model in all steps.
+    /// Of the sequences of all steps.
     pub num_tokens: usize,
+    /// That go through the model in all steps: with tree packing a beginning that sequences of a batch share counts once.
+    pub num_distinct_tokens: usize,
     pub parameters: u64,
     /// Fewer with adapters.
     pub trainable_parameters: u64,
@@ -52,28 +56,37 @@ pub struct Estimate {
 
 /// What a run over examples of so many tokens (`costs`) takes, at `flops_per_second`: the speed of matrix products, so that a run takes somewhat longer.
 ///
-/// A pair counts as one sequence of its tokens. Adapters count as none where [`num_parameters`](crate::models::lora::LoraOptions::num_parameters) refuses them: ask that first.
-pub fn estimate(config: &DecoderConfig, costs: &[usize], run: &RunOptions, batch_size: Option<usize>, flops_per_second: f64) -> Estimate {
-    let plan = Plan::new(costs, run, batch_size);
-    let num_steps = plan.num_steps();
+/// `sharing`: of these examples. Without it, or without tree packing, a pair counts as one sequence of its tokens. Adapters count as none where [`num_parameters`](crate::models::lora::LoraOptions::num_parameters) refuses them: ask that first.
+pub fn estimate(
+    config: &DecoderConfig,
+    costs: &[usize],
+    sharing: Option<&Sharing>,
+    run: &RunOptions,
+    batch_size: Option<usize>,
+    flops_per_second: f64,
+) -> Estimate {
+    let plan = Plan::new(costs, run, batch_size).with_sharing(sharing);
+    let (num_steps, full_batch) = (plan.num_steps(), plan.full_batch());
     let (mut largest_batch, mut work) = (0_usize, Work::default());
     for batch in plan.take(num_steps).flatten() {
-        largest_batch = largest_batch.max(batch.iter().map(|&example| costs[example]).sum::<usize>());
-        work.add(batch.iter().map(|&example| &costs[example]));
+        let num_distinct_tokens = work.add(&batch, costs, packing(sharing, run));
+        largest_batch = largest_batch.max(num_distinct_tokens);
     }
     let lora = run.lora.as_ref();
     let kept = activation_bytes(config, lora, largest_batch);
-    let full_batch = run.batch_tokens.min(costs.iter().sum::<usize>());
     let is_recomputed = run.recompute.unwrap_or_else(|| activation_bytes(config, lora, full_batch) > ACTIVATION_BYTES_MAX);
     let flops = work.forward_flops(config) * passes(lora.is_some(), is_recomputed);
     let parameters = count(config.tensor_shapes().iter().map(|(_, shape)| shape.as_slice()));
-    let trainable = lora.map_or(parameters, |lora| lora.num_parameters(config).unwrap_or(0));
-    let adapters = if lora.is_some() { trainable } else { 0 };
+    let adapters = lora.map_or(0, |lora| lora.num_parameters(config).unwrap_or(0));
+    // A score learns beside adapters.
+    let score = if let OutputHead::Score(_) = config.head { config.hidden_size as u64 } else { 0 };
+    let trainable = if lora.is_some() { adapters + score } else { parameters };
     let best = u64::from(run.early_stopping.is_some());
     Estimate {
         num_examples: costs.len(),
         num_steps,
         num_tokens: work.num_tokens,
+        num_distinct_tokens: work.num_distinct_tokens,
         parameters,
         trainable_parameters: trainable,
         weight_bytes: (parameters + adapters) * F32_BYTES,
@@ -104,10 +117,12 @@ impl Estimate {
         pairs.iter().map(cost).collect()
     }
 
-    /// Floating-point operations of one forward pass over sequences of so many tokens.
-    pub fn forward_flops<'a>(config: &DecoderConfig, lengths: impl IntoIterator<Item = &'a usize>) -> f64 {
+    /// Floating-point operations of one forward pass over examples of so many tokens, in batches as training has them.
+    pub fn forward_flops(config: &DecoderConfig, costs: &[usize], sharing: Option<&Sharing>, run: &RunOptions) -> f64 {
         let mut work = Work::default();
-        work.add(lengths);
+        for batch in all_in_batches(costs, sharing, run) {
+            work.add(&batch, costs, packing(sharing, run));
+        }
         work.forward_flops(config)
     }
 
@@ -129,30 +144,37 @@ impl Estimate {
     }
 }
 
-/// Sequences that go through a model.
+/// What goes through a model.
 #[derive(Debug, Default)]
 struct Work {
+    /// Of all sequences.
     num_tokens: usize,
-    /// Σ of the squares of their lengths.
+    num_distinct_tokens: usize,
+    /// Twice the sum over the distinct tokens of how many tokens each sees.
     squares: f64,
 }
 
 impl Work {
-    fn add<'a>(&mut self, lengths: impl IntoIterator<Item = &'a usize>) {
-        for &length in lengths {
-            self.num_tokens += length;
-            self.squares += length as f64 * length as f64;
-        }
+    /// Adds a batch and gives its distinct tokens.
+    fn add(&mut self, batch: &[usize], costs: &[usize], packing: Option<&Sharing>) -> usize {
+        let lengths = || batch.iter().map(|&example| costs[example]);
+        let num_tokens: usize = lengths().sum();
+        let end_to_end = || Size { num_tokens, squares: lengths().map(|length| length as f64 * length as f64).sum() };
+        let size = packing.map_or_else(end_to_end, |sharing| sharing.size(batch));
+        self.num_tokens += num_tokens;
+        self.num_distinct_tokens += size.num_tokens;
+        self.squares += size.squares;
+        size.num_tokens
     }
 
     fn forward_flops(&self, config: &DecoderConfig) -> f64 {
         let shapes = config.tensor_shapes();
         let in_blocks = shapes.iter().filter(|(name, shape)| shape.len() == 2 && name.starts_with("model.layers."));
         let blocks = count(in_blocks.map(|(_, shape)| shape.as_slice()));
-        let head = (config.vocab_size * config.hidden_size) as u64;
+        let head = (config.num_outputs() * config.hidden_size) as u64;
         // Queries with keys, and weights with values, each over half of a square.
         let attention = self.squares * (config.query_width() * config.num_hidden_layers) as f64;
-        2.0 * (self.num_tokens as f64 * (blocks + head) as f64 + attention)
+        2.0 * (self.num_distinct_tokens as f64 * (blocks + head) as f64 + attention)
     }
 }
 
@@ -187,19 +209,19 @@ mod tests {
     fn figures_follow_the_plan() {
         let (config, run) = (config(), RunOptions { epochs: 2.0, batch_tokens: 30, ..RunOptions::default() });
         let costs = [10, 20, 30];
-        let full = estimate(&config, &costs, &run, Some(1), 1e9);
-        assert_eq!((full.num_examples, full.num_steps, full.num_tokens), (3, 6, 120));
+        let full = estimate(&config, &costs, None, &run, Some(1), 1e9);
+        assert_eq!((full.num_examples, full.num_steps, full.num_tokens, full.num_distinct_tokens), (3, 6, 120, 120));
         assert_eq!(full.trainable_parameters, full.parameters);
         assert_eq!(full.weight_bytes, 4 * full.parameters);
         assert_eq!(full.optimizer_bytes, 12 * full.parameters);
         assert_eq!(full.checkpoint_bytes, 12 * full.parameters);
-        let forward = 2.0 * Estimate::forward_flops(&config, &costs);
+        let forward = 2.0 * Estimate::forward_flops(&config, &costs, None, &run);
         assert!((full.flops / (3.0 * forward) - 1.0).abs() < 1e-12, "{full:?}");
         assert!((full.seconds * 1e9 / full.flops - 1.0).abs() < 1e-12);
 
-        let again = estimate(&config, &costs, &RunOptions { recompute: Some(true), ..run.clone() }, Some(1), 1e9);
+        let again = estimate(&config, &costs, None, &RunOptions { recompute: Some(true), ..run.clone() }, Some(1), 1e9);
         assert!(again.flops > full.flops && again.activation_bytes < full.activation_bytes, "{again:?} beside {full:?}");
-        let one_step = estimate(&config, &costs, &RunOptions { max_steps: Some(1), shuffle: false, ..run }, Some(1), 1e9);
+        let one_step = estimate(&config, &costs, None, &RunOptions { max_steps: Some(1), shuffle: false, ..run }, Some(1), 1e9);
         assert_eq!((one_step.num_steps, one_step.num_tokens), (1, 10));
     }
 
@@ -215,7 +237,7 @@ mod tests {
         };
         let trainable = |targets: &[&str]| {
             let run = RunOptions { lora: Some(lora(targets)), ..RunOptions::default() };
-            estimate(&config, &[10], &run, None, 1e9).trainable_parameters
+            estimate(&config, &[10], None, &run, None, 1e9).trainable_parameters
         };
         let of_query = (config.num_hidden_layers * 4 * (config.query_width() + config.hidden_size)) as u64;
         assert_eq!(trainable(&["q_proj"]), of_query);
@@ -224,7 +246,7 @@ mod tests {
         assert_eq!(trainable(&["lm_head", "embed_tokens"]), 0);
         assert!(trainable(&["all-linear"]) > of_query);
         let run = RunOptions { lora: Some(lora(&["q_proj"])), ..RunOptions::default() };
-        let (adapters, full) = (estimate(&config, &[10], &run, None, 1e9), estimate(&config, &[10], &RunOptions::default(), None, 1e9));
+        let [adapters, full] = [run, RunOptions::default()].map(|run| estimate(&config, &[10], None, &run, None, 1e9));
         assert_eq!(adapters.weight_bytes, full.weight_bytes + 4 * of_query);
         assert!(adapters.optimizer_bytes < full.optimizer_bytes && adapters.flops < full.flops);
         // Of each of ten tokens, both parts of the output of every query, and the narrow product twice.
@@ -242,6 +264,24 @@ mod tests {
         let pair = |prompt, chosen, rejected| DpoExample { prompt: vec![1; prompt], chosen: vec![2; chosen], rejected: vec![3; rejected] };
         // Seven tokens for each sequence, because both have to fit into a batch.
         assert_eq!(Estimate::costs_of_pairs(&[pair(2, 3, 1), pair(30, 3, 1)], &run), [6, 10]);
+    }
+
+    #[test]
+    fn what_examples_share_counts_once_where_batches_are_trees() {
+        let config = config();
+        let pair = |last: u32| DpoExample { prompt: vec![1; 10], chosen: vec![2, last, 4], rejected: vec![3] };
+        let pairs = [pair(5), pair(6)];
+        let run = RunOptions::default();
+        let costs = Estimate::costs_of_pairs(&pairs, &run);
+        assert_eq!(costs, [22, 22]);
+        let sharing = Sharing::of_pairs(&pairs, &run).expect("they fit").expect("the default packs trees");
+        let apart = RunOptions { tree_packing: false, ..RunOptions::default() };
+        assert!(Sharing::of_pairs(&pairs, &apart).expect("they fit").is_none());
+        let [packed, apart] = [run, apart].map(|run| estimate(&config, &costs, Some(&sharing), &run, Some(2), 1e9));
+        assert_eq!((packed.num_tokens, packed.num_distinct_tokens), (44, 13), "ten of the prompt, the 2 behind it, a 5 and a 6");
+        assert_eq!((apart.num_tokens, apart.num_distinct_tokens), (44, 44));
+        assert_eq!(packed.activation_bytes, activation_bytes(&config, None, 13) as u64);
+        assert!(packed.flops < 0.4 * apart.flops, "{packed:?} beside {apart:?}");
     }
 
     #[test]

@@ -26,6 +26,15 @@ pub struct DpoExample {
     pub rejected: Vec<u32>,
 }
 
+/// A step that was judged. The caller appends what a reward model reads behind a step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StepExample {
+    pub prompt: Vec<u32>,
+    pub step: Vec<u32>,
+    /// How good it is, from 0 to 1.
+    pub label: f64,
+}
+
 /// How many examples had a prompt that does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Kept {
@@ -69,6 +78,18 @@ pub fn keep_dpo(examples: Vec<DpoExample>, run: &RunOptions) -> Result<(Vec<DpoE
     keep(examples, run, |index, example| {
         let kept = dpo_prompt(index, example, run)?;
         Ok(Fit { num_tokens: example.prompt.len(), num_kept: kept.len(), limit: Limit::of_pair(run) })
+    })
+}
+
+/// As [`keep_sft`], for steps.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] naming the row of a step that is empty or does not fit, of a label out of range, and of a long prompt where
+/// these are refused; [`Error::NotReady`] if all steps are dropped.
+pub fn keep_steps(examples: Vec<StepExample>, run: &RunOptions) -> Result<(Vec<StepExample>, Kept)> {
+    keep(examples, run, |index, example| {
+        let kept = step_prompt(index, example, run)?;
+        Ok(Fit { num_tokens: example.prompt.len(), num_kept: kept.len(), limit: Limit::of_sequence(run) })
     })
 }
 
@@ -128,7 +149,17 @@ pub(crate) struct Sequence<'a> {
 }
 
 impl Sequence<'_> {
-    /// Tokens that go through the model: all but the last one, which predicts nothing.
+    /// Prompt and completion.
+    pub fn tokens(&self) -> impl Iterator<Item = u32> {
+        self.prompt.iter().chain(self.completion).copied()
+    }
+
+    /// The tokens that go through the model: all but the last one, which predicts nothing.
+    pub fn inputs(&self) -> impl Iterator<Item = u32> {
+        self.tokens().take(self.num_inputs())
+    }
+
+    /// How many [`Self::inputs`] there are.
     pub fn num_inputs(&self) -> usize {
         (self.prompt.len() + self.completion.len()).saturating_sub(1)
     }
@@ -156,6 +187,51 @@ impl Sequence<'_> {
 
     fn counts(&self, index: usize) -> bool {
         self.mask.get(index).copied().unwrap_or(true)
+    }
+}
+
+/// The tokens of a sequence that go through the model.
+pub(crate) trait Reads {
+    fn read(&self) -> impl Iterator<Item = u32>;
+
+    fn num_read(&self) -> usize;
+
+    /// Tokens of its prompt.
+    fn num_prompt(&self) -> usize;
+}
+
+impl Reads for Sequence<'_> {
+    fn read(&self) -> impl Iterator<Item = u32> {
+        self.inputs()
+    }
+
+    fn num_read(&self) -> usize {
+        self.num_inputs()
+    }
+
+    fn num_prompt(&self) -> usize {
+        self.prompt.len()
+    }
+}
+
+/// One sequence to score: a prompt, possibly shortened, and what follows it. All of it is read, and the score stands at its last token.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct ScoredSequence<'a> {
+    pub prompt: &'a [u32],
+    pub completion: &'a [u32],
+}
+
+impl Reads for ScoredSequence<'_> {
+    fn read(&self) -> impl Iterator<Item = u32> {
+        self.prompt.iter().chain(self.completion).copied()
+    }
+
+    fn num_read(&self) -> usize {
+        self.prompt.len() + self.completion.len()
+    }
+
+    fn num_prompt(&self) -> usize {
+        self.prompt.len()
     }
 }
 
@@ -197,6 +273,38 @@ pub(crate) fn dpo_sequences<'a>(examples: &'a [DpoExample], run: &RunOptions) ->
         Ok(completions.map(|completion| Sequence { prompt, completion, mask: &[], prompt_weight: 0.0, completion_weight: 1.0 }))
     };
     examples.iter().enumerate().map(pair).collect()
+}
+
+/// The two sequences of each pair to score, chosen first; both keep the same part of the prompt.
+///
+/// # Errors
+/// As [`dpo_sequences`].
+pub(crate) fn scored_pairs<'a>(examples: &'a [DpoExample], run: &RunOptions) -> Result<Vec<[ScoredSequence<'a>; 2]>> {
+    let pairs = dpo_sequences(examples, run)?;
+    let scored = |Sequence { prompt, completion, .. }: Sequence<'a>| ScoredSequence { prompt, completion };
+    Ok(pairs.into_iter().map(|pair| pair.map(scored)).collect())
+}
+
+/// The sequences of the steps.
+///
+/// # Errors
+/// As [`keep_steps`]; [`Error::NotReady`] if there are none.
+pub(crate) fn scored_steps<'a>(examples: &'a [StepExample], run: &RunOptions) -> Result<Vec<ScoredSequence<'a>>> {
+    if examples.is_empty() {
+        return Err(Error::NotReady("training needs at least one labelled step; the query gives none".into()));
+    }
+    let step = |(index, example): (usize, &'a StepExample)| {
+        Ok(ScoredSequence { prompt: step_prompt(index, example, run)?, completion: &example.step })
+    };
+    examples.iter().enumerate().map(step).collect()
+}
+
+/// What fits of the prompt of a step.
+fn step_prompt<'a>(index: usize, example: &'a StepExample, run: &RunOptions) -> Result<&'a [u32]> {
+    if !(0.0..=1.0).contains(&example.label) {
+        return Err(invalid(format!("label of row {}", index + 1), example.label, "a number from 0 to 1"));
+    }
+    shorten(index, &example.prompt, &[&example.step], Limit::of_sequence(run))
 }
 
 /// What fits of the prompt of a demonstration; `None` if its weight is 0.

@@ -36,6 +36,11 @@ impl Gradients {
         }
     }
 
+    /// The same gradients, each under its name with `prefix` before it.
+    pub(crate) fn with_prefix(self, prefix: &str) -> Self {
+        Self(self.0.into_iter().map(|(name, gradient)| (format!("{prefix}{name}"), gradient)).collect())
+    }
+
     #[cfg(test)]
     pub(crate) fn from_tensors(tensors: BTreeMap<String, Tensor>) -> Self {
         Self(tensors)

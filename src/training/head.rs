@@ -9,6 +9,8 @@ use candle_core::{IndexOp, Tensor};
 use rayon::prelude::*;
 
 use crate::error::{Error, Result};
+use crate::models::Decoder;
+use crate::models::config::OutputHead;
 use crate::models::simd::{LANES, exp};
 
 /// About this many logits exist at once, so that they stay in the processor's cache between the passes over them ...
@@ -16,6 +18,15 @@ const CHUNK_LOGITS: usize = 1 << 20;
 /// ... but with a large vocabulary at least so many rows, or adding up `d_weight` would cost more than computing it.
 const CHUNK_ROWS_MIN: usize = 256;
 const CHUNK_ROWS_MAX: usize = 1024;
+
+/// What stands between a decoder's last norm and a loss, outside of the autograd graph.
+pub(crate) trait DecoderHead: Sized {
+    /// The head of a decoder; where that is frozen, without a gradient of its weight.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if the decoder has a head of another kind.
+    fn of(decoder: &Decoder) -> Result<Self>;
+}
 
 /// The weight of the vocabulary head, detached.
 #[derive(Debug)]
@@ -28,15 +39,25 @@ pub(crate) struct Head {
     is_frozen: bool,
 }
 
-/// Log-probabilities of the targets and the derivatives that flow out of the head.
+/// What a head gives for each row and the derivatives that flow out of it.
 #[derive(Debug)]
 pub(crate) struct HeadGradients {
-    /// `[R]`, natural log.
-    pub logps: Vec<f64>,
+    /// `[R]`: log-probabilities of the targets (natural log), or scores.
+    pub outputs: Vec<f64>,
     /// `[R, H]`
     pub d_hidden: Tensor,
-    /// `[V, H]`; none of a frozen head.
+    /// Of the shape of the weight; none of a frozen head.
     pub d_weight: Option<Tensor>,
+}
+
+impl DecoderHead for Head {
+    fn of(decoder: &Decoder) -> Result<Self> {
+        if matches!(decoder.config().head, OutputHead::Score(_)) {
+            return Err(Error::Internal("a score is no head of a vocabulary".to_owned()));
+        }
+        let head = Self::new(decoder.head_weight())?;
+        Ok(if decoder.head_parameter().is_some() { head } else { head.with_frozen_weight() })
+    }
 }
 
 impl Head {
@@ -101,7 +122,7 @@ impl Head {
                 None => part,
             });
         }
-        Ok(HeadGradients { logps, d_hidden: Tensor::cat(&d_hidden, 0)?, d_weight })
+        Ok(HeadGradients { outputs: logps, d_hidden: Tensor::cat(&d_hidden, 0)?, d_weight })
     }
 
     /// Pairs of hidden rows `[r, H]` and their targets, `r <= chunk_rows`.

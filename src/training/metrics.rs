@@ -13,14 +13,49 @@ const MEASURED: &[(&str, &str)] = &[
     ("chosen_logps", "validation_chosen_logps"),
     ("rejected_logps", "validation_rejected_logps"),
     ("sft_loss", "validation_sft_loss"),
+    ("accuracy", "validation_accuracy"),
+    ("mean_score", "validation_mean_score"),
+];
+
+/// What online training tells of the trajectories that it samples, and of what it learns from them.
+const ONLINE: &[&str] = &[
+    "reward",
+    "reward_std",
+    "exact_match",
+    "f1",
+    "answered",
+    "well_formed",
+    "groups_without_signal",
+    "policy_calls",
+    "completion_length",
+    "completion_tokens",
+    "entropy",
+    "correct_logps",
+    "step_score",
+    "advantage_mean",
+    "advantage_std",
+    "kl",
+    "clip_fraction",
+    "guard_loss",
+    "value_loss",
+    "value_clip_fraction",
+    "explained_variance",
+    "critic_grad_norm",
+    ROLLOUT_S,
+    "validation_reward",
+    "validation_exact_match",
+    "validation_f1",
+    "validation_answered",
+    "validation_well_formed",
 ];
 
 /// What every optimiser step adds.
-const OF_STEP: &[&str] = &["learning_rate", "grad_norm", "tokens", TOKENS_PER_S, MEMORY_MB];
+const OF_STEP: &[&str] = &["learning_rate", "grad_norm", "tokens", "distinct_tokens", TOKENS_PER_S, MEMORY_MB];
 
-/// Two metrics that another run of the same statement does not repeat.
+/// Metrics that another run of the same statement does not repeat.
 pub(super) const TOKENS_PER_S: &str = "tokens_per_s";
 pub(super) const MEMORY_MB: &str = "memory_mb";
+pub(super) const ROLLOUT_S: &str = "rollout_s";
 
 /// The loss over the validation's rows, which decides about early stopping.
 pub(super) const VALIDATION_LOSS: &str = "validation_loss";
@@ -28,7 +63,7 @@ pub(super) const VALIDATION_LOSS: &str = "validation_loss";
 /// The constant that is this text; `None` for a text that is no metric's name.
 pub(super) fn known(name: &str) -> Option<&'static str> {
     let measured = MEASURED.iter().flat_map(|&(training, validation)| [training, validation]);
-    measured.chain(OF_STEP.iter().copied()).find(|known| *known == name)
+    measured.chain(ONLINE.iter().chain(OF_STEP).copied()).find(|known| *known == name)
 }
 
 /// What a metric of an objective is called when it is one of the validation.

@@ -1,4 +1,4 @@
-//! The options of `TRAIN SFT`, `TRAIN RFT` and `TRAIN DPO`: names, defaults and ranges.
+//! The options of `TRAIN SFT`, `TRAIN RFT`, `TRAIN DPO` and `TRAIN PRM`: names, defaults and ranges.
 //!
 //! All statements share [`RunOptions`]; what only one of them has stands beside it. The values come as [`Value`]s, so this
 //! module reads no SQL.
@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::checkpoint::Checkpoints;
-use super::losses::{LengthNormalization, Preference, PreferenceLoss};
+use super::losses::{LengthNormalization, Preference, PreferenceLoss, RewardLoss};
 use super::schedule::Schedule;
 use super::stop::Stop;
 use super::warnings::Warnings;
@@ -16,6 +16,10 @@ use crate::value::Value;
 
 /// The margin of SimPO where none is given, as in TRL.
 const SIMPO_GAMMA: f64 = 0.5;
+
+/// Options of every TRAIN that its statement reads itself, since they change nothing of what is computed: whether it goes on at a checkpoint, and what it
+/// leaves beside its model. `tensorboard` is a path.
+pub const STATEMENT_OPTIONS: &[&str] = &["resume", "tensorboard", "lora_keep"];
 
 /// What happens to an example whose prompt does not fit beside its completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,9 +78,9 @@ pub struct RunOptions {
     pub weight_decay: f64,
     /// The gradient is scaled down to this global L2 norm, > 0.
     pub max_grad_norm: f64,
-    /// Upper bound on the tokens of one forward and backward pass. It bounds memory. For DPO and wherever `batch_size` is given it
-    /// does not change which examples share a step; but a sequence, or the two of a pair together, must fit: below `max_length`, or
-    /// twice that for pairs, it cuts their prompts.
+    /// Upper bound on the tokens of one forward and backward pass; with `tree_packing` a beginning that sequences share counts once. It
+    /// bounds memory. For DPO and wherever `batch_size` is given it does not change which examples share a step; but a sequence, or the two
+    /// of a pair together, must fit: below `max_length`, or twice that for pairs, it cuts their prompts.
     pub batch_tokens: usize,
     /// Batches per optimiser step.
     pub gradient_accumulation: usize,
@@ -89,7 +93,12 @@ pub struct RunOptions {
     pub long_prompts: LongPrompts,
     /// New order in each epoch; `false` keeps the query's order.
     pub shuffle: bool,
-    /// Seed of the order, and of new adapters.
+    /// Examples whose prompts begin alike are shuffled as one group, so that they share steps; see [`Self::shuffle`].
+    pub group_by_prefix: bool,
+    /// Whether a beginning that sequences of a batch share goes through the model once: less time and memory, and the same steps with the
+    /// same gradients but for rounding.
+    pub tree_packing: bool,
+    /// Seed of the order, of new adapters, and of the score of a new reward model.
     pub seed: u64,
     /// Optimiser steps between two checkpoints; 0 writes one only when the run is cancelled.
     pub checkpoint_every: usize,
@@ -128,6 +137,8 @@ impl Default for RunOptions {
             max_length: 2048,
             long_prompts: LongPrompts::default(),
             shuffle: true,
+            group_by_prefix: false,
+            tree_packing: true,
             seed: 0,
             checkpoint_every: 50,
             evaluate_every: None,
@@ -147,15 +158,16 @@ macro_rules! names_with {
     ($($own:literal),*) => {
         &[
             "epochs", "max_steps", "learning_rate", "schedule", "warmup_ratio", "weight_decay", "max_grad_norm", "batch_tokens",
-            "gradient_accumulation", "step_tokens", "max_length", "long_prompts", "shuffle", "seed", "checkpoint_every", "evaluate_every",
-            "early_stopping", "recompute", "lora_rank", "lora_alpha", "lora_targets", "lora_rslora", $($own),*
+            "gradient_accumulation", "step_tokens", "max_length", "long_prompts", "shuffle", "group_by_prefix", "tree_packing", "seed",
+            "checkpoint_every", "evaluate_every", "early_stopping", "recompute", "lora_rank", "lora_alpha", "lora_targets", "lora_rslora",
+            $($own),*
         ]
     };
 }
 
 impl RunOptions {
     /// Sets the option `name`; `false` if there is none of this name.
-    fn set(&mut self, name: &str, value: &Value) -> Result<bool> {
+    pub(super) fn set(&mut self, name: &str, value: &Value) -> Result<bool> {
         match name {
             "epochs" => self.epochs = epochs(name, value)?,
             "max_steps" => self.max_steps = Some(count(name, value)?),
@@ -170,6 +182,8 @@ impl RunOptions {
             "max_length" => self.max_length = count(name, value)?,
             "long_prompts" => self.long_prompts = LongPrompts::parse(text(name, value)?)?,
             "shuffle" => self.shuffle = boolean(name, value)?,
+            "group_by_prefix" => self.group_by_prefix = boolean(name, value)?,
+            "tree_packing" => self.tree_packing = boolean(name, value)?,
             "seed" => self.set_seed(seed(name, value)?),
             "checkpoint_every" => self.checkpoint_every = count_or_zero(name, value)?,
             "evaluate_every" => self.evaluate_every = Some(count(name, value)?),
@@ -198,7 +212,7 @@ impl RunOptions {
         }
     }
 
-    fn remember(&mut self, name: &str, value: &Value) {
+    pub(super) fn remember(&mut self, name: &str, value: &Value) {
         self.given.insert(name.to_owned(), value.clone());
     }
 
@@ -361,6 +375,68 @@ impl DpoOptions {
     }
 }
 
+/// Options of `TRAIN PRM`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct PrmOptions {
+    pub run: RunOptions,
+    /// The loss; without it [`RewardLoss::BradleyTerry`] of pairs and [`RewardLoss::CrossEntropy`] of steps.
+    pub loss: Option<RewardLoss>,
+    /// How far the score of the chosen completion shall be ahead, >= 0; of pairs alone.
+    pub margin: f64,
+    /// Pairs or steps per batch.
+    pub batch_size: usize,
+}
+
+impl Default for PrmOptions {
+    fn default() -> Self {
+        Self { run: RunOptions::default(), loss: None, margin: 0.0, batch_size: 8 }
+    }
+}
+
+impl PrmOptions {
+    pub const NAMES: &'static [&'static str] = names_with!("batch_size", "loss", "margin");
+
+    /// Sets one option.
+    ///
+    /// # Errors
+    /// [`Error::UnknownOption`], [`Error::InvalidParameter`] for a value of the wrong type or out of range.
+    pub fn set(&mut self, name: &str, value: &Value) -> Result<()> {
+        match name {
+            "batch_size" => self.batch_size = count(name, value)?,
+            "loss" => self.loss = Some(reward_loss(name, value)?),
+            "margin" => self.margin = not_negative(name, value)?,
+            _ if self.run.set(name, value)? => return Ok(()),
+            _ => return Err(unknown(name, "TRAIN PRM", Self::NAMES)),
+        }
+        self.run.remember(name, value);
+        Ok(())
+    }
+
+    /// The loss for pairs, or for steps.
+    ///
+    /// # Errors
+    /// [`Error::InvalidParameter`] for a loss of the other ones, and for a margin of steps.
+    pub fn loss_of(&self, is_pairs: bool) -> Result<RewardLoss> {
+        let otherwise = if is_pairs { RewardLoss::BradleyTerry } else { RewardLoss::CrossEntropy };
+        let loss = self.loss.unwrap_or(otherwise);
+        let refused = |name: &str, found: String, expected: &str| {
+            Err(Error::InvalidParameter { name: name.into(), found, expected: expected.into() })
+        };
+        match (is_pairs, loss.needs_pairs()) {
+            (true, false) => refused("loss", format!("'{}'", loss.name()), "'bradley_terry' for pairs"),
+            (false, true) => refused("loss", format!("'{}'", loss.name()), "'cross_entropy' or 'squared_error' for steps with labels"),
+            (false, false) if self.margin > 0.0 => {
+                refused("margin", self.margin.to_string(), "pairs (prompt, chosen, rejected), whose scores it keeps apart")
+            }
+            _ => Ok(loss),
+        }
+    }
+}
+
+fn reward_loss(name: &str, value: &Value) -> Result<RewardLoss> {
+    RewardLoss::of_name(text(name, value)?).ok_or_else(|| invalid(name, value, "'bradley_terry', 'cross_entropy' or 'squared_error'"))
+}
+
 /// An option that was set, read once more, and its value.
 fn given<'a, T>(run: &'a RunOptions, name: &str, read: impl FnOnce(&str, &Value) -> Result<T>) -> Result<Option<(T, &'a Value)>> {
     run.given.get(name).map(|value| Ok((read(name, value)?, value))).transpose()
@@ -391,16 +467,16 @@ fn length_normalization(name: &str, value: &Value) -> Result<LengthNormalization
     LengthNormalization::parse(text(name, value)?)
 }
 
-fn unknown(name: &str, of: &str, known: &[&str]) -> Error {
+pub(super) fn unknown(name: &str, of: &str, known: &[&str]) -> Error {
     Error::UnknownOption { kind: "option", name: name.into(), of: of.into(), known: known.iter().map(|known| known.to_string()).collect() }
 }
 
-fn invalid(name: &str, value: &Value, expected: &str) -> Error {
+pub(super) fn invalid(name: &str, value: &Value, expected: &str) -> Error {
     Error::InvalidParameter { name: name.into(), found: value.to_string(), expected: expected.into() }
 }
 
 /// A finite number that `accept`s; an integer is a number too.
-fn number(name: &str, value: &Value, accept: impl Fn(f64) -> bool, expected: &str) -> Result<f64> {
+pub(super) fn number(name: &str, value: &Value, accept: impl Fn(f64) -> bool, expected: &str) -> Result<f64> {
     let found = match value {
         Value::Int(value) => *value as f64,
         Value::Float(value) => *value,
@@ -413,7 +489,7 @@ fn any(name: &str, value: &Value) -> Result<f64> {
     number(name, value, |_| true, "a finite number")
 }
 
-fn positive(name: &str, value: &Value) -> Result<f64> {
+pub(super) fn positive(name: &str, value: &Value) -> Result<f64> {
     number(name, value, |found| found > 0.0, "a number > 0")
 }
 
@@ -422,15 +498,15 @@ fn epochs(name: &str, value: &Value) -> Result<f64> {
     number(name, value, |found| found > 0.0 && found <= 10_000.0, "a number > 0 and at most 10000")
 }
 
-fn not_negative(name: &str, value: &Value) -> Result<f64> {
+pub(super) fn not_negative(name: &str, value: &Value) -> Result<f64> {
     number(name, value, |found| found >= 0.0, "a number >= 0")
 }
 
-fn between_0_and_1(name: &str, value: &Value) -> Result<f64> {
+pub(super) fn between_0_and_1(name: &str, value: &Value) -> Result<f64> {
     number(name, value, |found| (0.0..=1.0).contains(&found), "a number from 0 to 1")
 }
 
-fn count(name: &str, value: &Value) -> Result<usize> {
+pub(super) fn count(name: &str, value: &Value) -> Result<usize> {
     match value {
         Value::Int(found) if *found > 0 => usize::try_from(*found).map_err(|_| invalid(name, value, "a smaller integer")),
         _ => Err(invalid(name, value, "an integer >= 1")),
@@ -452,14 +528,14 @@ fn seed(name: &str, value: &Value) -> Result<u64> {
     }
 }
 
-fn boolean(name: &str, value: &Value) -> Result<bool> {
+pub(super) fn boolean(name: &str, value: &Value) -> Result<bool> {
     match value {
         Value::Bool(found) => Ok(*found),
         _ => Err(invalid(name, value, "true or false")),
     }
 }
 
-fn text<'a>(name: &str, value: &'a Value) -> Result<&'a str> {
+pub(super) fn text<'a>(name: &str, value: &'a Value) -> Result<&'a str> {
     match value {
         Value::Text(found) => Ok(found),
         _ => Err(invalid(name, value, "a text")),

@@ -7,6 +7,7 @@ use super::example::{Sequence, SftExample, sft_sequences};
 use super::head::{Head, HeadGradients};
 use super::losses::{d_weighted_nll, weighted_nll};
 use super::options::SftOptions;
+use super::sharing::Sharing;
 use super::trainer::{Metrics, Objective, StepMetrics, Trained, train};
 use crate::error::{Error, Result};
 use crate::models::Decoder;
@@ -42,7 +43,10 @@ pub fn train_sft_validated(
     observer: &mut dyn FnMut(&StepMetrics) -> Result<()>,
 ) -> Result<Trained> {
     options.run.check_early_stopping(!validation.is_empty())?;
-    let sft = |examples| Ok::<_, Error>(Sft { sequences: sft_sequences(examples, options.prompt_weight, &options.run)? });
+    let sft = |examples| {
+        let sequences = sft_sequences(examples, options.prompt_weight, &options.run)?;
+        Ok::<_, Error>(Sft { sequences, tree_packing: options.run.tree_packing })
+    };
     let objective = sft(examples)?;
     let validation = if validation.is_empty() { None } else { Some(sft(validation)?) };
     train(decoder, &objective, validation.as_ref(), &options.run, options.batch_size, observer)
@@ -50,15 +54,23 @@ pub fn train_sft_validated(
 
 pub(crate) struct Sft<'a> {
     pub sequences: Vec<Sequence<'a>>,
+    /// See [`RunOptions::tree_packing`](super::options::RunOptions).
+    pub tree_packing: bool,
 }
 
 impl Objective for Sft<'_> {
+    type Head = Head;
+
     fn costs(&self) -> Vec<usize> {
         self.sequences.iter().map(Sequence::num_inputs).collect()
     }
 
+    fn sharing(&self) -> Option<Sharing> {
+        Some(Sharing::new(self.sequences.iter().map(std::slice::from_ref)))
+    }
+
     fn batch(&self, examples: &[usize]) -> Batch {
-        Batch::pack(examples.iter().map(|&example| &self.sequences[example]))
+        Batch::of(examples.iter().map(|&example| &self.sequences[example]), self.tree_packing)
     }
 
     fn normalizer(&self, examples: &[usize]) -> f64 {
@@ -74,7 +86,7 @@ impl Objective for Sft<'_> {
         normalizer: f64,
     ) -> Result<(HeadGradients, Metrics)> {
         let gradients = head.gradients(hidden, &batch.targets, &d_weighted_nll(&batch.weights, normalizer))?;
-        let loss = weighted_nll(&gradients.logps, &batch.weights, normalizer);
+        let loss = weighted_nll(&gradients.outputs, &batch.weights, normalizer);
         Ok((gradients, vec![("loss", loss)]))
     }
 

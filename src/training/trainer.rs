@@ -1,6 +1,6 @@
 //! The loop that all methods share: forward, head, loss, backward, clip, update, validate, keep, report.
 //!
-//! The vocabulary head is never in the autograd graph. The trunk gives hidden states `[N, H]`; the rows that count pass the
+//! The head is never in the autograd graph. The trunk gives hidden states `[N, H]`; the rows that count pass the
 //! head with hand-written derivatives, and `backward.rs` takes their gradient through the trunk. This module knows no tables: it
 //! reports each step and returns. What it leaves on the disk are checkpoints, if the caller asks for them: a run that goes on from
 //! one ends with the same weights, bit for bit, as a run that was never ended.
@@ -14,11 +14,12 @@ use super::backward::{activation_bytes, add_batch};
 use super::batch::Batch;
 use super::checkpoint::{self, Progress};
 use super::gradients::Gradients;
-use super::head::{Head, HeadGradients};
+use super::head::{DecoderHead, HeadGradients};
 use super::metrics::{MEMORY_MB, TOKENS_PER_S, VALIDATION_LOSS, memory_mb};
 use super::options::RunOptions;
 use super::plan::{Plan, StepPlan};
 use super::schedule::LearningRate;
+use super::sharing::Sharing;
 use super::stop::Stop;
 use super::thread::with_deep_stack;
 use super::validation::{evaluate, set_weights};
@@ -37,7 +38,8 @@ pub struct StepMetrics {
     /// Counted from 1.
     pub step: usize,
     pub num_steps: usize,
-    /// `loss` first, then what the method adds, then `learning_rate`, `grad_norm` (before clipping), `tokens`, `tokens_per_s` and
+    /// `loss` first, then what the method adds, then `learning_rate`, `grad_norm` (before clipping), `tokens` of the step's sequences,
+    /// `distinct_tokens` (those that went through the model: a beginning that sequences of a batch share counts once), `tokens_per_s` and
     /// `memory_mb` (MiB of this process; only where the system tells it). After a step at which the run is validated also the
     /// method's metrics over the validation's rows, `validation_loss` first.
     pub metrics: Metrics,
@@ -67,10 +69,18 @@ pub struct Trained {
 
 /// What the methods differ in.
 pub(crate) trait Objective: Sync {
+    /// Of the decoder that is trained.
+    type Head: DecoderHead;
+
     /// Tokens of each example.
     fn costs(&self) -> Vec<usize>;
 
-    /// Lays the examples with these indices end to end.
+    /// What the examples share, as far as the batches of [`Self::batch`] have it once; none if they share nothing.
+    fn sharing(&self) -> Option<Sharing> {
+        None
+    }
+
+    /// Lays out the examples with these indices, their sequences in order.
     fn batch(&self, examples: &[usize]) -> Batch;
 
     /// How much these examples count in a mean: the loss of a step is a sum divided by the normaliser of all its examples.
@@ -82,7 +92,7 @@ pub(crate) trait Objective: Sync {
     /// each has its name in `metrics.rs`.
     fn differentiate(
         &self,
-        head: &Head,
+        head: &Self::Head,
         hidden: &Tensor,
         batch: &Batch,
         examples: &[usize],
@@ -90,7 +100,7 @@ pub(crate) trait Objective: Sync {
     ) -> Result<(HeadGradients, Metrics)>;
 
     /// The metrics of [`Objective::differentiate`], without the derivatives.
-    fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, examples: &[usize], normalizer: f64) -> Result<Metrics>;
+    fn measure(&self, head: &Self::Head, hidden: &Tensor, batch: &Batch, examples: &[usize], normalizer: f64) -> Result<Metrics>;
 }
 
 /// Trains `decoder` in place. If it returns an error, the weights are those of an unfinished run.
@@ -117,7 +127,8 @@ pub(crate) fn train<O: Objective>(
         return Err(Error::Internal("training needs a decoder that was loaded as trainable".into()));
     }
     let costs = objective.costs();
-    let plan = Plan::new(&costs, run, batch_size);
+    let sharing = sharing(objective, run);
+    let plan = Plan::new(&costs, run, batch_size).with_sharing(sharing.as_ref());
     let num_steps = plan.num_steps();
     let options = AdamWOptions { weight_decay: run.weight_decay, ..AdamWOptions::default() };
     let mut trainer = Trainer {
@@ -125,7 +136,7 @@ pub(crate) fn train<O: Objective>(
         validation,
         run,
         num_steps,
-        recompute: recompute(decoder, run, &costs),
+        recompute: recompute(decoder, run, plan.full_batch()),
         learning_rate: LearningRate::new(run.learning_rate, run.warmup_ratio, num_steps, run.schedule),
         optimizer: AdamW::new(options),
         progress: Progress::default(),
@@ -137,9 +148,13 @@ pub(crate) fn train<O: Objective>(
     with_deep_stack(work, &mut |metrics| observer(&metrics))
 }
 
-/// Whether a block's activations are computed again in the backward pass. Both ways give the same bits.
-fn recompute(decoder: &Decoder, run: &RunOptions, costs: &[usize]) -> bool {
-    let full_batch = run.batch_tokens.min(costs.iter().sum());
+/// What the examples of `objective` share, if the run asks for that.
+pub(super) fn sharing(objective: &impl Objective, run: &RunOptions) -> Option<Sharing> {
+    if Sharing::is_asked_for(run) { objective.sharing() } else { None }
+}
+
+/// Whether a block's activations are computed again in the backward pass, by the tokens of a full batch. Both ways give the same bits.
+fn recompute(decoder: &Decoder, run: &RunOptions, full_batch: usize) -> bool {
     run.recompute.unwrap_or_else(|| activation_bytes(decoder.config(), decoder.lora(), full_batch) > ACTIVATION_BYTES_MAX)
 }
 
@@ -178,9 +193,7 @@ impl<O: Objective> Trainer<'_, O> {
             && let Err(error) = self.save()
         {
             // Who cancels hears that it is cancelled, whatever the disk says: the checkpoint before is still there.
-            let goes_on = self.saved_at.map_or("from the beginning".to_owned(), |step| format!("at step {step}"));
-            let done = self.num_done();
-            self.run.warnings.say(format!("no checkpoint could be written at step {done}, so that the run would go on {goes_on}: {error}"));
+            self.run.warnings.say(format!("no checkpoint could be written at step {}: {error}", self.num_done()));
         }
         result?;
         self.take_best()?;
@@ -234,7 +247,7 @@ impl<O: Objective> Trainer<'_, O> {
     /// One optimiser step; `index` counts from 0. The weights change once nothing can end it any more.
     fn step(&mut self, index: usize, plan: &StepPlan) -> Result<Metrics> {
         let start = Instant::now();
-        let StepGradients { gradients, mut metrics, num_tokens } =
+        let StepGradients { gradients, mut metrics, num_tokens, num_distinct_tokens } =
             gradients(self.decoder, self.objective, plan, &self.run.stop, self.recompute)?;
         let loss = metrics.first().map_or(f64::NAN, |(_, loss)| *loss);
         let grad_norm = gradients.norm()?;
@@ -248,6 +261,7 @@ impl<O: Objective> Trainer<'_, O> {
             ("learning_rate", learning_rate),
             ("grad_norm", grad_norm),
             ("tokens", num_tokens as f64),
+            ("distinct_tokens", num_distinct_tokens as f64),
             (TOKENS_PER_S, num_tokens as f64 / seconds),
         ]);
         metrics.extend(memory_mb().map(|memory| (MEMORY_MB, memory)));
@@ -313,24 +327,28 @@ impl<O: Objective> Trainer<'_, O> {
 pub(crate) struct StepGradients {
     pub gradients: Gradients,
     pub metrics: Metrics,
+    /// Of all sequences.
     pub num_tokens: usize,
+    /// That went through the model: a beginning that sequences of a batch share counts once.
+    pub num_distinct_tokens: usize,
 }
 
 /// Sums over the batches of one optimiser step. Needs a deep stack.
-pub(crate) fn gradients(
+pub(crate) fn gradients<O: Objective>(
     decoder: &Decoder,
-    objective: &impl Objective,
+    objective: &O,
     plan: &StepPlan,
     stop: &Stop,
     recompute: bool,
 ) -> Result<StepGradients> {
     let normalizer = objective.normalizer(&plan.concat());
-    let mut sum = StepGradients { gradients: Gradients::default(), metrics: Vec::new(), num_tokens: 0 };
+    let mut sum = StepGradients { gradients: Gradients::default(), metrics: Vec::new(), num_tokens: 0, num_distinct_tokens: 0 };
     for examples in plan {
         stop.check()?;
         let batch = objective.batch(examples);
-        sum.num_tokens += batch.tokens.len();
-        let differentiate = |head: &Head, hidden: &Tensor| objective.differentiate(head, hidden, &batch, examples, normalizer);
+        sum.num_tokens += batch.lengths.iter().sum::<usize>();
+        sum.num_distinct_tokens += batch.tokens.len();
+        let differentiate = |head: &O::Head, hidden: &Tensor| objective.differentiate(head, hidden, &batch, examples, normalizer);
         let metrics = add_batch(decoder, &batch, recompute, differentiate, &mut sum.gradients)?;
         add_metrics(&mut sum.metrics, metrics);
     }

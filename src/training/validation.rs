@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use candle_core::{Tensor, Var};
 
 use super::backward;
-use super::head::Head;
+use super::head::DecoderHead;
 use super::metrics::of_validation;
 use super::options::RunOptions;
-use super::plan::Plan;
-use super::trainer::{Metrics, Objective, add_metrics};
+use super::plan::all_in_batches;
+use super::trainer::{Metrics, Objective, add_metrics, sharing};
 use crate::error::{Error, Result};
 use crate::models::Decoder;
 
@@ -70,12 +70,12 @@ pub(super) fn set_weights(parameters: &BTreeMap<String, Var>, weights: &NamedTen
 /// [`Error::Cancelled`] between two batches.
 pub(crate) fn evaluate<O: Objective>(decoder: &Decoder, objective: &O, run: &RunOptions) -> Result<Metrics> {
     let costs = objective.costs();
-    let in_order = RunOptions { epochs: 1.0, max_steps: None, shuffle: false, gradient_accumulation: 1, step_tokens: None, ..run.clone() };
+    let sharing = sharing(objective, run);
     let all: Vec<usize> = (0..costs.len()).collect();
     let normalizer = objective.normalizer(&all);
-    let head = Head::new(decoder.head_weight())?;
+    let head = O::Head::of(decoder)?;
     let mut sum = Metrics::new();
-    for examples in Plan::new(&costs, &in_order, None).flatten() {
+    for examples in all_in_batches(&costs, sharing.as_ref(), run) {
         run.stop.check()?;
         let batch = objective.batch(&examples);
         let hidden = backward::rows(decoder, &batch)?; // [R, H]

@@ -121,6 +121,92 @@ async fn a_full_disk_stops_the_statement_and_harms_nothing() -> Result<()> {
     Ok(())
 }
 
+const BASE: &str = "CREATE MODEL seedling FROM 'random://qwen2' USING (SELECT completion FROM hopworld_demonstrations(worlds => 1, questions_per_world => 20))
+    WITH (task = 'generate', vocab_size = 400, hidden_size = 64, intermediate_size = 128, num_hidden_layers = 2, num_attention_heads = 4,
+    num_key_value_heads = 2, seed = 1)";
+
+/// The checkpoints of all trainings.
+fn checkpoints(data: &Path) -> Vec<PathBuf> {
+    let below = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
+    below(&data.join("training")).iter().flat_map(|run| below(run)).filter(|path| path.is_dir()).collect()
+}
+
+/// Takes what is left of a disk, again and again: a process that removes a file of its own gives room back.
+async fn keep_full(disk: &Path) {
+    let mut ballast = fs::File::create(disk.join("ballast")).expect("a file can be made");
+    loop {
+        while std::io::Write::write_all(&mut ballast, &[1; 4096]).is_ok() {}
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_stops_a_training_at_its_last_good_checkpoint() -> Result<()> {
+    let Some(disk) = SmallDisk::mount(48) else {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: this process may not mount a small file system\n");
+        return Ok(());
+    };
+    let data = disk.path().join("data");
+    let options = DatabaseOptions { memory_limit: Some(64 << 20), ..DatabaseOptions::default() };
+    let session = Database::open_with(&data, options).await?.session();
+    run(&session, BASE).await?;
+    let train = "TRAIN SFT MODEL m FROM seedling USING (SELECT 'Who? ' || value AS prompt, 'He.' AS completion FROM generate_series(1, 8)) \
+        WITH (epochs = 10000, max_steps = 300, batch_size = 1, checkpoint_every = 2)";
+    let filled = async {
+        while checkpoints(&data).is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+        keep_full(disk.path()).await;
+    };
+    let stopped = tokio::select! {
+        stopped = run(&session, train) => stopped,
+        () = filled => unreachable!("the disk is kept full for ever"),
+    };
+    let error = stopped.expect_err("there is no room for the next checkpoint");
+    assert_eq!(sqlstate(&error), "53100", "{error:?}");
+    let told = message(&error);
+    assert!(told.contains("no space left") && told.contains("the same training goes on at that of step"), "{told}");
+    assert_eq!(number(&session, "SELECT count(*) FROM rollout.models").await?, 1, "half a training is no model");
+    fs::remove_file(disk.path().join("ballast")).expect("the ballast goes");
+    let left: Vec<PathBuf> = checkpoints(&data).into_iter().filter(|path| path.join("SHA256SUMS").exists()).collect();
+    assert!(!left.is_empty(), "the last good one stays");
+
+    // It goes on there, and its rows are those of one run.
+    run(&session, train).await?;
+    let resumed = "SELECT (lineage::json ->> 'resumed_at')::bigint FROM rollout.models WHERE name = 'm'";
+    assert!(number(&session, resumed).await? >= 2);
+    assert_eq!(number(&session, "SELECT count(*) FROM rollout.training_metrics WHERE metric = 'loss' AND version = 1").await?, 300);
+    assert_eq!(number(&session, "SELECT count(DISTINCT run) FROM rollout.training_metrics").await?, 1);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_makes_no_half_model() -> Result<()> {
+    let Some(disk) = SmallDisk::mount(48) else {
+        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: this process may not mount a small file system\n");
+        return Ok(());
+    };
+    let data = disk.path().join("data");
+    let options = DatabaseOptions { memory_limit: Some(64 << 20), ..DatabaseOptions::default() };
+    let session = Database::open_with(&data, options).await?.session();
+    run(&session, BASE).await?;
+    // The weights have some 400 kB.
+    let ballast = disk.fill(150);
+    let before = files(&data.join("models"));
+    let train =
+        "TRAIN SFT MODEL m FROM seedling USING (SELECT 'Who?' AS prompt, 'He.' AS completion) WITH (max_steps = 1, checkpoint_every = 0)";
+    let error = run(&session, train).await.expect_err("there is no room for the weights");
+    assert_eq!(sqlstate(&error), "53100", "{error:?}");
+    let told = message(&error);
+    assert!(told.contains("no space left") && told.contains("there is no new version"), "{told}");
+    assert_eq!(files(&data.join("models")), before, "nothing of it is left");
+    assert_eq!(number(&session, "SELECT count(*) FROM rollout.models").await?, 1);
+    fs::remove_file(ballast).expect("the ballast goes");
+    run(&session, train).await?;
+    assert_eq!(number(&session, "SELECT count(*) FROM rollout.models").await?, 2);
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_stops_a_download_and_is_not_left_full() -> Result<()> {
     let Some(disk) = SmallDisk::mount(48) else {

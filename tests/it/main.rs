@@ -54,6 +54,7 @@ mod task_history;
 mod temporary;
 mod threads;
 mod tls_client;
+mod train_records;
 mod train_resume;
 mod unfinished_trees;
 mod unused_indexes;

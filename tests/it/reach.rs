@@ -16,7 +16,7 @@ use rolloutdb::models::embedder_settings::EmbeddingOptions;
 use rolloutdb::models::hub::HubOptions;
 use rolloutdb::models::remote::RemoteOptions;
 use rolloutdb::server::sqlstate;
-use rolloutdb::training::{DpoOptions, RftOptions, SftOptions};
+use rolloutdb::training::{DpoOptions, ONLINE_STATEMENT_OPTIONS, OnlineOptions, PrmOptions, RftOptions, STATEMENT_OPTIONS, SftOptions};
 use rolloutdb::{Database, DatabaseOptions, Result, Session};
 
 use crate::{files_below, project};
@@ -29,6 +29,10 @@ const STATEMENTS: [(&str, &str); 5] = [
     ("CREATE MODEL", "CREATE MODEL m FROM 'PATH'"),
     ("CREATE SECRET", "CREATE SECRET s FROM FILE 'PATH'"),
 ];
+
+/// Options of `WITH` that take a path, in a statement with `PATH` for it.
+const PATH_OPTIONS: [(&str, &str); 1] =
+    [("tensorboard", "TRAIN SFT MODEL m FROM policy USING (SELECT 'a' AS prompt, 'b' AS completion) WITH (tensorboard = 'PATH')")];
 
 /// Files of the grammar in which no statement has a field for a path or a URL: their texts are names, conditions and words.
 const WITHOUT_PATHS: &[&str] = &[
@@ -156,6 +160,8 @@ const URL_OPTIONS: [(&str, &str); 3] = [
 ];
 /// Options that are names, words, numbers, or true or false.
 const OTHER_OPTIONS: &[&str] = &[
+    "advantage_scaling",
+    "agent",
     "alpha",
     "api",
     "batch_size",
@@ -164,35 +170,49 @@ const OTHER_OPTIONS: &[&str] = &[
     "cache",
     "checkpoint_every",
     "children",
+    "clip_high",
+    "clip_low",
     "concurrency",
     "context_length",
     "corpus",
     "corpus_version",
+    "critic_learning_rate",
     "device",
     "early_stopping",
     "epochs",
+    "estimator",
     "evaluate_every",
     "exploration",
     // Further fields of what is sent to the model's own server.
     "extra",
     // Of a repository of a hub.
     "file",
+    "format_reward",
+    "gae_scope",
     "gamma",
     "gradient_accumulation",
+    "group_by_prefix",
+    "group_size",
     "idle_timeout",
     "judge",
     "judge_prompt",
     "k",
+    "kl_weight",
     "label_smoothing",
+    "lambda",
     "learning_rate",
     "length_normalization",
+    "likelihood_guard",
     "logprobs",
     "long_prompts",
     "lora_alpha",
+    "lora_keep",
     "lora_rank",
     "lora_rslora",
     "lora_targets",
     "loss",
+    "loss_normalization",
+    "margin",
     "max_depth",
     "max_grad_norm",
     "max_length",
@@ -220,9 +240,11 @@ const OTHER_OPTIONS: &[&str] = &[
     "recompute",
     "repetition_penalty",
     "requests_per_minute",
+    "resume",
     "retries",
     "retriever",
     "returns",
+    "reward",
     "rollout_temperature",
     "rollouts_per_node",
     "samples_per_request",
@@ -233,7 +255,9 @@ const OTHER_OPTIONS: &[&str] = &[
     "sft_weight",
     "shuffle",
     "simulations",
+    "step_format",
     "step_tokens",
+    "step_weight",
     "stream",
     "task",
     "temperature",
@@ -241,13 +265,17 @@ const OTHER_OPTIONS: &[&str] = &[
     "timeout",
     "top_k",
     "top_p",
+    "tree_packing",
+    "updates_per_batch",
     "value",
+    "value_clip",
     "warmup_ratio",
     "weight_decay",
+    "whiten_advantages",
 ];
 
 /// The options of statements, as the code has them for its messages, with the file of each list.
-const OPTION_LISTS: [(&str, &[&str]); 8] = [
+const OPTION_LISTS: [(&str, &[&str]); 13] = [
     ("src/agent/options.rs", AgentOptions::NAMES),
     ("src/agent/search_options.rs", SearchOptions::NAMES),
     ("src/models/embedder_settings.rs", &EmbeddingOptions::NAMES),
@@ -256,6 +284,11 @@ const OPTION_LISTS: [(&str, &[&str]); 8] = [
     ("src/training/options.rs", SftOptions::NAMES),
     ("src/training/options.rs", RftOptions::NAMES),
     ("src/training/options.rs", DpoOptions::NAMES),
+    ("src/training/options.rs", PrmOptions::NAMES),
+    ("src/training/options.rs", STATEMENT_OPTIONS),
+    ("src/training/online/options.rs", OnlineOptions::GRPO_NAMES),
+    ("src/training/online/options.rs", OnlineOptions::PPO_NAMES),
+    ("src/training/online/options.rs", ONLINE_STATEMENT_OPTIONS),
 ];
 /// Files that read a URL: those that say which may be asked, those of the options that take one, and a test with servers of its own.
 const URL_READERS: &[&str] = &[
@@ -278,6 +311,7 @@ async fn run(session: &Session, sql: &str) -> Result<()> {
 /// Every way to say a path, by name, with `PATH` for it.
 fn ways(database: &Database) -> Vec<(String, String)> {
     let mut ways: Vec<(String, String)> = STATEMENTS.iter().map(|(name, sql)| ((*name).to_owned(), (*sql).to_owned())).collect();
+    ways.extend(PATH_OPTIONS.iter().map(|(option, sql)| (format!("option `{option}`"), (*sql).to_owned())));
     for (function, arguments) in database.table_functions() {
         for argument in arguments {
             if argument == "path" {
@@ -314,12 +348,13 @@ fn every_statement_with_a_path_is_in_the_list() {
 }
 
 #[test]
-fn every_option_with_a_url_is_in_the_list() {
+fn every_option_with_a_url_or_a_path_is_in_the_list() {
     for (file, names) in OPTION_LISTS {
         assert!(!names.is_empty(), "{file}");
         for name in names {
-            let is_known = OTHER_OPTIONS.contains(name) || URL_OPTIONS.iter().any(|(option, _)| option == name);
-            assert!(is_known, "is the option {name} of {file} a URL? Then attack it here, else add it to the list");
+            let takes = |options: &[(&str, &str)]| options.iter().any(|(option, _)| option == name);
+            let is_known = OTHER_OPTIONS.contains(name) || takes(&URL_OPTIONS) || takes(&PATH_OPTIONS);
+            assert!(is_known, "is the option {name} of {file} a URL or a path? Then attack it here, else add it to the list");
         }
     }
     let source = |path: &str| std::fs::read_to_string(project().join(path)).expect("the source is readable");
@@ -551,6 +586,27 @@ async fn a_link_in_a_models_directory_leads_nowhere_else() {
     std::fs::remove_file(root.join("config.json")).expect("it was there");
     std::fs::copy(fixture.join("config.json"), root.join("config.json")).expect("a fixture is copied");
     run(&session, &create).await.expect("all files are inside");
+}
+
+/// So may one of adapters.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_in_a_directory_of_adapters_leads_nowhere_else() {
+    let place = Place::new().await;
+    let (root, beside) = (place.home.path().join("allowed/adapter"), place.home.path().join("beside"));
+    let session = place.database.session();
+    run(&session, "CREATE MODEL policy FROM 'builtin://tinyhop'").await.expect("a base");
+    let create = format!("CREATE MODEL m FROM '{}' WITH (base = 'policy')", root.display());
+    for linked in ["adapter_config.json", "adapter_model.safetensors"] {
+        std::fs::create_dir(&root).expect("a folder");
+        for name in ["adapter_config.json", "adapter_model.safetensors"] {
+            let folder = if name == linked { &beside } else { &root };
+            std::fs::copy(project().join("tests/fixtures/training/lora").join(name), folder.join(name)).expect("a fixture is copied");
+        }
+        symlink(beside.join(linked), root.join(linked)).expect("a link");
+        let error = run(&session, &create).await.expect_err("a file of it is elsewhere");
+        assert_eq!(sqlstate(&error), "42501", "{linked}: {error}");
+        std::fs::remove_dir_all(&root).expect("it was there");
+    }
 }
 
 /// Names become folders and files of the data directory, and stay there.

@@ -207,8 +207,12 @@ async fn a_server_that_is_not_there() -> Result<()> {
     let error = rows(&session, "SELECT generate('m', 'p')").await.expect_err("nobody is there");
     assert_eq!(error.sqlstate(), "08006", "{error}");
     assert!(error.client_message().contains("cannot be reached, tried 2 times"), "{}", error.client_message());
-    let train = "TRAIN SFT MODEL better FROM m USING (SELECT 'a' AS prompt, 'b' AS completion)";
-    assert_eq!(rows(&session, train).await.expect_err("there are no weights").sqlstate(), "0A000");
+    for train in [
+        "TRAIN SFT MODEL better FROM m USING (SELECT 'a' AS prompt, 'b' AS completion)",
+        "TRAIN GRPO MODEL better FROM m USING (SELECT 'a' AS question, 'b' AS golden_answers) WITH (agent = 'qa')",
+    ] {
+        assert_eq!(rows(&session, train).await.expect_err("there are no weights").sqlstate(), "0A000", "{train}");
+    }
     let embed = rows(&session, "SELECT embed('m', 'text')").await.expect_err("it does not embed");
     assert_eq!(embed.sqlstate(), "42804", "{embed}");
     let described = rows(&session, "DESCRIBE MODEL m").await?.join(" ");

@@ -26,7 +26,7 @@ const DPO: &str = "FROM seedling USING (SELECT prompt, chosen, rejected FROM pai
 /// The metrics of a model that its statement decides.
 fn metrics(model: &str) -> String {
     format!(
-        "SELECT step, metric, value FROM rollout.training_metrics WHERE model = '{model}' AND metric NOT IN ('tokens_per_s', 'memory_mb') ORDER BY step, metric"
+        "SELECT step, metric, value FROM rollout.training_metrics WHERE model = '{model}' AND metric NOT IN ('tokens_per_s', 'memory_mb', 'rollout_s') ORDER BY step, metric"
     )
 }
 
@@ -69,6 +69,9 @@ async fn check_resumed(session: &Session, data: &Path, train: &str) -> Result<()
     run(session, &train.replace("MODEL resumed", "MODEL whole")).await?;
     assert!(weights(data, "resumed") == weights(data, "whole"), "stopped or not: the same weights");
     assert_eq!(rows(session, &metrics("resumed")).await?, rows(session, &metrics("whole")).await?);
+    // Those of before and of after, each once, are one run with one version.
+    let runs = "SELECT count(DISTINCT run) + count(DISTINCT version) + count(*) - count(version) FROM rollout.training_metrics WHERE model = 'resumed'";
+    assert_eq!(number(session, runs).await?, 2);
     Ok(())
 }
 
@@ -186,5 +189,34 @@ async fn a_statement_with_another_seed_begins_anew() -> Result<()> {
     run(&session, &train).await?;
     assert!(number(&session, resumed_at).await? >= 5);
     assert_eq!(checkpoints(data.path()), Vec::<PathBuf>::new());
+    Ok(())
+}
+
+/// A policy that answers, a corpus, and the agent.
+const WORLD: &str = "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate');
+    CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 3);
+    CREATE INDEX wiki_text ON wiki USING bm25 (contents);
+    CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', k = 2, prompts = 'short', max_steps = 4, max_tokens = 32);
+    CREATE TABLE questions AS SELECT id, question, golden_answers FROM hopworld_questions(seed => 3, count => 4)";
+const ONLINE: &str = "FROM policy USING (SELECT id, question, golden_answers FROM questions)
+    VALIDATE USING (SELECT question, golden_answers FROM questions ORDER BY id LIMIT 1)
+    WITH (agent = 'qa', reward = 'f1', epochs = 10, max_steps = 5, batch_size = 2, group_size = 3, learning_rate = 1e-4, updates_per_batch = 2,
+    evaluate_every = 2, checkpoint_every = 1)";
+
+/// What is sampled after the checkpoint is what would have been sampled.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_online_training_goes_on_with_the_rollouts_that_it_would_have_had() -> Result<()> {
+    for method in ["GRPO", "PPO"] {
+        let data = temporary();
+        let database = Database::open(data.path()).await?;
+        let session = database.session();
+        run(&session, WORLD).await?;
+        let train = format!("TRAIN {method} MODEL resumed {ONLINE}");
+        cancel_at_first_checkpoint(&session, data.path(), &train).await;
+        // The base and the models that come of it answer meanwhile.
+        run(&session, "SELECT * FROM answer((SELECT min(question) FROM questions), agent => 'qa')").await?;
+        run(&session, &train).await?;
+        check_resumed(&session, data.path(), &train).await?;
+    }
     Ok(())
 }

@@ -6,7 +6,7 @@ mod training_metrics;
 
 use arrow::datatypes::{DataType, Field, Schema};
 
-use crate::TableDefinition;
+use crate::{Result, Table, TableDefinition};
 
 pub use nodes::node_definition;
 
@@ -28,8 +28,16 @@ pub struct SystemTable {
 pub fn tables() -> Vec<SystemTable> {
     vec![
         SystemTable { name: "prompts", definition: prompts::definition },
-        SystemTable { name: "training_metrics", definition: training_metrics::definition },
+        SystemTable { name: training_metrics::NAME, definition: training_metrics::definition },
     ]
+}
+
+/// Changes a stored table to what it is by now, if an older version of this program made it.
+///
+/// # Errors
+/// Of the change; the table can be read as before.
+pub(crate) async fn upgrade(name: &str, table: &Table) -> Result<()> {
+    if name == training_metrics::NAME { training_metrics::upgrade(table).await } else { Ok(()) }
 }
 
 /// The sentence on a column, if it has one.

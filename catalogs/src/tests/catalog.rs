@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use arrow::array::{ArrayRef, RecordBatch, StringArray};
+use arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema};
 use datafusion::catalog::{CatalogProvider, SchemaProvider};
 use datafusion::datasource::empty::EmptyTable;
@@ -204,6 +204,87 @@ async fn system_tables_are_made_once_and_stay() {
     }
     let nodes = fixture.create("run1", system::node_definition()).await;
     assert_eq!(nodes.definition().schema.fields().len(), 32);
+}
+
+/// The table that versions of this program without `run` have made, with these rows of model and version.
+async fn older_metrics(fixture: &Fixture, rows: &[(&str, i32)]) {
+    let column = |name: &str, data_type: DataType| Field::new(name, data_type, false);
+    let columns = [
+        column("model", DataType::Utf8),
+        column("version", DataType::Int32),
+        column("method", DataType::Utf8),
+        column("step", DataType::Int32),
+        column("metric", DataType::Utf8),
+        column("value", DataType::Float64),
+        column("at_ms", DataType::Int64),
+    ];
+    let definition = TableDefinition::new(&Schema::new(columns.to_vec())).unwrap();
+    let definition = definition.with_primary_key(&["model", "version", "step", "metric"]).unwrap();
+    let table = fixture.catalog.create_table(system::SYSTEM_SCHEMA, "training_metrics", definition.clone(), false).await.unwrap();
+    if rows.is_empty() {
+        return;
+    }
+    let columns: Vec<ArrayRef> = vec![
+        Arc::new(StringArray::from_iter_values(rows.iter().map(|(model, _)| model))),
+        Arc::new(Int32Array::from_iter_values(rows.iter().map(|(_, version)| *version))),
+        Arc::new(StringArray::from(vec!["sft"; rows.len()])),
+        Arc::new(Int32Array::from(vec![1; rows.len()])),
+        Arc::new(StringArray::from(vec!["loss"; rows.len()])),
+        Arc::new(Float64Array::from(vec![0.5; rows.len()])),
+        Arc::new(Int64Array::from(vec![7; rows.len()])),
+    ];
+    append(&table, RecordBatch::try_new(definition.schema, columns).unwrap()).await.unwrap();
+}
+
+#[tokio::test]
+async fn metrics_of_an_older_version_get_runs() {
+    for rows in [vec![("a", 1), ("a", 2), ("b", 1)], vec![]] {
+        let fixture = Fixture::new().await;
+        older_metrics(&fixture, &rows).await;
+        let fixture = fixture.restart().await;
+        fixture.catalog.create_system_tables().await.unwrap();
+        assert_eq!(fixture.catalog.take_warnings(), Vec::<String>::new());
+        let wanted = system::tables().into_iter().find(|table| table.name == "training_metrics").unwrap();
+        let table = fixture.catalog.table(system::SYSTEM_SCHEMA, "training_metrics").await.unwrap();
+        assert_eq!(table.definition(), &(wanted.definition)());
+        let found = fixture.query("SELECT model, version, value, run FROM rollout.training_metrics ORDER BY run").await;
+        let expected: Vec<String> = rows.iter().map(|(model, version)| format!("{model}|{version}|0.5|{model}@{version}")).collect();
+        assert_eq!(found, expected);
+        let version = table.version();
+        drop(table);
+        let fixture = fixture.restart().await;
+        fixture.catalog.create_system_tables().await.unwrap();
+        let table = fixture.catalog.table(system::SYSTEM_SCHEMA, "training_metrics").await.unwrap();
+        assert_eq!(table.version(), version, "once is enough");
+    }
+}
+
+/// As a crash between the two commits of the change leaves it.
+#[tokio::test]
+async fn metrics_that_have_runs_and_are_otherwise_of_an_older_version_are_changed() {
+    let fixture = Fixture::new().await;
+    older_metrics(&fixture, &[]).await;
+    let table = fixture.catalog.table(system::SYSTEM_SCHEMA, "training_metrics").await.unwrap();
+    let mut definition = table.definition().clone();
+    let run = Arc::new(Field::new("run", DataType::Utf8, false));
+    definition.schema = Arc::new(Schema::new(definition.schema.fields().iter().cloned().chain([run]).collect::<Vec<_>>()));
+    table.begin_alter().await.unwrap().add_column(&definition, None).await.unwrap();
+    fixture.catalog.create_system_tables().await.unwrap();
+    let table = table.latest().await.unwrap();
+    assert!(table.definition().primary_key.is_empty() && table.definition().schema.field(1).is_nullable());
+    assert_eq!(fixture.catalog.take_warnings(), Vec::<String>::new());
+}
+
+/// Somebody may have altered it: it stays, and the database opens.
+#[tokio::test]
+async fn metrics_with_other_columns_stay_as_they_are() {
+    let fixture = Fixture::new().await;
+    fixture.catalog.create_table(system::SYSTEM_SCHEMA, "training_metrics", texts_definition(), false).await.unwrap();
+    fixture.catalog.create_system_tables().await.unwrap();
+    let warnings = fixture.catalog.take_warnings();
+    assert!(warnings.len() == 1 && warnings[0].contains("could not be changed"), "{warnings:?}");
+    let table = fixture.catalog.table(system::SYSTEM_SCHEMA, "training_metrics").await.unwrap();
+    assert_eq!(table.definition(), &texts_definition());
 }
 
 #[tokio::test]

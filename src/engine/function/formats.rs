@@ -23,7 +23,11 @@ impl Formats for Protocols {
     }
 }
 
-fn kept(protocol: &dyn Protocol, steps: &[WrittenStep<'_>]) -> crate::error::Result<KeptFormat> {
+/// What a trajectory keeps of the protocol's format.
+///
+/// # Errors
+/// [`Error::UnknownOption`] for a state that the protocol does not have.
+pub fn kept(protocol: &dyn Protocol, steps: &[WrittenStep<'_>]) -> crate::error::Result<KeptFormat> {
     let mut actions: Vec<Action> = Vec::with_capacity(steps.len());
     let mut of_steps = true;
     for WrittenStep { state, response } in steps {

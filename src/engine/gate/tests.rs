@@ -72,6 +72,13 @@ async fn a_path_is_where_it_leads() {
     assert!(is_denied(&gate.read_directory(&path("outside/back.csv"))), "it leads inside, but lies outside");
     let found = gate.read_directory(&path("inside/a.csv")).expect("a file of the root");
     assert_eq!(found, (PathBuf::from(path("inside")), Some("a.csv".to_owned())));
+    for name in ["outside", "outside/new", "inside/folder", "inside/folder/new", "inside-not", "inside/../outside/new"] {
+        assert!(is_denied(&gate.write_directory(&path(name))), "{name}");
+    }
+    for name in ["inside", "inside/new", "inside/new/newer"] {
+        assert_eq!(gate.write_directory(&path(name)).expect(name), Path::new(&path(name)));
+    }
+    assert!(matches!(gate.write_directory(&path("inside/a.csv")), Err(Error::InvalidParameter { .. })), "it is a file");
     assert!(is_denied(&gate.open(Path::new(&path("inside/link.csv")))));
     gate.open(Path::new(&path("inside/a.csv"))).expect("a file");
 }
@@ -127,13 +134,16 @@ async fn what_is_no_file_is_refused() {
         ["", "file://", "a\0b", "/dev/zero", "/dev/stdin", "/proc/self/environ", "/proc/self/fd/0", "/sys/kernel/version", &pipe, &socket]
     {
         assert!(gate.read(name).is_err() && gate.write(name).is_err(), "{name:?}");
+        // `file://` is the root, which is a directory.
+        assert!(name == "file://" || gate.write_directory(name).is_err(), "{name:?}");
     }
     for name in ["file://host/a.csv", "http://example.org/a.csv", "https://169.254.169.254/a.csv", "s3://bucket/a.csv"] {
         assert!(gate.read(name).is_err() && gate.write(name).is_err() && gate.read_directory(name).is_err(), "{name}");
     }
     for own in ["other/roles.json", "other/tables", "other/privileges.json", "other/new.csv"] {
         let path = home.path(own);
-        assert!(is_denied(&gate.read(&path)) && is_denied(&gate.write(&path)) && is_denied(&gate.read_directory(&path)), "{own}");
+        assert!(is_denied(&gate.read(&path)) && is_denied(&gate.write(&path)), "{own}");
+        assert!(is_denied(&gate.read_directory(&path)) && is_denied(&gate.write_directory(&path)), "{own}");
     }
     // Another data directory is a folder like any other, unless roots say otherwise.
     gate.read(&home.path("inside/a.csv")).expect("any file of the process");
@@ -168,5 +178,7 @@ async fn members_reach_files_and_others_do_not() {
     assert!(gate_of("reader").read(&inside).is_ok() && is_denied(&gate_of("reader").write(&inside)));
     assert!(gate_of("writer").write(&inside).is_ok() && is_denied(&gate_of("writer").read(&inside)));
     assert!(is_denied(&gate_of("nobody").read(&inside)) && is_denied(&gate_of("nobody").write(&inside)));
+    let new = home.path("inside/new");
+    assert!(gate_of("writer").write_directory(&new).is_ok() && is_denied(&gate_of("reader").write_directory(&new)));
     assert!(is_denied(&gate_of("reader").read(&home.path("outside/a.csv"))));
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
+use arrow::array::{ArrayRef, Int32Array, Int64Array, ListBuilder, RecordBatch, StringArray, StringBuilder, TimestampMicrosecondArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::error::DataFusionError;
 
@@ -33,6 +33,7 @@ impl Jobs {
             text("sqlstate", true),
             text("result", true),
             Field::new("pid", DataType::Int32, true),
+            Field::new("notices", DataType::new_list(DataType::Utf8, true), true),
         ]))
     }
 
@@ -43,6 +44,10 @@ impl Jobs {
         let is_shown: Vec<bool> = jobs.iter().map(|job| reader.is_some_and(|reader| reader.sees_statements_of(&job.role))).collect();
         for (job, _) in jobs.iter_mut().zip(&is_shown).filter(|(_, is_shown)| !**is_shown) {
             (job.error, job.result) = (None, None);
+        }
+        let mut notices = ListBuilder::new(StringBuilder::new());
+        for (job, is_shown) in jobs.iter().zip(&is_shown) {
+            notices.append_option(is_shown.then(|| job.notices.iter().map(Some)));
         }
         let text = |read: &dyn Fn(&Job) -> Option<String>| -> ArrayRef { Arc::new(jobs.iter().map(read).collect::<StringArray>()) };
         let count = |read: &dyn Fn(&Job) -> Option<u64>| -> ArrayRef {
@@ -68,6 +73,7 @@ impl Jobs {
             text(&|job| job.sqlstate.clone()),
             text(&|job| job.result.clone()),
             Arc::new(jobs.iter().map(|job| self.pid(job.job_id)).collect::<Int32Array>()),
+            Arc::new(notices.finish()),
         ];
         Ok(RecordBatch::try_new(Self::schema(), columns).map_err(DataFusionError::from)?)
     }

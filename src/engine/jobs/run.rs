@@ -1,6 +1,7 @@
 //! The run of one job, in a session of its own.
 
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::json::LineDelimitedWriter;
@@ -10,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{Ended, Job, Jobs};
 use crate::engine::database::Database;
+use crate::engine::progress::Notice;
 use crate::engine::session::{Response, Session};
 use crate::engine::shown_text::shown_text;
 use crate::error::{Error, Result};
@@ -17,9 +19,16 @@ use crate::error::{Error, Result};
 /// What `pg_stat_activity` calls such a session.
 const BACKEND_TYPE: &str = "rolloutdb job";
 
-/// Runs the job to its end, or until it is stopped: what runs then is dropped, as a cancelled statement is.
-pub async fn run(jobs: &Jobs, database: &Database, job_id: i64, cancel: &CancellationToken) {
+/// Runs the job to its end, or until it is stopped: what runs then is dropped, as a cancelled statement is. What it would tell a client is kept.
+pub async fn run(jobs: &Arc<Jobs>, database: &Database, job_id: i64, cancel: &CancellationToken) {
     let session = database.session();
+    // Work that outlives the statement may still have something to tell, and keeps no database open by that.
+    let keeper = Arc::downgrade(jobs);
+    session.set_notice_sink(Arc::new(move |notice: Notice| {
+        if let Some(jobs) = keeper.upgrade() {
+            jobs.keep_notice(job_id, &notice);
+        }
+    }));
     let work = async {
         let job = jobs.begin(job_id, session.activity())?;
         // A job does what its role may do when it runs, not what this process may.

@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use arrow::array::AsArray;
 use futures::TryStreamExt;
 
 use super::*;
@@ -44,6 +45,33 @@ async fn jobs_run_one_after_the_other_and_are_remembered() -> Result<()> {
     assert_eq!(kept, [(1, JobStatus::Done), (2, JobStatus::Done), (3, JobStatus::Done)]);
     assert_eq!(database.shared.jobs.start(&database, new("SELECT 1"))?, 4, "numbers go on");
     database.shared.jobs.wait(4).await.map(drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_tells_is_kept() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let expected = ["NOTICE: model \"missing\" does not exist, skipping"];
+    {
+        let database = Database::open(data.path()).await?;
+        let jobs = &database.shared.jobs;
+        let job = jobs.start(&database, new("DROP MODEL IF EXISTS missing"))?;
+        assert_eq!(jobs.wait(job).await?.notices, expected);
+        // Of work that goes on after its statement, as a training that was cancelled does.
+        let late = |severity| Notice { severity, code: "01000", message: "late".to_owned() };
+        jobs.keep_notice(job, &late(Severity::Info));
+        jobs.keep_notice(job, &late(Severity::Warning));
+        jobs.keep_notice(99, &late(Severity::Warning));
+        for _ in 0..2 * NOTICES_MAX {
+            jobs.keep_notice(job, &late(Severity::Notice));
+        }
+        assert_eq!(jobs.get(job)?.notices.len(), NOTICES_MAX);
+        let told = run(&database.session(), "SELECT notices[2] FROM rollout.jobs").await?;
+        assert_eq!(told[0].column(0).as_string::<i32>().value(0), "WARNING: late");
+        database.settle().await;
+    }
+    let jobs = Database::open(data.path()).await?.shared.jobs.list();
+    assert_eq!(jobs[0].notices[..1], expected);
+    Ok(())
 }
 
 const ENDLESS: &str =
@@ -116,6 +144,7 @@ async fn a_job_that_was_running_when_the_process_died_reads_interrupted() -> Res
         error: None,
         sqlstate: None,
         result: None,
+        notices: vec![],
     };
     files.write(&job(7, JobStatus::Running))?;
     files.write(&job(8, JobStatus::Queued))?;

@@ -15,6 +15,7 @@ use rolloutdb_udfs::TextType;
 use serde_json::{Value, json};
 
 use super::{arrow, change, drain, insert, not_supported, query, rows, table_name};
+use crate::engine::background_planning::both_plans;
 use crate::engine::nearest_neighbours::unused_indexes;
 use crate::engine::planning::{KeptRun, Planned, Run, plan_query};
 use crate::engine::session::{Description, Response, Session};
@@ -137,8 +138,7 @@ async fn num_rows(response: Response) -> Result<usize> {
 /// The plan of a statement, which has run if it is a query to be analyzed.
 async fn planned(session: &Session, explain: &Explain, parameters: &[ScalarValue]) -> Result<Explained> {
     let (write, planned) = plan(session, explain, parameters).await?;
-    let optimized = planned.state.optimize(&planned.plan)?;
-    let plan = planned.state.create_physical_plan(&planned.plan).await?;
+    let (optimized, plan) = both_plans(&planned.state, &planned.plan).await?;
     if explain.analyze {
         drain(execute_stream(Arc::clone(&plan), planned.state.task_ctx())?).await?;
     }

@@ -47,7 +47,8 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::EmptyRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ObjectName};
-use futures::{StreamExt, TryStreamExt};
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use rolloutdb_sql::Statement;
 
 use super::planning::plan_query;
@@ -67,7 +68,13 @@ pub use settings::{reset_value, set_at_startup, set_value, shown_value};
 pub use train::Trainings;
 
 /// Runs one statement.
-pub async fn execute(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
+// Boxed, and in this crate alone: the crates of those who run SQL would lay out the futures of all statements within each other.
+#[inline(never)]
+pub fn execute<'a>(session: &'a Session, statement: &'a Statement, parameters: &'a [ScalarValue]) -> BoxFuture<'a, Result<Response>> {
+    execute_as_named(session, statement, parameters).boxed()
+}
+
+async fn execute_as_named(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
     let own = Box::pin(temporary::resolved(session, statement)).await?;
     let _names_change = match &own {
         Some(own) => temporary::before_run(session, statement, own)?,

@@ -16,11 +16,15 @@ use crate::engine::planning::plan_query;
 use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
+use crate::models::adapted::{AdapterBase, is_adapter};
 use crate::models::gguf;
 use crate::models::registry::ModelFiles;
 use crate::models::remote::RemoteOptions;
 use crate::models::{self, EmbedderSettings, EncoderConfig, ModelInfo, Task};
 use crate::value::Value;
+
+/// The option that names the model that adapters belong to.
+const BASE: &str = "base";
 
 pub async fn create(session: &Session, create: &CreateModel, parameters: &[ScalarValue]) -> Result<Response> {
     let shared = &session.database().shared;
@@ -45,11 +49,12 @@ pub async fn create(session: &Session, create: &CreateModel, parameters: &[Scala
     let mut request = models::CreateModel { name, source, task, device, options: values, texts };
     let registry = Arc::clone(&shared.registry);
     let gate = session.gate();
-    let (mut directory, mut snapshot) = (None, None);
+    let (mut directory, mut snapshot, mut adapters) = (None, None, None);
     match files_of(&create.source) {
         Files::Inside => {}
         Files::Directory => {
             let (folder, file) = gate.read_directory(&create.source)?;
+            adapters = adapters_of(&mut request, &folder, file.is_none())?;
             directory = Some(folder);
             request.options.extend(file.map(|file| (gguf::OPTION.to_owned(), Value::Text(file))));
         }
@@ -76,7 +81,16 @@ pub async fn create(session: &Session, create: &CreateModel, parameters: &[Scala
         } else {
             let open = |path: &Path| gate.open(path);
             let files = directory.as_deref().map(|directory| ModelFiles { directory, open: &open });
-            registry.create_unless(request, files, &is_cancelled)?;
+            match (adapters, files) {
+                (Some(Adapters { base }), Some(files)) => {
+                    let may_use = |base: &ModelInfo| maker.access().require_model(&base.name);
+                    let base = AdapterBase { name: base.as_deref(), may_use: &may_use };
+                    registry.create_adapted(request, files, base, &is_cancelled)?;
+                }
+                (_, files) => {
+                    registry.create_unless(request, files, &is_cancelled)?;
+                }
+            }
         }
         maker.own(object)
     };
@@ -106,6 +120,33 @@ fn files_of(source: &str) -> Files {
         Some(("openai", _)) => Files::Server,
         Some(("hf", _)) => Files::Hub,
         Some(_) => Files::Elsewhere,
+    }
+}
+
+/// A directory of adapters, and the model that the statement says they belong to.
+struct Adapters {
+    base: Option<String>,
+}
+
+/// Whether the files of a directory are adapters. Their base is taken out of the options.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] for a base of something else, [`Error::WrongType`] for one that is no text.
+fn adapters_of(request: &mut models::CreateModel, folder: &Path, is_whole: bool) -> Result<Option<Adapters>> {
+    let position = request.options.iter().position(|(name, _)| name == BASE);
+    let base = position.map(|position| request.options.remove(position).1);
+    match (is_whole && is_adapter(folder), base) {
+        (true, None) => Ok(Some(Adapters { base: None })),
+        (true, Some(Value::Text(base))) => Ok(Some(Adapters { base: Some(base) })),
+        (true, Some(other)) => {
+            let expected = "the name of a model, as in base = 'policy'".to_owned();
+            Err(Error::WrongType { what: format!("option {BASE}"), found: other.to_string(), expected })
+        }
+        (false, Some(base)) => {
+            let expected = "a directory of adapters with it, which has adapter_config.json".to_owned();
+            Err(Error::InvalidParameter { name: BASE.to_owned(), found: base.to_string(), expected })
+        }
+        (false, None) => Ok(None),
     }
 }
 
@@ -212,6 +253,9 @@ pub fn describe(session: &Session, describe: &DescribeModel) -> Result<Response>
     }
     if let Some(gguf) = &info.gguf {
         properties.push(("weights".to_owned(), format!("GGUF: {}", gguf.tensor_types.join(", "))));
+    }
+    if let Some(adapters) = info.adapter_directory() {
+        properties.push(("adapter".to_owned(), adapters.display().to_string()));
     }
     if let serde_json::Value::Object(lineage) = &info.lineage {
         properties.extend(lineage.iter().map(|(name, value)| {

@@ -34,9 +34,11 @@ use crate::engine::session::{Response, Session};
 use crate::engine::{binding, options};
 use crate::error::{Error, Result};
 use journal::RunJournal;
+pub use questions::{golden_answers, texts};
 pub use run_property::protocol_of;
 pub use target::RolloutTargets;
 use target::Target;
+pub use valuer::process_reward_model;
 
 const STATEMENT: &str = "GENERATE ROLLOUTS";
 

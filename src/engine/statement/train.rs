@@ -1,15 +1,22 @@
-//! TRAIN: rows become token ids, the training runs on a thread of its own, its metrics become rows, and the result a model version.
+//! TRAIN: rows become token ids, the training runs on a thread of its own, its metrics become rows while it does, and the result a model version.
+//!
+//! Where examples are sampled by the policy itself, see [`online`].
 //!
 //! A run leaves checkpoints in the data directory. The same statement, run again after a cancel or a kill, takes the last one up and comes to the same
 //! weights, bit by bit.
 
+mod chat;
 mod checkpoints;
 mod dry_run;
+mod event_files;
 mod examples;
 mod input;
 mod lineage;
+mod metric_rows;
 mod old_checkpoints;
+mod online;
 mod publish;
+mod recorder;
 mod report;
 mod run;
 mod task;
@@ -21,7 +28,7 @@ use std::time::Instant;
 use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
-use rolloutdb_sql::Train;
+use rolloutdb_sql::{Train, TrainMethod};
 use tokio::sync::mpsc;
 
 use super::{arrow, rows};
@@ -29,15 +36,17 @@ use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
 use crate::models::{DecoderConfig, ModelInfo};
 use crate::training::{Stop, Warnings};
+use chat::Chat;
 pub use checkpoints::Trainings;
 use dry_run::DryRun;
+use event_files::EventFile;
 use input::Input;
 use lineage::Origin;
 pub use old_checkpoints::remove_old_checkpoints;
 use report::{Outcome, Reporter};
-use run::{Made, Training};
+use run::{Event, Made, Training};
 use task::Task;
-use warnings::Watched;
+use warnings::Watch;
 
 /// The columns of what the statement gives: what was made, or for a dry run what it would take.
 pub fn schema(train: &Train) -> SchemaRef {
@@ -58,15 +67,23 @@ fn summary_schema() -> SchemaRef {
 pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue]) -> Result<Response> {
     let started = Instant::now();
     let shared = &session.database().shared;
+    // A path that may not be written is told before anything else is done.
+    EventFile::of(session, train)?;
     // A dry run holds no weights.
     let _job = if train.dry_run { None } else { Some(shared.model_jobs.claim("TRAIN")?) };
     let base = shared.registry.get(&train.base)?;
     base.require_trainable("TRAIN")?;
+    task::check_models(train, &base, &shared.registry)?;
+    if matches!(train.method, TrainMethod::Grpo | TrainMethod::Ppo) {
+        return Box::pin(online::execute(session, train, parameters, &base, started)).await;
+    }
     let mut task = Task::of(train)?;
     shared.registry.check_name(&train.model)?;
     let config = DecoderConfig::load(&base.directory)?;
     task.fit(&config)?;
-    let input = Box::pin(input::read(session, train, parameters, &task.method, config.vocab_size)).await?;
+    let chat = Chat::of(&base);
+    let input = Box::pin(input::read(session, train, parameters, &task.method, config.vocab_size, &chat)).await?;
+    task.method.settle(&input.rows)?;
     if let Some(task) = session.task() {
         task.say_rows(input.rows.len());
     }
@@ -108,14 +125,13 @@ struct Trained {
     made: Made,
     outcome: Outcome,
     origin: Origin,
-    watched: Option<Watched>,
 }
 
 /// Trains on a thread of its own and reports progress from it.
 async fn trained(session: &Session, train: &Train, base: &ModelInfo, task: Task, input: Input) -> Result<Trained> {
     let shared = &session.database().shared;
     let Task { method, resume } = task;
-    let watched = Watched::of(&method, input.rows.iter().any(|row| row.reference.is_some()));
+    let watch = Watch::of(&method, input.rows.iter().any(|row| row.reference.is_some()));
     let origin = Origin::new(train, base, &method, input.tables);
     let (notices, what) = (session.notices().clone(), format!("TRAIN {} {}", train.method, train.model));
     let training = Training {
@@ -128,19 +144,33 @@ async fn trained(session: &Session, train: &Train, base: &ModelInfo, task: Task,
         trainings: Arc::clone(&shared.trainings),
         warnings: Warnings::new(move |warning| notices.warning(format!("{what}: {warning}"))),
     };
+    let work = move |stop: &Stop, tell: &dyn Fn(Event)| training.run(stop, tell);
+    let (made, outcome) = on_training_thread(session, train, watch, work, std::future::ready(())).await?;
+    Ok(Trained { made, outcome, origin })
+}
+
+/// Does `work` on a thread of its own and reports progress from it. Meanwhile `beside` is done, which ends when the thread needs it no more.
+async fn on_training_thread(
+    session: &Session,
+    train: &Train,
+    watch: Watch,
+    work: impl FnOnce(&Stop, &dyn Fn(Event)) -> Result<Made> + Send + 'static,
+    beside: impl Future<Output = ()>,
+) -> Result<(Made, Outcome)> {
     let stop = Stop::default();
     let _guard = CancelOnDrop(stop.clone());
     let (events, mut received) = mpsc::unbounded_channel();
     // Tracked, since the statement may be dropped: a process that ends waits until the last checkpoint is written.
-    let worker = shared.tasks.spawn_blocking(move || {
-        training.run(&stop, &|event| {
+    let worker = session.database().shared.tasks.spawn_blocking(move || {
+        work(&stop, &|event| {
             // A closed channel means that the statement is gone; the flag says so too.
             let _ = events.send(event);
         })
     });
-    let outcome = Reporter { session, train }.follow(&mut received).await;
+    let reporter = Reporter { session, train };
+    let (outcome, ()) = tokio::join!(reporter.watch(&mut received, watch), beside);
     let made = worker.await.map_err(|error| Error::Internal(error.to_string()))??;
-    Ok(Trained { made, outcome, origin, watched })
+    Ok((made, outcome))
 }
 
 /// A version that is there.
@@ -150,21 +180,20 @@ struct Published {
     outcome: Outcome,
 }
 
-/// Makes the model, keeps its metrics and says what they speak against.
+/// Makes the model, keeps its metrics and says what speaks against it.
 async fn publish(session: &Session, train: &Train, base: &ModelInfo, trained: Trained, started: Instant) -> Result<Published> {
-    let Trained { made: Made { decoder, trained, counts, claim }, outcome, origin, watched } = trained;
+    let Trained { made: Made { decoder, trained, counts, claim }, mut outcome, origin } = trained;
+    let reporter = Reporter { session, train };
+    reporter.end(&mut outcome);
     let lineage = origin.lineage(counts, &trained, &outcome, started.elapsed().as_secs_f64());
     let info = publish::publish(session, train, base, decoder, lineage, claim).await?;
     let notices = session.notices();
     if let Some(step) = trained.best_step.filter(|_| trained.stopped_early) {
         notices.notice(format!("TRAIN {} {}: stopped early, with the weights of step {step}", train.method, train.model));
     }
-    if let Err(error) = (Reporter { session, train }).store_metrics(&info, &outcome.all).await {
+    if let Err(error) = reporter.store_metrics(&info, &outcome).await {
         // The model is there; an error would say that it is not.
         notices.warning(format!("model {} is trained, but its metrics could not be stored: {error}", info.reference()));
-    }
-    for warning in watched.iter().flat_map(|watched| watched.warnings(&outcome.all)) {
-        notices.warning(format!("model {}: {warning}", info.reference()));
     }
     Ok(Published { info, num_examples: counts.examples, outcome })
 }

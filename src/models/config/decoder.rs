@@ -6,9 +6,17 @@ use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
 use super::rope::RopeConfig;
-use super::{CONFIG_FILE, LAYERS_MAX, damaged, read_json};
+use super::{CONFIG_FILE, LAYERS_MAX, damaged, first_architecture, read_json};
 use crate::error::{Error, Result};
 use crate::models::shown::shown;
+
+pub const EMBEDDING: &str = "model.embed_tokens.weight";
+/// A vocabulary head with a weight of its own.
+pub const HEAD: &str = "lm_head.weight";
+/// The weight of a score, in the layout of transformers.
+pub const SCORE: &str = "score.weight";
+/// What sentence-transformers does with a score that is taken as it is.
+const IDENTITY: &str = "torch.nn.modules.linear.Identity";
 
 /// The families of decoders, all of pre-norm blocks with SwiGLU, grouped-query attention and rotary positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +27,24 @@ pub enum DecoderArchitecture {
     Qwen3,
     /// Neither (Llama 2 and 3, arXiv:2307.09288 and arXiv:2407.21783).
     Llama,
+}
+
+/// What stands behind the last norm.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum OutputHead {
+    /// A logit for each token that may come next.
+    #[default]
+    Vocabulary,
+    /// One number for a whole sequence, as a reward model gives it.
+    Score(ScoreConfig),
+}
+
+/// A score, as the classes `..ForSequenceClassification` of transformers with one label read it: at the last token that is no padding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ScoreConfig {
+    pub pad_token_id: Option<u32>,
+    /// It was learned as a value from 0 to 1 (`problem_type` regression), and is no logit.
+    pub is_value: bool,
 }
 
 /// Shape of a decoder.
@@ -36,8 +62,9 @@ pub struct DecoderConfig {
     pub head_dim: usize,
     pub rms_norm_eps: f64,
     pub rope: RopeConfig,
-    /// The output head is the embedding matrix.
+    /// The output head is the embedding matrix; never where that is a score.
     pub tie_word_embeddings: bool,
+    pub head: OutputHead,
     /// Longest sequence, in tokens.
     pub max_position_embeddings: usize,
     /// Token ids that end a completion.
@@ -82,6 +109,20 @@ impl DecoderArchitecture {
         }
     }
 
+    /// Its class in transformers where it has a score.
+    pub fn score_class(self) -> &'static str {
+        match self {
+            Self::Qwen2 => "Qwen2ForSequenceClassification",
+            Self::Qwen3 => "Qwen3ForSequenceClassification",
+            Self::Llama => "LlamaForSequenceClassification",
+        }
+    }
+
+    /// Whether a class of transformers is that of a decoder with a score.
+    pub fn is_score_class(name: &str) -> bool {
+        Self::ALL.into_iter().any(|architecture| architecture.score_class() == name)
+    }
+
     /// Whether the projections to queries, keys and values have biases.
     pub fn has_attention_bias(self) -> bool {
         self == Self::Qwen2
@@ -90,6 +131,31 @@ impl DecoderArchitecture {
     /// Whether every head of queries and keys is normalised before its rotation.
     pub fn has_query_key_norm(self) -> bool {
         self == Self::Qwen3
+    }
+}
+
+impl OutputHead {
+    fn read(fields: &Fields<'_>, architecture: DecoderArchitecture) -> Self {
+        if first_architecture(fields.value) != Some(architecture.score_class()) {
+            return Self::Vocabulary;
+        }
+        // Some files say -1, which is none.
+        let pad_token_id = fields.get("pad_token_id").and_then(Value::as_u64).and_then(|id| u32::try_from(id).ok());
+        Self::Score(ScoreConfig { pad_token_id, is_value: fields.text("problem_type") == Some("regression") })
+    }
+}
+
+impl ScoreConfig {
+    /// What transformers and sentence-transformers read beside the shape of the decoder; the label's names say that there is one.
+    fn write(self, config: &mut Map<String, Value>) {
+        let mut set = |name: &str, value: Value| config.insert(name.to_owned(), value);
+        set("id2label", json!({ "0": "LABEL_0" }));
+        set("label2id", json!({ "LABEL_0": 0 }));
+        set("pad_token_id", json!(self.pad_token_id));
+        set("sentence_transformers", json!({ "activation_fn": IDENTITY }));
+        if self.is_value {
+            set("problem_type", json!("regression"));
+        }
     }
 }
 
@@ -121,6 +187,7 @@ impl DecoderConfig {
         }
         let hidden_size = fields.size("hidden_size")?;
         let num_attention_heads = fields.size("num_attention_heads")?;
+        let (head, is_tied) = (OutputHead::read(&fields, architecture), fields.flag("tie_word_embeddings")?);
         let config = Self {
             architecture,
             vocab_size: fields.size("vocab_size")?,
@@ -132,7 +199,8 @@ impl DecoderConfig {
             head_dim: fields.size_or("head_dim", hidden_size / num_attention_heads.max(1))?,
             rms_norm_eps: fields.number_or("rms_norm_eps", 1e-6)?,
             rope: RopeConfig::read(&fields)?,
-            tie_word_embeddings: fields.flag("tie_word_embeddings")?,
+            tie_word_embeddings: is_tied && head == OutputHead::Vocabulary,
+            head,
             max_position_embeddings: fields.size_or("max_position_embeddings", 32_768)?,
             eos_token_ids: fields.ids("eos_token_id")?,
         };
@@ -149,7 +217,7 @@ impl DecoderConfig {
         };
         let mut config = Map::new();
         let mut set = |name: &str, value: Value| config.insert(name.to_owned(), value);
-        set("architectures", json!([self.architecture.class()]));
+        set("architectures", json!([self.class()]));
         set("model_type", json!(self.architecture.model_type()));
         set("torch_dtype", json!("float32"));
         set("vocab_size", json!(self.vocab_size));
@@ -171,7 +239,41 @@ impl DecoderConfig {
             DecoderArchitecture::Qwen3 | DecoderArchitecture::Llama => set("attention_bias", json!(false)),
         };
         self.rope.write(&mut config);
+        if let OutputHead::Score(score) = self.head {
+            score.write(&mut config);
+        }
         Value::Object(config)
+    }
+
+    /// The same blocks with a score behind them.
+    #[must_use]
+    pub fn with_score(self, score: ScoreConfig) -> Self {
+        Self { tie_word_embeddings: false, head: OutputHead::Score(score), ..self }
+    }
+
+    /// Its class in transformers.
+    pub fn class(&self) -> &'static str {
+        match self.head {
+            OutputHead::Vocabulary => self.architecture.class(),
+            OutputHead::Score(_) => self.architecture.score_class(),
+        }
+    }
+
+    /// The name of the weight of the output head; that of the embedding when tied.
+    pub fn head_tensor(&self) -> &'static str {
+        match self.head {
+            OutputHead::Score(_) => SCORE,
+            OutputHead::Vocabulary if self.tie_word_embeddings => EMBEDDING,
+            OutputHead::Vocabulary => HEAD,
+        }
+    }
+
+    /// Numbers that the output head gives for a token.
+    pub fn num_outputs(&self) -> usize {
+        match self.head {
+            OutputHead::Vocabulary => self.vocab_size,
+            OutputHead::Score(_) => 1,
+        }
     }
 
     /// Writes `directory/config.json`.
@@ -198,7 +300,7 @@ impl DecoderConfig {
     pub fn tensor_shapes(&self) -> Vec<(String, Vec<usize>)> {
         let (hidden, inter) = (self.hidden_size, self.intermediate_size);
         let (query, key_value) = (self.query_width(), self.key_value_width());
-        let mut shapes = vec![("model.embed_tokens.weight".to_owned(), vec![self.vocab_size, hidden])];
+        let mut shapes = vec![(EMBEDDING.to_owned(), vec![self.vocab_size, hidden])];
         for layer in 0..self.num_hidden_layers {
             let mut of_layer = vec![
                 ("input_layernorm.weight", vec![hidden]),
@@ -225,7 +327,7 @@ impl DecoderConfig {
         }
         shapes.push(("model.norm.weight".to_owned(), vec![hidden]));
         if !self.tie_word_embeddings {
-            shapes.push(("lm_head.weight".to_owned(), vec![self.vocab_size, hidden]));
+            shapes.push((self.head_tensor().to_owned(), vec![self.num_outputs(), hidden]));
         }
         shapes
     }

@@ -14,7 +14,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-pub use decoder::{DecoderArchitecture, DecoderConfig};
+pub use decoder::{DecoderArchitecture, DecoderConfig, EMBEDDING, HEAD, OutputHead, SCORE, ScoreConfig};
 pub use encoder::EncoderConfig;
 pub use rope::{RopeConfig, RopeScaling};
 

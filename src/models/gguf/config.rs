@@ -6,7 +6,7 @@
 use super::damaged;
 use super::header::Header;
 use crate::error::{Error, Result};
-use crate::models::config::{DecoderArchitecture, DecoderConfig, RopeConfig, RopeScaling};
+use crate::models::config::{DecoderArchitecture, DecoderConfig, OutputHead, RopeConfig, RopeScaling};
 use crate::models::shown::shown;
 
 /// The table of embeddings.
@@ -88,6 +88,7 @@ pub fn decoder_config(header: &Header) -> Result<DecoderConfig> {
         rms_norm_eps: header.number(&eps)?.ok_or_else(|| missing(&eps))?,
         rope: rope(header, &key)?,
         tie_word_embeddings: !header.tensors().contains_key(HEAD),
+        head: OutputHead::Vocabulary,
         max_position_embeddings,
         eos_token_ids: end_tokens(header)?,
     };

@@ -9,6 +9,7 @@ use super::tiny_config;
 use crate::error::Error;
 use crate::models::config::DecoderArchitecture;
 use crate::models::lora::LoraOptions;
+use crate::models::packed::{PackedDecoder, Segment};
 use crate::models::random::CounterRng;
 use crate::models::{Decoder, DecoderConfig};
 
@@ -185,7 +186,7 @@ fn adapters_load_as_they_were_saved() {
     for options in [of_names.clone(), LoraOptions { is_rank_stabilized: true, ..options(&["all-linear"]) }] {
         let saved = adapted(DecoderArchitecture::Qwen2, &options);
         let directory = tempfile::tempdir().unwrap();
-        saved.save_adapter(directory.path()).unwrap();
+        saved.save_adapter(directory.path(), None).unwrap();
         let mut loaded = decoder(DecoderArchitecture::Qwen2);
         loaded.load_adapter(directory.path()).unwrap();
         assert!(loaded.parameters().keys().eq(saved.parameters().keys()));
@@ -197,7 +198,7 @@ fn adapters_load_as_they_were_saved() {
         }
     }
     let none = decoder(DecoderArchitecture::Qwen2);
-    let result = none.save_adapter(tempfile::tempdir().unwrap().path());
+    let result = none.save_adapter(tempfile::tempdir().unwrap().path(), None);
     assert!(matches!(result, Err(Error::NotReady(_))), "{result:?}");
 }
 
@@ -218,7 +219,7 @@ fn load_changed(directory: &Path, change: impl FnOnce(&mut Value)) -> Result<(),
 #[test]
 fn adapters_of_another_kind_are_refused() {
     let directory = tempfile::tempdir().unwrap();
-    adapted(DecoderArchitecture::Qwen2, &options(&["q_proj", "down_proj"])).save_adapter(directory.path()).unwrap();
+    adapted(DecoderArchitecture::Qwen2, &options(&["q_proj", "down_proj"])).save_adapter(directory.path(), None).unwrap();
     load_changed(directory.path(), |_| {}).unwrap();
     // Fields that PEFT writes and that ask for nothing.
     load_changed(directory.path(), |config| {
@@ -249,7 +250,7 @@ fn adapters_of_another_kind_are_refused() {
 #[test]
 fn damaged_adapters_are_refused() {
     let directory = tempfile::tempdir().unwrap();
-    adapted(DecoderArchitecture::Qwen2, &options(&["q_proj", "down_proj"])).save_adapter(directory.path()).unwrap();
+    adapted(DecoderArchitecture::Qwen2, &options(&["q_proj", "down_proj"])).save_adapter(directory.path(), None).unwrap();
     let damaged = [
         ("r", json!(5)),
         ("r", json!("four")),
@@ -275,4 +276,27 @@ fn damaged_adapters_are_refused() {
     std::fs::remove_file(&path).unwrap();
     let result = load_changed(directory.path(), |_| {});
     assert!(matches!(result, Err(Error::Io { .. })), "{result:?}");
+}
+
+/// Logits after [`TOKENS`], as generation computes them.
+fn generated(decoder: &Decoder) -> Vec<f32> {
+    let packed = PackedDecoder::new(decoder).unwrap();
+    let mut cache = packed.new_cache();
+    packed.forward(&mut [Segment { cache: &mut cache, tokens: &TOKENS }])
+}
+
+/// An adapter that was left out would generate as the base does, and the policy would never see what it has learned.
+#[test]
+fn what_generates_has_the_adapters_in_it() {
+    for architecture in ARCHITECTURES {
+        let mut decoder = adapted(architecture, &options(&["all-linear"]));
+        let base = decoder.without_adapters().unwrap();
+        let (with_adapters, without) = (generated(&decoder), generated(&base));
+        assert!(largest_difference(&with_adapters, &without) > 1e-3);
+        assert_eq!(hidden(&base), hidden(&self::decoder(architecture)), "they share the memory of what does not learn");
+        assert!(base.parameters().is_empty());
+        decoder.merge_lora().unwrap();
+        assert_eq!(generated(&decoder), with_adapters, "bit for bit what the merged weights compute");
+        assert!(decoder.without_adapters().is_err());
+    }
 }

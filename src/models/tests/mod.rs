@@ -1,5 +1,6 @@
 //! Tests of the models: each fused operation against plain candle operations, each model against Hugging Face transformers.
 
+mod adapted;
 mod batching;
 mod device_decoder;
 mod encoded;
@@ -19,6 +20,7 @@ mod registry;
 mod reward_model;
 mod runtime;
 mod sampling;
+mod scorer;
 mod speed;
 mod threads;
 mod tokenizer;
@@ -28,7 +30,7 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-use super::config::{DecoderArchitecture, DecoderConfig, RopeConfig};
+use super::config::{DecoderArchitecture, DecoderConfig, OutputHead, RopeConfig};
 use super::decoder::Decoder;
 use super::generation::{Completion, GenerateRequest};
 use super::kv_budget::{KvBudget, KvShare};
@@ -57,6 +59,7 @@ pub(super) fn tiny_config() -> DecoderConfig {
         rms_norm_eps: 1e-6,
         rope: RopeConfig::plain(10_000.0),
         tie_word_embeddings: true,
+        head: OutputHead::Vocabulary,
         max_position_embeddings: 512,
         eos_token_ids: vec![0],
     }

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use candle_core::{Device, Result, Tensor, Var};
+use candle_core::{DType, Device, Result, Tensor, Var};
 use proptest::prelude::*;
 
 use crate::models::config::RopeConfig;
-use crate::models::ops::{self, AttentionShape, RopeTable, reference};
+use crate::models::ops::{self, AttentionShape, Forest, RopeTable, reference};
 use crate::models::random::CounterRng;
 
 const TOLERANCE: f32 = 1e-5;
@@ -76,19 +76,163 @@ proptest! {
     }
 
     #[test]
-    fn causal_attention(
-        lengths in prop::collection::vec(1_usize..90, 1..4), kv_heads in 1_usize..3, group in 1_usize..4, width in 1_usize..20, seed: u64,
-    ) {
-        let shape = AttentionShape {
-            lengths: lengths.clone().into(), num_heads: kv_heads * group, num_key_value_heads: kv_heads, head_dim: 2 * width,
+    fn causal_attention(lengths in prop::collection::vec(1_usize..90, 1..4), heads in heads(), seed: u64) {
+        let shape = heads.shape(Forest::sequences(&lengths));
+        check(&attention_inputs(&shape, seed), |v| fused(v, &shape), |v| plain(v, &shape));
+    }
+
+    #[test]
+    fn attention_over_trees(forest in forest(40), heads in heads(), seed: u64) {
+        let shape = heads.shape(forest);
+        check(&attention_inputs(&shape, seed), |v| fused(v, &shape), |v| plain(v, &shape));
+    }
+
+    #[test]
+    fn a_branch_attends_as_if_it_were_alone(forest in forest(30), heads in heads(), seed: u64) {
+        let paths = paths(&forest);
+        let mut num_paths = vec![0.0_f32; forest.num_tokens()];
+        paths.iter().flatten().for_each(|&row| num_paths[row as usize] += 1.0);
+        let shape = heads.shape(forest);
+        // Every branch runs alone; a row that several of them have counts as their mean, so that its gradient counts once.
+        let alone = |v: &[Var]| -> Result<Tensor> {
+            let rows = shape.forest.num_tokens();
+            let shares: Vec<f32> = num_paths.iter().map(|paths| 1.0 / paths).collect();
+            let shares = Tensor::from_vec(shares, (rows, 1), &Device::Cpu)?;
+            let mut sum = Tensor::zeros((rows, shape.num_heads * shape.head_dim), DType::F32, &Device::Cpu)?;
+            for path in &paths {
+                let shape = AttentionShape { forest: Forest::sequences(&[path.len()]), ..shape.clone() };
+                let path = Tensor::new(path.as_slice(), &Device::Cpu)?;
+                let of_path = |input: &Var| input.index_select(&path, 0);
+                let out = reference::causal_attention(&of_path(&v[0])?, &of_path(&v[1])?, &of_path(&v[2])?, &shape)?;
+                sum = sum.index_add(&path, &out.broadcast_mul(&shares.index_select(&path, 0)?)?, 0)?;
+            }
+            Ok(sum)
         };
-        let rows = lengths.iter().sum();
-        let (query, key) = (shape.num_heads * shape.head_dim, kv_heads * shape.head_dim);
-        let inputs = [random(&[rows, query], seed), random(&[rows, key], seed ^ 1), random(&[rows, key], seed ^ 2)];
-        check(
-            &inputs,
-            |v| ops::causal_attention(&v[0], &v[1], &v[2], &shape),
-            |v| reference::causal_attention(&v[0], &v[1], &v[2], &shape),
-        );
+        check(&attention_inputs(&shape, seed), |v| fused(v, &shape), alone);
+    }
+
+    #[test]
+    fn threads_and_neighbours_change_no_bit_of_attention(forest in forest(60), alone in 1_usize..150, heads in heads(), seed: u64) {
+        let shape = heads.shape(forest);
+        let inputs = attention_inputs(&shape, seed);
+        let on = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+            pool.install(|| bits(&inputs, &shape))
+        };
+        let expected = on(1);
+        for threads in [2, 3, 16] {
+            prop_assert!(on(threads) == expected, "{threads} threads");
+        }
+        // So many lone sequences that each is one task, and one of them by itself, whose heads are tasks.
+        let (many, one) = ([alone; 8], [alone]);
+        let (many, one) = (heads.shape(Forest::sequences(&many)), heads.shape(Forest::sequences(&one)));
+        let inputs = attention_inputs(&one, seed);
+        let repeated = inputs.each_ref().map(|input| Var::from_tensor(&input.as_detached_tensor().repeat((8, 1)).unwrap()).unwrap());
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build().unwrap();
+        pool.install(|| {
+            for (found, expected) in bits(&repeated, &many).into_iter().zip(bits(&inputs, &one)) {
+                assert!(found.chunks_exact(expected.len()).all(|found| found == expected), "a sequence among others has other bits");
+            }
+        });
+    }
+}
+
+/// Numbers of heads and their width.
+#[derive(Debug, Clone, Copy)]
+struct Heads {
+    key: usize,
+    group: usize,
+    dim: usize,
+}
+
+impl Heads {
+    fn shape(self, forest: Forest) -> AttentionShape {
+        AttentionShape { forest, num_heads: self.key * self.group, num_key_value_heads: self.key, head_dim: self.dim }
+    }
+}
+
+fn heads() -> impl Strategy<Value = Heads> {
+    (1_usize..3, 1_usize..4, 1_usize..20).prop_map(|(key, group, half)| Heads { key, group, dim: 2 * half })
+}
+
+/// Trees of up to ten segments, whose lengths are below `longest`, most of them short.
+fn forest(longest: usize) -> impl Strategy<Value = Forest> {
+    let length = prop_oneof![1_usize..8, 1..longest];
+    prop::collection::vec((0_usize..5, length), 1..10).prop_map(Forest::depth_first)
+}
+
+/// The rows from the root to each leaf, found by the positions alone: a token follows the nearest one before it whose position is lower
+/// by one.
+fn paths(forest: &Forest) -> Vec<Vec<u32>> {
+    let mut paths = Vec::new();
+    let mut path: Vec<u32> = Vec::new();
+    for (row, position) in forest.positions().enumerate() {
+        if (position as usize) < path.len() {
+            paths.push(path.clone());
+            path.truncate(position as usize);
+        }
+        path.push(row as u32);
+    }
+    paths.push(path);
+    paths
+}
+
+fn attention_inputs(shape: &AttentionShape, seed: u64) -> [Var; 3] {
+    let rows = shape.forest.num_tokens();
+    let (query, key) = (shape.num_heads * shape.head_dim, shape.num_key_value_heads * shape.head_dim);
+    [random(&[rows, query], seed), random(&[rows, key], seed ^ 1), random(&[rows, key], seed ^ 2)]
+}
+
+fn fused(inputs: &[Var], shape: &AttentionShape) -> Result<Tensor> {
+    ops::causal_attention(&inputs[0], &inputs[1], &inputs[2], shape)
+}
+
+fn plain(inputs: &[Var], shape: &AttentionShape) -> Result<Tensor> {
+    reference::causal_attention(&inputs[0], &inputs[1], &inputs[2], shape)
+}
+
+/// The values of attention, and of its gradients for the direction that the values are.
+fn bits(inputs: &[Var; 3], shape: &AttentionShape) -> [Vec<f32>; 4] {
+    let values = |tensor: &Tensor| tensor.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    let out = fused(inputs, shape).unwrap();
+    let gradients = (&out * out.detach()).unwrap().sum_all().unwrap().backward().unwrap();
+    let [query, key, value] = inputs.each_ref().map(|input| values(gradients.get(input).unwrap()));
+    [values(&out), query, key, value]
+}
+
+/// Central differences in f64 of a random projection of the output, by every number of every input.
+#[test]
+fn gradients_of_attention_over_trees_are_finite_differences() {
+    /// Where the differences of a softmax of numbers about 1 lose fewest digits in f64.
+    const STEP: f64 = 1e-5;
+    let forest = Forest::depth_first([(0, 3), (1, 2), (2, 1), (2, 2), (1, 1), (1, 4), (0, 2), (1, 1), (1, 2)]);
+    let shape = Heads { key: 2, group: 2, dim: 2 }.shape(forest);
+    let inputs = attention_inputs(&shape, 7);
+    let direction = random(&[shape.forest.num_tokens(), shape.num_heads * shape.head_dim], 99);
+    let loss = (fused(&inputs, &shape).unwrap() * direction.as_detached_tensor()).unwrap().sum_all().unwrap();
+    let gradients = loss.backward().unwrap();
+
+    let exact = |tensor: &Tensor| tensor.detach().to_dtype(DType::F64).unwrap();
+    let direction = exact(&direction);
+    let loss = |inputs: &[Tensor; 3]| {
+        let out = reference::causal_attention(&inputs[0], &inputs[1], &inputs[2], &shape).unwrap();
+        (out * &direction).unwrap().sum_all().unwrap().to_scalar::<f64>().unwrap()
+    };
+    let exact_inputs = inputs.each_ref().map(|input| exact(input));
+    for (index, input) in inputs.iter().enumerate() {
+        let found = gradients.get(input).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+        let values = exact_inputs[index].flatten_all().unwrap().to_vec1::<f64>().unwrap();
+        for (at, found) in found.into_iter().enumerate() {
+            let moved = |by: f64| {
+                let mut values = values.clone();
+                values[at] += by;
+                let mut inputs = exact_inputs.clone();
+                inputs[index] = Tensor::from_vec(values, input.shape(), &Device::Cpu).unwrap();
+                loss(&inputs)
+            };
+            let expected = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+            let error = (f64::from(found) - expected).abs();
+            assert!(error < 2e-5 * expected.abs().max(1.0), "number {at} of input {index}: {found}, expected {expected}");
+        }
     }
 }

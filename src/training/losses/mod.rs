@@ -29,7 +29,7 @@ pub use advantage::{
 pub use guard::likelihood_guard;
 pub use policy::{Clip, TokenNormalizer, TokenTerm, clipped_surrogate, k3, reinforce, sequence_ratio, token_weights};
 pub use preference::{LengthNormalization, PairLengths, PairLogps, Preference, PreferenceLoss, PreferenceTerm};
-pub use reward::{RewardTerm, ScoreTerm, bradley_terry, step_cross_entropy, step_squared_error};
+pub use reward::{RewardLoss, RewardTerm, ScoreTerm, bradley_terry, step_cross_entropy, step_squared_error};
 pub use value::clipped_value;
 
 use std::f64::consts::LN_2;

@@ -19,6 +19,40 @@ pub struct ScoreTerm {
     pub d_score: f64,
 }
 
+/// The loss of a reward model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RewardLoss {
+    /// Of a pair: [`bradley_terry`].
+    BradleyTerry,
+    /// Of a step with a label: [`step_cross_entropy`].
+    CrossEntropy,
+    /// Of a step with a label: [`step_squared_error`].
+    SquaredError,
+}
+
+impl RewardLoss {
+    const ALL: [Self; 3] = [Self::BradleyTerry, Self::CrossEntropy, Self::SquaredError];
+
+    /// The loss of this name in SQL.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|loss| loss.name() == name)
+    }
+
+    /// Its name in SQL.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::BradleyTerry => "bradley_terry",
+            Self::CrossEntropy => "cross_entropy",
+            Self::SquaredError => "squared_error",
+        }
+    }
+
+    /// Whether it compares two scores.
+    pub fn needs_pairs(self) -> bool {
+        self == Self::BradleyTerry
+    }
+}
+
 /// Bradley-Terry loss of a reward model: `−log σ(chosen − rejected − margin)` (Ouyang et al. 2022, arXiv:2203.02155, Eq. 1; the margin:
 /// Touvron et al. 2023, arXiv:2307.09288, Eq. 2).
 ///

@@ -6,10 +6,12 @@ use std::time::Instant;
 use super::*;
 use crate::models::decoder::Keep;
 use crate::models::lora::LoraOptions;
+use crate::models::ops::Forest;
 use crate::models::random::CounterRng;
 use crate::training::backward::{activation_bytes, rows};
 use crate::training::example::sft_sequences;
-use crate::training::head::Head;
+use crate::training::head::DecoderHead;
+use crate::training::prm::PairScores;
 use crate::training::sft::Sft;
 
 /// A decoder like `tiny_decoder`, with these layers.
@@ -30,16 +32,16 @@ fn attach_trained_lora(decoder: &mut Decoder, targets: &[&str]) {
 }
 
 /// What `add_batch` gives, by one graph over the whole decoder.
-fn whole_graph(decoder: &Decoder, objective: &impl Objective, examples: &[usize]) -> Result<Gradients> {
+fn whole_graph<O: Objective>(decoder: &Decoder, objective: &O, examples: &[usize]) -> Result<Gradients> {
     let batch = objective.batch(examples);
-    let hidden = decoder.hidden(&batch.tokens, &batch.lengths)?;
+    let hidden = decoder.hidden_of_forest(&batch.tokens, &batch.layout)?;
     let rows = Tensor::from_slice(&batch.rows, batch.rows.len(), hidden.device())?;
     let counted = hidden.detach().index_select(&rows, 0)?;
-    let head = Head::new(decoder.head_weight())?;
+    let head = O::Head::of(decoder)?;
     let (of_head, _) = objective.differentiate(&head, &counted, &batch, examples, objective.normalizer(examples))?;
     let d_hidden = hidden.zeros_like()?.index_add(&rows, &of_head.d_hidden, 0)?;
     let mut trunk = (hidden * d_hidden)?.sum_all()?.backward()?;
-    let head_name = if decoder.config().tie_word_embeddings { "model.embed_tokens.weight" } else { "lm_head.weight" };
+    let head_name = decoder.config().head_tensor();
     let mut gradients = BTreeMap::new();
     for (name, parameter) in decoder.parameters() {
         let of_weight = of_head.d_weight.clone().filter(|_| name == head_name);
@@ -73,15 +75,22 @@ fn check_same_bits(decoder: &Decoder, objective: &impl Objective, what: &str) {
     }
 }
 
+fn check_scores(decoder: &Decoder, what: &str) {
+    let pairs = copy_pairs(5);
+    let objective = PairScores::new(&pairs, &PrmOptions::default()).expect("they fit");
+    check_same_bits(decoder, &objective, &format!("{what}, prm"));
+}
+
 fn check_methods(decoder: &Decoder, what: &str) {
     let run = RunOptions::default();
     let examples = copy_task(5);
-    let sft = Sft { sequences: sft_sequences(&examples, 0.3, &run).expect("they fit") };
+    let sft = Sft { sequences: sft_sequences(&examples, 0.3, &run).expect("they fit"), tree_packing: true };
     check_same_bits(decoder, &sft, &format!("{what}, sft"));
     let pairs = copy_pairs(5);
     let reference: Vec<ReferenceLogps> = (0..5).map(|pair| ReferenceLogps { chosen: -9.0 - f64::from(pair), rejected: -3.0 }).collect();
     let pairs = dpo_sequences(&pairs, &run).expect("they fit");
-    check_same_bits(decoder, &Dpo { pairs, reference: &reference, preference: Preference::sigmoid(0.3) }, &format!("{what}, dpo"));
+    let dpo = Dpo { pairs, reference: &reference, preference: Preference::sigmoid(0.3), tree_packing: true };
+    check_same_bits(decoder, &dpo, &format!("{what}, dpo"));
 }
 
 #[test]
@@ -90,8 +99,12 @@ fn blocks_give_the_bits_of_one_graph() {
         check_methods(&checkpoint(name), name);
     }
     for architecture in [DecoderArchitecture::Qwen3, DecoderArchitecture::Llama] {
-        check_methods(&decoder_of(architecture, 3), &format!("{architecture:?}"));
+        let decoder = decoder_of(architecture, 3);
+        check_methods(&decoder, &format!("{architecture:?}"));
+        let config = decoder.config().clone().with_score(ScoreConfig::default());
+        check_scores(&Decoder::random(config, 11).expect("the sizes fit each other"), &format!("{architecture:?}"));
     }
+    check_scores(&checkpoint("prm"), "prm");
 }
 
 #[test]
@@ -103,6 +116,9 @@ fn blocks_give_the_bits_of_one_graph_with_adapters() {
             attach_trained_lora(&mut decoder, targets);
             check_methods(&decoder, &format!("{name} with adapters on {targets:?}"));
         }
+        let mut decoder = checkpoint("prm");
+        attach_trained_lora(&mut decoder, targets);
+        check_scores(&decoder, &format!("prm with adapters on {targets:?}"));
     }
 }
 
@@ -114,7 +130,8 @@ fn a_step_gives_gradients_to_all_adapters() {
         attach_trained_lora(&mut decoder, &["all-linear"]);
         assert_eq!(decoder.parameters().len(), 2 * 7 * 2, "A and B of seven matrices in two blocks");
         let examples = copy_task(5);
-        let objective = Sft { sequences: sft_sequences(&examples, 0.0, &RunOptions::default()).expect("they fit") };
+        let sequences = sft_sequences(&examples, 0.0, &RunOptions::default()).expect("they fit");
+        let objective = Sft { sequences, tree_packing: true };
         let step = block_by_block(&decoder, &objective, &[0, 1, 2, 3, 4], true).expect("finite numbers");
         assert_eq!(decoder.tensors().len(), num_weights);
         for name in decoder.parameters().keys() {
@@ -130,7 +147,8 @@ fn a_fresh_adapter_learns_by_b_first() {
     let mut decoder = checkpoint("policy");
     decoder.attach_lora(&LoraOptions { rank: 2, ..LoraOptions::default() }).expect("the layers exist");
     let examples = copy_task(5);
-    let objective = Sft { sequences: sft_sequences(&examples, 0.0, &RunOptions::default()).expect("they fit") };
+    let sequences = sft_sequences(&examples, 0.0, &RunOptions::default()).expect("they fit");
+    let objective = Sft { sequences, tree_packing: true };
     let step = block_by_block(&decoder, &objective, &[0, 1, 2, 3, 4], false).expect("zero is a gradient too");
     for name in decoder.parameters().keys() {
         let is_zero = values(step.gradients.get(name).expect(name)).iter().all(|value| *value == 0.0);
@@ -142,10 +160,11 @@ fn a_fresh_adapter_learns_by_b_first() {
 fn rows_without_a_graph_are_those_of_one_graph() {
     let decoder = checkpoint("policy");
     let examples = copy_task(5);
-    let objective = Sft { sequences: sft_sequences(&examples, 0.3, &RunOptions::default()).expect("they fit") };
+    let sequences = sft_sequences(&examples, 0.3, &RunOptions::default()).expect("they fit");
+    let objective = Sft { sequences, tree_packing: true };
     let batch = objective.batch(&[0, 1, 2, 3, 4]);
     let found = rows(&decoder, &batch).expect("the tokens fit");
-    let hidden = decoder.hidden(&batch.tokens, &batch.lengths).expect("the tokens fit");
+    let hidden = decoder.hidden_of_forest(&batch.tokens, &batch.layout).expect("the tokens fit");
     let positions = Tensor::from_slice(&batch.rows, batch.rows.len(), &Device::Cpu).expect("a vector");
     assert_eq!(values(&found), values(&hidden.index_select(&positions, 0).expect("positions of rows")));
     assert!(!found.track_op(), "no graph hangs on the rows");
@@ -172,7 +191,7 @@ fn a_parameter_without_a_gradient_is_an_error() {
 fn recomputing_takes_less_than_two_fifths_of_the_memory() {
     let decoder = decoder_of(DecoderArchitecture::Qwen2, 12);
     let tokens: Vec<u32> = (0..4096).map(|index| (index * 7) % VOCAB as u32).collect();
-    let bytes = |keep| decoder.forward_blocks(&tokens, &[256; 16], keep).expect("the tokens fit").kept_bytes();
+    let bytes = |keep| decoder.forward_blocks(&tokens, &Forest::sequences(&[256; 16]), keep).expect("the tokens fit").kept_bytes();
     let (kept, inputs) = (bytes(Keep::Graphs), bytes(Keep::Inputs));
     assert_eq!(kept, activation_bytes(decoder.config(), None, tokens.len()));
     assert_eq!(bytes(Keep::Nothing), 0);
@@ -189,7 +208,7 @@ fn a_block_with_adapters_keeps_what_is_counted() {
         let bytes = |num_layers: usize| {
             let mut decoder = decoder_of(DecoderArchitecture::Qwen2, num_layers);
             attach_trained_lora(&mut decoder, targets);
-            let kept = decoder.forward_blocks(&tokens, &[64; 4], Keep::Graphs).expect("the tokens fit").kept_bytes();
+            let kept = decoder.forward_blocks(&tokens, &Forest::sequences(&[64; 4]), Keep::Graphs).expect("the tokens fit").kept_bytes();
             (kept, activation_bytes(decoder.config(), decoder.lora(), tokens.len()))
         };
         let ((kept, counted), (kept_with_one_more, counted_with_one_more)) = (bytes(2), bytes(3));
@@ -199,7 +218,7 @@ fn a_block_with_adapters_keeps_what_is_counted() {
 }
 
 /// Most bytes of memory that this process had at once since the last call (Linux only).
-fn take_peak_bytes() -> u64 {
+pub fn take_peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("the kernel tells it");
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number");
@@ -227,7 +246,7 @@ fn cost_of_blocks() {
         let tokens: Vec<u32> = (0..200 * num_sequences as u32).map(|index| (index * 7919) % 1500).collect();
         let d_hidden = decoder.hidden(&tokens, &lengths).expect("the tokens fit").detach();
         let blocks = |keep| -> Result<()> {
-            let forward = decoder.forward_blocks(&tokens, &lengths, keep)?;
+            let forward = decoder.forward_blocks(&tokens, &Forest::sequences(&lengths), keep)?;
             decoder.backward_blocks(forward, &d_hidden, &mut |_, _| Ok(()))
         };
         let whole = || -> Result<()> {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::models::ops::Forest;
 use crate::training::batch::Batch;
 use crate::training::example::{Sequence, sft_sequences};
 
@@ -24,6 +25,7 @@ fn rows_predict_the_completion_only() {
     let batch = Batch::pack(&sft_sequences(&examples, 0.0, &run(10, 20)).expect("they fit"));
     let expected = Batch {
         tokens: vec![1, 2, 3, 4, 6, 7, 8],
+        layout: Forest::sequences(&[4, 3]),
         lengths: vec![4, 3],
         rows: vec![2, 3, 4, 5, 6],
         targets: vec![4, 5, 7, 8, 9],

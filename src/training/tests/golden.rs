@@ -8,7 +8,7 @@ use super::*;
 use crate::training::backward;
 use crate::training::batch::Batch;
 use crate::training::example::sft_sequences;
-use crate::training::head::{Head, HeadGradients};
+use crate::training::head::{DecoderHead, Head, HeadGradients};
 use crate::training::sft::Sft;
 
 /// One batch of all the pairs, or of all the demonstrations.
@@ -59,12 +59,29 @@ pub fn assert_relative(found: f64, expected: f64, tolerance: f64, what: &str) {
 pub fn assert_gradients(decoder: &Decoder, found: &Gradients, file: &str) {
     let expected = tensors(file);
     assert_eq!(decoder.parameters().len(), expected.len());
+    let mut largest: f64 = 0.0;
     for name in decoder.parameters().keys() {
         let gradient = found.get(name).unwrap_or_else(|| panic!("{name} has no gradient"));
         assert!(values(gradient).iter().any(|value| *value != 0.0), "the gradient of {name} is zero");
         let error = relative_error(gradient, &expected[name]);
         assert!(error < 1e-4, "{file}: gradient of {name}: relative error {error}");
+        largest = largest.max(error);
     }
+    println!("{file}: relative errors of at most {largest:.1e}");
+}
+
+/// What five steps of AdamW have made of the parameters is what torch has.
+pub fn assert_parameters(decoder: &Decoder, file: &str) {
+    let expected = tensors(file);
+    assert_eq!(decoder.parameters().len(), expected.len());
+    let mut largest: f64 = 0.0;
+    for (name, expected) in expected {
+        for (found, expected) in values(&decoder.parameters()[&name]).into_iter().zip(values(&expected)) {
+            assert!((found - expected).abs() <= 1e-5, "{name}: {found}, expected {expected}");
+            largest = largest.max((found - expected).abs());
+        }
+    }
+    println!("{file}: parameters differ by at most {largest:.1e}");
 }
 
 fn check_dpo(name: &str, reference: &str) {
@@ -77,7 +94,7 @@ fn check_dpo(name: &str, reference: &str) {
         assert_relative(found.rejected, number(&expected[1]), 1e-5, "reference_rejected_logps");
     }
     let pairs = dpo_sequences(&examples, &options.run).expect("the pairs fit");
-    let objective = Dpo { pairs, reference: &logps, preference: options.preference };
+    let objective = Dpo { pairs, reference: &logps, preference: options.preference, tree_packing: true };
     let step = step_gradients(&policy, &objective, ALL).expect("finite numbers");
     assert_relative(step.metrics[0].1, number(&golden[name]["loss"]), 1e-5, "loss");
     assert_gradients(&policy, &step.gradients, &format!("{name}_gradients.safetensors"));
@@ -98,7 +115,8 @@ fn check_sft(name: &str, model: &str) {
     let golden = golden();
     let decoder = checkpoint(model);
     let examples = demonstrations(&golden);
-    let objective = Sft { sequences: sft_sequences(&examples, 0.0, &RunOptions::default()).expect("they fit") };
+    let sequences = sft_sequences(&examples, 0.0, &RunOptions::default()).expect("they fit");
+    let objective = Sft { sequences, tree_packing: true };
     let step = step_gradients(&decoder, &objective, ALL).expect("finite numbers");
     assert_relative(step.metrics[0].1, number(&golden[name]["loss"]), 1e-5, "loss");
     assert_gradients(&decoder, &step.gradients, &format!("{name}_gradients.safetensors"));
@@ -144,11 +162,7 @@ fn five_clipped_steps_with_warm_up_equal_torch() {
             assert_relative(found.get(name).expect(name), number(&expected[name]), 1e-4, name);
         }
     }
-    for (name, expected) in tensors("adamw_parameters.safetensors") {
-        for (found, expected) in values(&policy.parameters()[&name]).into_iter().zip(values(&expected)) {
-            assert!((found - expected).abs() <= 1e-5, "{name}: {found}, expected {expected}");
-        }
-    }
+    assert_parameters(&policy, "adamw_parameters.safetensors");
 }
 
 /// Demonstrations without a mask whose batches keep the rows of masked tokens, at weight 0.
@@ -159,6 +173,8 @@ struct ZeroWeights<'a> {
 }
 
 impl Objective for ZeroWeights<'_> {
+    type Head = Head;
+
     fn costs(&self) -> Vec<usize> {
         self.sft.costs()
     }
@@ -202,7 +218,7 @@ fn a_masked_token_is_one_of_weight_zero() {
         example.mask = (0..example.completion.len()).map(|index| !masked_out.contains(&index)).collect();
     }
     let run = RunOptions::default();
-    let sft = |examples| Sft { sequences: sft_sequences(examples, 0.0, &run).expect("they fit") };
+    let sft = |examples| Sft { sequences: sft_sequences(examples, 0.0, &run).expect("they fit"), tree_packing: true };
     let whole = step_gradients(&decoder, &sft(&examples), ALL).expect("finite numbers");
     let expected = step_gradients(&decoder, &ZeroWeights { sft: sft(&examples), masked_out }, ALL).expect("finite numbers");
     let found = step_gradients(&decoder, &sft(&masked), ALL).expect("finite numbers");
@@ -224,17 +240,18 @@ fn a_measured_step_has_the_metrics_of_a_differentiated_one() {
     options.preference.sft_weight = 0.2;
     let reference = reference_logps(&checkpoint("reference"), &pairs, &options, &mut |_, _| Ok(())).expect("the pairs fit");
     let sequences = sft_sequences(&examples, 0.5, &options.run).expect("they fit");
-    assert_same_metrics(&decoder, &Sft { sequences }, &["loss"]);
+    assert_same_metrics(&decoder, &Sft { sequences, tree_packing: true }, &["loss"]);
     let pairs = dpo_sequences(&pairs, &options.run).expect("the pairs fit");
     let rewards = ["loss", "reward_margin", "reward_accuracy", "chosen_reward", "rejected_reward", "chosen_logps", "rejected_logps"];
     let names = [&rewards[..], &["sft_loss"]].concat();
-    assert_same_metrics(&decoder, &Dpo { pairs, reference: &reference, preference: options.preference }, &names);
+    let dpo = Dpo { pairs, reference: &reference, preference: options.preference, tree_packing: true };
+    assert_same_metrics(&decoder, &dpo, &names);
 }
 
-fn assert_same_metrics(decoder: &Decoder, objective: &impl Objective, names: &[&str]) {
+pub fn assert_same_metrics<O: Objective>(decoder: &Decoder, objective: &O, names: &[&str]) {
     let all = [0, 1, 2];
     let batch = objective.batch(&all);
-    let head = Head::new(decoder.head_weight()).expect("a matrix");
+    let head = O::Head::of(decoder).expect("a matrix");
     let hidden = backward::rows(decoder, &batch).expect("the tokens fit");
     let normalizer = objective.normalizer(&all);
     let (_, learned) = objective.differentiate(&head, &hidden, &batch, &all, normalizer).expect("the tokens fit");

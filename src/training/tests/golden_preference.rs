@@ -59,7 +59,8 @@ fn every_loss_and_its_gradients_equal_torch() {
         let expected = &golden[name];
         let DpoOptions { run, preference, .. } = options(expected);
         let given = if preference.loss.needs_reference() { &reference[..] } else { &[] };
-        let objective = Dpo { pairs: dpo_sequences(&examples, &run).expect("the pairs fit"), reference: given, preference };
+        let pairs = dpo_sequences(&examples, &run).expect("the pairs fit");
+        let objective = Dpo { pairs, reference: given, preference, tree_packing: true };
         let step = step_gradients(&policy, &objective, ALL).expect("finite numbers");
         let metric = |metric: &str| {
             let found = step.metrics.iter().find(|(known, _)| *known == metric);
@@ -85,7 +86,8 @@ fn the_hinge_lets_go_of_a_pair_that_is_far_enough_ahead() {
     let examples = pairs(&golden);
     let reference = reference(&golden, &examples);
     let DpoOptions { run, preference, .. } = options(&golden["hinge"]);
-    let objective = Dpo { pairs: dpo_sequences(&examples, &run).expect("the pairs fit"), reference: &reference, preference };
+    let pairs = dpo_sequences(&examples, &run).expect("the pairs fit");
+    let objective = Dpo { pairs, reference: &reference, preference, tree_packing: true };
     let rewards = golden["hinge"]["rewards"].as_array().expect("a list");
     let mut num_ahead = 0;
     for (index, rewards) in rewards.iter().enumerate() {
@@ -119,7 +121,7 @@ fn at_the_reference_each_loss_has_its_known_value() {
         }
         options.finish().expect("in range");
         let pairs = dpo_sequences(&examples, &options.run).expect("the pairs fit");
-        let objective = Dpo { pairs, reference: &logps, preference: options.preference };
+        let objective = Dpo { pairs, reference: &logps, preference: options.preference, tree_packing: true };
         let step = step_gradients(&policy, &objective, ALL).expect("finite numbers");
         assert_relative(step.metrics[0].1, expected, 1e-5, loss);
         assert!(step.gradients.norm().expect("gradients") > 0.0, "{loss} moves the policy");

@@ -56,7 +56,7 @@ fn head_equals_its_definition_for_any_chunk_size() {
         let head = Head::new(&weight).expect("a matrix").with_chunk_rows(chunk_rows);
         assert_close(&head.logps(&hidden, &targets()).expect("targets in range"), &logps, "logps");
         let found = head.gradients(&hidden, &targets(), &d_logps()).expect("targets in range");
-        assert_close(&found.logps, &logps, "logps with gradients");
+        assert_close(&found.outputs, &logps, "logps with gradients");
         assert_close(&values(&found.d_hidden), &d_hidden, "d_hidden");
         assert_close(&values(found.d_weight.as_ref().expect("the head is not frozen")), &d_weight, "d_weight");
     }
@@ -69,7 +69,7 @@ fn a_frozen_head_gives_the_same_but_no_gradient_of_its_weight() {
     let found = gradients(Head::new(&weight).expect("a matrix").with_frozen_weight());
     let expected = gradients(Head::new(&weight).expect("a matrix"));
     assert!(found.d_weight.is_none() && expected.d_weight.is_some());
-    assert_eq!((found.logps, values(&found.d_hidden)), (expected.logps, values(&expected.d_hidden)));
+    assert_eq!((found.outputs, values(&found.d_hidden)), (expected.outputs, values(&expected.d_hidden)));
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn a_batch_without_a_row_is_refused() {
 fn large_logits_do_not_overflow() {
     let head = Head::new(&random((VOCAB, WIDTH), 300.0, 3)).expect("a matrix");
     let found = head.gradients(&random((ROWS, WIDTH), 30.0, 4), &targets(), &d_logps()).expect("targets in range");
-    assert!(found.logps.iter().all(|logp| logp.is_finite() && *logp <= 0.0));
+    assert!(found.outputs.iter().all(|logp| logp.is_finite() && *logp <= 0.0));
     assert!(values(&found.d_hidden).iter().all(|value| value.is_finite()));
 }
 

@@ -76,14 +76,14 @@ fn how_a_step_is_cut_into_batches_does_not_matter() {
     examples[1].weight = 3.0;
     examples[2].completion.truncate(1);
     let run = RunOptions::default();
-    let sft = Sft { sequences: sft_sequences(&examples, 0.3, &run).expect("they fit") };
+    let sft = Sft { sequences: sft_sequences(&examples, 0.3, &run).expect("they fit"), tree_packing: true };
     assert_same(&decoder, &sft, &[&[0, 1, 2, 3, 4]], &[&[3, 0], &[2], &[4, 1]]);
 
     let pairs = copy_pairs(5);
     let options = DpoOptions::default();
     let reference = reference_logps(&checkpoint("reference"), &pairs, &options, &mut |_, _| Ok(())).expect("the pairs fit");
     let pairs = dpo_sequences(&pairs, &run).expect("they fit");
-    let dpo = Dpo { pairs, reference: &reference, preference: options.preference };
+    let dpo = Dpo { pairs, reference: &reference, preference: options.preference, tree_packing: true };
     assert_same(&decoder, &dpo, &[&[0, 1, 2, 3, 4]], &[&[3, 0], &[2], &[4, 1]]);
 }
 
@@ -91,17 +91,21 @@ fn how_a_step_is_cut_into_batches_does_not_matter() {
 fn reference_logps_do_not_depend_on_the_batches_and_report_progress() {
     let reference = checkpoint("reference");
     let pairs = copy_pairs(6);
-    let narrow = DpoOptions { run: RunOptions { batch_tokens: 20, ..RunOptions::default() }, ..DpoOptions::default() };
     let whole = reference_logps(&reference, &pairs, &DpoOptions::default(), &mut |_, _| Ok(())).expect("they fit");
-    let mut progress = Vec::new();
-    let mut observer = |done, total| {
-        progress.push((done, total));
-        Ok(())
-    };
-    let parts = reference_logps(&reference, &pairs, &narrow, &mut observer).expect("they fit");
-    assert_eq!(progress, [(1, 6), (2, 6), (3, 6), (4, 6), (5, 6), (6, 6)]);
-    for (one, other) in whole.iter().zip(&parts) {
-        assert!((one.chosen - other.chosen).abs() < 1e-4 && (one.rejected - other.rejected).abs() < 1e-4);
+    // A pair has 11 tokens, of which 7 are distinct; the first four pairs share the first of them two by two.
+    for (tree_packing, batches) in [(false, [1, 2, 3, 4, 5, 6].as_slice()), (true, [3, 5, 6].as_slice())] {
+        let run = RunOptions { batch_tokens: 20, tree_packing, ..RunOptions::default() };
+        let narrow = DpoOptions { run, ..DpoOptions::default() };
+        let mut progress = Vec::new();
+        let mut observer = |done, total| {
+            progress.push((done, total));
+            Ok(())
+        };
+        let parts = reference_logps(&reference, &pairs, &narrow, &mut observer).expect("they fit");
+        assert_eq!(progress, batches.iter().map(|&done| (done, 6)).collect::<Vec<_>>());
+        for (one, other) in whole.iter().zip(&parts) {
+            assert!((one.chosen - other.chosen).abs() < 1e-4 && (one.rejected - other.rejected).abs() < 1e-4);
+        }
     }
 }
 

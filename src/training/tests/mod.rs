@@ -9,9 +9,12 @@ mod golden_preference;
 mod head;
 mod learning;
 mod options;
+mod packing;
 mod plan;
+mod prm;
 mod resume;
 mod schedule;
+mod score_head;
 mod validation;
 
 use std::path::PathBuf;
@@ -24,22 +27,22 @@ use super::thread::with_deep_stack;
 use super::trainer::{Objective, StepGradients, gradients};
 use super::*;
 use crate::error::{Error, Result};
-use crate::models::config::{DecoderArchitecture, RopeConfig};
+use crate::models::config::{DecoderArchitecture, OutputHead, RopeConfig, ScoreConfig};
 use crate::models::{Decoder, DecoderConfig};
 use crate::value::Value;
 
 /// A file made by `make_training_goldens.py`.
-fn fixture(name: &str) -> PathBuf {
+pub(super) fn fixture(name: &str) -> PathBuf {
     crate::fixtures::fixture("training").join(name)
 }
 
 /// A trainable copy of a checkpoint among the fixtures.
-fn checkpoint(name: &str) -> Decoder {
+pub(super) fn checkpoint(name: &str) -> Decoder {
     Decoder::load(&fixture(name), &Device::Cpu, true).expect("the checkpoint is committed")
 }
 
 /// A policy small enough to learn something within a second.
-fn tiny_decoder(vocab_size: usize, seed: u64) -> Decoder {
+pub(super) fn tiny_decoder(vocab_size: usize, seed: u64) -> Decoder {
     let config = DecoderConfig {
         architecture: DecoderArchitecture::Qwen2,
         vocab_size,
@@ -52,9 +55,16 @@ fn tiny_decoder(vocab_size: usize, seed: u64) -> Decoder {
         rms_norm_eps: 1e-6,
         rope: RopeConfig::plain(10_000.0),
         tie_word_embeddings: true,
+        head: OutputHead::Vocabulary,
         max_position_embeddings: 64,
         eos_token_ids: vec![0],
     };
+    Decoder::random(config, seed).expect("the sizes fit each other")
+}
+
+/// The same with a score.
+fn tiny_reward_model(vocab_size: usize, seed: u64) -> Decoder {
+    let config = tiny_decoder(vocab_size, seed).config().clone().with_score(ScoreConfig::default());
     Decoder::random(config, seed).expect("the sizes fit each other")
 }
 
@@ -90,7 +100,7 @@ fn step_gradients(decoder: &Decoder, objective: &impl Objective, batches: &[&[us
 }
 
 /// `‖found − expected‖ / ‖expected‖`, in f64.
-fn relative_error(found: &Tensor, expected: &Tensor) -> f64 {
+pub(super) fn relative_error(found: &Tensor, expected: &Tensor) -> f64 {
     assert_eq!(found.shape(), expected.shape());
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
     let (found, expected) = (values(found), values(expected));
@@ -98,11 +108,11 @@ fn relative_error(found: &Tensor, expected: &Tensor) -> f64 {
 }
 
 /// All trainable weights, in the order of their names.
-fn weights(decoder: &Decoder) -> Vec<f64> {
+pub(super) fn weights(decoder: &Decoder) -> Vec<f64> {
     decoder.parameters().values().flat_map(|parameter| values(parameter)).collect()
 }
 
-fn values(tensor: &Tensor) -> Vec<f64> {
+pub(super) fn values(tensor: &Tensor) -> Vec<f64> {
     let values = tensor.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).expect("an f32 tensor on the CPU");
     values.into_iter().map(f64::from).collect()
 }

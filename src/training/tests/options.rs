@@ -13,8 +13,8 @@ fn example(name: &str) -> Value {
         "loss" => text("ipo"),
         "length_normalization" => text("mean"),
         "lora_targets" => text("q_proj"),
-        "shuffle" => Value::Bool(false),
-        "recompute" | "lora_rslora" => Value::Bool(true),
+        "shuffle" | "tree_packing" => Value::Bool(false),
+        "group_by_prefix" | "recompute" | "lora_rslora" => Value::Bool(true),
         "epochs" | "max_grad_norm" => Value::Int(2),
         "label_smoothing" | "warmup_ratio" | "prompt_weight" => Value::Float(0.25),
         _ => Value::Int(3),
@@ -37,6 +37,14 @@ fn every_name_is_an_option() {
         assert_eq!(options.sft.run.given.keys().collect::<Vec<_>>(), [name]);
         options.sft.run.given.clear();
         assert_ne!(options, RftOptions::default(), "{name}");
+    }
+    for name in PrmOptions::NAMES {
+        let mut options = PrmOptions::default();
+        let value = if *name == "loss" { text("squared_error") } else { example(name) };
+        options.set(name, &value).expect(name);
+        assert_eq!(options.run.given.keys().collect::<Vec<_>>(), [name]);
+        options.run.given.clear();
+        assert_ne!(options, PrmOptions::default(), "{name}");
     }
     for name in DpoOptions::NAMES {
         let mut options = DpoOptions::default();
@@ -209,6 +217,8 @@ fn values_out_of_range_are_refused() {
         ("max_grad_norm", Value::Int(0)),
         ("schedule", Value::Text("cosinus".into())),
         ("shuffle", Value::Int(1)),
+        ("group_by_prefix", text("prompt")),
+        ("tree_packing", Value::Int(1)),
         ("seed", Value::Int(-1)),
         ("max_steps", Value::Int(0)),
         ("step_tokens", Value::Int(0)),

@@ -27,6 +27,7 @@ const NUM_EXAMPLES: usize = 26;
 enum Method {
     Sft,
     Dpo,
+    Prm,
 }
 
 /// What a run gave, whether it was ended or not.
@@ -63,7 +64,10 @@ fn run_options(directory: &Path) -> RunOptions {
 }
 
 fn run(method: Method, options: RunOptions, observe: &mut dyn FnMut(&StepMetrics) -> Result<()>) -> Ended {
-    let mut decoder = tiny_decoder(VOCAB, 7);
+    let mut decoder = match method {
+        Method::Prm => tiny_reward_model(VOCAB, 7),
+        Method::Sft | Method::Dpo => tiny_decoder(VOCAB, 7),
+    };
     let mut steps = Vec::new();
     let mut observer = |metrics: &StepMetrics| {
         steps.push(metrics.clone());
@@ -82,6 +86,12 @@ fn run(method: Method, options: RunOptions, observe: &mut dyn FnMut(&StepMetrics
             let reference = reference_logps(&decoder, &pairs, &options, &mut |_, _| Ok(())).expect("the pairs fit");
             let ((learned, validation), (of_learned, of_validation)) = (pairs.split_at(NUM_LEARNED), reference.split_at(NUM_LEARNED));
             train_dpo_validated(&mut decoder, of_learned, learned, (of_validation, validation), &options, &mut observer)
+        }
+        Method::Prm => {
+            let options = PrmOptions { run: options, batch_size: BATCH_SIZE, ..PrmOptions::default() };
+            let mut learned = copy_pairs(NUM_EXAMPLES);
+            let validation = PrmExamples::Pairs(learned.split_off(NUM_LEARNED));
+            train_prm_validated(&mut decoder, &PrmExamples::Pairs(learned), &validation, &options, &mut observer)
         }
     };
     Ended { result, steps, weights: weights(&decoder) }
@@ -148,7 +158,7 @@ fn copy(from: &Path, to: &Path) {
 
 #[test]
 fn five_steps_and_five_more_equal_ten() {
-    for method in [Method::Sft, Method::Dpo] {
+    for method in [Method::Sft, Method::Dpo, Method::Prm] {
         let (one, other) = (directory(), directory());
         let whole = run_to_end(method, run_options(one.path()));
         assert_eq!(whole.steps.len(), NUM_STEPS);
@@ -191,8 +201,14 @@ impl StopWithin<'_> {
 }
 
 impl Objective for StopWithin<'_> {
+    type Head = Head;
+
     fn costs(&self) -> Vec<usize> {
         self.inner.costs()
+    }
+
+    fn sharing(&self) -> Option<Sharing> {
+        self.inner.sharing()
     }
 
     fn batch(&self, examples: &[usize]) -> Batch {
@@ -227,7 +243,7 @@ fn run_within(directory: &Path, learned: usize, measured: usize) -> Ended {
     let options = run_options(directory);
     let examples = copy_task(NUM_EXAMPLES);
     let objective = |examples| StopWithin {
-        inner: Sft { sequences: sft_sequences(examples, PROMPT_WEIGHT, &options).expect("they fit") },
+        inner: Sft { sequences: sft_sequences(examples, PROMPT_WEIGHT, &options).expect("they fit"), tree_packing: options.tree_packing },
         stop: options.stop.clone(),
         learned: AtomicUsize::new(learned),
         measured: AtomicUsize::new(measured),
@@ -358,8 +374,10 @@ fn a_checkpoint_that_cannot_be_written_leaves_the_older_one_and_no_half_one() {
         }
         Ok(())
     });
-    assert!(matches!(blocked.result, Err(Error::Io { .. })), "{:?}", blocked.result);
+    let told = "there is no checkpoint of step 4, and the same training goes on at that of step 2";
+    assert!(matches!(&blocked.result, Err(Error::Io { source, .. }) if source.to_string().ends_with(told)), "{:?}", blocked.result);
     assert_eq!(names(one.path()), ["metrics.jsonl", "step-2", "step-4"]);
+    assert_eq!(checkpoints(one.path()).last_step(), Some(2));
     assert_eq!(found(&checkpoints(one.path()), &tiny_decoder(VOCAB, 7), NUM_STEPS), Some(2), "a file is no checkpoint");
     fs::remove_file(one.path().join("step-4")).expect("it is there");
     let whole = run_to_end(Method::Sft, RunOptions { checkpoints: None, ..run_options(one.path()) });

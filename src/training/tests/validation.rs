@@ -29,7 +29,8 @@ fn train(decoder: &mut Decoder, validation: &[SftExample], options: &SftOptions)
 
 /// The loss of these examples, and of no step.
 fn loss(decoder: &Decoder, examples: &[SftExample], options: &SftOptions) -> f64 {
-    let objective = Sft { sequences: sft_sequences(examples, options.prompt_weight, &options.run).expect("they fit") };
+    let sequences = sft_sequences(examples, options.prompt_weight, &options.run).expect("they fit");
+    let objective = Sft { sequences, tree_packing: options.run.tree_packing };
     evaluate(decoder, &objective, &options.run).expect("finite numbers")[0].1
 }
 
@@ -165,9 +166,21 @@ fn every_metric_of_every_method_has_a_known_name() {
         let trained = train_dpo_validated(&mut decoder, &reference, &pairs, (&reference[..], &pairs[..]), &options, &mut observer);
         assert!(trained.is_ok(), "{trained:?}");
     }
+    for examples in
+        [PrmExamples::Pairs(copy_pairs(4)), PrmExamples::Steps(vec![StepExample { prompt: vec![2], step: vec![3], label: 0.5 }])]
+    {
+        let mut decoder = tiny_reward_model(VOCAB, 1);
+        let options = PrmOptions { run: run.clone(), ..PrmOptions::default() };
+        let mut observer = |metrics: &StepMetrics| {
+            steps.push(metrics.clone());
+            Ok(())
+        };
+        let trained = train_prm_validated(&mut decoder, &examples, &examples, &options, &mut observer);
+        assert!(trained.is_ok(), "{trained:?}");
+    }
     let names: std::collections::BTreeSet<&str> = steps.iter().flat_map(|step| step.metrics.iter().map(|(name, _)| *name)).collect();
     for expected in
-        ["loss", "sft_loss", "grad_norm", "tokens_per_s", "validation_loss", "validation_sft_loss", "validation_reward_accuracy"]
+        ["loss", "sft_loss", "mean_score", "grad_norm", "tokens_per_s", "validation_loss", "validation_sft_loss", "validation_accuracy"]
     {
         assert!(names.contains(expected), "{expected} is not among {names:?}");
     }

@@ -19,8 +19,9 @@ use super::distinct::Distinct;
 pub(crate) static INTERFACE: Interface = Interface {
     name: "rerank",
     section: super::SECTION,
-    description: "How well a passage answers a query, by a cross-encoder that reads both together; larger is better, on the scale of the model. Equal pairs \
-        are scored once. NULL if either is NULL.",
+    description: "How well a passage answers a query, by a cross-encoder that reads both together, or how good a step is after its prompt, by a reward model; \
+        larger is better, on the scale of the model. Equal pairs are scored once. NULL if either is NULL, and for a step that alone is too long for a reward \
+        model.",
     parameters: &[
         Parameter { name: "model", kind: Kind::Text, description: "Name of a reranking model, `name` or `name@version`; a constant." },
         Parameter { name: "query", kind: Kind::Text, description: "The search query or question." },

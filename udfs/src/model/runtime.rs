@@ -64,6 +64,7 @@ pub trait ModelRuntime: Send + Sync + Debug {
     /// One text per conversation, a JSON array of messages; the column has no NULLs.
     async fn apply_chat_template(&self, model: &str, conversations: &StringArray, add_generation_prompt: bool) -> Result<StringArray>;
 
-    /// One score per pair of `queries[i]` and `passages[i]`, larger if the passage answers the query better; neither column has NULLs.
+    /// One score per pair of `queries[i]` and `passages[i]`, larger if the passage answers the query better, NULL for a pair that the model cannot read;
+    /// neither column has NULLs.
     async fn rerank(&self, model: &str, queries: &StringArray, passages: &StringArray) -> Result<Float64Array>;
 }

@@ -51,12 +51,20 @@ fn bad_id(found: &str, expected: &str) -> Error {
     Error::InvalidParameter { name: "id of GENERATE ROLLOUTS".to_owned(), found: found.to_owned(), expected: expected.to_owned() }
 }
 
-fn texts(batch: &RecordBatch, name: &str) -> Result<StringArray> {
+/// The column called `name`, whatever its type is, as texts.
+///
+/// # Errors
+/// [`Error::Internal`] if there is none.
+pub fn texts(batch: &RecordBatch, name: &str) -> Result<StringArray> {
     let column = batch.column_by_name(name).ok_or_else(|| Error::Internal(format!("no column {name}")))?;
     Ok(cast(column, &DataType::Utf8).map_err(arrow)?.as_string::<i32>().clone())
 }
 
-fn golden_answers(batch: &RecordBatch) -> Result<Vec<Vec<String>>> {
+/// The accepted answers of each row, a text or an array of them; none for NULL.
+///
+/// # Errors
+/// [`Error::WrongType`].
+pub fn golden_answers(batch: &RecordBatch) -> Result<Vec<Vec<String>>> {
     let column = batch.column_by_name("golden_answers").ok_or_else(|| Error::Internal("no column golden_answers".to_owned()))?;
     match column.data_type() {
         DataType::List(_) | DataType::LargeList(_) => {

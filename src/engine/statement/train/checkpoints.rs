@@ -95,10 +95,13 @@ pub struct Trainings {
     at_work: Mutex<BTreeSet<String>>,
 }
 
-/// The right of a run to its folder, until it is dropped. It belongs to the thread that trains: a statement that is cancelled ends before that has written
-/// its last checkpoint.
+/// The right of a run to its folder, until it and all its clones are dropped. The thread that trains has one, and who writes the rows of its steps: a statement
+/// that is cancelled ends before the last of them are written.
+#[derive(Debug, Clone)]
+pub struct Claim(Arc<Claimed>);
+
 #[derive(Debug)]
-pub struct Claim {
+struct Claimed {
     trainings: Arc<Trainings>,
     fingerprint: String,
 }
@@ -127,17 +130,22 @@ impl Trainings {
             }
             std::thread::sleep(PAUSE);
         }
-        Ok(Claim { trainings: Arc::clone(self), fingerprint })
+        Ok(Claim(Arc::new(Claimed { trainings: Arc::clone(self), fingerprint })))
     }
 }
 
 impl Claim {
+    /// All that shapes the result of the run, as 64 hexadecimal digits.
+    pub fn fingerprint(&self) -> &str {
+        &self.0.fingerprint
+    }
+
     fn directory(&self) -> PathBuf {
-        self.trainings.root.join(&self.fingerprint)
+        self.0.trainings.root.join(&self.0.fingerprint)
     }
 
     pub fn checkpoints(&self) -> Checkpoints {
-        Checkpoints { directory: self.directory(), fingerprint: self.fingerprint.clone() }
+        Checkpoints { directory: self.directory(), fingerprint: self.0.fingerprint.clone() }
     }
 
     /// Removes what earlier runs have left.
@@ -153,7 +161,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for Claimed {
     fn drop(&mut self) {
         self.trainings.at_work().remove(&self.fingerprint);
     }
@@ -208,7 +216,11 @@ mod tests {
         trainings.claim("b".to_owned(), &stop).expect("another run has another folder");
         let folder = claim.checkpoints().directory;
         fs::create_dir_all(folder.join("step-5")).expect("it can be made");
+        let clone = claim.clone();
         drop(claim);
+        std::thread::sleep(2 * PAUSE);
+        assert!(!waits.is_finished(), "somebody has it still");
+        drop(clone);
         let second = waits.join().expect("no panic").expect("it has the folder when the first one is done");
         assert_eq!(second.directory, folder);
         assert!(folder.join("step-5").exists(), "what was written stays");

@@ -7,13 +7,13 @@ use arrow::array::{RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 
 use super::super::arrow;
-use super::examples::Examples;
+use super::examples::{BaseTokenizer, Examples};
 use super::input::Row;
 use super::run::{Counts, Prepared};
 use super::task::Method;
 use crate::error::Result;
-use crate::models::{DecoderConfig, Tokenizer};
-use crate::training::{Estimate, Stop, dpo_sequences, estimate, sft_sequences};
+use crate::models::DecoderConfig;
+use crate::training::{Estimate, Sharing, Stop, dpo_sequences, estimate, sft_sequences};
 
 pub fn schema() -> SchemaRef {
     let text = |name: &str| Field::new(name, DataType::Utf8, false);
@@ -50,20 +50,22 @@ impl DryRun {
         if let Some(lora) = &run.lora {
             lora.num_parameters(config)?;
         }
-        let tokenizer = Tokenizer::load(directory)?;
-        let Prepared { examples, validation, counts } = Prepared::of(rows, validation, method, &tokenizer, stop)?;
+        let base = BaseTokenizer::load(directory)?;
+        let Prepared { examples, validation, counts } = Prepared::of(rows, validation, method, &base, stop)?;
         check(&examples, method)?;
         if validation.len() > 0 {
             check(&validation, method)?;
         }
-        let costs = costs(&examples, method);
+        let (costs, sharing) = (costs(&examples, method)?, sharing(&examples, method)?);
         let flops_per_second = Estimate::measured_flops_per_second()?;
-        let mut estimate = estimate(config, &costs, run, method.batch_size(), flops_per_second);
+        let mut estimate = estimate(&method.shape(config), &costs, sharing.as_ref(), run, method.batch_size(), flops_per_second);
         if let (Method::Dpo(options), Examples::Dpo(_, None)) = (method, &examples)
             && options.preference.loss.needs_reference()
         {
-            let validation = self::costs(&validation, method);
-            estimate.seconds += Estimate::forward_flops(config, costs.iter().chain(&validation)) / flops_per_second;
+            let of_validation = (self::costs(&validation, method)?, self::sharing(&validation, method)?);
+            for (costs, sharing) in [(costs, sharing), of_validation] {
+                estimate.seconds += Estimate::forward_flops(config, &costs, sharing.as_ref(), run) / flops_per_second;
+            }
         }
         Ok((counts, estimate))
     }
@@ -74,13 +76,25 @@ fn check(examples: &Examples, method: &Method) -> Result<()> {
     match examples {
         Examples::Sft(examples) => sft_sequences(examples, method.prompt_weight(), method.run()).map(drop),
         Examples::Dpo(pairs, _) => dpo_sequences(pairs, method.run()).map(drop),
+        Examples::Prm(examples) => examples.costs(method.run()).map(drop),
     }
 }
 
-fn costs(examples: &Examples, method: &Method) -> Vec<usize> {
+fn costs(examples: &Examples, method: &Method) -> Result<Vec<usize>> {
     match examples {
-        Examples::Sft(examples) => Estimate::costs_of_examples(examples, method.run()),
-        Examples::Dpo(pairs, _) => Estimate::costs_of_pairs(pairs, method.run()),
+        Examples::Sft(examples) => Ok(Estimate::costs_of_examples(examples, method.run())),
+        Examples::Dpo(pairs, _) => Ok(Estimate::costs_of_pairs(pairs, method.run())),
+        Examples::Prm(examples) => examples.costs(method.run()),
+    }
+}
+
+/// What the examples share, where batches are trees.
+fn sharing(examples: &Examples, method: &Method) -> Result<Option<Sharing>> {
+    match examples {
+        examples if examples.len() == 0 => Ok(None),
+        Examples::Sft(examples) => Sharing::of_demonstrations(examples, method.prompt_weight(), method.run()),
+        Examples::Dpo(pairs, _) => Sharing::of_pairs(pairs, method.run()),
+        Examples::Prm(examples) => examples.sharing(method.run()),
     }
 }
 
@@ -91,6 +105,7 @@ fn properties(counts: Counts, estimate: &Estimate) -> Vec<(&'static str, String)
         ("truncated", counts.truncated.to_string()),
         ("dropped", counts.dropped.to_string()),
         ("tokens", estimate.num_tokens.to_string()),
+        ("distinct_tokens", estimate.num_distinct_tokens.to_string()),
         ("steps", estimate.num_steps.to_string()),
         ("parameters", estimate.parameters.to_string()),
         ("trainable_parameters", estimate.trainable_parameters.to_string()),
@@ -102,7 +117,11 @@ fn properties(counts: Counts, estimate: &Estimate) -> Vec<(&'static str, String)
     ]
 }
 
-fn table(properties: &[(&'static str, String)]) -> Result<RecordBatch> {
+/// A row for each property.
+///
+/// # Errors
+/// None that can be caused.
+pub fn table(properties: &[(&'static str, String)]) -> Result<RecordBatch> {
     let names = StringArray::from_iter_values(properties.iter().map(|(name, _)| name));
     let values = StringArray::from_iter_values(properties.iter().map(|(_, value)| value));
     RecordBatch::try_new(schema(), vec![Arc::new(names), Arc::new(values)]).map_err(arrow)

@@ -1,17 +1,39 @@
 //! From rows to token ids: the examples of a training, those of its validation, and what makes them these ones.
 
+use std::path::Path;
+
 use super::checkpoints::Identity;
 use super::input::{Content, Row};
 use super::task::Method;
 use crate::error::{Error, Result};
-use crate::models::Tokenizer;
-use crate::training::{DpoExample, DpoOptions, Kept, ReferenceLogps, SftExample, Stop, keep_dpo, keep_sft};
+use crate::models::{DecoderConfig, ScoredText, Tokenizer};
+use crate::training::{
+    DpoExample, DpoOptions, Kept, PrmExamples, PrmOptions, ReferenceLogps, RewardLoss, SftExample, StepExample, Stop, keep_dpo, keep_sft,
+    keep_steps,
+};
+
+/// The tokenizer of a base, and how a reward model that is made of the base reads texts.
+pub struct BaseTokenizer {
+    pub tokenizer: Tokenizer,
+    pub scored: ScoredText,
+}
+
+impl BaseTokenizer {
+    /// # Errors
+    /// Of files that cannot be read.
+    pub fn load(directory: &Path) -> Result<Self> {
+        let tokenizer = Tokenizer::load(directory)?;
+        let scored = ScoredText::of_base(&DecoderConfig::load(directory)?, &tokenizer);
+        Ok(Self { tokenizer, scored })
+    }
+}
 
 /// What is learned from, or measured on.
 pub enum Examples {
     Sft(Vec<SftExample>),
     /// Reference log-probabilities that the query gave, one for each pair.
     Dpo(Vec<DpoExample>, Option<Vec<ReferenceLogps>>),
+    Prm(PrmExamples),
 }
 
 impl Examples {
@@ -19,13 +41,18 @@ impl Examples {
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] naming the row of what cannot be learned; [`Error::NotReady`] if nothing is left; [`Error::Cancelled`].
-    pub fn of(rows: &[Row], method: &Method, tokenizer: &Tokenizer, stop: &Stop) -> Result<(Self, Kept)> {
+    pub fn of(rows: &[Row], method: &Method, base: &BaseTokenizer, stop: &Stop) -> Result<(Self, Kept)> {
+        let tokenizer = &base.tokenizer;
         match method {
             Method::Sft(_) | Method::Rft(_) => {
                 let (examples, kept) = keep_sft(sft_examples(rows, tokenizer, stop)?, method.prompt_weight(), method.run())?;
                 Ok((Self::Sft(examples), kept))
             }
             Method::Dpo(options) => pairs(rows, options, tokenizer, stop),
+            Method::Prm(options) => {
+                let (examples, kept) = scored(rows, options, base, stop)?;
+                Ok((Self::Prm(examples), kept))
+            }
         }
     }
 
@@ -33,6 +60,7 @@ impl Examples {
         match self {
             Self::Sft(examples) => examples.len(),
             Self::Dpo(pairs, _) => pairs.len(),
+            Self::Prm(examples) => examples.len(),
         }
     }
 
@@ -49,18 +77,35 @@ impl Examples {
                 }
             }
             Self::Dpo(pairs, reference) => {
-                identity.number(pairs.len() as u64);
-                for DpoExample { prompt, chosen, rejected } in pairs {
-                    identity.ids(prompt);
-                    identity.ids(chosen);
-                    identity.ids(rejected);
-                }
+                identify_pairs(pairs, identity);
                 for ReferenceLogps { chosen, rejected } in reference.iter().flatten() {
                     identity.number(chosen.to_bits());
                     identity.number(rejected.to_bits());
                 }
             }
+            Self::Prm(PrmExamples::Pairs(pairs)) => {
+                identity.number(2);
+                identify_pairs(pairs, identity);
+            }
+            Self::Prm(PrmExamples::Steps(steps)) => {
+                identity.number(1);
+                identity.number(steps.len() as u64);
+                for StepExample { prompt, step, label } in steps {
+                    identity.ids(prompt);
+                    identity.ids(step);
+                    identity.number(label.to_bits());
+                }
+            }
         }
+    }
+}
+
+fn identify_pairs(pairs: &[DpoExample], identity: &mut Identity) {
+    identity.number(pairs.len() as u64);
+    for DpoExample { prompt, chosen, rejected } in pairs {
+        identity.ids(prompt);
+        identity.ids(chosen);
+        identity.ids(rejected);
     }
 }
 
@@ -100,6 +145,29 @@ fn pairs(rows: &[Row], options: &DpoOptions, tokenizer: &Tokenizer, stop: &Stop)
     Ok((Examples::Dpo(kept, Some(reference)), counts))
 }
 
+/// What a reward model learns from: pairs if its loss compares them, and steps with labels otherwise.
+fn scored(rows: &[Row], options: &PrmOptions, base: &BaseTokenizer, stop: &Stop) -> Result<(PrmExamples, Kept)> {
+    let BaseTokenizer { tokenizer, scored } = base;
+    let step = |row: &Row, index: usize| match content_of(row, index)? {
+        Content::Text(text) => scored.step(tokenizer, text),
+        _ => Err(Error::Internal("a reward model reads texts".to_owned())),
+    };
+    if options.loss.is_some_and(RewardLoss::needs_pairs) {
+        let pair = |row: &Row| {
+            stop.check()?;
+            Ok(DpoExample { prompt: prompt(tokenizer, &row.prompt)?, chosen: step(row, 0)?, rejected: step(row, 1)? })
+        };
+        let (pairs, kept) = keep_dpo(rows.iter().map(pair).collect::<Result<_>>()?, &options.run)?;
+        return Ok((PrmExamples::Pairs(pairs), kept));
+    }
+    let example = |row: &Row| {
+        stop.check()?;
+        Ok(StepExample { prompt: prompt(tokenizer, &row.prompt)?, step: step(row, 0)?, label: row.label })
+    };
+    let (steps, kept) = keep_steps(rows.iter().map(example).collect::<Result<_>>()?, &options.run)?;
+    Ok((PrmExamples::Steps(steps), kept))
+}
+
 /// The values that belong to the pairs that are kept. Whether a pair is kept hangs on its tokens alone, so the first one that is equal is the one.
 fn of_kept<T: Copy>(all: &[DpoExample], kept: &[DpoExample], values: &[T]) -> Result<Vec<T>> {
     let mut left = kept.iter().peekable();
@@ -124,12 +192,12 @@ fn prompt(tokenizer: &Tokenizer, content: &Content) -> Result<Vec<u32>> {
     match content {
         Content::Text(text) => tokenizer.encode_prompt(text),
         Content::Ids(ids, _) => Ok(ids.clone()),
-        Content::Parts(_) => Err(Error::Internal("a prompt has no parts".to_owned())),
+        Content::Parts(_) | Content::Turn(_) => Err(Error::Internal("a prompt is a text or token ids".to_owned())),
     }
 }
 
-/// The tokens of a completion, and which of them are learned; no such list: all. A text ends with end-of-text: the policy learns to stop. Ids are taken as
-/// they are.
+/// The tokens of a completion, and which of them are learned; no such list: all. A text ends with end-of-text: the policy learns to stop. Ids, and what a
+/// chat template has ended, are taken as they are.
 fn completion(tokenizer: &Tokenizer, content: &Content) -> Result<(Vec<u32>, Vec<bool>)> {
     let (mut ids, mut mask) = (Vec::new(), Vec::new());
     match content {
@@ -137,6 +205,7 @@ fn completion(tokenizer: &Tokenizer, content: &Content) -> Result<(Vec<u32>, Vec
             ids = tokenizer.encode(text)?;
             ids.extend(tokenizer.eos_token_id());
         }
+        Content::Turn(text) => ids = tokenizer.encode(text)?,
         Content::Parts(parts) => {
             // Each part alone, so that every token belongs to one part.
             for (text, is_learned) in parts {
@@ -181,13 +250,14 @@ mod tests {
 
     #[test]
     fn reference_log_probabilities_are_of_whole_prompts() {
-        let tokenizer = Tokenizer::load(&fixture("../../src/models/builtin/tinyhop")).expect("the built-in model has one");
+        let base = BaseTokenizer::load(&fixture("../../src/models/builtin/tinyhop")).expect("the built-in model has one");
         let row = |prompt: &str, reference| Row {
             prompt: Content::Text(prompt.to_owned()),
             completions: ["yes", "no"].map(|text| Content::Text(text.to_owned())).into(),
             weight: 1.0,
             reward: 0.0,
             score: 0.0,
+            label: 0.0,
             reference,
         };
         let kept = |reference, long_prompts, loss| {
@@ -195,7 +265,7 @@ mod tests {
             let method =
                 Method::Dpo(DpoOptions { run, preference: Preference { loss, ..Preference::sigmoid(0.3) }, ..DpoOptions::default() });
             let rows = [row("a film", reference), row(&"a film ".repeat(40), reference)];
-            Examples::of(&rows, &method, &tokenizer, &Stop::default()).map(|(examples, _)| examples.len())
+            Examples::of(&rows, &method, &base, &Stop::default()).map(|(examples, _)| examples.len())
         };
         let logps = Some(ReferenceLogps { chosen: -1.0, rejected: -2.0 });
         let sigmoid = PreferenceLoss::Sigmoid { label_smoothing: 0.0 };

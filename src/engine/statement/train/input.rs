@@ -3,9 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use arrow::array::{Array, ArrayRef, AsArray, Float64Array, ListArray, RecordBatch, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, ListArray, RecordBatch, StringArray, StructArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use arrow::datatypes::{DataType, FieldRef, Float64Type, Int64Type};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::sqlparser::ast::Query;
@@ -13,13 +13,15 @@ use futures::TryStreamExt;
 use rolloutdb_sql::Train;
 
 use super::super::arrow;
+use super::chat::{Chat, Problem, Said, check_completion, check_prompt};
 use super::lineage::TableVersions;
 use super::task::Method;
 use crate::engine::planning::{plan_query, require_columns};
 use crate::engine::session::Session;
 use crate::engine::typing::sql_type_name;
 use crate::error::{Error, Result};
-use crate::training::{ReferenceLogps, RftOptions};
+use crate::models::chat_template::ChatMessage;
+use crate::training::{ReferenceLogps, RewardLoss, RftOptions};
 
 const CHOSEN_LOGPS: &str = "reference_chosen_logps";
 const REJECTED_LOGPS: &str = "reference_rejected_logps";
@@ -31,6 +33,8 @@ const REWARDS_SHOWN: usize = 5;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Content {
     Text(String),
+    /// A completion that a chat template has written to its end.
+    Turn(String),
     /// Texts one after the other, and whether each one is learned.
     Parts(Vec<(String, bool)>),
     /// Token ids, and whether each one is learned; no such list: all.
@@ -46,6 +50,8 @@ pub struct Row {
     pub weight: f32,
     pub reward: f64,
     pub score: f64,
+    /// Of a step.
+    pub label: f64,
     pub reference: Option<ReferenceLogps>,
 }
 
@@ -61,26 +67,45 @@ pub struct Input {
     pub num_left_out: usize,
 }
 
-/// Reads `USING (query)` and `VALIDATE USING (query)`. `vocab_size`: token ids are smaller.
+/// Reads `USING (query)` and `VALIDATE USING (query)`. `vocab_size`: token ids are smaller. `chat`: of the base.
 ///
 /// # Errors
 /// [`Error::MissingColumn`], [`Error::WrongType`], [`Error::InvalidParameter`] naming the row; [`Error::NotReady`] without a row to learn from or to
 /// measure on; those of the queries.
-pub async fn read(session: &Session, train: &Train, parameters: &[ScalarValue], method: &Method, vocab_size: usize) -> Result<Input> {
+pub async fn read(
+    session: &Session,
+    train: &Train,
+    parameters: &[ScalarValue],
+    method: &Method,
+    vocab_size: usize,
+    chat: &Chat,
+) -> Result<Input> {
     let mut input = Input::default();
-    let source = Source { of: format!("TRAIN {}", train.method), query: &train.query, method, is_validation: false, vocab_size };
+    let source = Source { of: format!("TRAIN {}", train.method), query: &train.query, method, is_validation: false, vocab_size, chat };
     let rows = source.rows(session, parameters, &mut input.tables).await?;
     let num_rows = rows.len();
     input.rows = match method {
         Method::Rft(rft) => good_enough(rows, rft)?,
-        Method::Sft(_) | Method::Dpo(_) => rows,
+        Method::Sft(_) | Method::Dpo(_) | Method::Prm(_) => rows,
     };
     input.num_left_out = num_rows - input.rows.len();
     if let Some(query) = &train.validate {
         let source = Source { of: format!("VALIDATE of TRAIN {}", train.method), query, is_validation: true, ..source };
         input.validation = source.rows(session, parameters, &mut input.tables).await?;
+        check_same_kind(&source.of, &input)?;
     }
     Ok(input)
+}
+
+/// Whether rows have two completions or one: pairs and labelled steps have no loss in common.
+fn check_same_kind(of: &str, input: &Input) -> Result<()> {
+    let num_completions = |rows: &[Row]| rows.first().map_or(0, |row| row.completions.len());
+    let kind = |rows: &[Row]| if num_completions(rows) == 2 { "pairs" } else { "steps with labels" };
+    if num_completions(&input.rows) == num_completions(&input.validation) {
+        return Ok(());
+    }
+    let expected = format!("{}, as the query of USING gives them", kind(&input.rows));
+    Err(Error::InvalidParameter { name: format!("rows of {of}"), found: kind(&input.validation).to_owned(), expected })
 }
 
 /// A query, and what is wanted of it.
@@ -91,6 +116,7 @@ struct Source<'a> {
     method: &'a Method,
     is_validation: bool,
     vocab_size: usize,
+    chat: &'a Chat,
 }
 
 /// How the query gives prompts and completions.
@@ -100,6 +126,7 @@ enum Form {
     Parts,
     Ids,
     Pairs,
+    Steps,
 }
 
 /// The columns that are read.
@@ -126,7 +153,9 @@ impl Source<'_> {
                 batch: &batch,
                 rows_before: rows.len(),
                 vocab_size: self.vocab_size,
+                chat: self.chat,
                 learns_prompts: self.method.prompt_weight() > 0.0,
+                is_scored: matches!(self.method, Method::Prm(_)),
             };
             rows.extend(columns.rows(wanted)?);
         }
@@ -150,6 +179,10 @@ impl Source<'_> {
         };
         let form = match self.method {
             Method::Dpo(_) => Form::Pairs,
+            Method::Prm(prm) => match prm.loss.map_or(has("chosen") || has("rejected"), RewardLoss::needs_pairs) {
+                true => Form::Pairs,
+                false => Form::Steps,
+            },
             _ if has_ids => Form::Ids,
             // A mask of a text alone would be lost without a word.
             _ if has("parts") || has("mask") => Form::Parts,
@@ -160,20 +193,21 @@ impl Source<'_> {
             Form::Parts => require(&["prompt", "parts", "mask"])?,
             Form::Ids => require(&["prompt_ids", "completion_ids"])?,
             Form::Pairs => require(&["prompt", "chosen", "rejected"])?,
+            Form::Steps => require(&["prompt", "step", "label"])?,
         }
         let is_sampled = !self.is_validation && matches!(self.method, Method::Rft(_));
         let needs_score = matches!(self.method, Method::Rft(RftOptions { min_score: Some(_), .. }));
         if is_sampled {
             require(if needs_score { &["reward", "score"] } else { &["reward"] })?;
         }
-        let has_reference = form == Form::Pairs && (has(CHOSEN_LOGPS) || has(REJECTED_LOGPS));
+        let has_reference = matches!(self.method, Method::Dpo(_)) && (has(CHOSEN_LOGPS) || has(REJECTED_LOGPS));
         if has_reference {
             require(&[CHOSEN_LOGPS, REJECTED_LOGPS])?;
         }
         Ok(Wanted {
             form,
             has_mask: has("mask"),
-            has_weight: form != Form::Pairs && has("weight"),
+            has_weight: !matches!(form, Form::Pairs | Form::Steps) && has("weight"),
             has_reward: is_sampled,
             has_score: is_sampled && has("score"),
             has_reference,
@@ -190,6 +224,7 @@ fn by_content(a: &Row, b: &Row) -> Ordering {
         .then(a.weight.total_cmp(&b.weight))
         .then(a.reward.total_cmp(&b.reward))
         .then(a.score.total_cmp(&b.score))
+        .then(a.label.total_cmp(&b.label))
         .then(a_chosen.total_cmp(&b_chosen))
         .then(a_rejected.total_cmp(&b_rejected))
 }
@@ -251,19 +286,23 @@ struct Columns<'a> {
     batch: &'a RecordBatch,
     rows_before: usize,
     vocab_size: usize,
+    chat: &'a Chat,
     learns_prompts: bool,
+    /// For a reward model.
+    is_scored: bool,
 }
 
 impl Columns<'_> {
     fn rows(&self, wanted: Wanted) -> Result<Vec<Row>> {
         let (prompts, completions) = match wanted.form {
-            Form::Texts => (self.text_contents("prompt")?, vec![self.text_contents("completion")?]),
-            Form::Parts => (self.text_contents("prompt")?, vec![self.parts()?]),
+            Form::Texts => self.written(&["completion"])?,
+            Form::Parts => (self.plain_prompts()?, vec![self.parts()?]),
             Form::Ids => {
                 let prompts = self.ids("prompt_ids")?.into_iter().map(|ids| Content::Ids(ids, vec![])).collect();
                 (prompts, vec![self.completion_ids(wanted.has_mask)?])
             }
-            Form::Pairs => (self.text_contents("prompt")?, vec![self.text_contents("chosen")?, self.text_contents("rejected")?]),
+            Form::Pairs => self.written(&["chosen", "rejected"])?,
+            Form::Steps => self.written(&["step"])?,
         };
         let optional = |is_there: bool, name: &str, instead: &str| is_there.then(|| self.numbers(name, instead)).transpose();
         let weights = optional(wanted.has_weight, "weight", "a number; COALESCE(weight, 1) where there is none")?;
@@ -274,6 +313,7 @@ impl Columns<'_> {
         for (name, numbers) in [("reward", &rewards), ("score", &scores), (CHOSEN_LOGPS, &chosen), (REJECTED_LOGPS, &rejected)] {
             self.check_finite(name, numbers.as_ref())?;
         }
+        let labels = (wanted.form == Form::Steps).then(|| self.labels()).transpose()?;
         let value =
             |numbers: &Option<Float64Array>, row: usize, otherwise: f64| numbers.as_ref().map_or(otherwise, |numbers| numbers.value(row));
         let mut completions: Vec<_> = completions.into_iter().map(Vec::into_iter).collect();
@@ -283,6 +323,7 @@ impl Columns<'_> {
             weight: value(&weights, row, 1.0) as f32,
             reward: value(&rewards, row, 0.0),
             score: value(&scores, row, 0.0),
+            label: value(&labels, row, 0.0),
             reference: wanted
                 .has_reference
                 .then(|| ReferenceLogps { chosen: value(&chosen, row, 0.0), rejected: value(&rejected, row, 0.0) }),
@@ -290,9 +331,133 @@ impl Columns<'_> {
         Ok(rows.collect())
     }
 
-    fn text_contents(&self, name: &str) -> Result<Vec<Content>> {
+    /// Prompts, and by name the columns of what follows them: texts as they are, and messages by the chat template of the base.
+    fn written(&self, names: &[&str]) -> Result<(Vec<Content>, Vec<Vec<Content>>)> {
+        let prompts = self.said("prompt")?;
+        let columns = names.iter().map(|name| self.said(name)).collect::<Result<Vec<_>>>()?;
+        let mut columns: Vec<_> = columns.into_iter().map(Vec::into_iter).collect();
+        let (mut all_prompts, mut all_completions) = (Vec::with_capacity(prompts.len()), vec![Vec::new(); names.len()]);
+        for (row, prompt) in prompts.into_iter().enumerate() {
+            let completions = columns.iter_mut().filter_map(Iterator::next).collect();
+            let (prompt, completions) = self.contents(row, names, prompt, completions)?;
+            all_prompts.push(prompt);
+            all_completions.iter_mut().zip(completions).for_each(|(column, completion)| column.push(completion));
+        }
+        Ok((all_prompts, all_completions))
+    }
+
+    /// What one row has: texts, or messages, in all of its columns.
+    fn contents(&self, row: usize, names: &[&str], prompt: Said, completions: Vec<Said>) -> Result<(Content, Vec<Content>)> {
+        let (mut texts, mut conversations) = (Vec::new(), Vec::new());
+        for completion in completions {
+            match completion {
+                Said::Text(text) => texts.push(Content::Text(text)),
+                Said::Messages(messages) => conversations.push(messages),
+            }
+        }
+        match prompt {
+            Said::Text(prompt) if conversations.is_empty() => Ok((Content::Text(prompt), texts)),
+            Said::Messages(prompt) if texts.is_empty() => self.conversation(row, names, &prompt, conversations),
+            _ => Err(self.invalid("prompt", row, "messages and a text side by side", "messages in all columns of a row, or texts in all")),
+        }
+    }
+
+    fn conversation(
+        &self,
+        row: usize,
+        names: &[&str],
+        prompt: &[ChatMessage],
+        completions: Vec<Vec<ChatMessage>>,
+    ) -> Result<(Content, Vec<Content>)> {
+        let refuse = |name: &str, problem: Problem| self.invalid(name, row, problem.found, problem.expected);
+        check_prompt(prompt).map_err(|problem| refuse("prompt", problem))?;
+        for (&name, completion) in names.iter().zip(&completions) {
+            check_completion(completion, self.is_scored).map_err(|problem| refuse(name, problem))?;
+        }
+        if self.is_scored {
+            let prompt = self.chat.prompt(prompt).map_err(|problem| refuse("prompt", problem))?;
+            let steps = completions.into_iter().flatten().map(|message| Content::Text(message.content)).collect();
+            return Ok((Content::Text(prompt), steps));
+        }
+        let (prompt, completions) = self.chat.texts(prompt, &completions).map_err(|problem| refuse("prompt", problem))?;
+        Ok((Content::Text(prompt), completions.into_iter().map(Content::Turn).collect()))
+    }
+
+    /// Prompts of completions that come in parts, which no template writes.
+    fn plain_prompts(&self) -> Result<Vec<Content>> {
+        let plain = |(row, said): (usize, Said)| match said {
+            Said::Text(text) => Ok(Content::Text(text)),
+            Said::Messages(_) => Err(self.invalid("prompt", row, "messages", "a text beside parts, as apply_chat_template() writes it")),
+        };
+        self.said("prompt")?.into_iter().enumerate().map(plain).collect()
+    }
+
+    /// A column of texts, some of which may be messages, or of lists of messages.
+    fn said(&self, name: &str) -> Result<Vec<Said>> {
+        if let Some(item) = list_of_structs(self.column(name)?.data_type()) {
+            return self.messages(name, item);
+        }
         let texts = self.texts(name)?;
-        Ok((0..texts.len()).map(|row| Content::Text(texts.value(row).to_owned())).collect())
+        let read = |row: usize| {
+            let said = Said::read(texts.value(row));
+            said.map_err(|problem| self.invalid(name, row, problem.found, problem.expected))
+        };
+        (0..texts.len()).map(read).collect()
+    }
+
+    /// `item`: the field of the lists' structs.
+    fn messages(&self, name: &str, item: &FieldRef) -> Result<Vec<Said>> {
+        let column = cast(self.column(name)?, &DataType::List(FieldRef::clone(item))).map_err(arrow)?;
+        let lists = column.as_list::<i32>();
+        self.check_no_null(name, lists, "messages; filter such rows out with WHERE")?;
+        let messages = lists.values().as_struct();
+        let [roles, contents] = self.fields(name, messages)?;
+        let message = |at: usize| {
+            let present = messages.is_valid(at) && roles.is_valid(at) && contents.is_valid(at);
+            present.then(|| ChatMessage { role: roles.value(at).to_owned(), content: contents.value(at).to_owned() })
+        };
+        let read = |row: usize| {
+            let [start, end] = [row, row + 1].map(|at| lists.value_offsets()[at] as usize);
+            let messages: Option<Vec<ChatMessage>> = (start..end).map(message).collect();
+            let incomplete = || self.invalid(name, row, "a message with NULL in it", "a role and a content in each message");
+            messages.map(Said::Messages).ok_or_else(incomplete)
+        };
+        (0..lists.len()).map(read).collect()
+    }
+
+    /// `role` and `content` of all messages, which have nothing else.
+    fn fields(&self, name: &str, messages: &StructArray) -> Result<[StringArray; 2]> {
+        let text = |field: &str| -> Result<Option<StringArray>> {
+            let column = messages.column_by_name(field).filter(|column| is_text(column.data_type()) || column.data_type().is_null());
+            let Some(column) = column else { return Ok(None) };
+            Ok(Some(cast(column, &DataType::Utf8).map_err(arrow)?.as_string::<i32>().clone()))
+        };
+        match (text("role")?, text("content")?) {
+            (Some(roles), Some(contents)) if messages.num_columns() == 2 => Ok([roles, contents]),
+            _ => Err(Error::WrongType {
+                what: format!("column {name} of {}", self.of),
+                found: sql_type_name(self.column(name)?.data_type()),
+                expected: "text, or a list of structs with role and content, both text, alone".to_owned(),
+            }),
+        }
+    }
+
+    fn column(&self, name: &str) -> Result<&ArrayRef> {
+        self.batch.column_by_name(name).ok_or_else(|| Error::Internal(format!("no column {name}")))
+    }
+
+    /// How good each step is.
+    fn labels(&self) -> Result<Float64Array> {
+        let fits = |found: &DataType| found.is_numeric() || matches!(found, DataType::Boolean);
+        let column = self.typed("label", "a number from 0 to 1, or true and false", fits, &DataType::Float64)?;
+        let labels = column.as_primitive::<Float64Type>().clone();
+        self.check_no_null("label", &labels, "a number from 0 to 1; filter such rows out with WHERE")?;
+        match labels.values().iter().enumerate().find(|(_, label)| !(0.0..=1.0).contains(*label)) {
+            Some((row, label)) => {
+                Err(self.invalid("label", row, label, "a number from 0 to 1, as soft_label and hard_label of step_labels() are"))
+            }
+            None => Ok(labels),
+        }
     }
 
     /// `parts` with their `mask`, a value for each.
@@ -389,7 +554,7 @@ impl Columns<'_> {
 
     /// The column as `to`, if it is of a type that fits; NULL without a type fits all.
     fn typed(&self, name: &str, expected: &str, fits: impl Fn(&DataType) -> bool, to: &DataType) -> Result<ArrayRef> {
-        let column = self.batch.column_by_name(name).ok_or_else(|| Error::Internal(format!("no column {name}")))?;
+        let column = self.column(name)?;
         if !fits(column.data_type()) && !column.data_type().is_null() {
             return Err(Error::WrongType {
                 what: format!("column {name} of {}", self.of),
@@ -422,6 +587,16 @@ impl Columns<'_> {
     }
 }
 
+/// The field of the structs, if the column has lists of such.
+fn list_of_structs(found: &DataType) -> Option<&FieldRef> {
+    match found {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            matches!(item.data_type(), DataType::Struct(_)).then_some(item)
+        }
+        _ => None,
+    }
+}
+
 fn is_text(found: &DataType) -> bool {
     matches!(found, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
@@ -432,7 +607,7 @@ mod tests {
 
     fn sample(prompt: &str, completion: &str, reward: f64, score: f64) -> Row {
         let text = |text: &str| Content::Text(text.to_owned());
-        Row { prompt: text(prompt), completions: vec![text(completion)], weight: 1.0, reward, score, reference: None }
+        Row { prompt: text(prompt), completions: vec![text(completion)], weight: 1.0, reward, score, label: 0.0, reference: None }
     }
 
     fn completions(rows: &[Row]) -> Vec<&str> {

@@ -69,15 +69,27 @@ pub struct Origin {
 
 impl Origin {
     pub fn new(train: &Train, base: &ModelInfo, method: &Method, tables: TableVersions) -> Self {
+        Self::with_options(train, base, &method.in_force(), method.run().seed, tables)
+    }
+
+    /// As [`Self::new`], of a method whose options in force are these.
+    pub fn with_options(train: &Train, base: &ModelInfo, options: &Json, seed: u64, tables: TableVersions) -> Self {
         let statement = json!({
             "statement": train.to_string(),
             "method": train.method.to_string(),
             "base": base.reference(),
-            "options": method.in_force(),
-            "seed": method.run().seed,
+            "options": options,
+            "seed": seed,
             "rolloutdb_version": env!("CARGO_PKG_VERSION"),
         });
         Self { statement, tables }
+    }
+
+    /// With something else that was asked for.
+    #[must_use]
+    pub fn and(mut self, name: &str, value: Json) -> Self {
+        self.statement[name] = value;
+        self
     }
 
     /// With what came of it.
@@ -97,6 +109,8 @@ impl Origin {
             "best_step": trained.best_step,
             "stopped_early": trained.stopped_early,
             "seconds": seconds,
+            "run": outcome.run.as_ref().map(|run| &run.name),
+            "warnings": (!outcome.warnings.is_empty()).then_some(&outcome.warnings),
         });
         if let (Json::Object(lineage), Json::Object(found)) = (&mut lineage, found) {
             lineage.extend(found.into_iter().filter(|(_, value)| !value.is_null()));
@@ -108,11 +122,16 @@ impl Origin {
 /// What a run hangs on beside its examples: the name of the model too, so that two names never wait for each other. `created_at_ms`: a version that was dropped
 /// and made anew is another.
 pub fn identity(train: &Train, base: &ModelInfo, method: &Method) -> Json {
+    identity_of(train, base, &method.in_force())
+}
+
+/// As [`identity`], of a method whose options in force are these.
+pub fn identity_of(train: &Train, base: &ModelInfo, options: &Json) -> Json {
     json!({
         "method": train.method.to_string(),
         "model": train.model,
         "base": base.reference(),
         "created_at_ms": base.created_at_ms,
-        "options": method.in_force(),
+        "options": options,
     })
 }

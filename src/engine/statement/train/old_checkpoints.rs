@@ -167,6 +167,7 @@ mod tests {
             error: None,
             sqlstate: None,
             result: None,
+            notices: vec![],
         }
     }
 

@@ -7,16 +7,20 @@ use serde_json::Value as Json;
 
 use super::super::name;
 use super::checkpoints::Claim;
+use super::task::{LORA_KEEP, check_models};
+use crate::engine::options;
 use crate::engine::privileges::Object;
 use crate::engine::session::Session;
 use crate::error::{Error, Result};
-use crate::models::{Decoder, ModelInfo, Tokenizer};
+use crate::models::{Decoder, ModelInfo, Registry, StagedModel, Tokenizer};
 
-/// Writes the weights beside the base's tokenizer and publishes them as a new version. Whose the model is, is asked once more: much happens while
-/// a training runs. The checkpoints go when the version is there.
+/// Writes the weights beside the base's tokenizer and publishes them as a new version. Adapters that the decoder has are added to its
+/// weights, and kept beside them where `lora_keep` asks for it. Whose the model is, is asked once more: much happens while a training runs.
+/// The checkpoints go when the version is there.
 ///
 /// # Errors
-/// [`Error::InsufficientPrivilege`] (42501); [`Error::Io`].
+/// [`Error::InsufficientPrivilege`] (42501); [`Error::WrongType`] if the name is that of a model of another kind by now; [`Error::Io`], where nothing of the version is left, the checkpoints are, and the error says
+/// at which step the training goes on.
 pub async fn publish(
     session: &Session,
     train: &Train,
@@ -27,18 +31,25 @@ pub async fn publish(
 ) -> Result<ModelInfo> {
     let registry = Arc::clone(&session.database().shared.registry);
     let (new, base) = (train.model.clone(), base.clone());
+    let keeps_adapters = options::boolean(&train.options, LORA_KEEP, false)?;
     let model = Object::model(&new);
     let lock = name::to_make(session, &model).await;
     let notices = session.notices().clone();
-    let session = session.clone();
+    let (session, train) = (session.clone(), train.clone());
     let written = tokio::task::spawn_blocking(move || {
         // Here, since a statement that is cancelled now ends before this does.
         let _name = lock;
         let is_new = may_publish(&session, &model)?;
-        let staged = registry.stage()?;
-        decoder.save(staged.path())?;
-        Tokenizer::copy_files(&base.directory, staged.path())?;
-        let info = registry.publish(&new, staged, &base, lineage)?;
+        // A model of another kind may have got the name meanwhile.
+        check_models(&train, &base, &registry)?;
+        let staged = stage(&registry, decoder, &base, keeps_adapters);
+        let info = staged.and_then(|staged| registry.publish(&new, staged, &base, lineage)).map_err(|error| {
+            let goes_on = claim.checkpoints().last_step();
+            error.advising(&match goes_on {
+                Some(step) => format!("there is no new version, and the same statement goes on at its checkpoint of step {step}"),
+                None => "there is no new version, and no checkpoint: the same statement begins anew".to_owned(),
+            })
+        })?;
         if is_new {
             session.own(model)?;
         }
@@ -49,6 +60,18 @@ pub async fn publish(
         Ok::<_, Error>(info)
     });
     written.await.map_err(|error| Error::Internal(error.to_string()))?
+}
+
+/// The files of the version, but for what the registry writes. Dropped, they are gone.
+fn stage(registry: &Registry, mut decoder: Decoder, base: &ModelInfo, keeps_adapters: bool) -> Result<StagedModel> {
+    let staged = registry.stage()?;
+    if keeps_adapters && decoder.lora().is_some() {
+        decoder.save_adapter(&staged.make_adapter_directory()?, Some(&base.reference()))?;
+    }
+    decoder.merge_lora()?;
+    decoder.save(staged.path())?;
+    Tokenizer::copy_files(&base.directory, staged.path())?;
+    Ok(staged)
 }
 
 /// Whether there is no such model yet.

@@ -1,24 +1,17 @@
-//! What is told of a training while it runs, and the rows of `rollout.training_metrics` that stay of it.
+//! What is told of a training while it runs: how far it is, what its metrics are, and what in them speaks against its model.
 
-use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
-
-use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch, StringArray};
-use arrow::datatypes::SchemaRef;
-use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use rolloutdb_sql::{Train, TrainMethod};
+use rolloutdb_sql::Train;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::super::arrow;
+use super::metric_rows::{MetricRows, RecordedStep, Run};
+use super::recorder::Recorder;
 use super::run::Event;
+use super::warnings::{Watch, at_the_end};
 use crate::engine::progress::{Progress, Work};
 use crate::engine::session::Session;
 use crate::error::Result;
 use crate::models::ModelInfo;
 use crate::training::{Kept, StepMetrics};
-
-/// Steps in one batch of rows. All batches are committed at once, when the version is there: rows have its number.
-const METRIC_STEPS: usize = 50;
 
 /// What the steps gave.
 #[derive(Debug, Default)]
@@ -27,6 +20,10 @@ pub struct Outcome {
     /// Of the last step.
     pub loss: f64,
     pub all: Vec<StepMetrics>,
+    /// What was told of them, with the step at which it showed.
+    pub warnings: Vec<String>,
+    /// Their rows; `None` where none could be written.
+    pub run: Option<Run>,
 }
 
 /// Who hears of a training.
@@ -36,13 +33,14 @@ pub struct Reporter<'a> {
 }
 
 impl Reporter<'_> {
-    /// Reports until the training is done, or has failed.
-    pub async fn follow(&self, events: &mut UnboundedReceiver<Event>) -> Outcome {
+    /// Reports until the training is done, or has failed. The rows of its steps are written meanwhile, and when this is dropped.
+    pub async fn watch(&self, events: &mut UnboundedReceiver<Event>, mut watch: Watch) -> Outcome {
         let (mut outcome, mut num_replayed) = (Outcome::default(), 0);
-        let (mut reference, mut steps) = (None, None);
+        let (mut reference, mut steps, mut recorder) = (None, None, None);
         while let Some(event) = events.recv().await {
             match event {
                 Event::Kept(kept) => self.tell_kept(kept),
+                Event::Claimed(claim) => recorder = Some(Recorder::start(self.session, self.train, claim)),
                 Event::Reference(done, total) => {
                     let progress = reference.get_or_insert_with(|| self.progress("reference", "pairs", total));
                     progress.update(done as u64, "");
@@ -56,15 +54,34 @@ impl Reporter<'_> {
                         // Of this run: the time that is left is counted from its own pace.
                         progress.update((metrics.step - num_replayed) as u64, &detail(&metrics));
                     }
+                    recorder.iter().for_each(|recorder: &Recorder| recorder.step(&metrics));
+                    let warnings = watch.step(&metrics).into_iter().map(|warning| format!("step {}: {warning}", metrics.step));
+                    self.warn(&mut outcome, warnings);
                     (outcome.steps, outcome.loss) = (metrics.step, metrics.get("loss").unwrap_or(f64::NAN));
                     outcome.all.push(metrics);
                 }
             }
         }
+        if let Some(recorder) = recorder {
+            outcome.run = recorder.finish().await;
+        }
         if outcome.all.last().is_some_and(|last| last.is_replayed && last.step == last.num_steps) {
             self.session.notices().notice(format!("{}: all of its {num_replayed} steps were done before", self.what()));
         }
         outcome
+    }
+
+    /// Says what only the end of a training that has come to its end shows.
+    pub fn end(&self, outcome: &mut Outcome) {
+        let warnings = at_the_end(&outcome.all);
+        self.warn(outcome, warnings.into_iter());
+    }
+
+    fn warn(&self, outcome: &mut Outcome, warnings: impl Iterator<Item = String>) {
+        for warning in warnings {
+            self.session.notices().warning(format!("{}: {warning}", self.what()));
+            outcome.warnings.push(warning);
+        }
     }
 
     fn what(&self) -> String {
@@ -105,49 +122,27 @@ impl Reporter<'_> {
         }
     }
 
-    /// Adds the rows of all steps.
+    /// Gives the rows of the steps the version that they have made, and adds those that could not be written before.
     ///
     /// # Errors
     /// Of a table that cannot be written.
-    pub async fn store_metrics(&self, info: &ModelInfo, all: &[StepMetrics]) -> Result<()> {
-        let table = self.session.database().shared.catalog.table("rollout", "training_metrics").await?;
-        let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
-        let schema = Arc::clone(&table.definition().schema);
-        let batches = all
-            .chunks(METRIC_STEPS)
-            .map(|steps| metrics_batch(&schema, info, self.train.method, steps, at_ms))
-            .collect::<Result<Vec<_>>>()?;
-        let stream = RecordBatchStreamAdapter::new(schema, futures::stream::iter(batches.into_iter().map(Ok)));
-        table.append(Box::pin(stream)).await?;
-        Ok(())
+    pub async fn store_metrics(&self, info: &ModelInfo, outcome: &Outcome) -> Result<()> {
+        let rows = MetricRows::new(self.session, self.train);
+        let run = outcome.run.clone().unwrap_or_else(|| Run { name: info.reference(), last_step: 0 });
+        if run.last_step > 0 {
+            rows.set_version(&run.name, info.version).await?;
+        }
+        let missing = &outcome.all[outcome.all.partition_point(|step| step.step <= run.last_step)..];
+        let missing: Vec<RecordedStep> = missing.iter().cloned().map(RecordedStep::now).collect();
+        rows.append(&run.name, Some(info.version), &missing).await
     }
 }
 
 /// The metrics that tell a person whether it goes well.
 fn detail(metrics: &StepMetrics) -> String {
-    ["loss", "reward_margin", "reward_accuracy", "validation_loss"]
+    ["loss", "reward", "well_formed", "reward_margin", "reward_accuracy", "accuracy", "validation_loss"]
         .iter()
         .filter_map(|name| Some(format!("{} {:.4}", name.replace('_', " "), metrics.get(name)?)))
         .collect::<Vec<_>>()
         .join(", ")
-}
-
-/// Columns of `rollout.training_metrics`: model, version, method, step, metric, value, at_ms.
-fn metrics_batch(schema: &SchemaRef, info: &ModelInfo, method: TrainMethod, steps: &[StepMetrics], at_ms: i64) -> Result<RecordBatch> {
-    let values: Vec<(i32, &str, f64)> =
-        steps.iter().flat_map(|step| step.metrics.iter().map(move |(name, value)| (step.step as i32, *name, *value))).collect();
-    let count = values.len();
-    let batch = RecordBatch::try_new(
-        Arc::clone(schema),
-        vec![
-            Arc::new(StringArray::from(vec![info.name.as_str(); count])),
-            Arc::new(Int32Array::from(vec![info.version as i32; count])),
-            Arc::new(StringArray::from(vec![method.to_string().to_lowercase(); count])),
-            Arc::new(Int32Array::from_iter_values(values.iter().map(|(step, _, _)| *step))),
-            Arc::new(StringArray::from_iter_values(values.iter().map(|(_, name, _)| *name))),
-            Arc::new(Float64Array::from_iter_values(values.iter().map(|(_, _, value)| *value))),
-            Arc::new(Int64Array::from(vec![at_ms; count])),
-        ],
-    );
-    batch.map_err(arrow)
 }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::checkpoints::{Claim, Identity, Trainings};
-use super::examples::Examples;
+use super::examples::{BaseTokenizer, Examples};
 use super::input::Row;
 use super::task::Method;
 use crate::error::{Error, Result};
-use crate::models::{Decoder, Tokenizer};
+use crate::models::Decoder;
 use crate::training::{
     DpoExample, DpoOptions, Kept, ReferenceLogps, StepMetrics, Stop, Trained, Warnings, reference_logps, train_dpo_validated,
-    train_sft_validated,
+    train_prm_validated, train_sft_validated,
 };
 
 /// A training that is ready to run.
@@ -37,12 +37,14 @@ pub struct Training {
 pub enum Event {
     /// Of the rows of both queries, once, before the first step.
     Kept(Kept),
+    /// The run is known by its examples now, and nobody else is at work on it. Without this its metrics are stored when the model is there.
+    Claimed(Claim),
     /// Reference log-probabilities: pairs done, pairs in all.
     Reference(usize, usize),
     Step(StepMetrics),
 }
 
-/// The weights of a training that is done.
+/// The weights of a training that is done, with adapters if these were trained.
 pub struct Made {
     pub decoder: Decoder,
     pub trained: Trained,
@@ -72,9 +74,9 @@ pub struct Prepared {
 impl Prepared {
     /// # Errors
     /// As [`Examples::of`].
-    pub fn of(rows: &[Row], validation: &[Row], method: &Method, tokenizer: &Tokenizer, stop: &Stop) -> Result<Self> {
-        let (examples, kept) = Examples::of(rows, method, tokenizer, stop)?;
-        let (validation, kept_too) = Examples::of(validation, method, tokenizer, stop).map_err(of_validation)?;
+    pub fn of(rows: &[Row], validation: &[Row], method: &Method, base: &BaseTokenizer, stop: &Stop) -> Result<Self> {
+        let (examples, kept) = Examples::of(rows, method, base, stop)?;
+        let (validation, kept_too) = Examples::of(validation, method, base, stop).map_err(of_validation)?;
         let counts = Counts {
             examples: examples.len(),
             validation_examples: validation.len(),
@@ -100,8 +102,8 @@ impl Training {
     /// Of rows that cannot be learned and of the training; [`Error::Cancelled`]; [`Error::InUse`] if another run of the same is at work.
     pub fn run(self, stop: &Stop, tell: &dyn Fn(Event)) -> Result<Made> {
         let Self { directory, mut method, resume, rows, validation: measured, identity, trainings, warnings } = self;
-        let tokenizer = Tokenizer::load(&directory)?;
-        let Prepared { examples, validation, counts } = Prepared::of(&rows, &measured, &method, &tokenizer, stop)?;
+        let base = BaseTokenizer::load(&directory)?;
+        let Prepared { examples, validation, counts } = Prepared::of(&rows, &measured, &method, &base, stop)?;
         drop((rows, measured));
         tell(Event::Kept(Kept { num_truncated: counts.truncated, num_dropped: counts.dropped }));
 
@@ -112,10 +114,11 @@ impl Training {
         if !resume {
             claim.clear()?;
         }
+        tell(Event::Claimed(claim.clone()));
         let run = method.run_mut();
         (run.stop, run.checkpoints, run.warnings) = (stop.clone(), Some(claim.checkpoints()), warnings);
 
-        let mut decoder = Decoder::load_trainable(&directory)?;
+        let mut decoder = method.decoder(&directory, base.scored)?;
         if let Some(lora) = &method.run().lora {
             decoder.attach_lora(lora)?;
         }
@@ -125,9 +128,6 @@ impl Training {
                 let _ = claim.clear();
             }
         })?;
-        if method.run().lora.is_some() {
-            decoder.merge_lora()?;
-        }
         Ok(Made { decoder, trained, counts, claim })
     }
 }
@@ -158,6 +158,9 @@ fn train(
             let of_pairs = reference.logps(decoder, &pairs, given, 0)?;
             let of_validation = reference.logps(decoder, &validation, validation_given, pairs.len())?;
             train_dpo_validated(decoder, &of_pairs, &pairs, (of_validation.as_slice(), validation.as_slice()), options, &mut observe)
+        }
+        (Method::Prm(options), Examples::Prm(examples), Examples::Prm(validation)) => {
+            train_prm_validated(decoder, &examples, &validation, options, &mut observe)
         }
         _ => Err(Error::Internal("a training has examples of another method".to_owned())),
     }
@@ -208,7 +211,7 @@ mod tests {
 
     fn row(weight: f32) -> Row {
         let text = |text: &str| Content::Text(text.to_owned());
-        Row { prompt: text("Who?"), completions: vec![text("He.")], weight, reward: 0.0, score: 0.0, reference: None }
+        Row { prompt: text("Who?"), completions: vec![text("He.")], weight, reward: 0.0, score: 0.0, label: 0.0, reference: None }
     }
 
     fn training(root: &Path, run: RunOptions, validation: Vec<Row>) -> Training {

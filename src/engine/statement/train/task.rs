@@ -1,16 +1,23 @@
 //! The method of a TRAIN with its options, checked before any row is read.
 
-use rolloutdb_sql::{Train, TrainMethod};
+use std::path::Path;
+
+use rolloutdb_sql::{Options, Train, TrainMethod};
 use serde_json::{Map, Value as Json, json};
 
+use super::input::Row;
 use crate::engine::options;
 use crate::error::{Error, Result};
-use crate::models::DecoderConfig;
-use crate::training::{DpoOptions, PreferenceLoss, RftOptions, RunOptions, Schedule, SftOptions};
+use crate::models::{Decoder, DecoderConfig, ModelInfo, Registry, ScoreConfig, ScoredText, Task as ModelTask};
+use crate::training::{
+    DpoOptions, PreferenceLoss, PrmOptions, RewardLoss, RftOptions, RunOptions, STATEMENT_OPTIONS, Schedule, SftOptions,
+};
 use crate::value::Value;
 
-/// An option of the statement alone: whether the checkpoints of an earlier run of it are taken up.
+/// Whether the checkpoints of an earlier run of the statement are taken up.
 const RESUME: &str = "resume";
+/// Whether adapters are kept beside the model that they were added to.
+pub const LORA_KEEP: &str = "lora_keep";
 
 /// How to learn.
 pub enum Method {
@@ -18,6 +25,7 @@ pub enum Method {
     /// Supervised fine-tuning of what was good enough.
     Rft(RftOptions),
     Dpo(DpoOptions),
+    Prm(PrmOptions),
 }
 
 /// What a TRAIN is to do.
@@ -28,22 +36,23 @@ pub struct Task {
 
 impl Task {
     /// # Errors
-    /// [`Error::NotSupported`] for a method that is not there yet; [`Error::UnknownOption`], [`Error::InvalidParameter`] and
-    /// [`Error::WrongType`] for options.
+    /// [`Error::UnknownOption`], [`Error::InvalidParameter`] and [`Error::WrongType`] for options; [`Error::Internal`] for a method without examples.
     pub fn of(train: &Train) -> Result<Self> {
         let mut method = match train.method {
             TrainMethod::Sft => Method::Sft(SftOptions::default()),
             TrainMethod::Rft => Method::Rft(RftOptions::default()),
             TrainMethod::Dpo => Method::Dpo(DpoOptions::default()),
-            other => return Err(Error::NotSupported(format!("TRAIN {other} is not supported yet; SFT, RFT and DPO are"))),
+            TrainMethod::Prm => Method::Prm(PrmOptions::default()),
+            other @ (TrainMethod::Grpo | TrainMethod::Ppo) => return Err(Error::Internal(format!("TRAIN {other} samples its examples"))),
         };
-        for (name, value) in train.options.iter().filter(|(name, _)| *name != RESUME) {
+        for (name, value) in train.options.iter().filter(|(name, _)| !STATEMENT_OPTIONS.contains(name)) {
             method.set(name, &options::value(name, value)?).map_err(with_own_names)?;
         }
         if let Method::Dpo(dpo) = &mut method {
             dpo.finish()?;
         }
         check_validation(method.run(), train.validate.is_some())?;
+        check_adapters(&train.options, method.run())?;
         Ok(Self { method, resume: options::boolean(&train.options, RESUME, true)? })
     }
 
@@ -58,8 +67,34 @@ impl Task {
     }
 }
 
+/// Whether the base can become what the method makes, and whether the versions of the new model are for that.
+///
+/// # Errors
+/// [`Error::WrongType`].
+pub fn check_models(train: &Train, base: &ModelInfo, registry: &Registry) -> Result<()> {
+    let makes = if train.method == TrainMethod::Prm { ModelTask::Rerank } else { ModelTask::Generate };
+    let wrong = |what: String, found: ModelTask, expected: String| {
+        Err(Error::WrongType { what, found: format!("a model with task = '{found}'"), expected })
+    };
+    if base.task != ModelTask::Generate && !(makes == ModelTask::Rerank && base.has_score()) {
+        let or = if makes == ModelTask::Rerank { ", or a reward model that is a decoder" } else { "" };
+        let what = format!("model {}, the base of TRAIN {}", base.reference(), train.method);
+        return wrong(what, base.task, format!("a policy (task = 'generate'){or}"));
+    }
+    match registry.get(&train.model) {
+        Ok(before) if before.task != makes => {
+            let expected = format!("one with task = '{makes}', which TRAIN {} makes; give the new model a name of its own", train.method);
+            wrong(format!("model \"{}\", which would get a new version", train.model), before.task, expected)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Options that ask for evaluations need rows to evaluate on, which is found before any row is read.
-fn check_validation(run: &RunOptions, has_validation: bool) -> Result<()> {
+///
+/// # Errors
+/// [`Error::InvalidParameter`].
+pub fn check_validation(run: &RunOptions, has_validation: bool) -> Result<()> {
     let asked = [("evaluate_every", run.evaluate_every), ("early_stopping", run.early_stopping)];
     let needs = |name: &str, value: usize, expected: &str| {
         Err(Error::InvalidParameter { name: name.to_owned(), found: value.to_string(), expected: expected.to_owned() })
@@ -71,11 +106,23 @@ fn check_validation(run: &RunOptions, has_validation: bool) -> Result<()> {
     }
 }
 
+/// Adapters that are to be kept need to be there, which is found before any row is read.
+///
+/// # Errors
+/// [`Error::InvalidParameter`]; [`Error::WrongType`] for what is neither true nor false.
+pub fn check_adapters(options: &Options, run: &RunOptions) -> Result<()> {
+    if !options::boolean(options, LORA_KEEP, false)? || run.lora.is_some() {
+        return Ok(());
+    }
+    let expected = "lora_rank or another lora_ option beside it: there are no adapters to keep".to_owned();
+    Err(Error::InvalidParameter { name: LORA_KEEP.to_owned(), found: "true".to_owned(), expected })
+}
+
 /// The options of the statement are among those that it has.
 fn with_own_names(error: Error) -> Error {
     match error {
         Error::UnknownOption { kind, name, of, mut known } => {
-            known.push(RESUME.to_owned());
+            known.extend(STATEMENT_OPTIONS.iter().map(|&name| name.to_owned()));
             Error::UnknownOption { kind, name, of, known }
         }
         other => other,
@@ -88,6 +135,7 @@ impl Method {
             Self::Sft(sft) => sft.set(name, value),
             Self::Rft(rft) => rft.set(name, value),
             Self::Dpo(dpo) => dpo.set(name, value),
+            Self::Prm(prm) => prm.set(name, value),
         }
     }
 
@@ -96,6 +144,7 @@ impl Method {
             Self::Sft(sft) => &sft.run,
             Self::Rft(rft) => &rft.sft.run,
             Self::Dpo(dpo) => &dpo.run,
+            Self::Prm(prm) => &prm.run,
         }
     }
 
@@ -104,6 +153,7 @@ impl Method {
             Self::Sft(sft) => &mut sft.run,
             Self::Rft(rft) => &mut rft.sft.run,
             Self::Dpo(dpo) => &mut dpo.run,
+            Self::Prm(prm) => &mut prm.run,
         }
     }
 
@@ -112,7 +162,7 @@ impl Method {
         match self {
             Self::Sft(sft) => sft.prompt_weight,
             Self::Rft(rft) => rft.sft.prompt_weight,
-            Self::Dpo(_) => 0.0,
+            Self::Dpo(_) | Self::Prm(_) => 0.0,
         }
     }
 
@@ -122,7 +172,37 @@ impl Method {
             Self::Sft(sft) => sft.batch_size,
             Self::Rft(rft) => rft.sft.batch_size,
             Self::Dpo(dpo) => Some(dpo.batch_size),
+            Self::Prm(prm) => Some(prm.batch_size),
         }
+    }
+
+    /// Takes the loss that the rows are for, where no option names one.
+    ///
+    /// # Errors
+    /// As [`PrmOptions::loss_of`].
+    pub fn settle(&mut self, rows: &[Row]) -> Result<()> {
+        if let Self::Prm(prm) = self {
+            prm.loss = Some(prm.loss_of(rows.first().is_some_and(|row| row.completions.len() == 2))?);
+        }
+        Ok(())
+    }
+
+    /// The shape of what is trained. `base`: that of the base.
+    pub fn shape(&self, base: &DecoderConfig) -> DecoderConfig {
+        match self {
+            Self::Prm(_) => base.clone().with_score(ScoreConfig::default()),
+            _ => base.clone(),
+        }
+    }
+
+    /// What is trained, as it begins: the base in `directory`, or its blocks under a score. `scored`: how that reads texts.
+    ///
+    /// # Errors
+    /// As [`Decoder::load`].
+    pub fn decoder(&self, directory: &Path, scored: ScoredText) -> Result<Decoder> {
+        let Self::Prm(prm) = self else { return Decoder::load_trainable(directory) };
+        let score = ScoreConfig { pad_token_id: scored.padding(), is_value: prm.loss == Some(RewardLoss::SquaredError) };
+        Decoder::load_with_score(directory, score, prm.run.seed)
     }
 
     /// The options in force by name, defaults too; those that say nothing are left out.
@@ -160,12 +240,19 @@ impl Method {
                 };
                 set(name, json!(value));
             }
+            Self::Prm(prm) => {
+                if let Some(loss) = prm.loss {
+                    set("loss", json!(loss.name()));
+                }
+                set("margin", json!(prm.margin));
+            }
         }
         Json::Object(all)
     }
 }
 
-fn of_run(run: &RunOptions) -> Map<String, Json> {
+/// The options that all methods share, by name.
+pub fn of_run(run: &RunOptions) -> Map<String, Json> {
     let schedule = match run.schedule {
         Schedule::Cosine => "cosine",
         Schedule::Linear => "linear",
@@ -184,6 +271,8 @@ fn of_run(run: &RunOptions) -> Map<String, Json> {
     set("max_length", json!(run.max_length));
     set("long_prompts", json!(run.long_prompts.name()));
     set("shuffle", json!(run.shuffle));
+    set("group_by_prefix", json!(run.group_by_prefix));
+    set("tree_packing", json!(run.tree_packing));
     set("seed", json!(run.seed));
     set("checkpoint_every", json!(run.checkpoint_every));
     let counts = [

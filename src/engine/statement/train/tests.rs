@@ -14,7 +14,7 @@ use super::examples::Examples;
 use super::*;
 use crate::Database;
 use crate::engine::privileges::Object;
-use crate::training::{DpoExample, Estimate, ReferenceLogps, SftExample};
+use crate::training::{DpoExample, Estimate, PrmExamples, ReferenceLogps, STATEMENT_OPTIONS, SftExample, StepExample};
 
 const BASE: &str = "CREATE MODEL base FROM 'random://qwen2' \
     USING (SELECT completion FROM hopworld_demonstrations(worlds => 1, questions_per_world => 20)) \
@@ -89,7 +89,7 @@ async fn estimated(session: &Session, text: &str) -> Result<Estimate> {
     let train = parsed(text);
     let base = session.database().shared.registry.get(&train.base)?;
     let (config, method) = (DecoderConfig::load(&base.directory)?, Task::of(&train)?.method);
-    let input = Box::pin(input::read(session, &train, &[], &method, config.vocab_size)).await?;
+    let input = Box::pin(input::read(session, &train, &[], &method, config.vocab_size, &Chat::of(&base))).await?;
     let dry_run = DryRun { directory: base.directory, config, method, rows: input.rows, validation: input.validation };
     dry_run.figures(&Stop::default()).map(|(_, estimate)| estimate)
 }
@@ -132,8 +132,75 @@ async fn a_dry_run_counts_what_the_training_does() -> Result<()> {
     Ok(())
 }
 
+/// Rows of text.
+async fn texts(session: &Session, text: &str) -> Result<Vec<String>> {
+    let mut found = Vec::new();
+    for batch in session.sql(text).await?.try_collect::<Vec<RecordBatch>>().await? {
+        let column = arrow::compute::cast(batch.column(0), &DataType::Utf8).expect("any value is a text");
+        found.extend(column.as_string::<i32>().iter().map(|text| text.unwrap_or("NULL").to_owned()));
+    }
+    Ok(found)
+}
+
+const PAIRS: &str = "SELECT 'Who? ' || value AS prompt, 'He.' AS chosen, 'She did.' AS rejected FROM generate_series(1, 6)";
+
+/// Its directory is a whole model, and so is a copy of it; what is made of a policy and of a reward model does not change places.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reward_model_is_a_model_of_its_own_kind() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let session = Database::open(data.path()).await?.session();
+    run(&session, BASE).await?;
+    let train = format!("TRAIN PRM MODEL prm FROM base USING ({PAIRS}) WITH (epochs = 10, batch_size = 4, learning_rate = 1e-2)");
+    let dry = properties(&session, &format!("{train} DRY RUN")).await?;
+    run(&session, &train).await?;
+    let registry = &session.database().shared.registry;
+    let (base, info) = (registry.get("base")?, registry.get("prm")?);
+    assert!(info.has_score() && info.architecture == "Qwen2ForSequenceClassification", "{info:?}");
+    assert_eq!(info.parameter_count, base.parameter_count + 32, "the head was tied, and the score is 32 wide");
+    assert_eq!(dry["parameters"], info.parameter_count.to_string());
+    for (property, asked) in [("steps", "max(step)"), ("tokens", "sum(value)::bigint")] {
+        let asked = format!("SELECT {asked} FROM rollout.training_metrics WHERE metric = 'tokens'");
+        assert_eq!(texts(&session, &asked).await?, [dry[property].clone()], "{property}");
+    }
+
+    let copy = tempfile::tempdir().expect("a temporary directory");
+    for file in std::fs::read_dir(&info.directory).expect("a model is a folder") {
+        let file = file.expect("its files are readable");
+        std::fs::copy(file.path(), copy.path().join(file.file_name())).expect("a copy");
+    }
+    let source = copy.path().display().to_string();
+    let create = |name: &str, source: String| crate::models::CreateModel {
+        name: name.to_owned(),
+        source,
+        task: None,
+        device: crate::models::Device::Auto,
+        options: vec![],
+        texts: vec![],
+    };
+    registry.create(create("copied", source))?;
+    let score = |model: &str, step: &str| format!("rerank('{model}', 'Who? 1', '{step}')");
+    let same = format!("SELECT {} = {}", score("prm", "He."), score("copied", "He."));
+    assert_eq!(texts(&session, &same).await?, ["true"]);
+    let learned = format!("SELECT {} > {}", score("prm", "He."), score("prm", "She did."));
+    assert_eq!(texts(&session, &learned).await?, ["true"]);
+
+    let adapters = "WITH (max_steps = 1, lora_rank = 2, lora_keep = true)";
+    run(&session, &format!("TRAIN PRM MODEL further FROM copied USING ({PAIRS}) {adapters}")).await?;
+    let further = registry.get("further")?;
+    assert_eq!((further.parameter_count, further.adapter_directory().is_some()), (info.parameter_count, true));
+    for refused in [
+        format!("TRAIN DPO MODEL x FROM prm USING ({PAIRS}) WITH (max_steps = 1)"),
+        format!("TRAIN PRM MODEL base FROM base USING ({PAIRS}) WITH (max_steps = 1)"),
+        format!("TRAIN DPO MODEL prm FROM base USING ({PAIRS}) WITH (max_steps = 1)"),
+    ] {
+        let error = run(&session, &refused).await;
+        assert!(matches!(error, Err(Error::WrongType { .. })), "{refused}: {error:?}");
+    }
+    Ok(())
+}
+
 /// Options as a statement may have them, each beside the defaults.
-const OPTIONS: [&str; 23] = [
+const OPTIONS: [&str; 25] = [
     "epochs = 2",
     "max_steps = 7",
     "learning_rate = 1e-3",
@@ -147,6 +214,8 @@ const OPTIONS: [&str; 23] = [
     "max_length = 64",
     "long_prompts = 'drop'",
     "shuffle = false",
+    "group_by_prefix = true",
+    "tree_packing = false",
     "seed = 1",
     "checkpoint_every = 7",
     "evaluate_every = 3",
@@ -160,7 +229,7 @@ const OPTIONS: [&str; 23] = [
 ];
 
 /// Those of one method.
-const OPTIONS_OF: [(&str, &[&str]); 3] = [
+const OPTIONS_OF: [(&str, &[&str]); 4] = [
     ("SFT", &["prompt_weight = 0.5"]),
     ("RFT", &["prompt_weight = 0.5", "min_reward = 0.5", "per_prompt = 2", "min_score = 0.5"]),
     (
@@ -178,6 +247,7 @@ const OPTIONS_OF: [(&str, &[&str]); 3] = [
             "sft_weight = 0.5",
         ],
     ),
+    ("PRM", &["loss = 'bradley_terry'", "loss = 'cross_entropy'", "loss = 'squared_error'", "margin = 0.5"]),
 ];
 
 fn with(method: &str, options: &str) -> String {
@@ -220,11 +290,15 @@ async fn a_run_of_other_options_or_of_another_base_finds_no_checkpoint() -> Resu
         let Err(Error::UnknownOption { known, .. }) = Task::of(&parsed(&with(method, "no_such = 1"))) else {
             panic!("TRAIN {method} takes an option that there is none of");
         };
-        for name in known.iter().filter(|name| *name != "resume") {
+        for name in known.iter().filter(|name| !STATEMENT_OPTIONS.contains(&name.as_str())) {
             assert!(all.iter().any(|options| options.contains(&format!("{name} = "))), "{name} of TRAIN {method} is not tried here");
         }
         let plain = with(method, "resume = true");
-        assert_eq!(of(&plain, &base), of(&with(method, "resume = false"), &base), "whether it goes on is no part of what it computes");
+        for other in ["resume = false", "resume = true, tensorboard = 'runs'"] {
+            assert_eq!(of(&plain, &base), of(&with(method, other), &base), "{other} is no part of what it computes");
+        }
+        let [adapted, kept] = ["lora_rank = 2", "lora_rank = 2, lora_keep = true"].map(|options| of(&with(method, options), &base));
+        assert_eq!(adapted, kept, "nor is what it leaves beside its model");
         runs.extend(all.iter().map(|options| (format!("{method} with {options}"), of(&with(method, options), &base))));
         runs.push((format!("another name of {method}"), of(&plain.replace("MODEL m", "MODEL n"), &base)));
         runs.push((method.to_owned(), of(&plain, &base)));
@@ -291,6 +365,18 @@ async fn a_run_over_other_examples_finds_no_checkpoint() -> Result<()> {
         ("another reference of chosen".to_owned(), dpo(&pair, Some(ReferenceLogps { chosen: -1.5, ..logps }))),
         ("another reference of rejected".to_owned(), dpo(&pair, Some(ReferenceLogps { rejected: -2.5, ..logps }))),
         ("a pair that is measured".to_owned(), of("DPO", none(), Examples::Dpo(vec![pair.clone()], None))),
+    ]);
+
+    let step = StepExample { prompt: vec![1], step: vec![2, 3], label: 1.0 };
+    let prm = |examples: PrmExamples| of("PRM", Examples::Prm(examples), Examples::Prm(PrmExamples::Steps(vec![])));
+    let steps = |step: &StepExample| prm(PrmExamples::Steps(vec![step.clone()]));
+    runs.extend([
+        ("a pair that is scored".to_owned(), prm(PrmExamples::Pairs(vec![pair]))),
+        ("a step".to_owned(), steps(&step)),
+        ("its label".to_owned(), steps(&StepExample { label: 0.5, ..step.clone() })),
+        ("the step itself".to_owned(), steps(&StepExample { step: vec![2, 9], ..step.clone() })),
+        ("a token on the other side of the step".to_owned(), steps(&StepExample { prompt: vec![1, 2], step: vec![3], ..step.clone() })),
+        ("no step".to_owned(), prm(PrmExamples::Steps(vec![]))),
     ]);
     check_different(&runs);
     Ok(())

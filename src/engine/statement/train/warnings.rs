@@ -1,44 +1,114 @@
-//! What in the metrics of a training speaks against its model. None of it is an error: the model is there, and a person decides.
+//! What in the metrics of a training speaks against its model, told as soon as it shows. None of it is an error: the training goes on, and
+//! a person decides.
+//!
+//! A metric is looked at by its name, whatever method gives it. Steps differ by their rows, so that the means of a few of them are
+//! compared: the first with the last, or the last with the best.
+
+use std::collections::{BTreeSet, VecDeque};
 
 use super::task::Method;
 use crate::training::StepMetrics;
 
-/// Fewer steps say nothing: the rows of two steps differ by more.
-const STEPS_MIN: usize = 10;
+/// Steps in a mean. The first and the last mean have no step in common.
+const WINDOW: usize = 5;
+/// Fewer steps say nothing about the end: the rows of two steps differ by more.
+const STEPS_MIN: usize = 2 * WINDOW;
 /// The last steps are this share of all.
 const LAST_SHARE: usize = 10;
-/// Rewards at the first step, where policy and reference are one, in units of `beta` times the log-probability of a completion: more is no rounding.
+/// Rewards at the first step, where policy and reference are one, in units of `beta` times the log-probability of a completion: more is no
+/// rounding.
 const SAME_MODEL: f64 = 1e-2;
-/// The fall of the chosen completions' log-probability, as a share of where it began.
-const FALL_MAX: f64 = 0.5;
 
-/// What a DPO is known by when its metrics are there.
+/// The fall of the log-probability of good completions, as a share of where it began, and at least so many nats. It precedes the collapse
+/// of a policy (arXiv:2512.04220).
+const LOGPS_FALL_MAX: f64 = 0.5;
+const LOGPS_FALL_MIN: f64 = 0.1;
+/// What is left of the entropy of a policy whose samples have become alike; where it began lower than this (in nats), there was none to
+/// lose.
+const ENTROPY_LEFT_MIN: f64 = 0.2;
+const ENTROPY_MIN: f64 = 0.05;
+/// The fall of the share of well-formed trajectories below the best.
+const WELL_FORMED_FALL_MAX: f64 = 0.2;
+/// The share of tokens whose probabilities have moved beyond what the objective follows.
+const CLIP_FRACTION_MAX: f64 = 0.3;
+
+/// What a DPO compares with.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Watched {
+struct Comparison {
     beta: f64,
     /// The query gave the reference's log-probabilities, and the loss compares with them.
     reference_is_given: bool,
 }
 
-impl Watched {
-    /// `None` for other methods: nothing in their metrics speaks against a model by itself.
-    pub fn of(method: &Method, reference_is_given: bool) -> Option<Self> {
-        let Method::Dpo(options) = method else { return None };
-        let preference = &options.preference;
-        Some(Self { beta: preference.beta, reference_is_given: reference_is_given && preference.loss.needs_reference() })
+/// Watches the steps of one training.
+#[derive(Debug, Default)]
+pub struct Watch {
+    comparison: Option<Comparison>,
+    num_steps: usize,
+    chosen_logps: Curve,
+    correct_logps: Curve,
+    entropy: Curve,
+    well_formed: Curve,
+    clip_fraction: Curve,
+    /// What was told already.
+    told: BTreeSet<&'static str>,
+}
+
+/// The values of one metric so far, as means of [`WINDOW`] steps.
+#[derive(Debug, Default)]
+struct Curve {
+    first: Vec<f64>,
+    last: VecDeque<f64>,
+    num_values: usize,
+    best: Option<f64>,
+}
+
+impl Watch {
+    /// `reference_is_given`: the rows have log-probabilities of the reference. Of methods without one nothing but their metrics is looked
+    /// at, which [`Self::default`] does too.
+    pub fn of(method: &Method, reference_is_given: bool) -> Self {
+        let comparison = match method {
+            Method::Dpo(options) => {
+                let preference = &options.preference;
+                let reference_is_given = reference_is_given && preference.loss.needs_reference();
+                Some(Comparison { beta: preference.beta, reference_is_given })
+            }
+            _ => None,
+        };
+        Self { comparison, ..Self::default() }
     }
 
-    /// One sentence for each thing that is wrong.
-    pub fn warnings(&self, steps: &[StepMetrics]) -> Vec<String> {
-        [self.other_reference(steps), fallen_logps(steps), low_accuracy(steps)].into_iter().flatten().collect()
+    /// Takes in the next step, and gives one sentence for each thing that is wrong and was not told yet.
+    pub fn step(&mut self, step: &StepMetrics) -> Vec<String> {
+        self.num_steps += 1;
+        let curves = [
+            ("chosen_logps", &mut self.chosen_logps),
+            ("correct_logps", &mut self.correct_logps),
+            ("entropy", &mut self.entropy),
+            ("well_formed", &mut self.well_formed),
+            ("clip_fraction", &mut self.clip_fraction),
+        ];
+        for (name, curve) in curves {
+            step.get(name).into_iter().for_each(|value| curve.add(value));
+        }
+        let found = [
+            ("reference", self.other_reference(step)),
+            ("chosen_logps", self.fallen_chosen_logps()),
+            ("correct_logps", self.fallen_correct_logps()),
+            ("entropy", self.lost_entropy()),
+            ("well_formed", self.malformed()),
+            ("clip_fraction", self.clipped()),
+        ];
+        let new = found.into_iter().filter_map(|(kind, warning)| Some((kind, warning?))).filter(|(kind, _)| self.told.insert(*kind));
+        new.map(|(_, warning)| warning).collect()
     }
 
     /// At the first step the policy is the base. Where it is not the reference, that may be meant; it is told.
-    fn other_reference(&self, steps: &[StepMetrics]) -> Option<String> {
-        let first = steps.first().filter(|_| self.reference_is_given)?;
+    fn other_reference(&self, first: &StepMetrics) -> Option<String> {
+        let Comparison { beta, .. } = self.comparison.filter(|comparison| self.num_steps == 1 && comparison.reference_is_given)?;
         let is_other = |reward: &str, logps: &str| {
             let (reward, logps) = (first.get(reward)?, first.get(logps)?);
-            (reward.abs() > SAME_MODEL * self.beta * logps.abs().max(1.0)).then_some(reward)
+            (reward.abs() > SAME_MODEL * beta * logps.abs().max(1.0)).then_some(reward)
         };
         let reward = is_other("chosen_reward", "chosen_logps").or_else(|| is_other("rejected_reward", "rejected_logps"))?;
         Some(format!(
@@ -46,74 +116,201 @@ impl Watched {
              out to compare with the base"
         ))
     }
+
+    /// A margin that grows because both completions become unlikely.
+    fn fallen_chosen_logps(&self) -> Option<String> {
+        let (first, last) = self.chosen_logps.fallen()?;
+        Some(format!(
+            "the log-probability of the chosen completions fell from {first:.2} to {last:.2}: the policy forgets them too; lower learning_rate, raise beta, \
+             or add sft_weight"
+        ))
+    }
+
+    fn fallen_correct_logps(&self) -> Option<String> {
+        let (first, last) = self.correct_logps.fallen()?;
+        Some(format!(
+            "the log-probability of correct answers fell from {first:.2} to {last:.2}, which comes before a collapse; lower learning_rate, or set \
+             likelihood_guard"
+        ))
+    }
+
+    /// Samples that are all alike have the same reward, from which a group learns nothing.
+    fn lost_entropy(&self) -> Option<String> {
+        let (first, last) = self.entropy.first_and_last()?;
+        (first >= ENTROPY_MIN && last < ENTROPY_LEFT_MIN * first).then(|| {
+            format!(
+                "the entropy of the policy fell from {first:.3} to {last:.3} nats: its samples become alike, and a group of them teaches nothing; raise \
+                 temperature or clip_high, or lower learning_rate"
+            )
+        })
+    }
+
+    fn malformed(&self) -> Option<String> {
+        let (best, last) = (self.well_formed.best?, self.well_formed.last_mean()?);
+        (last < best - WELL_FORMED_FALL_MAX).then(|| {
+            let (best, last) = (100.0 * best, 100.0 * last);
+            format!(
+                "{last:.0}% of the trajectories are well-formed, after {best:.0}% before: the policy forgets the protocol; lower learning_rate, or raise \
+                 kl_weight"
+            )
+        })
+    }
+
+    fn clipped(&self) -> Option<String> {
+        let share = self.clip_fraction.last_mean().filter(|share| *share > CLIP_FRACTION_MAX)?;
+        Some(format!(
+            "the objective is clipped for {:.0}% of the tokens: the policy moves further between two rollouts than it may; lower learning_rate or \
+             updates_per_batch",
+            100.0 * share
+        ))
+    }
 }
 
-fn mean_of_last(steps: &[StepMetrics], name: &str) -> Option<f64> {
+impl Curve {
+    fn add(&mut self, value: f64) {
+        self.num_values += 1;
+        if self.first.len() < WINDOW {
+            self.first.push(value);
+        }
+        self.last.push_back(value);
+        if self.last.len() > WINDOW {
+            self.last.pop_front();
+        }
+        let best = self.best.into_iter().chain(self.last_mean()).reduce(f64::max);
+        self.best = best;
+    }
+
+    /// Once there are enough values for one mean.
+    fn last_mean(&self) -> Option<f64> {
+        (self.num_values >= WINDOW).then(|| mean(self.last.iter().copied(), self.last.len()))
+    }
+
+    /// Once there are enough values for two means.
+    fn first_and_last(&self) -> Option<(f64, f64)> {
+        let last = self.last_mean().filter(|_| self.num_values >= STEPS_MIN)?;
+        Some((mean(self.first.iter().copied(), self.first.len()), last))
+    }
+
+    /// A log-probability that is clearly smaller than where it began.
+    fn fallen(&self) -> Option<(f64, f64)> {
+        self.first_and_last().filter(|(first, last)| first - last > LOGPS_FALL_MIN.max(LOGPS_FALL_MAX * first.abs()))
+    }
+}
+
+fn mean(values: impl Iterator<Item = f64>, count: usize) -> f64 {
+    values.sum::<f64>() / count as f64
+}
+
+/// What only the end shows: one sentence for each thing that is wrong.
+pub fn at_the_end(steps: &[StepMetrics]) -> Vec<String> {
     let num_last = (steps.len() / LAST_SHARE).max(1);
-    let values: Vec<f64> = steps[steps.len().saturating_sub(num_last)..].iter().filter_map(|step| step.get(name)).collect();
-    (steps.len() >= STEPS_MIN && !values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// A margin that grows because both completions become unlikely.
-fn fallen_logps(steps: &[StepMetrics]) -> Option<String> {
-    let (first, last) = (steps.first()?.get("chosen_logps")?, mean_of_last(steps, "chosen_logps")?);
-    (last < first - FALL_MAX * first.abs()).then(|| {
+    let last: Vec<f64> = steps[steps.len().saturating_sub(num_last)..].iter().filter_map(|step| step.get("reward_accuracy")).collect();
+    if steps.len() < STEPS_MIN || last.is_empty() {
+        return vec![];
+    }
+    let accuracy = mean(last.iter().copied(), last.len());
+    let low = (accuracy < 0.5).then(|| {
         format!(
-            "the log-probability of the chosen completions fell from {first:.2} to {last:.2}: the policy forgets them too; lower learning_rate, raise beta, or \
-             add sft_weight"
+            "at the end the chosen completion has the larger reward in {:.0}% of the pairs only: the preferences are not learned; look at the pairs, or \
+             raise learning_rate",
+            accuracy * 100.0
         )
-    })
-}
-
-fn low_accuracy(steps: &[StepMetrics]) -> Option<String> {
-    let accuracy = mean_of_last(steps, "reward_accuracy").filter(|accuracy| *accuracy < 0.5)?;
-    Some(format!(
-        "at the end the chosen completion has the larger reward in {:.0}% of the pairs only: the preferences are not learned; look at the pairs, or raise \
-         learning_rate",
-        accuracy * 100.0
-    ))
+    });
+    low.into_iter().collect()
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::training::{DpoOptions, SftOptions};
 
-    /// `chosen_logps` and `reward_accuracy` of each step; the reward at the first one.
-    fn steps(reward: f64, values: &[(f64, f64)]) -> Vec<StepMetrics> {
-        let step = |(index, (logps, accuracy)): (usize, &(f64, f64))| StepMetrics {
+    const NONE: [usize; 0] = [];
+
+    /// Steps with these values of one metric.
+    fn steps(name: &'static str, values: &[f64]) -> Vec<StepMetrics> {
+        let step = |(index, value): (usize, &f64)| StepMetrics {
             step: index + 1,
             num_steps: values.len(),
-            metrics: vec![
-                ("loss", 0.5),
-                ("chosen_reward", if index == 0 { reward } else { 1.0 }),
-                ("chosen_logps", *logps),
-                ("reward_accuracy", *accuracy),
-            ],
+            metrics: vec![("loss", 0.5), (name, *value)],
             is_replayed: false,
         };
         values.iter().enumerate().map(step).collect()
     }
 
-    fn warnings(reference_is_given: bool, steps: &[StepMetrics]) -> usize {
-        let watched = Watched::of(&Method::Dpo(DpoOptions::default()), reference_is_given).expect("a DPO is watched");
-        watched.warnings(steps).len()
+    /// The steps at which something is told.
+    fn told(mut watch: Watch, steps: &[StepMetrics]) -> Vec<usize> {
+        let told = steps.iter().flat_map(|step| vec![step.step; watch.step(step).len()]);
+        told.collect()
+    }
+
+    fn told_of(name: &'static str, values: &[f64]) -> Vec<usize> {
+        told(Watch::default(), &steps(name, values))
     }
 
     #[test]
-    fn each_warning_has_its_reason() {
-        let good = |count: usize| vec![(-10.0, 0.9); count];
-        assert_eq!(warnings(true, &steps(1e-5, &good(20))), 0);
-        assert_eq!(warnings(true, &steps(0.1, &good(20))), 1, "another reference");
-        assert_eq!(warnings(false, &steps(0.1, &good(20))), 0, "none was given");
-        let fallen = [good(18), vec![(-16.0, 0.9); 2]].concat();
-        assert_eq!(warnings(false, &steps(0.0, &fallen)), 1);
-        let kept = [good(18), vec![(-14.0, 0.9); 2]].concat();
-        assert_eq!(warnings(false, &steps(0.0, &kept)), 0);
-        let unlearned = [good(18), vec![(-16.0, 0.4); 2]].concat();
-        assert_eq!(warnings(false, &steps(0.0, &unlearned)), 2);
-        assert_eq!(warnings(false, &steps(0.0, &[(-10.0, 0.0), (-90.0, 0.0)])), 0, "two steps say nothing");
-        assert_eq!(warnings(false, &[]), 0);
-        assert_eq!(Watched::of(&Method::Sft(SftOptions::default()), true), None);
+    fn a_likelihood_that_falls_is_told_once() {
+        for name in ["chosen_logps", "correct_logps"] {
+            assert_eq!(told_of(name, &[-10.0; 30]), NONE);
+            assert_eq!(told_of(name, &[[-10.0; 10], [-14.0; 10]].concat()), NONE, "{name} falls a little");
+            // The mean of the last five is below -15 with the third of them.
+            assert_eq!(told_of(name, &[[-10.0; 10], [-20.0; 10], [-40.0; 10]].concat()), [13]);
+            assert_eq!(told_of(name, &[[-0.01; 10], [-0.05; 10]].concat()), NONE, "a likelihood that is nearly 1 stays so");
+            assert_eq!(told_of(name, &[-10.0, -90.0]), NONE, "two steps say nothing");
+            assert_eq!(told_of(name, &[[-20.0; 10], [-10.0; 10]].concat()), NONE, "it rises");
+        }
+    }
+
+    #[test]
+    fn entropy_format_and_clipping_are_watched() {
+        assert_eq!(told_of("entropy", &[[1.0; 10], [0.3; 10]].concat()), NONE);
+        assert_eq!(told_of("entropy", &[[1.0; 10], [0.1; 10]].concat()), [15]);
+        assert_eq!(told_of("entropy", &[[0.04; 10], [0.0; 10]].concat()), NONE, "there was none to lose");
+        // It is learned first, and lost then.
+        assert_eq!(told_of("well_formed", &[[0.2; 10], [0.9; 10], [0.75; 10]].concat()), NONE);
+        assert_eq!(told_of("well_formed", &[[0.2; 10], [0.9; 10], [0.35; 10]].concat()), [22]);
+        assert_eq!(told_of("clip_fraction", &[[0.1; 10], [0.25; 10]].concat()), NONE);
+        assert_eq!(told_of("clip_fraction", &[[0.1; 10], [0.5; 10]].concat()), [13]);
+    }
+
+    #[test]
+    fn another_reference_is_told_at_the_first_step() {
+        let steps = |reward: f64| {
+            let of = |step: usize, reward: f64| StepMetrics {
+                step,
+                num_steps: 2,
+                metrics: vec![("loss", 0.5), ("chosen_reward", reward), ("chosen_logps", -10.0)],
+                is_replayed: false,
+            };
+            [of(1, reward), of(2, 1.0)]
+        };
+        let watch = |reference_is_given| Watch::of(&Method::Dpo(DpoOptions::default()), reference_is_given);
+        assert_eq!(told(watch(true), &steps(1e-5)), NONE);
+        assert_eq!(told(watch(true), &steps(0.1)), [1]);
+        assert_eq!(told(watch(false), &steps(0.1)), NONE, "none was given");
+        assert_eq!(told(Watch::of(&Method::Sft(SftOptions::default()), true), &steps(0.1)), NONE);
+    }
+
+    #[test]
+    fn preferences_that_are_not_learned_are_told_at_the_end() {
+        let of = |values: &[f64]| at_the_end(&steps("reward_accuracy", values)).len();
+        assert_eq!(of(&[0.9; 20]), 0);
+        assert_eq!(of(&[vec![0.9; 18], vec![0.4; 2]].concat()), 1);
+        assert_eq!(of(&[0.0, 0.0]), 0, "two steps say nothing");
+        assert_eq!(of(&[]), 0);
+        assert_eq!(at_the_end(&steps("loss", &[0.4; 20])).len(), 0);
+    }
+
+    proptest! {
+        /// Whatever the values are, each kind is told at most once, and a step without metrics changes nothing.
+        #[test]
+        fn no_warning_comes_twice(values in proptest::collection::vec(-50.0..1.0_f64, 0..80)) {
+            for name in ["chosen_logps", "correct_logps", "entropy", "well_formed", "clip_fraction"] {
+                let told = told_of(name, &values);
+                prop_assert!(told.len() <= 1, "{name} is told at {told:?}");
+                prop_assert!(told.iter().all(|step| *step >= WINDOW));
+            }
+        }
     }
 }

@@ -1,22 +1,26 @@
-//! Causal self-attention of sequences laid end to end, with grouped key and value heads.
+//! Causal self-attention of sequences laid end to end or in trees, with grouped key and value heads.
 
-use std::sync::Arc;
+use std::ops::Range;
 
 use candle_core::{CpuStorage, CustomOp3, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
+use super::blocks::{Block, Run};
+use super::forest::{Forest, Tree};
 use super::reference;
 use super::storage::{Destination, Matrix, Threads, Write, multiply, values, with_values};
 use crate::simd::{dot, softmax, softmax_backward};
 
-/// Query rows per score block. A block sees only the keys up to its last row, which skips half of a long sequence's scores.
-const BLOCK: usize = 64;
+/// With fewer trees than so many for each thread, each key head of a tree is a task of its own: one tree may be the whole batch.
+const TREES_PER_THREAD: usize = 4;
+/// Rows per task where the heads of one tree are put side by side again.
+const ROWS_PER_TASK: usize = 128;
 
-/// Heads and sequences of one attention call.
+/// Heads and tokens of one attention call.
 #[derive(Debug, Clone)]
 pub struct AttentionShape {
-    /// Tokens of each sequence; their sum is the number of rows.
-    pub lengths: Arc<[usize]>,
+    /// Its tokens are the rows.
+    pub forest: Forest,
     pub num_heads: usize,
     /// Key head `h` serves the query heads `h * group .. (h + 1) * group`, with `group = num_heads / num_key_value_heads`.
     pub num_key_value_heads: usize,
@@ -41,17 +45,23 @@ impl AttentionShape {
     }
 
     fn check(&self, query: (usize, usize), key: (usize, usize), value: (usize, usize)) -> Result<()> {
-        let rows: usize = self.lengths.iter().sum();
+        let rows = self.forest.num_tokens();
         if query != (rows, self.query_width()) || key != (rows, self.key_width()) || value != key {
-            candle_core::bail!("attention: {self:?} does not fit q {query:?}, k {key:?}, v {value:?}");
+            let Self { num_heads, num_key_value_heads, head_dim, .. } = self;
+            candle_core::bail!(
+                "attention: {rows} tokens, {num_heads} heads of {head_dim}, {num_key_value_heads} of them of keys, do not fit q {query:?}, \
+                 k {key:?}, v {value:?}"
+            );
         }
         Ok(())
     }
 }
 
-/// `softmax(q kᵀ / sqrt(head_dim)) v` over each row's own sequence up to itself.
+/// `softmax(q kᵀ / sqrt(head_dim)) v` over the tokens that each row's own token sees: those before it in its sequence, and itself.
 ///
-/// `query` `[N, num_heads * head_dim]`, `key` and `value` `[N, num_key_value_heads * head_dim]`; gives `query`'s shape.
+/// `query` `[N, num_heads * head_dim]`, `key` and `value` `[N, num_key_value_heads * head_dim]`; gives `query`'s shape. What the
+/// branches of a tree give to the gradients of their common beginning is added up in the order of the rows, whatever the number of
+/// threads.
 ///
 /// # Errors
 /// If shapes do not fit.
@@ -64,6 +74,13 @@ pub fn causal_attention(query: &Tensor, key: &Tensor, value: &Tensor, shape: &At
 }
 
 struct CausalAttention(AttentionShape);
+
+/// All rows and heads.
+struct Inputs<'a> {
+    query: &'a [f32],
+    key: &'a [f32],
+    value: &'a [f32],
+}
 
 impl CustomOp3 for CausalAttention {
     fn name(&self) -> &'static str {
@@ -80,13 +97,9 @@ impl CustomOp3 for CausalAttention {
         lv: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
         let mut out = vec![0.0; lq.shape().elem_count()];
-        let (query, key, value) = (values(q, lq)?, values(k, lk)?, values(v, lv)?);
-        let widths = [self.0.query_width(), self.0.key_width(), self.0.key_width()];
-        let inputs = sequences(&self.0.lengths, widths, [query, key, value]);
-        let outputs = sequences_mut(&self.0.lengths, [self.0.query_width()], [&mut out]);
-        inputs.into_par_iter().zip(outputs).for_each(|([query, key, value], [out])| {
-            Sequence { shape: &self.0, query, key, value }.forward(out);
-        });
+        let inputs = Inputs { query: values(q, lq)?, key: values(k, lk)?, value: values(v, lv)? };
+        let query_width = self.0.group() * self.0.head_dim;
+        self.run([query_width], [&mut out], |part, [out]| part.forward(&inputs, out));
         Ok((CpuStorage::F32(out), lq.shape().clone()))
     }
 
@@ -102,7 +115,12 @@ impl CustomOp3 for CausalAttention {
         with_values(query, |query| {
             with_values(key, |key| {
                 with_values(value, |value| {
-                    with_values(out, |out| with_values(grad, |grad| self.backward([query, key, value, out, grad], &mut grads)))
+                    with_values(out, |out| {
+                        with_values(grad, |grad| {
+                            self.backward(&Inputs { query, key, value }, out, grad, &mut grads);
+                            Ok(())
+                        })
+                    })
                 })
             })
         })?;
@@ -113,147 +131,191 @@ impl CustomOp3 for CausalAttention {
 }
 
 impl CausalAttention {
-    fn backward(&self, inputs: [&[f32]; 5], grads: &mut [Vec<f32>; 3]) -> Result<()> {
-        let (query, key) = (self.0.query_width(), self.0.key_width());
-        let inputs = sequences(&self.0.lengths, [query, key, key, query, query], inputs);
-        let outputs = sequences_mut(&self.0.lengths, [query, key, key], grads.each_mut().map(Vec::as_mut_slice));
-        inputs.into_par_iter().zip(outputs).for_each(|([query, key, value, out, grad], grads)| {
-            Sequence { shape: &self.0, query, key, value }.backward(out, grad, grads);
+    fn backward(&self, inputs: &Inputs<'_>, out: &[f32], grad: &[f32], grads: &mut [Vec<f32>; 3]) {
+        let key_width = self.0.head_dim;
+        let widths = [self.0.group() * key_width, key_width, key_width];
+        self.run(widths, grads.each_mut().map(Vec::as_mut_slice), |part, grads| part.backward(inputs, out, grad, grads));
+    }
+
+    /// Calls `work` for all trees and heads, with the outputs of each call.
+    ///
+    /// `widths`: the values of a row of each output that belong to one key head. The outputs are zero where nothing is written. Whether
+    /// the heads of a tree are one task or several does not change the results: each key head has a sum of its own.
+    fn run<const C: usize>(&self, widths: [usize; C], outputs: [&mut [f32]; C], work: impl Fn(&Part<'_>, [&mut [f32]; C]) + Sync) {
+        let (trees, num_heads) = (self.0.forest.trees(), self.0.num_key_value_heads);
+        let part = |tree, heads| Part { shape: &self.0, tree, heads };
+        let tasks = trees.par_iter().zip(cut(trees, widths.map(|width| width * num_heads), outputs));
+        if num_heads == 1 || trees.len() >= TREES_PER_THREAD * rayon::current_num_threads() {
+            return tasks.for_each(|(tree, outputs)| work(&part(tree, 0..num_heads), outputs));
+        }
+        tasks.for_each(|(tree, outputs)| {
+            let of_head = |head: usize| {
+                let mut outputs = widths.map(|width| vec![0.0; tree.rows.len() * width]);
+                work(&part(tree, head..head + 1), outputs.each_mut().map(Vec::as_mut_slice));
+                outputs
+            };
+            let of_heads: Vec<[Vec<f32>; C]> = (0..num_heads).into_par_iter().map(of_head).collect();
+            for (index, (output, width)) in outputs.into_iter().zip(widths).enumerate() {
+                let heads: Vec<&[f32]> = of_heads.iter().map(|outputs| outputs[index].as_slice()).collect();
+                side_by_side(&heads, width, output);
+            }
         });
-        Ok(())
     }
 }
 
-/// Cuts tensors of rows of `widths` values into one slice of each per sequence.
-fn sequences<'a, const C: usize>(lengths: &[usize], widths: [usize; C], tensors: [&'a [f32]; C]) -> Vec<[&'a [f32]; C]> {
-    let mut start = 0;
-    let mut cut = |length: &usize| {
-        let rows = start..start + length;
-        start = rows.end;
-        std::array::from_fn(|i| &tensors[i][rows.start * widths[i]..rows.end * widths[i]])
-    };
-    lengths.iter().map(&mut cut).collect()
-}
-
-/// As [`sequences`], for tensors to write.
-fn sequences_mut<'a, const C: usize>(lengths: &[usize], widths: [usize; C], tensors: [&'a mut [f32]; C]) -> Vec<[&'a mut [f32]; C]> {
+/// Cuts tensors of rows of `widths` values into one slice of each per tree.
+fn cut<'a, const C: usize>(trees: &[Tree], widths: [usize; C], tensors: [&'a mut [f32]; C]) -> Vec<[&'a mut [f32]; C]> {
     let mut rest = tensors;
-    let mut cut =
-        |length: &usize| std::array::from_fn(|i| rest[i].split_off_mut(..length * widths[i]).expect("the lengths sum to the rows"));
-    lengths.iter().map(&mut cut).collect()
+    let mut cut = |tree: &Tree| {
+        std::array::from_fn(|i| rest[i].split_off_mut(..tree.rows.len() * widths[i]).expect("the trees have as many rows as the tensors"))
+    };
+    trees.iter().map(&mut cut).collect()
 }
 
-/// The rows of one sequence.
-struct Sequence<'a> {
+/// Puts the rows of `width` values that each head has next to each other.
+fn side_by_side(heads: &[&[f32]], width: usize, out: &mut [f32]) {
+    let row_width = heads.len() * width;
+    out.par_chunks_mut(ROWS_PER_TASK * row_width).enumerate().for_each(|(task, rows)| {
+        for (offset, row) in rows.chunks_exact_mut(row_width).enumerate() {
+            let start = (task * ROWS_PER_TASK + offset) * width;
+            for (out, head) in row.chunks_exact_mut(width).zip(heads) {
+                out.copy_from_slice(&head[start..start + width]);
+            }
+        }
+    });
+}
+
+/// Some key heads of one tree, with the query heads that they serve. Its outputs have the rows of the tree and these heads alone.
+struct Part<'a> {
     shape: &'a AttentionShape,
-    query: &'a [f32],
-    key: &'a [f32],
-    value: &'a [f32],
+    tree: &'a Tree,
+    /// Key heads.
+    heads: Range<usize>,
 }
 
-/// One head's query rows `first..first + rows`, which see the keys `0..keys`.
-#[derive(Clone, Copy)]
-struct Block {
-    head: usize,
-    first: usize,
-    rows: usize,
-    keys: usize,
-}
-
-impl<'a> Sequence<'a> {
-    fn blocks(&self) -> impl Iterator<Item = Block> + use<> {
-        let length = self.query.len() / self.shape.query_width();
-        (0..self.shape.num_heads).flat_map(move |head| {
-            (0..length).step_by(BLOCK).map(move |first| {
-                let rows = BLOCK.min(length - first);
-                Block { head, first, rows, keys: first + rows }
-            })
-        })
+impl Part<'_> {
+    fn query_heads(&self) -> Range<usize> {
+        let group = self.shape.group();
+        self.heads.start * group..self.heads.end * group
     }
 
-    /// Where the block's first query value is; rows are `query_width` apart.
-    fn query_offset(&self, block: Block) -> usize {
-        block.first * self.shape.query_width() + block.head * self.shape.head_dim
+    /// `values` of all rows and heads seen as the block's query rows `[rows, head_dim]`.
+    fn query_rows<'v>(&self, values: &'v [f32], block: &Block, head: usize) -> Matrix<'v> {
+        let width = self.shape.query_width();
+        Matrix::rows(&values[(self.tree.rows.start + block.rows.start) * width + head * self.shape.head_dim..], width)
     }
 
-    /// Where the first value of the block's key head is; rows are `key_width` apart.
-    fn key_offset(&self, block: Block) -> usize {
-        block.head / self.shape.group() * self.shape.head_dim
+    /// `values` of all rows and heads seen as the key rows `[keys of the run, head_dim]` of a query head.
+    fn key_rows<'v>(&self, values: &'v [f32], run: &Run, head: usize) -> Matrix<'v> {
+        let width = self.shape.key_width();
+        Matrix::rows(&values[(self.tree.rows.start + run.rows.start) * width + head / self.shape.group() * self.shape.head_dim..], width)
     }
 
-    /// `values` seen as the block's query rows `[rows, head_dim]`.
-    fn query_rows(&self, values: &'a [f32], block: Block) -> Matrix<'a> {
-        Matrix::rows(&values[self.query_offset(block)..], self.shape.query_width())
+    /// How far the rows of an output of queries are apart.
+    fn query_stride(&self) -> usize {
+        self.heads.len() * self.shape.group() * self.shape.head_dim
     }
 
-    /// `values` seen as the key rows `[keys, head_dim]` of the block's head.
-    fn key_rows(&self, values: &'a [f32], block: Block) -> Matrix<'a> {
-        Matrix::rows(&values[self.key_offset(block)..], self.shape.key_width())
+    /// How far the rows of an output of keys are apart.
+    fn key_stride(&self) -> usize {
+        self.heads.len() * self.shape.head_dim
     }
 
-    /// Attention weights `[rows, keys]`; zero after each row's own position.
-    fn weights(&self, block: Block, weights: &mut [f32]) {
-        let Block { first, rows, keys, .. } = block;
-        let size = [rows, self.shape.head_dim, keys];
-        let (query, key) = (self.query_rows(self.query, block), self.key_rows(self.key, block).transposed());
-        product(size, query, key, self.shape.scale(), weights, keys, Write::Replace);
-        for (row, weights) in weights.chunks_exact_mut(keys).take(rows).enumerate() {
-            let (seen, unseen) = weights.split_at_mut(first + row + 1);
-            softmax(seen);
-            unseen.fill(0.0);
+    /// Room for the scores of any block.
+    fn scores_of_a_block(&self) -> Vec<f32> {
+        vec![0.0; self.tree.blocks.iter().map(|block| block.rows.len() * block.num_keys).max().unwrap_or(0)]
+    }
+
+    /// `scale · queries · keysᵀ`, `[rows, keys]`.
+    fn scores(&self, block: &Block, head: usize, queries: &[f32], keys: &[f32], scale: f32, scores: &mut [f32]) {
+        let queries = self.query_rows(queries, block, head);
+        for run in &block.runs {
+            let size = [block.rows.len(), self.shape.head_dim, run.rows.len()];
+            let keys = self.key_rows(keys, run, head).transposed();
+            product(size, queries, keys, scale, &mut scores[run.column..], block.num_keys, Write::Replace);
         }
     }
 
-    fn forward(&self, out: &mut [f32]) {
-        let mut weights = vec![0.0; BLOCK * (self.query.len() / self.shape.query_width())];
-        for block in self.blocks() {
-            self.weights(block, &mut weights);
-            let size = [block.rows, block.keys, self.shape.head_dim];
-            let (weights, value) = (Matrix::rows(&weights, block.keys), self.key_rows(self.value, block));
-            let out = &mut out[self.query_offset(block)..];
-            product(size, weights, value, 1.0, out, self.shape.query_width(), Write::Replace);
+    /// Puts `scale · scores · keys`, `[rows, head_dim]`, into an output of queries.
+    fn mix(&self, block: &Block, head: usize, scores: &[f32], keys: &[f32], scale: f32, out: &mut [f32]) {
+        let stride = self.query_stride();
+        let out = &mut out[block.rows.start * stride + (head - self.query_heads().start) * self.shape.head_dim..];
+        for (index, run) in block.runs.iter().enumerate() {
+            let size = [block.rows.len(), run.rows.len(), self.shape.head_dim];
+            let scores = Matrix::rows(&scores[run.column..], block.num_keys);
+            let write = if index == 0 { Write::Replace } else { Write::Add };
+            product(size, scores, self.key_rows(keys, run, head), scale, out, stride, write);
+        }
+    }
+
+    /// Adds `scale · scoresᵀ · queries`, `[keys, head_dim]`, to an output of keys.
+    fn spread(&self, block: &Block, head: usize, scores: &[f32], queries: &[f32], scale: f32, out: &mut [f32]) {
+        let stride = self.key_stride();
+        let column = (head / self.shape.group() - self.heads.start) * self.shape.head_dim;
+        let queries = self.query_rows(queries, block, head);
+        for run in &block.runs {
+            let size = [run.rows.len(), block.rows.len(), self.shape.head_dim];
+            let scores = Matrix::rows(&scores[run.column..], block.num_keys).transposed();
+            product(size, scores, queries, scale, &mut out[run.rows.start * stride + column..], stride, Write::Add);
+        }
+    }
+
+    /// Attention weights `[rows, keys]`; zero for what a row does not see.
+    fn weights(&self, inputs: &Inputs<'_>, block: &Block, head: usize, weights: &mut [f32]) {
+        self.scores(block, head, inputs.query, inputs.key, self.shape.scale(), weights);
+        let mut rows = weights.chunks_exact_mut(block.num_keys);
+        for piece in &block.pieces {
+            for (offset, weights) in rows.by_ref().take(piece.num_rows).enumerate() {
+                let (seen, unseen) = weights.split_at_mut(piece.column + offset + 1);
+                piece.gaps.iter().for_each(|gap| seen[gap.clone()].fill(f32::NEG_INFINITY));
+                softmax(seen);
+                piece.gaps.iter().for_each(|gap| seen[gap.clone()].fill(0.0));
+                unseen.fill(0.0);
+            }
+        }
+    }
+
+    fn forward(&self, inputs: &Inputs<'_>, out: &mut [f32]) {
+        let mut weights = self.scores_of_a_block();
+        for head in self.query_heads() {
+            for block in &self.tree.blocks {
+                self.weights(inputs, block, head, &mut weights);
+                self.mix(block, head, &weights, inputs.value, 1.0, out);
+            }
         }
     }
 
     /// With `P` the weights recomputed and `D = rowsum(dO O)`: `dV = Pᵀ dO`, `dS = P (dO Vᵀ − D)`, `dQ = c dS K`, `dK = c dSᵀ Q`.
-    fn backward(&self, out: &'a [f32], grad: &'a [f32], [grad_query, grad_key, grad_value]: [&mut [f32]; 3]) {
-        let (query_width, key_width) = (self.shape.query_width(), self.shape.key_width());
-        let (width, scale) = (self.shape.head_dim, self.shape.scale());
-        let mut weights = vec![0.0; BLOCK * (self.query.len() / query_width)];
-        let mut grad_scores = weights.clone();
-        for block in self.blocks() {
-            let Block { rows, keys, .. } = block;
-            self.weights(block, &mut weights);
-            let weights = &weights[..rows * keys];
-            let grad_out = self.query_rows(grad, block);
-            let grad_value = &mut grad_value[self.key_offset(block)..];
-            let transposed = Matrix::rows(weights, keys).transposed();
-            product([keys, rows, width], transposed, grad_out, 1.0, grad_value, key_width, Write::Add);
-
-            let value = self.key_rows(self.value, block).transposed();
-            product([rows, width, keys], grad_out, value, 1.0, &mut grad_scores, keys, Write::Replace);
-            self.grad_scores(block, weights, out, grad, &mut grad_scores);
-            let grad_scores = Matrix::rows(&grad_scores, keys);
-            let grad_query = &mut grad_query[self.query_offset(block)..];
-            product([rows, keys, width], grad_scores, self.key_rows(self.key, block), scale, grad_query, query_width, Write::Replace);
-            let grad_key = &mut grad_key[self.key_offset(block)..];
-            let query = self.query_rows(self.query, block);
-            product([keys, rows, width], grad_scores.transposed(), query, scale, grad_key, key_width, Write::Add);
+    fn backward(&self, inputs: &Inputs<'_>, out: &[f32], grad: &[f32], [grad_query, grad_key, grad_value]: [&mut [f32]; 3]) {
+        let scale = self.shape.scale();
+        let mut weights = self.scores_of_a_block();
+        let mut grad_scores = self.scores_of_a_block();
+        for head in self.query_heads() {
+            for block in &self.tree.blocks {
+                self.weights(inputs, block, head, &mut weights);
+                let weights = &weights[..block.rows.len() * block.num_keys];
+                self.spread(block, head, weights, grad, 1.0, grad_value);
+                self.scores(block, head, grad, inputs.value, 1.0, &mut grad_scores);
+                self.grad_scores(block, head, weights, out, grad, &mut grad_scores);
+                self.mix(block, head, &grad_scores, inputs.key, scale, grad_query);
+                self.spread(block, head, &grad_scores, inputs.query, scale, grad_key);
+            }
         }
     }
 
     /// Turns the gradient of the weights `[rows, keys]` into the gradient of the scores.
-    fn grad_scores(&self, block: Block, weights: &[f32], out: &[f32], grad: &[f32], grad_scores: &mut [f32]) {
-        let rows = weights.chunks_exact(block.keys).zip(grad_scores.chunks_exact_mut(block.keys));
-        for (row, (weights, grad_scores)) in rows.enumerate() {
-            let start = self.query_offset(block) + row * self.shape.query_width();
-            let head = start..start + self.shape.head_dim;
-            softmax_backward(weights, grad_scores, dot(&grad[head.clone()], &out[head]));
+    fn grad_scores(&self, block: &Block, head: usize, weights: &[f32], out: &[f32], grad: &[f32], grad_scores: &mut [f32]) {
+        let first_row = self.tree.rows.start + block.rows.start;
+        let rows = weights.chunks_exact(block.num_keys).zip(grad_scores.chunks_exact_mut(block.num_keys));
+        for (offset, (weights, grad_scores)) in rows.enumerate() {
+            let start = (first_row + offset) * self.shape.query_width() + head * self.shape.head_dim;
+            let of_head = start..start + self.shape.head_dim;
+            softmax_backward(weights, grad_scores, dot(&grad[of_head.clone()], &out[of_head]));
         }
     }
 }
 
-/// A product on this thread: the sequences are the parallel tasks.
+/// A product on this thread: trees and their heads are the parallel tasks.
 fn product(size: [usize; 3], left: Matrix<'_>, right: Matrix<'_>, scale: f32, values: &mut [f32], stride: usize, write: Write) {
     multiply(size, left, right, scale, Destination { values, stride, write }, Threads::One);
 }

@@ -5,10 +5,13 @@
 //! the CPU, and falls back on other devices to [`mod@reference`], the same formula in plain differentiable candle operations,
 //! with which the tests compare values and gradients.
 //!
-//! Sequences lie end to end, without padding: a tensor is `[N, width]` with `N` the sum of the sequences' lengths.
+//! Sequences lie end to end, without padding, or in trees that share their beginnings ([`Forest`]): a tensor is `[N, width]` with `N`
+//! the tokens of all trees.
 
 mod attention;
+mod blocks;
 mod embedding;
+mod forest;
 mod linear;
 pub mod reference;
 mod rms_norm;
@@ -18,6 +21,7 @@ mod storage;
 
 pub use attention::{AttentionShape, causal_attention};
 pub use embedding::embedding;
+pub use forest::{Forest, Segment};
 pub use linear::linear;
 pub use rms_norm::rms_norm;
 pub use rope::{Rope, RopeTable, rope};

@@ -51,20 +51,24 @@ pub fn rope(x: &Tensor, positions: &Arc<[u32]>, table: &Arc<RopeTable>) -> Resul
     Tensor::cat(&[rotated_first, rotated_second], 2)?.reshape((rows, width))
 }
 
-/// See [`super::causal_attention`].
+/// See [`super::causal_attention`]. Here also in f64.
 pub fn causal_attention(query: &Tensor, key: &Tensor, value: &Tensor, shape: &AttentionShape) -> Result<Tensor> {
-    let mut start = 0;
-    let mut outputs = Vec::with_capacity(shape.lengths.len());
-    for &length in shape.lengths.iter() {
-        let rows = |tensor: &Tensor| tensor.narrow(0, start, length);
-        outputs.push(sequence_attention(&rows(query)?, &rows(key)?, &rows(value)?, shape)?);
-        start += length;
+    let mut outputs = Vec::with_capacity(shape.forest.segments().len());
+    for (index, segment) in shape.forest.segments().iter().enumerate().filter(|(_, segment)| !segment.rows.is_empty()) {
+        let path = shape.forest.path(index);
+        let of_path = |tensor: &Tensor| {
+            let runs = path.iter().map(|rows| tensor.narrow(0, rows.start, rows.len())).collect::<Result<Vec<_>>>()?;
+            Tensor::cat(&runs, 0)
+        };
+        let query = query.narrow(0, segment.rows.start, segment.rows.len())?;
+        outputs.push(segment_attention(&query, &of_path(key)?, &of_path(value)?, shape)?);
     }
-    Tensor::cat(&outputs, 0)
+    if outputs.is_empty() { query.copy() } else { Tensor::cat(&outputs, 0) }
 }
 
-fn sequence_attention(query: &Tensor, key: &Tensor, value: &Tensor, shape: &AttentionShape) -> Result<Tensor> {
-    let mask = causal_mask(query.dim(0)?, query.device())?;
+/// Attention of the rows of a segment over those from the root to its end.
+fn segment_attention(query: &Tensor, key: &Tensor, value: &Tensor, shape: &AttentionShape) -> Result<Tensor> {
+    let mask = causal_mask(query.dim(0)?, key.dim(0)?, query.device())?.to_dtype(query.dtype())?;
     let mut heads = Vec::with_capacity(shape.num_heads);
     for head in 0..shape.num_heads {
         let of_head = |tensor: &Tensor, head: usize| tensor.narrow(1, head * shape.head_dim, shape.head_dim)?.contiguous();
@@ -75,8 +79,11 @@ fn sequence_attention(query: &Tensor, key: &Tensor, value: &Tensor, shape: &Atte
     Tensor::cat(&heads, 1)
 }
 
-/// `[length, length]`: 0 where the column is at most the row, a large negative number elsewhere (−inf would make NaN gradients).
-fn causal_mask(length: usize, device: &Device) -> Result<Tensor> {
-    let values: Vec<f32> = (0..length).flat_map(|row| (0..length).map(move |column| if column <= row { 0.0 } else { -1e30 })).collect();
-    Tensor::from_vec(values, (length, length), device)
+/// `[rows, columns]`, of the last rows of a sequence of so many `columns`: 0 where the column is at most the row's own, a large negative
+/// number elsewhere (−inf would make NaN gradients).
+fn causal_mask(rows: usize, columns: usize, device: &Device) -> Result<Tensor> {
+    let first = columns - rows;
+    let value = |row: usize, column: usize| if column <= first + row { 0.0_f32 } else { -1e30 };
+    let values: Vec<f32> = (0..rows).flat_map(|row| (0..columns).map(move |column| value(row, column))).collect();
+    Tensor::from_vec(values, (rows, columns), device)
 }

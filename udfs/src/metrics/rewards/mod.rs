@@ -14,6 +14,9 @@ mod step_reward;
 mod well_formed;
 
 pub use formats::{Formats, KeptFormat, WrittenStep};
+pub use outcome_reward::{Outcome, OutcomeReward};
+pub use relevance_reward::relevance_factor;
+pub use step_reward::prorag_step_reward;
 
 pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
     &outcome_reward::FUNCTION,

@@ -62,28 +62,64 @@ pub(crate) static FUNCTION: Function = Function {
     },
 };
 
+/// Whose reward a trajectory gets for its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum System {
+pub enum OutcomeReward {
+    /// `f1 * alpha ^ steps` (arXiv:2505.14069).
     ReasonRag,
+    /// arXiv:2601.21912.
     ProRag,
+    /// arXiv:2503.09516; with the format arXiv:2505.15117.
     SearchR1,
+    /// Of the last step (arXiv:2505.23794).
     R3Rag,
 }
 
-const SYSTEMS: &[(&str, System)] =
-    &[("reasonrag", System::ReasonRag), ("prorag", System::ProRag), ("search_r1", System::SearchR1), ("r3rag", System::R3Rag)];
+/// The end of a trajectory.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Outcome<'a> {
+    /// The policy's answer; None if it gave none.
+    pub answer: Option<&'a str>,
+    /// At least one.
+    pub golds: &'a [&'a str],
+    /// Whether the trajectory follows its format, of [`OutcomeReward::R3Rag`] whether its steps do; None leaves the format out.
+    pub well_formed: Option<bool>,
+    /// Policy calls, which [`OutcomeReward::ReasonRag`] reads, as it does `alpha`: the decay per step, above 0 and at most 1.
+    pub steps: f64,
+    pub alpha: f64,
+}
+
+impl OutcomeReward {
+    /// The number that `outcome_reward` gives.
+    pub fn of(self, outcome: &Outcome<'_>) -> f64 {
+        let Outcome { answer, golds, well_formed, steps, alpha } = *outcome;
+        match self {
+            Self::ReasonRag => spre(f1(Variant::ReasonRag, answer, golds), steps, alpha),
+            Self::ProRag => prorag(f1(Variant::ProRag, answer, golds), well_formed),
+            Self::SearchR1 => search_r1(answer.map(|answer| is_match(Variant::FlashRag, answer, golds)), well_formed),
+            Self::R3Rag => r3rag(answer.is_some_and(|answer| is_match(Variant::R3Rag, answer, golds)), well_formed),
+        }
+    }
+}
+
+const SYSTEMS: &[(&str, OutcomeReward)] = &[
+    ("reasonrag", OutcomeReward::ReasonRag),
+    ("prorag", OutcomeReward::ProRag),
+    ("search_r1", OutcomeReward::SearchR1),
+    ("r3rag", OutcomeReward::R3Rag),
+];
 
 /// The optional arguments.
 struct Inputs<'a> {
     arguments: &'a Arguments<'a>,
-    system: System,
+    system: OutcomeReward,
     well_formed: Option<Column<BooleanArray>>,
     steps: Option<Column<Int64Array>>,
     alpha: Option<Column<Float64Array>>,
 }
 
 impl<'a> Inputs<'a> {
-    fn new(arguments: &'a Arguments<'a>, system: System) -> Result<Self> {
+    fn new(arguments: &'a Arguments<'a>, system: OutcomeReward) -> Result<Self> {
         Ok(Self {
             arguments,
             system,
@@ -95,12 +131,12 @@ impl<'a> Inputs<'a> {
 
     fn reward(&self, row: usize, answer: Option<&str>, golds: &[&str]) -> Result<f64> {
         let well_formed = self.well_formed.as_ref().and_then(|column| column.get(row));
-        Ok(match self.system {
-            System::ReasonRag => spre(f1(Variant::ReasonRag, answer, golds), self.steps(row)?, self.alpha(row)?),
-            System::ProRag => prorag(f1(Variant::ProRag, answer, golds), well_formed),
-            System::SearchR1 => search_r1(answer.map(|answer| is_match(Variant::FlashRag, answer, golds)), well_formed),
-            System::R3Rag => r3rag(answer.is_some_and(|answer| is_match(Variant::R3Rag, answer, golds)), well_formed),
-        })
+        // The others have no use for them, and take any.
+        let (steps, alpha) = match self.system {
+            OutcomeReward::ReasonRag => (self.steps(row)?, self.alpha(row)?),
+            OutcomeReward::ProRag | OutcomeReward::SearchR1 | OutcomeReward::R3Rag => (0.0, DEFAULT_ALPHA),
+        };
+        Ok(self.system.of(&Outcome { answer, golds, well_formed, steps, alpha }))
     }
 
     fn steps(&self, row: usize) -> Result<f64> {

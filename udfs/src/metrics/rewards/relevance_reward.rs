@@ -46,14 +46,16 @@ pub(crate) static FUNCTION: Function = Function {
             let golds = golds.get(row).filter(|golds| !golds.is_empty());
             let well_formed = well_formed.as_ref().and_then(|column| column.get(row)).unwrap_or(true);
             let is_match = |golds: Vec<&str>| answers.get(row).map(|answer| is_match(Variant::R3Rag, answer, &golds));
-            rewards.append_option(relevance.zip(golds).map(|(relevance, golds)| relevance * factor(is_match(golds), well_formed)));
+            let reward = |(relevance, golds): (f64, Vec<&str>)| relevance * relevance_factor(is_match(golds), well_formed);
+            rewards.append_option(relevance.zip(golds).map(reward));
         }
         Ok(Arc::new(rewards.finish()))
     },
 };
 
-/// What the end of a trajectory makes of the relevance of its steps. `is_match`: None without an answer.
-fn factor(is_match: Option<bool>, well_formed: bool) -> f64 {
+/// What the end of a trajectory makes of the relevance of its steps (R3-RAG, arXiv:2505.23794). `is_match`: whether its answer is
+/// [`OutcomeReward::R3Rag`](super::OutcomeReward)'s, None without an answer.
+pub fn relevance_factor(is_match: Option<bool>, well_formed: bool) -> f64 {
     match (well_formed, is_match) {
         (false, _) => 1.0,
         (true, Some(true)) => 1.6,
@@ -64,11 +66,11 @@ fn factor(is_match: Option<bool>, well_formed: bool) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::factor;
+    use super::relevance_factor;
 
     #[test]
     fn has_the_published_factors() {
         let ends = [(Some(true), true), (Some(false), true), (None, true), (None, false)];
-        assert_eq!(ends.map(|(is_match, well_formed)| factor(is_match, well_formed)), [1.6, 0.8, 0.9, 1.0]);
+        assert_eq!(ends.map(|(is_match, well_formed)| relevance_factor(is_match, well_formed)), [1.6, 0.8, 0.9, 1.0]);
     }
 }

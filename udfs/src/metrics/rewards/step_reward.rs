@@ -59,7 +59,7 @@ pub(crate) static FUNCTION: Function = Function {
 /// Of a step of that probability, with its format or without.
 type StepReward = fn(f64, Option<bool>) -> f64;
 
-const SYSTEMS: &[(&str, StepReward)] = &[("prorag", prorag)];
+const SYSTEMS: &[(&str, StepReward)] = &[("prorag", prorag_step_reward)];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scale {
@@ -78,21 +78,22 @@ impl Scale {
     }
 }
 
-/// ProRAG, in (-2, 2).
+/// ProRAG's reward of a step (arXiv:2601.21912), in (-2, 2): the probability that a process reward model gives it, and for its format 1 more or 2 less.
 ///
 /// The published code compares the blocks of a step with lists that begin at another one, so that every step has 2 less there. Here a step that
 /// follows the format has 1 more, as was meant.
-fn prorag(probability: f64, well_formed: Option<bool>) -> f64 {
+pub fn prorag_step_reward(probability: f64, well_formed: Option<bool>) -> f64 {
     probability + well_formed.map_or(0.0, |well_formed| if well_formed { 1.0 } else { -2.0 })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Scale, prorag};
+    use super::{Scale, prorag_step_reward};
 
     #[test]
     fn prorag_adds_the_format() {
-        assert_eq!([prorag(0.25, None), prorag(0.25, Some(true)), prorag(0.25, Some(false))], [0.25, 1.25, -1.75]);
+        let reward = |well_formed| prorag_step_reward(0.25, well_formed);
+        assert_eq!([None, Some(true), Some(false)].map(reward), [0.25, 1.25, -1.75]);
     }
 
     #[test]

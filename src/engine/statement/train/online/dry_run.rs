@@ -1,0 +1,64 @@
+//! `TRAIN GRPO ... DRY RUN`: what an online training would take, without its first step.
+//!
+//! How many tokens the policy will write nobody knows before: they are bounded by the limits of the agent. Memory is known.
+
+use arrow::array::RecordBatch;
+
+use super::super::dry_run::table;
+use super::completion_tokens_max;
+use super::task::OnlineTask;
+use crate::agent::AgentOptions;
+use crate::error::Result;
+use crate::models::DecoderConfig;
+use crate::training::{Learner, RunOptions, estimate};
+
+/// What the figures hang on.
+pub struct DryRun {
+    pub config: DecoderConfig,
+    pub task: OnlineTask,
+    pub agent: AgentOptions,
+    pub num_questions: usize,
+    /// Of VALIDATE USING.
+    pub num_measured: usize,
+}
+
+impl DryRun {
+    /// One row for each figure.
+    ///
+    /// # Errors
+    /// As [`table`].
+    pub fn run(&self) -> Result<RecordBatch> {
+        table(&self.properties())
+    }
+
+    fn properties(&self) -> Vec<(&'static str, String)> {
+        let Self { config, task, agent, num_questions, num_measured } = self;
+        let options = &task.options;
+        let (num_steps, num_draws) = options.num_steps_and_draws(*num_questions);
+        let num_trajectories = num_draws * options.group_size;
+        // Of one model and a full batch; its time says nothing here.
+        let one_batch = RunOptions { epochs: 1.0, max_steps: Some(1), ..options.run.clone() };
+        let one = estimate(config, &[options.run.batch_tokens], None, &one_batch, None, 1.0);
+        let (is_ppo, has_adapters) = (matches!(options.learner, Learner::Critic(_)), options.run.lora.is_some());
+        let num_learners = 1 + u64::from(is_ppo);
+        let base_bytes = one.parameters * size_of::<f32>() as u64;
+        // What is trained and the copy that generates; under adapters what is compared with, and the critic, share the base's weights.
+        let num_bases = 2 + if has_adapters { 0 } else { u64::from(options.kl_weight > 0.0) + u64::from(is_ppo) };
+        let adapter_bytes = (one.weight_bytes - base_bytes) * num_learners;
+        let properties = [
+            ("questions", *num_questions as u64),
+            ("validation_questions", *num_measured as u64),
+            ("steps", num_steps as u64),
+            ("trajectories", num_trajectories as u64),
+            ("completion_tokens_max", num_trajectories.saturating_mul(completion_tokens_max(agent)) as u64),
+            ("sequence_tokens_max", task.tokens_max() as u64),
+            ("parameters", one.parameters),
+            ("trainable_parameters", one.trainable_parameters * num_learners),
+            ("weight_bytes", base_bytes * num_bases + adapter_bytes),
+            ("optimizer_bytes", one.optimizer_bytes * num_learners),
+            ("activation_bytes", one.activation_bytes),
+            ("checkpoint_bytes", one.checkpoint_bytes * num_learners),
+        ];
+        properties.into_iter().map(|(name, value)| (name, value.to_string())).collect()
+    }
+}

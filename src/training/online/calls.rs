@@ -1,0 +1,114 @@
+//! The policy calls of a step, in one list: what the losses of tokens are computed over.
+
+use super::trajectory::{PolicyCall, SampledTrajectory};
+use crate::training::batch::Batch;
+use crate::training::example::Sequence;
+use crate::training::options::RunOptions;
+use crate::training::plan::all_in_batches;
+use crate::training::sharing::Sharing;
+
+/// All calls of all trajectories, one after the other, and which trajectory each one belongs to.
+#[derive(Debug)]
+pub(super) struct StepCalls<'a> {
+    pub calls: Vec<&'a PolicyCall>,
+    /// By call.
+    pub trajectory: Vec<usize>,
+    /// Tokens that the policy wrote, by trajectory.
+    pub num_tokens: Vec<usize>,
+}
+
+impl<'a> StepCalls<'a> {
+    pub fn of(groups: &'a [Vec<SampledTrajectory>]) -> Self {
+        let (mut calls, mut owner): (Vec<&PolicyCall>, Vec<usize>) = (Vec::new(), Vec::new());
+        let trajectories = groups.iter().flatten();
+        for (index, trajectory) in trajectories.clone().enumerate() {
+            calls.extend(&trajectory.calls);
+            owner.resize(calls.len(), index);
+        }
+        Self { calls, trajectory: owner, num_tokens: trajectories.map(SampledTrajectory::num_tokens).collect() }
+    }
+
+    /// What goes through a model: each call is a sequence whose completion counts, token for token.
+    pub fn sequences(&self) -> Vec<Sequence<'a>> {
+        let sequence = |call: &&'a PolicyCall| Sequence {
+            prompt: &call.prompt,
+            completion: &call.completion,
+            mask: &[],
+            prompt_weight: 0.0,
+            completion_weight: 1.0,
+        };
+        self.calls.iter().map(sequence).collect()
+    }
+
+    /// That the policy wrote in all trajectories.
+    pub fn total_tokens(&self) -> usize {
+        self.num_tokens.iter().sum()
+    }
+}
+
+/// How sequences pass a decoder.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Passes<'a> {
+    /// `batch_tokens`, `tree_packing`, `stop`.
+    pub run: &'a RunOptions,
+    pub recompute: bool,
+}
+
+impl Passes<'_> {
+    /// The batch of these sequences, row ranges in this order.
+    pub fn batch(&self, sequences: &[Sequence<'_>], calls: &[usize]) -> Batch {
+        Batch::of(calls.iter().map(|&call| &sequences[call]), self.run.tree_packing)
+    }
+
+    /// Cuts these `selected` sequences into batches; those that begin alike come together where a batch has a common beginning once.
+    pub fn batches(&self, sequences: &[Sequence<'_>], selected: &[usize]) -> Vec<Vec<usize>> {
+        let chosen: Vec<Sequence<'_>> = selected.iter().map(|&call| sequences[call]).collect();
+        let costs: Vec<usize> = chosen.iter().map(Sequence::num_inputs).collect();
+        let sharing = self.run.tree_packing.then(|| Sharing::new(chosen.iter().map(std::slice::from_ref)));
+        let batches = all_in_batches(&costs, sharing.as_ref(), self.run);
+        batches.into_iter().map(|batch| batch.into_iter().map(|index| selected[index]).collect()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(prompt: &[u32], completion: &[u32]) -> PolicyCall {
+        PolicyCall { prompt: prompt.to_vec(), completion: completion.to_vec(), ..PolicyCall::default() }
+    }
+
+    #[test]
+    fn calls_know_their_trajectories() {
+        let trajectory = |calls: Vec<PolicyCall>| SampledTrajectory { calls, ..SampledTrajectory::default() };
+        let groups = [
+            vec![trajectory(vec![call(&[1], &[2, 3]), call(&[1, 2, 3, 4], &[5])]), trajectory(vec![])],
+            vec![trajectory(vec![call(&[7], &[8])])],
+        ];
+        let calls = StepCalls::of(&groups);
+        assert_eq!((calls.trajectory.as_slice(), calls.num_tokens.as_slice()), (&[0, 0, 2][..], &[3, 0, 1][..]));
+        assert_eq!(calls.total_tokens(), 4);
+        let sequences = calls.sequences();
+        assert_eq!((sequences[1].prompt, sequences[1].completion, sequences[1].num_inputs()), (&[1, 2, 3, 4][..], &[5][..], 4));
+    }
+
+    #[test]
+    fn batches_hold_the_selected_calls_once() {
+        let calls = vec![call(&[1, 2, 3], &[4]), call(&[9], &[9]), call(&[1, 2, 3], &[5, 6]), call(&[7, 7], &[8]), call(&[1, 2, 3], &[4])];
+        let groups = [vec![SampledTrajectory { calls, ..SampledTrajectory::default() }]];
+        let step = StepCalls::of(&groups);
+        let sequences = step.sequences();
+        let batches = |tree_packing| {
+            let run = RunOptions { batch_tokens: 4, tree_packing, ..RunOptions::default() };
+            Passes { run: &run, recompute: false }.batches(&sequences, &[0, 2, 3, 4])
+        };
+        for cut in [batches(true), batches(false)] {
+            let mut all = cut.concat();
+            all.sort_unstable();
+            assert_eq!(all, [0, 2, 3, 4]);
+        }
+        // Three calls have one prompt, and one of them a token behind it.
+        assert!(batches(true).len() < batches(false).len());
+        assert_eq!(batches(false), [vec![0], vec![2], vec![3], vec![4]]);
+    }
+}

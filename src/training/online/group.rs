@@ -1,0 +1,101 @@
+//! The step of `TRAIN GRPO`: advantages from the group, one or more updates of the policy.
+
+use super::advantages::call_advantages;
+use super::calls::StepCalls;
+use super::objective::{CallTerms, PolicyObjective, Surrogate, token_logps};
+use super::options::{Estimator, GroupOptions};
+use super::run::{Learned, Online, check_finite};
+use super::statistics::{deviation, mean};
+use super::trajectory::SampledTrajectory;
+use crate::error::Result;
+use crate::training::adamw::{ParameterGroup, clip_scale};
+use crate::training::example::Sequence;
+use crate::training::trainer::{Metrics, StepGradients, add_metrics};
+
+impl Online<'_> {
+    pub fn learn_from_groups(
+        &mut self,
+        index: usize,
+        groups: &[Vec<SampledTrajectory>],
+        group: &GroupOptions,
+        learning_rate: f64,
+    ) -> Result<Learned> {
+        let calls = StepCalls::of(groups);
+        let sequences = calls.sequences();
+        let advantages = call_advantages(groups, group, self.options.step_weight);
+        let terms = self.terms(&calls, &sequences, &advantages)?;
+        let surrogate = match group.estimator {
+            Estimator::Grpo => Surrogate::Clipped(self.options.clip),
+            Estimator::Reinforce => Surrogate::Reinforce,
+        };
+        let objective = PolicyObjective {
+            sequences: &sequences,
+            terms: &terms,
+            surrogate,
+            temperature: self.options.temperature,
+            kl_weight: self.options.kl_weight,
+            guard_weight: group.likelihood_guard,
+        };
+        let mut learned = self.update(index, &objective, learning_rate)?;
+        learned.metrics.extend(of_advantages(&calls, &advantages));
+        Ok(learned)
+    }
+
+    fn terms(&self, calls: &StepCalls<'_>, sequences: &[Sequence<'_>], advantages: &[f64]) -> Result<Vec<CallTerms>> {
+        // With one update the policy that sampled is the policy as it is.
+        let old = if self.options.updates_per_batch > 1 { Some(self.logps_now(sequences)?) } else { None };
+        let reference = self.reference_logps(sequences)?;
+        let term = |((call, weight), advantage): ((usize, f64), &f64)| CallTerms {
+            advantages: vec![*advantage; sequences[call].completion.len()],
+            weight,
+            old_logps: old.as_ref().map(|logps| logps[call].clone()),
+            reference_logps: reference.as_ref().map(|logps| logps[call].clone()),
+        };
+        Ok(self.token_weights(calls).into_iter().enumerate().zip(advantages).map(term).collect())
+    }
+
+    /// By the policy as it is.
+    pub fn logps_now(&self, sequences: &[Sequence<'_>]) -> Result<Vec<Vec<f64>>> {
+        token_logps(self.policy, sequences, self.options.temperature, self.passes())
+    }
+
+    /// Where there is a KL penalty.
+    pub fn reference_logps(&self, sequences: &[Sequence<'_>]) -> Result<Option<Vec<Vec<f64>>>> {
+        let logps = |reference| token_logps(reference, sequences, self.options.temperature, self.passes());
+        self.beside.reference.map(logps).transpose()
+    }
+
+    /// All updates of the step; metrics are means over them. A step in which no token has a gradient leaves the weights and the optimiser as they are.
+    fn update(&mut self, index: usize, objective: &PolicyObjective<'_>, learning_rate: f64) -> Result<Learned> {
+        let selected = objective.with_gradient();
+        if selected.is_empty() {
+            return Ok(Learned { metrics: objective.no_metrics(), ..Learned::default() });
+        }
+        let num_updates = self.options.updates_per_batch;
+        let mut learned = Learned::default();
+        for _ in 0..num_updates {
+            let StepGradients { gradients, metrics, num_tokens, num_distinct_tokens } =
+                objective.gradients(self.policy, &selected, self.passes())?;
+            let (loss, grad_norm) = (metrics.first().map_or(f64::NAN, |(_, loss)| *loss), gradients.norm()?);
+            check_finite(index + 1, "loss", loss)?;
+            check_finite(index + 1, "gradient norm", grad_norm)?;
+            self.begin_update();
+            let gradient_scale = clip_scale(grad_norm, self.options.run.max_grad_norm);
+            let parameters = self.policy.parameters();
+            self.optimizer.step_groups(&[ParameterGroup { parameters, gradients: &gradients, learning_rate, gradient_scale }])?;
+            add_metrics(&mut learned.metrics, metrics);
+            learned.grad_norm += grad_norm / num_updates as f64;
+            learned.num_tokens += num_tokens;
+            learned.num_distinct_tokens += num_distinct_tokens;
+        }
+        learned.metrics.iter_mut().for_each(|(_, value)| *value /= num_updates as f64);
+        Ok(learned)
+    }
+}
+
+/// Mean and deviation of the advantages over the tokens that the policy wrote.
+fn of_advantages(calls: &StepCalls<'_>, advantages: &[f64]) -> Metrics {
+    let by_token = calls.calls.iter().zip(advantages).flat_map(|(call, advantage)| std::iter::repeat_n(*advantage, call.completion.len()));
+    let all: Vec<f64> = by_token.collect();
+    vec![("advantage_mean", mean(all.iter().copied())), ("advantage_std", deviation(&all))]
+}

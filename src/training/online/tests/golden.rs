@@ -1,0 +1,231 @@
+//! Losses, advantages and gradients against PyTorch in float64 and TRL: `tests/fixtures/make_grpo_goldens.py`, which has the layout of the numbers.
+
+use std::collections::{BTreeMap, HashMap};
+
+use candle_core::{Device, Tensor, Var};
+use serde_json::Value as Json;
+
+use super::super::advantages::call_advantages;
+use super::super::calls::StepCalls;
+use super::super::critic::{ValueGradients, ValueObjective};
+use super::super::objective::{CallTerms, PolicyObjective, Surrogate, token_logps};
+use super::*;
+use crate::training::gradients::Gradients;
+use crate::training::losses::{AdvantageScaling, Clip, gae, token_weights, whiten};
+use crate::training::trainer::StepGradients;
+
+fn golden() -> Json {
+    let text = std::fs::read_to_string(fixture("online.json")).expect("the fixture is committed");
+    serde_json::from_str(&text).expect("the fixture is JSON")
+}
+
+fn number(json: &Json) -> f64 {
+    json.as_f64().expect("a number")
+}
+
+fn list<T: serde::de::DeserializeOwned>(json: &Json) -> Vec<T> {
+    serde_json::from_value(json.clone()).expect("a list")
+}
+
+fn array(json: &Json) -> &[Json] {
+    json.as_array().expect("a list")
+}
+
+/// Each step of a transcript is a policy call, whose prompt is all before it.
+fn groups(golden: &Json) -> Vec<Vec<SampledTrajectory>> {
+    let call = |step: &Json| PolicyCall {
+        prompt: list(&step["prompt"]),
+        completion: list(&step["completion"]),
+        logprobs: vec![],
+        score: Some(number(&step["score"])),
+    };
+    let trajectory = |trajectory: &Json| SampledTrajectory {
+        calls: array(&trajectory["steps"]).iter().map(call).collect(),
+        reward: number(&trajectory["reward"]),
+        ..SampledTrajectory::default()
+    };
+    array(&golden["groups"]).iter().map(|group| array(group).iter().map(trajectory).collect()).collect()
+}
+
+/// Numbers of the tokens that the policy wrote, by call: the others of a transcript are left out.
+fn by_call(golden: &Json, rows: &Json, calls: &StepCalls<'_>) -> Vec<Vec<f64>> {
+    let masks = array(&golden["groups"]).iter().flat_map(array).map(|trajectory| list::<u8>(&trajectory["mask"]));
+    let mut written: Vec<f64> = Vec::new();
+    for (row, mask) in array(rows).iter().zip(masks) {
+        written.extend(list::<f64>(row).into_iter().zip(mask).filter(|(_, mask)| *mask == 1).map(|(value, _)| value));
+    }
+    let mut rest = written.into_iter();
+    calls.calls.iter().map(|call| rest.by_ref().take(call.completion.len()).collect()).collect()
+}
+
+fn assert_close(found: f64, expected: f64, tolerance: f64, what: &str) {
+    assert!((found - expected).abs() <= tolerance * expected.abs().max(0.1), "{what}: {found}, expected {expected}");
+}
+
+fn assert_gradients(parameters: &BTreeMap<String, Var>, found: &Gradients, file: &str, prefix: &str) {
+    let expected: HashMap<String, Tensor> = candle_core::safetensors::load(fixture(file), &Device::Cpu).expect("the fixture is committed");
+    assert_eq!(parameters.len(), expected.len());
+    let mut largest: f64 = 0.0;
+    for name in parameters.keys() {
+        let gradient = found.get(name).unwrap_or_else(|| panic!("{name} has no gradient"));
+        let error = relative_error(gradient, &expected[name.strip_prefix(prefix).expect("its prefix")]);
+        assert!(error < 1e-4, "{file}: gradient of {name}: relative error {error}");
+        largest = largest.max(error);
+    }
+    println!("{file}: relative errors of at most {largest:.1e}");
+}
+
+/// The normaliser and the scaling by name; leave one out is no scaling.
+fn group_options(options: &Json) -> GroupOptions {
+    let scaling = match options["scaling"].as_str() {
+        Some("group") => AdvantageScaling::GroupStd,
+        Some("batch") => AdvantageScaling::BatchStd,
+        _ => AdvantageScaling::None,
+    };
+    let estimator = if options["scaling"] == "leave_one_out" { Estimator::Reinforce } else { Estimator::Grpo };
+    GroupOptions { estimator, scaling, likelihood_guard: 0.0 }
+}
+
+fn normalization(options: &Json) -> Normalization {
+    let all = [Normalization::Sequence, Normalization::Tokens, Normalization::DrGrpo, Normalization::Dapo];
+    all.into_iter().find(|known| options["normalization"] == known.name()).expect("a name")
+}
+
+fn clip(options: &Json) -> Clip {
+    Clip { low: number(&options["clip_low"]), high: number(&options["clip_high"]) }
+}
+
+fn check(name: &str, tree_packing: bool) {
+    let golden = golden();
+    let options = &golden[name];
+    let (policy, groups) = (checkpoint("policy"), groups(&golden));
+    let calls = StepCalls::of(&groups);
+    let (sequences, group) = (calls.sequences(), group_options(options));
+    let advantages = call_advantages(&groups, &group, number(&options["step_weight"]));
+    for (found, expected) in advantages.iter().zip(by_call(&golden, &options["advantages"], &calls)) {
+        expected.iter().for_each(|expected| assert_close(*found, *expected, 1e-9, "advantage"));
+    }
+    let temperature = number(&options["temperature"]);
+    let known = &golden["logps"][format!("{temperature:?}")];
+    let [of_policy, old, reference] = ["policy", "old", "reference"].map(|of| by_call(&golden, &known[of], &calls));
+    let run = RunOptions { tree_packing, ..RunOptions::default() };
+    let passes = Passes { run: &run, recompute: false };
+    let now = token_logps(&policy, &sequences, temperature, passes).expect("finite numbers");
+    for (found, expected) in now.iter().flatten().zip(of_policy.iter().flatten()) {
+        assert_close(*found, *expected, 1e-5, "log-probability");
+    }
+    let normalizer = normalization(options).normalizer(options["completion_tokens_max"].as_u64().unwrap_or_default() as usize);
+    let (is_reinforce, kl_weight) = (group.estimator == Estimator::Reinforce, number(&options["kl_weight"]));
+    let terms = (0..calls.calls.len()).map(|call| CallTerms {
+        advantages: vec![advantages[call]; sequences[call].completion.len()],
+        weight: token_weights(normalizer, calls.trajectory[call], &calls.num_tokens, calls.total_tokens()),
+        old_logps: (!is_reinforce).then(|| old[call].clone()),
+        reference_logps: (kl_weight > 0.0).then(|| reference[call].clone()),
+    });
+    let terms: Vec<CallTerms> = terms.collect();
+    let surrogate = if is_reinforce { Surrogate::Reinforce } else { Surrogate::Clipped(clip(options)) };
+    let objective = PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature, kl_weight, guard_weight: 0.0 };
+    let selected = objective.with_gradient();
+    let StepGradients { gradients, metrics, .. } = deep(|| objective.gradients(&policy, &selected, passes)).expect("finite numbers");
+    assert_close(metrics[0].1, number(&options["loss"]), 1e-4, "loss");
+    if let Some(num_clipped) = options["num_clipped"].as_f64() {
+        let found = metrics.iter().find(|(name, _)| *name == "clip_fraction").expect("a share").1 * calls.total_tokens() as f64;
+        assert_close(found, num_clipped, 1e-9, "clipped tokens");
+    }
+    assert_gradients(policy.parameters(), &gradients, &format!("online_{name}_gradients.safetensors"), "");
+}
+
+#[test]
+fn grpo_and_its_normalisers_equal_trl() {
+    for name in ["grpo_sequence", "grpo_tokens", "grpo_dr_grpo", "grpo_dapo"] {
+        check(name, true);
+    }
+}
+
+#[test]
+fn a_penalty_at_another_temperature_equals_trl() {
+    check("grpo_temperature", true);
+}
+
+#[test]
+fn advantages_of_outcomes_and_steps_equal_torch() {
+    check("grpo_dual", true);
+}
+
+#[test]
+fn reinforce_equals_torch() {
+    check("reinforce", true);
+}
+
+#[test]
+fn calls_that_share_no_layout_have_the_same_gradients() {
+    check("grpo_dapo", false);
+    check("reinforce", false);
+}
+
+/// The reward model of the fixtures: the policy's shape, with weights and a score of its own.
+fn critic() -> Critic {
+    let tensors = candle_core::safetensors::load(fixture("prm/model.safetensors"), &Device::Cpu).expect("the fixture is committed");
+    let decoder = checkpoint("policy");
+    for (name, parameter) in decoder.parameters() {
+        parameter.set(&tensors[name]).expect("the same shape");
+    }
+    let score = Var::from_tensor(&tensors["score.weight"]).expect("a matrix");
+    Critic::with_score(decoder, score)
+}
+
+#[test]
+fn ppo_and_its_critic_equal_torch() {
+    let golden = golden();
+    let options = &golden["ppo"];
+    let (policy, critic, groups) = (checkpoint("policy"), critic(), groups(&golden));
+    let calls = StepCalls::of(&groups);
+    let sequences = calls.sequences();
+    let run = RunOptions::default();
+    let passes = Passes { run: &run, recompute: false };
+    let numbers = |name: &str| by_call(&golden, &options[name], &calls);
+    let values = critic.values(&sequences, passes).expect("finite numbers");
+    for (found, expected) in values.iter().flatten().zip(numbers("values").iter().flatten()) {
+        assert_close(*found, *expected, 1e-4, "value");
+    }
+    let (old_values, returns, advantages) = (numbers("old_values"), numbers("returns"), numbers("advantages"));
+
+    // The reward stands at the last token that the policy wrote.
+    let (gamma, lambda) = (number(&options["gamma"]), number(&options["lambda"]));
+    let (mut found, mut targets) = (Vec::new(), Vec::new());
+    let mut rest = old_values.concat().into_iter();
+    for trajectory in groups.iter().flatten() {
+        let values: Vec<f64> = rest.by_ref().take(trajectory.num_tokens()).collect();
+        let mut rewards = vec![0.0; values.len()];
+        *rewards.last_mut().expect("it wrote something") = trajectory.reward;
+        let (advantages, returns) = gae(&rewards, &values, &vec![true; values.len()], gamma, lambda);
+        found.extend(advantages);
+        targets.extend(returns);
+    }
+    let all = vec![true; found.len()];
+    whiten(&mut found, &all, true);
+    for (found, expected) in found.iter().chain(&targets).zip(advantages.iter().flatten().chain(returns.iter().flatten())) {
+        assert_close(*found, *expected, 1e-9, "advantage or return");
+    }
+
+    let weight = 1.0 / calls.total_tokens() as f64;
+    let old = by_call(&golden, &golden["logps"]["1.0"]["old"], &calls);
+    let terms = advantages.into_iter().zip(old);
+    let terms: Vec<CallTerms> =
+        terms.map(|(advantages, old)| CallTerms { advantages, weight, old_logps: Some(old), reference_logps: None }).collect();
+    let surrogate = Surrogate::Clipped(clip(options));
+    let objective =
+        PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature: 1.0, kl_weight: 0.0, guard_weight: 0.0 };
+    let selected = objective.with_gradient();
+    let StepGradients { gradients, metrics, .. } = deep(|| objective.gradients(&policy, &selected, passes)).expect("finite numbers");
+    assert_close(metrics[0].1, number(&options["policy_loss"]), 1e-4, "policy_loss");
+    assert_gradients(policy.parameters(), &gradients, "online_ppo_gradients.safetensors", "");
+
+    let weights = vec![weight; sequences.len()];
+    let clip = number(&options["value_clip"]);
+    let objective = ValueObjective { sequences: &sequences, old_values: &old_values, returns: &returns, weights: &weights, clip };
+    let ValueGradients { gradients, loss, num_clipped } = deep(|| critic.gradients(&objective, passes)).expect("finite numbers");
+    assert_close(loss, number(&options["value_loss"]), 1e-4, "value_loss");
+    assert_eq!(Some(num_clipped as u64), options["num_values_held"].as_u64());
+    assert_gradients(critic.parameters(), &gradients, "online_critic_gradients.safetensors", "critic.");
+}
