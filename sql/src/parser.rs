@@ -122,7 +122,7 @@ impl<'a> Parser<'a> {
     pub fn is_before_name(&self, word: &str) -> bool {
         let is_name = match &self.inner.peek_nth_token_ref(1).token {
             Token::Word(next) => next.quote_style.is_some() || !matches!(next.value.to_ascii_uppercase().as_str(), "CASCADE" | "RESTRICT"),
-            other => matches!(other, Token::SingleQuotedString(_)),
+            other => quoted_text(other).is_some(),
         };
         self.is_at(word) && is_name
     }
@@ -165,8 +165,7 @@ impl<'a> Parser<'a> {
         let name = match self.peek_token() {
             Token::Word(word) if word.quote_style.is_some() => word.value.clone(),
             Token::Word(word) if !is_reserved(&word.value) => word.value.to_ascii_lowercase(),
-            Token::SingleQuotedString(text) => text.clone(),
-            _ => return Err(self.expected(what)),
+            other => quoted_text(other).ok_or_else(|| self.expected(what))?.to_owned(),
         };
         if name.is_empty() {
             return Err(self.error_here(format!("{what} cannot be empty")));
@@ -179,8 +178,7 @@ impl<'a> Parser<'a> {
     pub fn new_name(&mut self, what: &str) -> Result<String> {
         let has_sign = match self.peek_token() {
             Token::Word(word) => word.value.contains('@'),
-            Token::SingleQuotedString(text) => text.contains('@'),
-            _ => false,
+            other => quoted_text(other).is_some_and(|text| text.contains('@')),
         };
         let refused = |parser: &Self| Err(parser.error_here(format!("{what} cannot contain \"@\"; versions are numbered by themselves")));
         if has_sign {
@@ -315,7 +313,7 @@ fn mark_tags(tokens: &mut [TokenWithSpan]) {
         match &mut token.token {
             Token::Whitespace(_) => {}
             Token::Word(word) if num_matched < 3 && word.value.eq_ignore_ascii_case(words[num_matched]) => num_matched += 1,
-            Token::SingleQuotedString(tag) if num_matched == 3 => {
+            Token::SingleQuotedString(tag) | Token::EscapedStringLiteral(tag) if num_matched == 3 => {
                 token.token = Token::Placeholder(format!("'{tag}"));
                 num_matched = 0;
             }
@@ -419,6 +417,14 @@ fn token_text(text: &str, offset: usize) -> String {
         }
     }
     token
+}
+
+/// The text of `'..'` or `E'..'`: the first is made the second where it would be printed as another text ([`crate::quotes`]).
+fn quoted_text(token: &Token) -> Option<&str> {
+    match token {
+        Token::SingleQuotedString(text) | Token::EscapedStringLiteral(text) => Some(text),
+        _ => None,
+    }
 }
 
 fn lower_first(message: &str) -> String {

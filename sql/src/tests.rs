@@ -67,6 +67,7 @@ fn texts_with_quotes_print_as_they_read() {
         (r"SELECT 'a\''b'", r"SELECT E'a\\\'b'"),
         ("SELECT 'a''b'", "SELECT 'a''b'"),
         ("SELECT DATE '2024'''''", r"SELECT DATE E'2024\'\''"),
+        ("UNLOAD MODEL '''''@0'", "UNLOAD MODEL '''''@0'"),
     ] {
         let statements = parse(text).expect(text);
         assert_eq!(statements[0].to_string(), printed);
