@@ -14,6 +14,7 @@ use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use super::interruption::{OverWhenDropped, Wanted};
 use super::session::Session;
 use super::task_history::Task;
 use crate::error::{Error, Result};
@@ -43,6 +44,8 @@ struct Cursor {
     /// Whether the transaction that declared it goes on.
     is_of_transaction: bool,
     rows: Arc<Mutex<CursorRows>>,
+    /// The statement that declared it, which goes on as long as there are rows to fetch.
+    running: Option<OverWhenDropped>,
 }
 
 /// What a cursor has still to give.
@@ -112,7 +115,7 @@ impl Cursors {
         let schema = rows.stream.schema();
         let rows = Arc::new(Mutex::new(rows));
         let (number, created) = (CursorNumber::next(), SystemTime::now());
-        let cursor = Cursor { number, statement, created, schema, is_binary, is_held, is_of_transaction, rows };
+        let cursor = Cursor { number, statement, created, schema, is_binary, is_held, is_of_transaction, rows, running: None };
         self.0.insert(name.to_owned(), cursor);
         Ok(())
     }
@@ -136,6 +139,18 @@ impl Cursors {
         Arc::clone(&cursor.rows)
             .try_lock_owned()
             .map_err(|_| Error::InUse(format!("cursor \"{name}\" is read by a FETCH that has not ended; read its rows first")))
+    }
+
+    /// The statement that has declared the cursor is not over before the cursor is.
+    pub fn keep_running(&mut self, name: &str, statement: OverWhenDropped) {
+        if let Some(cursor) = self.0.get_mut(name) {
+            cursor.running = Some(statement);
+        }
+    }
+
+    /// Whether the rows of the cursor are still wanted; `None`: there is no such cursor.
+    pub fn wanted(&self, name: &str) -> Option<Wanted> {
+        self.0.get(name)?.running.as_ref().map(OverWhenDropped::wanted)
     }
 
     fn get(&self, name: &str) -> Result<&Cursor> {

@@ -1,4 +1,5 @@
-//! Joins that make many rows of few let go of their thread as they go, and end when nobody wants their rows any more.
+//! Joins that make many rows of few let go of their thread as they go, and end when nobody wants their rows any more, as sorts do
+//! ([`super::interruptible_sort`]).
 //!
 //! DataFusion's plans pause when they have read much. A join that holds one side in memory may compute for minutes between two reads, and a nested loop
 //! whose condition few pairs meet without giving a row either: a cancel would wait for it, or leave it computing for nobody.
@@ -6,7 +7,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Schema};
@@ -35,6 +36,8 @@ pub struct Wanted(Arc<Flags>);
 struct Flags {
     writes: bool,
     is_over: AtomicBool,
+    /// The statement of the cursor that this one fetches from.
+    reads: OnceLock<Wanted>,
 }
 
 /// Says that a statement is over when it is dropped.
@@ -43,7 +46,7 @@ pub struct OverWhenDropped(Wanted);
 impl CurrentStatement {
     /// Another statement begins; the one before it goes on as it was.
     pub fn begin(&self, writes: bool) -> OverWhenDropped {
-        let wanted = Wanted(Arc::new(Flags { writes, is_over: AtomicBool::new(false) }));
+        let wanted = Wanted(Arc::new(Flags { writes, ..Flags::default() }));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = wanted.clone();
         OverWhenDropped(wanted)
     }
@@ -52,6 +55,9 @@ impl CurrentStatement {
     pub fn interrupt(&self) -> bool {
         let wanted = self.wanted();
         wanted.end();
+        if let Some(of_cursor) = wanted.0.reads.get() {
+            of_cursor.end();
+        }
         wanted.0.writes
     }
 
@@ -70,6 +76,12 @@ impl Wanted {
         self.0.is_over.store(true, Ordering::Relaxed);
     }
 
+    /// The rows are those of a cursor, whose statement ends too if this one is interrupted.
+    pub fn reads(&self, cursor: Wanted) {
+        // A FETCH reads one cursor.
+        let _ = self.0.reads.set(cursor);
+    }
+
     /// Whether nobody wants them any more.
     pub fn is_over(&self) -> bool {
         self.0.is_over.load(Ordering::Relaxed)
@@ -78,6 +90,12 @@ impl Wanted {
     /// [`Error::Cancelled`] if nobody does.
     pub fn check(&self) -> Result<()> {
         if self.is_over() { Err(Error::Cancelled("statement").into()) } else { Ok(()) }
+    }
+}
+
+impl OverWhenDropped {
+    pub fn wanted(&self) -> Wanted {
+        self.0.clone()
     }
 }
 
@@ -122,7 +140,7 @@ impl PhysicalOptimizerRule for InterruptibleJoins {
 /// The join with a condition that ends it.
 fn asking(join: &NestedLoopJoinExec, wanted: &Wanted) -> Result<Arc<dyn ExecutionPlan>> {
     let filter = join.filter().map(|filter| {
-        let condition = WhileWanted { condition: Arc::clone(filter.expression()), wanted: wanted.clone() };
+        let condition = WhileWanted::new(Arc::clone(filter.expression()), wanted.clone());
         JoinFilter::new(Arc::new(condition), filter.column_indices().to_vec(), Arc::clone(filter.schema()))
     });
     let projection = join.projection().as_ref().map(|columns| columns.to_vec());
@@ -130,16 +148,22 @@ fn asking(join: &NestedLoopJoinExec, wanted: &Wanted) -> Result<Arc<dyn Executio
     Ok(Arc::new(NestedLoopJoinExec::try_new(left, right, filter, join.join_type(), projection)?))
 }
 
-/// A condition that fails when its statement is over.
+/// An expression that fails when its statement is over: the condition of a join, the key of a sort.
 #[derive(Debug, Clone)]
-struct WhileWanted {
-    condition: Arc<dyn PhysicalExpr>,
+pub struct WhileWanted {
+    expression: Arc<dyn PhysicalExpr>,
     wanted: Wanted,
+}
+
+impl WhileWanted {
+    pub fn new(expression: Arc<dyn PhysicalExpr>, wanted: Wanted) -> Self {
+        Self { expression, wanted }
+    }
 }
 
 impl PartialEq for WhileWanted {
     fn eq(&self, other: &Self) -> bool {
-        self.condition.eq(&other.condition)
+        self.expression.eq(&other.expression)
     }
 }
 
@@ -147,39 +171,39 @@ impl Eq for WhileWanted {}
 
 impl Hash for WhileWanted {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.condition.hash(state);
+        self.expression.hash(state);
     }
 }
 
 impl fmt::Display for WhileWanted {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.condition.fmt(f)
+        self.expression.fmt(f)
     }
 }
 
 impl PhysicalExpr for WhileWanted {
     fn data_type(&self, input_schema: &Schema) -> Result<DataType> {
-        self.condition.data_type(input_schema)
+        self.expression.data_type(input_schema)
     }
 
     fn nullable(&self, input_schema: &Schema) -> Result<bool> {
-        self.condition.nullable(input_schema)
+        self.expression.nullable(input_schema)
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> Result<ColumnarValue> {
         self.wanted.check()?;
-        self.condition.evaluate(batch)
+        self.expression.evaluate(batch)
     }
 
     fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        vec![&self.condition]
+        vec![&self.expression]
     }
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn PhysicalExpr>>) -> Result<Arc<dyn PhysicalExpr>> {
-        Ok(Arc::new(Self { condition: children.swap_remove(0), wanted: self.wanted.clone() }))
+        Ok(Arc::new(Self { expression: children.swap_remove(0), wanted: self.wanted.clone() }))
     }
 
     fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.condition.fmt_sql(f)
+        self.expression.fmt_sql(f)
     }
 }

@@ -32,6 +32,7 @@ mod function;
 mod fusion;
 mod gate;
 mod index_builds;
+mod interruptible_sort;
 mod interruption;
 mod jobs;
 mod known_rows;

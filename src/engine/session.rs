@@ -205,7 +205,7 @@ impl Session {
             .with_optimizer_rule(Arc::new(NearestNeighbours { effort: effort.clone() }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
             .with_physical_optimizer_rule(Arc::new(InterruptibleJoins(current.clone())))
-            .with_physical_optimizer_rule(Arc::new(SortsInPieces(Arc::clone(&memory))))
+            .with_physical_optimizer_rule(Arc::new(SortsInPieces { memory: Arc::clone(&memory), current: current.clone() }))
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
@@ -365,7 +365,12 @@ impl Session {
         let mut unfinished = Unfinished { session: self, current: Some(current) };
         self.inner.timeouts.arm();
         let result = self.inner.timeouts.limited(run).await;
-        let current = unfinished.current.take();
+        let mut current = unfinished.current.take();
+        if let (Statement::Declare(declare), Ok(_)) = (statement, &result)
+            && let Some(current) = current.take()
+        {
+            self.cursors().keep_running(&declare.name, current);
+        }
         let result = task.followed(statement, result.map(|response| self.watched(response, current)));
         for warning in self.inner.database.take_warnings() {
             self.notices().warning(warning);

@@ -21,26 +21,34 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties, Statistics};
 use futures::{TryStreamExt, stream};
 
+use super::interruptible_sort::InterruptibleSortExec;
+use super::interruption::CurrentStatement;
 use super::session_memory::SessionMemory;
 use row_bytes::{batch_bytes, with_own_texts};
 
 /// Narrow rows: what a core sorts in some 50 ms.
 const PIECE_ROWS: usize = 1 << 16;
 
-/// A rule that gives sorts of all their rows pieces that fit the memory of the session, or one batch where that is larger. Those with a LIMIT keep few rows anyway.
+/// A rule that gives sorts of all their rows pieces that fit the memory of the session, or one batch where that is larger, and ends them with their
+/// statement. Those with a LIMIT keep few rows anyway.
 #[derive(Debug)]
-pub struct SortsInPieces(pub Arc<SessionMemory>);
+pub struct SortsInPieces {
+    pub memory: Arc<SessionMemory>,
+    pub current: CurrentStatement,
+}
 
 impl PhysicalOptimizerRule for SortsInPieces {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, config: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
         let partitions = config.execution.target_partitions;
+        let wanted = self.current.wanted();
         let in_pieces = plan.transform_up(|node| {
             let Some(sort) = node.downcast_ref::<SortExec>().filter(|sort| sort.fetch().is_none()) else {
                 return Ok(Transformed::no(node));
             };
             let pieces: Arc<dyn ExecutionPlan> =
-                Arc::new(SortPiecesExec { input: Arc::clone(sort.input()), memory: Arc::clone(&self.0), partitions });
-            Ok(Transformed::yes(node.with_new_children(vec![pieces])?))
+                Arc::new(SortPiecesExec { input: Arc::clone(sort.input()), memory: Arc::clone(&self.memory), partitions });
+            let sort = SortExec::new(sort.expr().clone(), pieces).with_preserve_partitioning(sort.preserve_partitioning());
+            Ok(Transformed::yes(Arc::new(InterruptibleSortExec::new(Arc::new(sort), wanted.clone())) as Arc<dyn ExecutionPlan>))
         });
         Ok(in_pieces?.data)
     }

@@ -17,6 +17,7 @@ use rolloutdb_catalogs::{MatchingRows, NearestRows, Parameters, Table};
 use super::bound_parameter::bound_expression;
 use super::made_vectors::MadeVectors;
 use crate::engine::apply::Apply;
+use crate::engine::interruptible_sort::of_statement;
 use crate::engine::interruption::is_of_one_statement;
 use crate::engine::parameter_values::ParameterValues;
 use crate::engine::planning::{plan_open_query, plan_query};
@@ -120,7 +121,8 @@ impl KeptPlan {
         self.task.set_as(session.current_task());
         let Some(made) = self.made.make(parameters).await? else { return Ok(None) };
         self.parameters.set(parameters.iter().cloned().chain(made).collect());
-        Ok(Some(execute_stream(reset_plan_states(Arc::clone(&self.plan))?, Arc::clone(&self.context))?))
+        let plan = of_statement(reset_plan_states(Arc::clone(&self.plan))?, &session.wanted())?;
+        Ok(Some(execute_stream(plan, Arc::clone(&self.context))?))
     }
 }
 

@@ -44,6 +44,9 @@ pub fn describe_fetch(session: &Session, fetch: &Fetch) -> Result<Description> {
 pub async fn fetch(session: &Session, fetch: &Fetch) -> Result<Response> {
     let schema = session.cursors().schema(&fetch.cursor)?;
     let mut rows = session.cursors().rows(&fetch.cursor)?;
+    if let Some(of_cursor) = session.cursors().wanted(&fetch.cursor) {
+        session.wanted().reads(of_cursor);
+    }
     let Span { skipped, count } = Span::of(fetch.direction, rows.position())?;
     let num_skipped = rows.skip(skipped).await?;
     // The row that is wanted may be behind the end.
