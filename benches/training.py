@@ -145,6 +145,7 @@ class Contest:
             losses, norms = found["loss"], found["grad_norm"]
             logged = trl.ask("run")["logged"]
             print(f"  losses {rounded(losses)}, TRL's {rounded([row['loss'] for row in logged])}", flush=True)
+            print(f"  norms of the gradient {rounded(norms)}, TRL's {rounded([row['grad_norm'] for row in logged])}", flush=True)
             measure.check("agreement of the first gradient's norm with TRL's", agreement(norms[0], logged[0]["grad_norm"]), at_least=0.999)
             # The later steps also compare the updates; small differences of rounding grow with them.
             worst = min(agreement(found, row["loss"]) for found, row in list(zip(losses, logged))[:4])

@@ -139,9 +139,10 @@ def common(settings):
 
 def load(directory):
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
-    tokenizer = AutoTokenizer.from_pretrained(directory)
+    # By the file alone: for a Qwen2 AutoTokenizer splits texts as Qwen's own tokenizer does, whatever the file says.
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(directory)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32), tokenizer
 

@@ -290,17 +290,23 @@ impl Session {
     }
 
     /// Output columns and parameter types, found by planning; nothing runs.
-    pub async fn describe(&self, statement: &Statement) -> Result<Description> {
-        // Boxed, as in execute_with: the crates of those who call it lay out no more than they can.
-        statement::describe(self, statement).boxed().await
+    #[inline(never)]
+    pub fn describe<'a>(&'a self, statement: &'a Statement) -> BoxFuture<'a, Result<Description>> {
+        statement::describe(self, statement).boxed()
     }
 
     /// Runs one statement with values for its `$1 ...`.
-    pub async fn execute(&self, statement: &Statement, parameters: Vec<ScalarValue>) -> Result<Response> {
-        if let Some(execute) = statement::execute_in(statement) {
-            return self.execute_named(statement, execute).await;
+    // This one and the next are boxed, and in this crate alone: the crates of those who run SQL would lay out the futures of all statements within each
+    // other, which is deeper than a release build may by itself.
+    #[inline(never)]
+    pub fn execute<'a>(&'a self, statement: &'a Statement, parameters: Vec<ScalarValue>) -> BoxFuture<'a, Result<Response>> {
+        async move {
+            match statement::execute_in(statement) {
+                Some(execute) => self.execute_named(statement, execute).await,
+                None => self.execute_with(statement, None, statement::execute(self, statement, &parameters)).await,
+            }
         }
-        self.execute_with(statement, None, statement::execute(self, statement, &parameters)).await
+        .boxed()
     }
 
     /// A statement that runs often: what its runs have in common is done once.
@@ -313,13 +319,21 @@ impl Session {
     }
 
     /// As [`Self::execute`].
-    pub async fn execute_prepared(&self, prepared: &PreparedStatement, parameters: Vec<ScalarValue>) -> Result<Response> {
-        let statement = &prepared.statement;
-        self.activity().begin_statement(Arc::clone(prepared.shown()));
-        if let Some(execute) = statement::execute_in(statement) {
-            return self.execute_named(statement, execute).await;
+    #[inline(never)]
+    pub fn execute_prepared<'a>(
+        &'a self,
+        prepared: &'a PreparedStatement,
+        parameters: Vec<ScalarValue>,
+    ) -> BoxFuture<'a, Result<Response>> {
+        async move {
+            let statement = &prepared.statement;
+            self.activity().begin_statement(Arc::clone(prepared.shown()));
+            match statement::execute_in(statement) {
+                Some(execute) => self.execute_named(statement, execute).await,
+                None => self.execute_with(statement, Some(prepared.shown()), self.run_prepared(prepared, &parameters).boxed()).await,
+            }
         }
-        self.execute_with(statement, Some(prepared.shown()), self.run_prepared(prepared, &parameters).boxed()).await
+        .boxed()
     }
 
     async fn run_prepared(&self, prepared: &PreparedStatement, parameters: &[ScalarValue]) -> Result<Response> {

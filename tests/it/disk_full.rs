@@ -14,12 +14,15 @@ use crate::hub_server::{HubServer, Repository};
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    /// `None` where this process may not mount.
-    fn mount(megabytes: usize) -> Option<Self> {
+    /// 48 MB. `None` where this process may not mount, which skips the test and says so.
+    fn mount() -> Option<Self> {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let size = format!("size={megabytes}m");
-        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(directory.path()).output();
-        mounted.is_ok_and(|output| output.status.success()).then_some(Self(directory))
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m", "tmpfs"]).arg(directory.path()).output();
+        let disk = mounted.is_ok_and(|output| output.status.success()).then_some(Self(directory));
+        if disk.is_none() {
+            let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: this process may not mount a small file system\n");
+        }
+        disk
     }
 
     fn path(&self) -> &Path {
@@ -44,6 +47,10 @@ impl Drop for SmallDisk {
     }
 }
 
+fn little_memory() -> DatabaseOptions {
+    DatabaseOptions { memory_limit: Some(64 << 20), ..DatabaseOptions::default() }
+}
+
 /// Every file below a folder with its size, but for what Lance notes of a commit that did not come about.
 fn files(directory: &Path) -> Vec<(PathBuf, u64)> {
     let mut found = Vec::new();
@@ -66,14 +73,11 @@ fn rows(count: usize) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_stops_the_statement_and_harms_nothing() -> Result<()> {
-    let Some(disk) = SmallDisk::mount(48) else {
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: this process may not mount a small file system\n");
-        return Ok(());
-    };
+    let Some(disk) = SmallDisk::mount() else { return Ok(()) };
     let elsewhere = tempfile::tempdir().expect("a temporary directory");
     let data = disk.path().join("data");
     let source = elsewhere.path().join("big.csv");
-    let options = DatabaseOptions { memory_limit: Some(64 << 20), ..DatabaseOptions::default() };
+    let options = little_memory();
     let database = Database::open_with(&data, options.clone()).await?;
     let session = database.session();
     run(&session, "CREATE TABLE t (id bigint PRIMARY KEY, text text)").await?;
@@ -142,13 +146,9 @@ async fn keep_full(disk: &Path) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_stops_a_training_at_its_last_good_checkpoint() -> Result<()> {
-    let Some(disk) = SmallDisk::mount(48) else {
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: this process may not mount a small file system\n");
-        return Ok(());
-    };
+    let Some(disk) = SmallDisk::mount() else { return Ok(()) };
     let data = disk.path().join("data");
-    let options = DatabaseOptions { memory_limit: Some(64 << 20), ..DatabaseOptions::default() };
-    let session = Database::open_with(&data, options).await?.session();
+    let session = Database::open_with(&data, little_memory()).await?.session();
     run(&session, BASE).await?;
     let train = "TRAIN SFT MODEL m FROM seedling USING (SELECT 'Who? ' || value AS prompt, 'He.' AS completion FROM generate_series(1, 8)) \
         WITH (epochs = 10000, max_steps = 300, batch_size = 1, checkpoint_every = 2)";
@@ -182,13 +182,9 @@ async fn a_full_disk_stops_a_training_at_its_last_good_checkpoint() -> Result<()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_makes_no_half_model() -> Result<()> {
-    let Some(disk) = SmallDisk::mount(48) else {
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: this process may not mount a small file system\n");
-        return Ok(());
-    };
+    let Some(disk) = SmallDisk::mount() else { return Ok(()) };
     let data = disk.path().join("data");
-    let options = DatabaseOptions { memory_limit: Some(64 << 20), ..DatabaseOptions::default() };
-    let session = Database::open_with(&data, options).await?.session();
+    let session = Database::open_with(&data, little_memory()).await?.session();
     run(&session, BASE).await?;
     // The weights have some 400 kB.
     let ballast = disk.fill(150);
@@ -209,17 +205,14 @@ async fn a_full_disk_makes_no_half_model() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_stops_a_download_and_is_not_left_full() -> Result<()> {
-    let Some(disk) = SmallDisk::mount(48) else {
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: this process may not mount a small file system\n");
-        return Ok(());
-    };
+    let Some(disk) = SmallDisk::mount() else { return Ok(()) };
     let weights = "model.safetensors";
     // Where the hub lists the size, the file is not asked for; else its answer tells it, and nothing of that is written.
     for tells in [true, false] {
         let repository = Repository::of_fixture("bert").with(weights, vec![0; 80 << 20]);
         let server = HubServer::of(&if tells { repository } else { repository.without_blobs() });
         let data = disk.path().join(if tells { "told" } else { "untold" });
-        let options = DatabaseOptions { memory_limit: Some(64 << 20), allowed_hosts: vec![server.url()], ..DatabaseOptions::default() };
+        let options = DatabaseOptions { allowed_hosts: vec![server.url()], ..little_memory() };
         let session = Database::open_with(&data, options).await?.session();
         let create = format!("CREATE MODEL m FROM 'hf://org/model' WITH (endpoint = '{}')", server.url());
         let error = run(&session, &create).await.expect_err("it does not fit");
@@ -235,10 +228,7 @@ async fn a_full_disk_stops_a_download_and_is_not_left_full() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disk_that_others_fill_stops_a_download() -> Result<()> {
-    let Some(disk) = SmallDisk::mount(48) else {
-        let _ = std::io::Write::write_all(&mut std::io::stderr(), b"skipped: this process may not mount a small file system\n");
-        return Ok(());
-    };
+    let Some(disk) = SmallDisk::mount() else { return Ok(()) };
     let weights = "model.safetensors";
     let repository = Repository::of_fixture("bert").with(weights, vec![0; 20 << 20]);
     let ballast = disk.path().join("ballast");
@@ -252,7 +242,7 @@ async fn a_disk_that_others_fill_stops_a_download() -> Result<()> {
         }
         reply
     });
-    let options = DatabaseOptions { memory_limit: Some(64 << 20), allowed_hosts: vec![server.url()], ..DatabaseOptions::default() };
+    let options = DatabaseOptions { allowed_hosts: vec![server.url()], ..little_memory() };
     let session = Database::open_with(&disk.path().join("data"), options).await?.session();
     let create = format!("CREATE MODEL m FROM 'hf://org/model' WITH (endpoint = '{}')", server.url());
     let error = run(&session, &create).await.expect_err("it does not fit any more");

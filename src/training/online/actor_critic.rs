@@ -10,7 +10,7 @@ use super::trajectory::SampledTrajectory;
 use crate::error::{Error, Result};
 use crate::training::adamw::{ParameterGroup, clip_scale};
 use crate::training::losses::{gae, k3, whiten};
-use crate::training::trainer::{Metrics, StepGradients, add_metrics};
+use crate::training::trainer::{Metrics, StepGradients};
 
 /// Numbers by policy call and by token of what it wrote.
 type ByToken = Vec<Vec<f64>>;
@@ -131,13 +131,9 @@ impl Online<'_> {
                 ("value_clip_fraction", num_clipped as f64 / num_values.max(1) as f64),
                 ("critic_grad_norm", critic_grad_norm),
             ]);
-            add_metrics(&mut learned.metrics, metrics);
-            learned.grad_norm += grad_norm / num_updates as f64;
-            learned.num_tokens += num_tokens;
-            learned.num_distinct_tokens += num_distinct_tokens;
+            learned.add(metrics, grad_norm, (num_tokens, num_distinct_tokens));
         }
-        learned.metrics.iter_mut().for_each(|(_, value)| *value /= num_updates as f64);
-        Ok(learned)
+        Ok(learned.mean(num_updates))
     }
 }
 

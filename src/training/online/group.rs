@@ -10,7 +10,7 @@ use super::trajectory::SampledTrajectory;
 use crate::error::Result;
 use crate::training::adamw::{ParameterGroup, clip_scale};
 use crate::training::example::Sequence;
-use crate::training::trainer::{Metrics, StepGradients, add_metrics};
+use crate::training::trainer::{Metrics, StepGradients};
 
 impl Online<'_> {
     pub fn learn_from_groups(
@@ -83,13 +83,9 @@ impl Online<'_> {
             let gradient_scale = clip_scale(grad_norm, self.options.run.max_grad_norm);
             let parameters = self.policy.parameters();
             self.optimizer.step_groups(&[ParameterGroup { parameters, gradients: &gradients, learning_rate, gradient_scale }])?;
-            add_metrics(&mut learned.metrics, metrics);
-            learned.grad_norm += grad_norm / num_updates as f64;
-            learned.num_tokens += num_tokens;
-            learned.num_distinct_tokens += num_distinct_tokens;
+            learned.add(metrics, grad_norm, (num_tokens, num_distinct_tokens));
         }
-        learned.metrics.iter_mut().for_each(|(_, value)| *value /= num_updates as f64);
-        Ok(learned)
+        Ok(learned.mean(num_updates))
     }
 }
 

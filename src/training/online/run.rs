@@ -23,7 +23,7 @@ use crate::training::metrics::{MEMORY_MB, ROLLOUT_S, TOKENS_PER_S, memory_mb};
 use crate::training::options::RunOptions;
 use crate::training::schedule::LearningRate;
 use crate::training::thread::with_deep_stack;
-use crate::training::trainer::{ACTIVATION_BYTES_MAX, Metrics, StepMetrics, Trained};
+use crate::training::trainer::{ACTIVATION_BYTES_MAX, Metrics, StepMetrics, Trained, add_metrics};
 use crate::training::validation::set_weights;
 
 /// After so many steps in a row without a difference between the rewards of any group, the run says so.
@@ -96,6 +96,23 @@ pub(super) struct Learned {
     /// Of the sequences that went through the policy to be learned from, and those of them that did so, a common beginning once.
     pub num_tokens: usize,
     pub num_distinct_tokens: usize,
+}
+
+impl Learned {
+    /// Adds an update. `metrics`: those of its gradients, and what else is known of it.
+    pub fn add(&mut self, metrics: Metrics, grad_norm: f64, (num_tokens, num_distinct_tokens): (usize, usize)) {
+        add_metrics(&mut self.metrics, metrics);
+        self.grad_norm += grad_norm;
+        self.num_tokens += num_tokens;
+        self.num_distinct_tokens += num_distinct_tokens;
+    }
+
+    /// The means over this many updates; tokens stay sums.
+    pub fn mean(mut self, num_updates: usize) -> Self {
+        let values = self.metrics.iter_mut().map(|(_, value)| value).chain([&mut self.grad_norm]);
+        values.for_each(|value| *value /= num_updates as f64);
+        self
+    }
 }
 
 impl<'a> Online<'a> {

@@ -55,6 +55,17 @@ pub fn assert_relative(found: f64, expected: f64, tolerance: f64, what: &str) {
     assert!((found - expected).abs() <= tolerance * expected.abs(), "{what}: {found}, expected {expected}");
 }
 
+/// Each step has torch's loss, learning rate and norm of the gradient.
+pub fn assert_steps(found: &[StepMetrics], expected: &Json) {
+    let expected = expected.as_array().expect("a list");
+    assert_eq!(found.len(), expected.len());
+    for (found, expected) in found.iter().zip(expected) {
+        for name in ["loss", "learning_rate", "grad_norm"] {
+            assert_relative(found.get(name).expect(name), number(&expected[name]), 1e-4, name);
+        }
+    }
+}
+
 /// Every parameter has its gradient, that gradient is not zero, and it is torch's.
 pub fn assert_gradients(decoder: &Decoder, found: &Gradients, file: &str) {
     let expected = tensors(file);
@@ -155,13 +166,7 @@ fn five_clipped_steps_with_warm_up_equal_torch() {
         Ok(())
     };
     train_dpo(&mut policy, &logps, &examples, &options, &mut observer).expect("finite numbers");
-    let expected_steps = adamw["steps"].as_array().expect("a list");
-    assert_eq!(steps.len(), expected_steps.len());
-    for (found, expected) in steps.iter().zip(expected_steps) {
-        for name in ["loss", "learning_rate", "grad_norm"] {
-            assert_relative(found.get(name).expect(name), number(&expected[name]), 1e-4, name);
-        }
-    }
+    assert_steps(&steps, &adamw["steps"]);
     assert_parameters(&policy, "adamw_parameters.safetensors");
 }
 
