@@ -11,10 +11,11 @@ use futures::stream::BoxStream;
 use rolloutdb_sql::CopyFrom;
 use tokio::sync::mpsc;
 
+use super::interruption::OverWhenDropped;
 use super::session::Session;
 use super::statement;
 use super::task_history::Task;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Chunks on their way to the reader. With [`CHUNK_BYTES`] it bounds what a client that is faster than the table has in memory.
 const CHUNKS_MAX: usize = 8;
@@ -27,6 +28,8 @@ pub struct CopyIn {
     copy: CopyFrom,
     /// Of which it is the rest.
     task: Option<Arc<Task>>,
+    /// The statement, which is over when this is.
+    current: Option<OverWhenDropped>,
     /// Whether the bytes are of the binary format.
     pub is_binary: bool,
     pub num_columns: usize,
@@ -40,22 +43,27 @@ impl fmt::Debug for CopyIn {
 
 impl CopyIn {
     pub(super) fn new(session: &Session, copy: &CopyFrom, is_binary: bool, num_columns: usize) -> Self {
-        Self { session: session.clone(), copy: copy.clone(), task: None, is_binary, num_columns }
+        Self { session: session.clone(), copy: copy.clone(), task: None, current: None, is_binary, num_columns }
     }
 
     pub(super) fn of_task(self, task: &Arc<Task>) -> Self {
         Self { task: Some(Arc::clone(task)), ..self }
     }
 
+    pub(super) fn of_statement(self, current: Option<OverWhenDropped>) -> Self {
+        Self { current, ..self }
+    }
+
     /// Reads what the other end of `input` sends, writes the rows in one commit, and gives the command tag, `COPY 3`.
     ///
     /// # Errors
     /// A line that does not fit, a row that the table refuses; then nothing is written. The bytes are read once, so a change of the table's columns
-    /// meanwhile is an error too (40001).
+    /// meanwhile is an error too (40001). [`Error::StatementTimeout`], waiting for bytes counts.
     pub async fn run(self, input: CopyInput) -> Result<String> {
         let mut unfinished = Unfinished { session: self.session.clone(), has_ended: Arc::clone(&input.has_ended), is_done: false };
-        let result = statement::copy_client::receive(&self.session, &self.copy, input).boxed().await;
-        unfinished.is_done = true;
+        let written = statement::copy_client::receive(&self.session, &self.copy, input).boxed();
+        let result = self.session.timeouts().limited(written).await;
+        unfinished.is_done = !matches!(result, Err(Error::StatementTimeout));
         match (&self.task, &result) {
             (Some(task), Ok(tag)) => task.done(tag),
             (Some(task), Err(error)) => task.failed(error),
@@ -66,7 +74,7 @@ impl CopyIn {
     }
 }
 
-/// A COPY whose future is dropped: it was cancelled. Unless all bytes had come, it has not committed.
+/// A COPY whose future is dropped: it was cancelled, or its time is over. Unless all bytes had come, it has not committed.
 struct Unfinished {
     session: Session,
     has_ended: Arc<AtomicBool>,

@@ -13,7 +13,7 @@ use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::prelude::{SessionConfig, SessionContext};
 use futures::future::BoxFuture;
-use futures::{FutureExt, TryStreamExt};
+use futures::{FutureExt, StreamExt, TryStreamExt};
 use rolloutdb_sql::{Execute, SavepointAction, Statement};
 
 use super::activity::SessionActivity;
@@ -456,18 +456,30 @@ impl Session {
         self.inner.current.wanted()
     }
 
-    /// An error among the rows fails the transaction as one before them does.
+    /// What is done after this, while rows are read or sent, belongs to the statement too: until then it is not over, and an error fails the transaction.
     fn watched(&self, response: Response, current: Option<OverWhenDropped>) -> Response {
-        let Response::Rows { stream, tag } = response else { return response };
-        let stream = self.inner.timeouts.limited_rows(stream);
+        match response {
+            Response::Rows { stream, tag } => {
+                let stream = self.inner.timeouts.limited_rows(stream);
+                let schema = stream.schema();
+                let rows = stream.inspect_err(self.failing(current));
+                Response::Rows { stream: Box::pin(RecordBatchStreamAdapter::new(schema, rows)), tag }
+            }
+            Response::CopyOut(copy) => {
+                Response::CopyOut(CopyOut { messages: copy.messages.inspect_err(self.failing(current)).boxed(), ..copy })
+            }
+            Response::CopyIn(copy) => Response::CopyIn(copy.of_statement(current)),
+            Response::Done { .. } => response,
+        }
+    }
+
+    /// Fails the transaction for the error of a stream, with which the statement is over.
+    fn failing<E>(&self, current: Option<OverWhenDropped>) -> impl Fn(&E) + Send + 'static {
         let session = self.clone();
-        let schema = stream.schema();
-        let rows = stream.inspect_err(move |_| {
-            let _dropped_with_the_rows = &current;
+        move |_| {
+            let _dropped_with_the_stream = &current;
             session.fail_transaction();
-        });
-        let watched = RecordBatchStreamAdapter::new(schema, rows);
-        Response::Rows { stream: Box::pin(watched), tag }
+        }
     }
 
     fn begin_task(&self, statement: &Statement, shown: Option<&Arc<str>>) -> Arc<Task> {

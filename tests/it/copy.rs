@@ -199,6 +199,41 @@ async fn copies_are_cancelled() {
     server.stop().await;
 }
 
+/// Joins and sorts that end with their statement go on while its rows are sent.
+#[tokio::test]
+async fn what_computes_the_rows_of_a_copy_goes_on_while_they_are_sent() {
+    let server = TestServer::start().await;
+    let client = server.connect().await;
+    let rows = "SELECT a.value, b.value FROM generate_series(1, 200) a JOIN generate_series(1, 200) b ON a.value + 197 < b.value";
+    let joined = text_out(&client, &format!("COPY ({rows}) TO STDOUT")).await;
+    assert_eq!(joined.lines().count(), 3, "{joined}");
+    assert_eq!(text_out(&client, &format!("COPY ({rows} ORDER BY 1 DESC, 2) TO STDOUT")).await, "2\t200\n1\t199\n1\t200\n");
+    let sorted = text_out(&client, "COPY (SELECT value FROM generate_series(1, 200000) ORDER BY value % 1000, value) TO STDOUT").await;
+    assert_eq!(sorted.lines().count(), 200_000);
+    assert!(sorted.starts_with("1000\n2000\n"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn copies_end_when_their_time_is_over() {
+    let server = TestServer::start().await;
+    let client = server.connect().await;
+    client.batch_execute("CREATE TABLE t (a bigint); SET statement_timeout = '300ms'").await.expect("a table");
+    let endless = "COPY (SELECT a.value FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000) b) TO STDOUT";
+    let stream = client.copy_out(endless).await.expect("it starts");
+    let error = stream.try_for_each(|_| async { Ok(()) }).await.expect_err("its time is over");
+    assert_eq!(code(&error), "57014");
+    let sink = client.copy_in::<_, Bytes>("COPY t FROM STDIN").await.expect("it waits for rows");
+    pin_mut!(sink);
+    sink.send(Bytes::from_static(b"1\n")).await.expect("it takes them");
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let error = sink.finish().await.expect_err("its time is over");
+    assert_eq!(code(&error), "57014");
+    client.batch_execute("SET statement_timeout = 0").await.expect("a setting");
+    assert_eq!(text_value(&client, "SELECT count(*) FROM t").await.as_deref(), Some("0"));
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn a_client_that_is_faster_than_the_table_waits() {
     let server = TestServer::start().await;

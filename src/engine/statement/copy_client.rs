@@ -57,6 +57,7 @@ pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValu
     let format = copy_format::of_client(&copy.options, Way::To)?;
     let query = copied_query(&copy.source)?;
     let (rows, total) = query::counted_rows(session, &query, parameters).await?;
+    let rows = session.timeouts().limited_rows(rows);
     let schema = rows.schema();
     copy_format::check_columns(&format, &schema, "COPY")?;
     let num_columns = schema.fields().len();
