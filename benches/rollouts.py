@@ -1,8 +1,8 @@
 """Tree search: questions per minute of GENERATE ROLLOUTS, with what prompts share computed once, and with every prompt computed whole.
 
 The tree workload is fixed: HopWorld, BM25, tinyhop, equal options and seeds, so that all contestants grow the same trees (which is checked); with
-`--policy qwen2` a random Qwen2 of 0.1 B parameters, in the protocol ircot, which takes any text for a thought. The peer without shared prefixes is the same
-program with `--prefix-cache 0`. With --transformers, which needs torch and transformers beside requirements.txt, as many calls of as many tokens are also
+`--policy qwen2` a random Qwen2 of 0.1 B parameters over HotpotQA's questions and passages (texts.py says where they are), in the protocol ircot, which takes
+any text for a thought, with its default prompts. The peer without shared prefixes is the same program with `--prefix-cache 0`. With --transformers, which needs torch and transformers beside requirements.txt, as many calls of as many tokens are also
 made of `transformers`, in batches of calls of similar lengths. README.md describes the measures.
 """
 
@@ -13,26 +13,35 @@ import tempfile
 import random_qwen2
 from harness import Bench, Calls, parse, parser
 from server import Server
+from texts import data_folder
 
 WORLD = 3
 # The best of 16 to 128 on two cores.
 BATCH = 64
+HOPWORLD = [
+    f"CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => {WORLD})",
+    f"CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => {WORLD}, count => 1000)",
+]
+HOTPOTQA = [
+    "CREATE TABLE wiki (id text PRIMARY KEY, contents text)",
+    "COPY wiki (id, contents) FROM '{data}/hotpotqa/corpus.jsonl' (FORMAT jsonl)",
+    "CREATE TABLE questions (id text PRIMARY KEY, question text, golden_answers text[])",
+    "COPY questions (id, question, golden_answers) FROM '{data}/hotpotqa/questions.jsonl' (FORMAT jsonl)",
+]
 SETUP = [
     "CREATE MODEL policy FROM '{policy}' WITH (task = 'generate')",
-    f"CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => {WORLD})",
     "CREATE INDEX wiki_text ON wiki USING bm25 (contents)",
-    f"CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => {WORLD}, count => 1000)",
-    "CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = 'short', protocol = '{protocol}', max_tokens = 48, max_steps = {steps})",
+    "CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = '{prompts}', protocol = '{protocol}', max_tokens = 48, max_steps = {steps})",
 ]
-# By policy: the protocol, the most steps, questions of one call, and simulations of each.
-WORKLOADS = {"tinyhop": ("reasonrag", 8, 12, 16), "qwen2": ("ircot", 4, 2, 6)}
+# By policy: tables, protocol, prompt set, the most steps, questions of one call, and simulations of each.
+WORKLOADS = {"tinyhop": (HOPWORLD, "reasonrag", "short", 8, 12, 16), "qwen2": (HOTPOTQA, "ircot", "default", 4, 2, 8)}
 
 
 def main():
     options = parser(__doc__)
     options.add_argument("--policy", choices=list(WORKLOADS), default="tinyhop")
     options.add_argument("--questions", type=int, help="trees of one call; default 12 of tinyhop and 2 of qwen2, quick 3 and 1")
-    options.add_argument("--simulations", type=int, help="of each question; default 16 of tinyhop and 6 of qwen2. ReasonRAG took 64")
+    options.add_argument("--simulations", type=int, help="of each question; default 16 of tinyhop and 8 of qwen2. ReasonRAG took 64")
     options.add_argument("--transformers", action="store_true", help="the prompts in transformers too")
     options = parse(options, rounds=5)
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
@@ -46,7 +55,7 @@ def main():
 
 class Workload:
     def __init__(self, options, directory):
-        self.protocol, self.steps, questions, simulations = WORKLOADS[options.policy]
+        self.tables, self.protocol, self.prompts, self.steps, questions, simulations = WORKLOADS[options.policy]
         self.simulations = options.simulations or simulations
         self.policy = directory if options.policy == "qwen2" else "builtin://tinyhop"
         self.num_questions = options.questions or (-(-questions // 4) if options.quick else questions)
@@ -62,8 +71,9 @@ class Searcher:
         self.server.__enter__()
         self.connection = self.server.connect()
         work = self.workload
-        for statement in SETUP:
-            self.connection.execute(statement.format(policy=work.policy, protocol=work.protocol, steps=work.steps))
+        for statement in [*work.tables, *SETUP]:
+            self.connection.execute(statement.format(data=data_folder(), policy=work.policy, protocol=work.protocol, prompts=work.prompts, steps=work.steps))
+        self.num_questions = self.rows("SELECT count(*) FROM questions")[0][0]
         return self
 
     def __exit__(self, *error):
@@ -73,7 +83,7 @@ class Searcher:
     def grow(self, call, table=None):
         # Every call has other questions: those of the call before are in the cache.
         count = self.workload.num_questions
-        first = call * count % (1000 - count)
+        first = call * count % (self.num_questions - count)
         self.connection.execute(
             f"GENERATE ROLLOUTS INTO {table or f'run{call}'} USING AGENT qa "
             f"FROM (SELECT id, question, golden_answers FROM questions ORDER BY id LIMIT {count} OFFSET {first}) "

@@ -7,7 +7,6 @@ describes them. Texts go in and ids come out on both sides, so both tokenize. RE
 import json
 import os
 import sys
-from pathlib import Path
 
 import bm25s
 import numpy as np
@@ -15,6 +14,7 @@ import Stemmer
 
 from harness import Bench, Calls, parse, parser, read_bandwidth
 from server import Prepared, PreparedInLibpq, Server, round_trip
+from texts import data_folder
 
 K = 10
 # Recall@10 of a plain BM25 (k1 1.2, b 0.75, stop words, Porter's stemmer); tests/it/real_data.rs has the same.
@@ -31,7 +31,7 @@ def main():
     options.add_argument("--sets", help="names of question sets; default hotpotqa,2wikimultihopqa,musique,popqa, quick musique")
     options = parse(options)
     names = options.sets.split(",") if options.sets else ["musique"] if options.quick else list(REFERENCES)
-    folder = data_folder(names)
+    folder = folder_of(names)
     with Bench("text", options) as bench:
         bandwidth = read_bandwidth()
         for name in names:
@@ -44,8 +44,8 @@ def main():
                 bench.run(f"{name}, one by one through libpq", contest.one_by_one_through_libpq)
 
 
-def data_folder(names):
-    folder = Path(os.environ.get("ROLLOUTDB_DATA") or Path(__file__).resolve().parents[1] / "../shared/data").resolve()
+def folder_of(names):
+    folder = data_folder().resolve()
     for name in names:
         if not (folder / name / "corpus.jsonl").is_file():
             sys.exit(f"no question set {name}: ROLLOUTDB_DATA must name the folder that holds {name}/corpus.jsonl and {name}/questions.jsonl")

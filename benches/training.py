@@ -27,7 +27,7 @@ PAIRS, BATCH_TOKENS = 8, 4096
 # By policy: pairs of a step of trees, and steps of a turn.
 SIZES = {
     "tinyhop": {"tree_pairs": 64, "dpo_steps": 20, "tree_steps": 6, "grpo_steps": 6, "quick_steps": 2},
-    "qwen2": {"tree_pairs": 32, "dpo_steps": 3, "tree_steps": 2, "grpo_steps": 2, "quick_steps": 1},
+    "qwen2": {"tree_pairs": 16, "dpo_steps": 2, "tree_steps": 1, "grpo_steps": 2, "quick_steps": 1},
 }
 # Whose trees give the pairs.
 QUESTIONS = 60

@@ -13,7 +13,7 @@ use crate::identity_options::order_identity_options;
 use crate::length::check_length;
 use crate::name::{fold, is_reserved};
 use crate::numbers::check_numbers;
-use crate::quotes::{check_names, escape_texts};
+use crate::quotes::{check_digits, check_names, escape_texts};
 use crate::rewrite::rewrite;
 use crate::table_command::expand_table_commands;
 
@@ -40,6 +40,7 @@ impl<'a> Parser<'a> {
         check_chains(&tokens)?;
         check_names(&tokens)?;
         check_numbers(text, &tokens)?;
+        check_digits(text, &tokens)?;
         expand_table_commands(&mut tokens);
         mark_tags(&mut tokens);
         free_names(&mut tokens);
