@@ -1,5 +1,6 @@
 //! Text to token ids and back, incremental decoding, and training of a byte-level BPE vocabulary.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -36,6 +37,9 @@ pub(super) const QWEN2_WORDS: &str =
 const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
 /// Two special tokens and one of the text.
 const TRUNCATED_MIN: usize = 3;
+/// What the settings call special tokens that are no part of a text, and what they are in files whose settings do not say.
+const CONTROLS: [&str; 7] = ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"];
+const USUAL_CONTROLS: [&str; 9] = ["<s>", "</s>", "<bos>", "<eos>", "<unk>", "<pad>", "<sep>", "<cls>", "<mask>"];
 
 /// A Hugging Face fast tokenizer. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -45,6 +49,8 @@ pub struct Tokenizer {
     pad_token_id: Option<u32>,
     /// What the tokenizer puts before a text, as the beginning-of-text token of Llama.
     beginning: Arc<[u32]>,
+    /// Special tokens that are no part of a text.
+    controls: Arc<HashSet<u32>>,
 }
 
 impl Tokenizer {
@@ -80,7 +86,8 @@ impl Tokenizer {
         let [eos_token_id, pad_token_id] =
             ["eos_token", "pad_token"].map(|name| token_text(&settings, name).and_then(|token| inner.token_to_id(token)));
         let beginning = beginning(&inner).map_err(broken)?;
-        Ok(Self { inner: Arc::new(inner), eos_token_id, pad_token_id, beginning })
+        let controls = Arc::new(controls(&inner, &settings));
+        Ok(Self { inner: Arc::new(inner), eos_token_id, pad_token_id, beginning, controls })
     }
 
     /// Copies the files of a tokenizer from one model directory to another.
@@ -183,10 +190,13 @@ impl Tokenizer {
 
     /// The text of token ids, without special tokens; bytes that are not UTF-8 become U+FFFD.
     ///
+    /// Tags that were made special tokens are kept, as ProRAG's `<step>`: protocols read them.
+    ///
     /// # Errors
     /// [`Error::Internal`] if the tokenizer cannot decode them.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        self.inner.decode(ids, true).map_err(|error| Error::Internal(format!("decoding tokens: {error}")))
+        let ids: Vec<u32> = ids.iter().copied().filter(|id| !self.controls.contains(id)).collect();
+        self.inner.decode(&ids, false).map_err(|error| Error::Internal(format!("decoding tokens: {error}")))
     }
 
     /// The token that ends a text, if the tokenizer names one.
@@ -231,6 +241,24 @@ fn beginning(tokenizer: &tokenizers::Tokenizer) -> tokenizers::Result<Arc<[u32]>
     let encoding = tokenizer.encode("a", true)?;
     let special = encoding.get_special_tokens_mask().iter().take_while(|is_special| **is_special == 1).count();
     Ok(encoding.get_ids()[..special].into())
+}
+
+/// All special tokens but tags that have no role of their own.
+fn controls(tokenizer: &tokenizers::Tokenizer, settings: &Value) -> HashSet<u32> {
+    let roles: Vec<&str> = CONTROLS.iter().filter_map(|name| token_text(settings, name)).chain(USUAL_CONTROLS).collect();
+    let is_control = |text: &str| !is_tag(text) || roles.contains(&text);
+    let added = tokenizer.get_added_tokens_decoder().into_iter();
+    added.filter(|(_, token)| token.special && is_control(&token.content)).map(|(id, _)| id).collect()
+}
+
+/// Whether a text is `<name>` or `</name>`.
+fn is_tag(text: &str) -> bool {
+    let name = text.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
+    let name = name.map(|name| name.strip_prefix('/').unwrap_or(name));
+    name.is_some_and(|name| {
+        name.starts_with(|c: char| c.is_ascii_alphabetic())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ' '))
+    })
 }
 
 /// `tokenizer_config.json`; null without it.

@@ -117,6 +117,23 @@ async fn a_text_of_several_statements_gets_a_response_for_each() {
 }
 
 #[tokio::test]
+async fn statements_have_the_parameters_of_the_queries_in_them() {
+    let server = TestServer::start().await;
+    let client = server.connect().await;
+    let created = client.execute("CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 5) WHERE value > $1", &[&3_i64]).await;
+    created.unwrap_or_else(|error| panic!("{error:?}"));
+    assert_eq!(text_value(&client, "SELECT sum(a) FROM t").await.as_deref(), Some("9"));
+    client.batch_execute("CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate')").await.expect("it is built in");
+    let train = "TRAIN SFT MODEL learned FROM policy USING (SELECT 'a' AS prompt, $2::text AS completion FROM t WHERE a > $1) \
+                 VALIDATE USING (SELECT $3::text AS prompt, 'c' AS completion) WITH (max_steps = 1)";
+    let rows = client.query(train, &[&4_i64, &"it's", &"p"]).await.unwrap_or_else(|error| panic!("{error:?}"));
+    assert_eq!(rows[0].get::<_, i64>("examples"), 1);
+    let parameters = text_value(&client, "SELECT lineage::json ->> 'parameters' FROM rollout.models WHERE name = 'learned'").await;
+    assert_eq!(parameters.as_deref(), Some("[\"4\",\"it's\",\"p\"]"));
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn the_first_error_ends_a_text_and_the_connection_goes_on() {
     let server = TestServer::start().await;
     let client = server.connect().await;

@@ -6,10 +6,11 @@ use std::borrow::Cow;
 const QUOTED_LESS_THAN: char = '‹';
 const QUOTED_BRACKET: char = '⁅';
 
-/// Turn markers of chat templates in angle brackets; `<|` covers those of ChatML and of Llama 3, `sys` the `<<SYS>>` of Llama 2.
+/// Turn markers of chat templates in angle brackets, and what stands for thoughts and tools in them; `<|` covers those of ChatML and of Llama 3, `sys` the
+/// `<<SYS>>` of Llama 2.
 ///
 /// A tokenizer reads them as special tokens wherever they stand, or a model as what it was trained on, so a passage could close the user's turn.
-const CHAT_MARKUP: [&str; 4] = ["s", "sys", "start_of_turn", "end_of_turn"];
+const CHAT_MARKUP: [&str; 8] = ["s", "sys", "start_of_turn", "end_of_turn", "think", "tools", "tool_call", "tool_response"];
 
 /// The same in square brackets, of Llama 2 and Mistral.
 const BRACKET_MARKUP: [&str; 5] = ["inst", "system_prompt", "available_tools", "tool_calls", "tool_results"];

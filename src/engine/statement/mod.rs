@@ -182,8 +182,10 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
         Statement::DescribeModel(_) => Ok(rows_description(model::description_schema())),
         Statement::DescribeAgent(_) => Ok(rows_description(agent::description_schema())),
         Statement::DescribeTable(_) => Ok(rows_description(table::description_schema())),
-        Statement::GenerateRollouts(_) => Ok(rows_description(rollouts::summary_schema())),
-        Statement::Train(train) => Ok(rows_description(train::schema(train))),
+        Statement::GenerateRollouts(generate) => of_queries(session, rollouts::summary_schema(), [&generate.query]).await,
+        Statement::Train(train) => of_queries(session, train::schema(train), std::iter::once(&train.query).chain(&train.validate)).await,
+        Statement::CreateTable(create) => of_queries(session, Arc::new(Schema::empty()), &create.query).await,
+        Statement::CreateModel(create) => of_queries(session, Arc::new(Schema::empty()), &create.using).await,
         Statement::Async(_) => Ok(rows_description(job::started_schema())),
         Statement::JobCommand(command) => Ok(rows_description(job::schema(*command))),
         Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes | Statement::ShowJobs => {
@@ -287,6 +289,17 @@ pub fn commits_in_parts(statement: &Statement) -> bool {
 
 fn rows_description(columns: SchemaRef) -> Description {
     Description { columns, parameters: vec![] }
+}
+
+/// Of a statement whose parameters are those of the queries in it.
+async fn of_queries<'a>(session: &Session, columns: SchemaRef, queries: impl IntoIterator<Item = &'a Box<Query>>) -> Result<Description> {
+    let mut description = rows_description(columns);
+    for query in queries {
+        // Boxed, for planning recurses deeply.
+        let parameters = Box::pin(query::describe(session, query)).await?.parameters;
+        description.parameters = query::joined_parameters(description.parameters, parameters);
+    }
+    Ok(description)
 }
 
 fn not_supported(what: &str, instead: &str) -> Error {

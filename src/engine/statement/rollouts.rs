@@ -73,6 +73,13 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
     nodes::check_method(&table, search_options.method)?;
     let property = run_property::run_property(&agent, &options, &search_options, &valuer);
     run_property::check_run(&table, &property).await?;
+    let says_depth = generate.options.iter().any(|(name, _)| matches!(name, "max_depth" | "preset"));
+    if says_depth && search_options.max_depth > options.max_steps {
+        let (depth, steps) = (search_options.max_depth, options.max_steps);
+        session.notices().notice(format!(
+            "no trajectory has more than {steps} steps, the agent's max_steps, so that max_depth = {depth} is not reached"
+        ));
+    }
     let done = nodes::finished_questions(&table).await?;
     let num_questions = questions.len();
     let todo: Vec<Question> = questions.into_iter().filter(|question| !done.contains(&question.id)).collect();

@@ -100,7 +100,8 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
         let dry_run = DryRun { directory: base.directory, config, method: task.method, rows: input.rows, validation: input.validation };
         return Ok(rows("TRAIN", on_thread(move |stop| dry_run.run(&stop)).await?));
     }
-    let made = Box::pin(trained(session, train, &base, task, input)).await?;
+    let mut made = Box::pin(trained(session, train, &base, task, input)).await?;
+    made.origin = made.origin.bound(parameters);
     summary(&Box::pin(publish(session, train, &base, made, started)).await?, started)
 }
 

@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::fields::Fields;
 use super::rope::RopeConfig;
-use super::{CONFIG_FILE, LAYERS_MAX, damaged, first_architecture, read_json};
+use super::{CONFIG_FILE, GENERATION_CONFIG_FILE, LAYERS_MAX, damaged, first_architecture, read_json};
 use crate::error::{Error, Result};
 use crate::models::shown::shown;
 
@@ -160,14 +160,24 @@ impl ScoreConfig {
 }
 
 impl DecoderConfig {
-    /// Reads `directory/config.json`.
+    /// Reads `directory/config.json`, and what else ends a text from `generation_config.json`: instruction-tuned models name the end of a turn only there.
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be read, [`Error::Damaged`] if a field is missing or shapes do not fit each other,
     /// [`Error::NotSupported`] for another architecture or a feature that the decoder does not compute.
     pub fn load(directory: &Path) -> Result<Self> {
         let path = directory.join(CONFIG_FILE);
-        Self::from_json(&read_json(&path)?, &path)
+        let mut config = Self::from_json(&read_json(&path)?, &path)?;
+        let path = directory.join(GENERATION_CONFIG_FILE);
+        if path.exists() {
+            let ends = Fields { value: &read_json(&path)?, path: &path }.ids("eos_token_id")?;
+            for end in ends {
+                if !config.eos_token_ids.contains(&end) {
+                    config.eos_token_ids.push(end);
+                }
+            }
+        }
+        Ok(config)
     }
 
     /// Reads a parsed `config.json`; `path` is for messages only. Errors as [`Self::load`].

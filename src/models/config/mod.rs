@@ -22,6 +22,8 @@ use crate::error::{Error, Result};
 
 /// File name of the configuration in a model directory.
 pub const CONFIG_FILE: &str = "config.json";
+/// File that says how texts are generated, where a model has one.
+const GENERATION_CONFIG_FILE: &str = "generation_config.json";
 const LAYERS_MAX: usize = 10_000;
 
 /// The first entry of `architectures`, which names the model class.

@@ -8,6 +8,7 @@ use tempfile::TempDir;
 use super::tiny_config;
 use crate::error::Error;
 use crate::models::Device;
+use crate::models::config::DecoderConfig;
 use crate::models::decoder::Decoder;
 use crate::models::registry::{CreateModel, Registry, Task};
 use crate::models::tokenizer::Tokenizer;
@@ -144,6 +145,19 @@ fn a_directory_is_copied_and_a_relative_one_found() {
     assert_eq!((info.task, info.architecture.as_str()), (Task::Embed, "BertModel"));
     assert!(info.directory.starts_with(home.path()) && info.directory.join("model.safetensors").is_file());
     assert!(!info.directory.join("goldens.json").exists(), "only the files of a model are copied");
+}
+
+#[test]
+fn what_ends_a_text_is_in_two_files() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("config.json"), tiny_config().to_json().to_string()).unwrap();
+    let ends = || DecoderConfig::load(directory.path()).map(|config| config.eos_token_ids);
+    assert_eq!(ends().unwrap(), [0]);
+    let path = directory.path().join("generation_config.json");
+    std::fs::write(&path, r#"{"eos_token_id": [7, 0], "temperature": 0.6}"#).unwrap();
+    assert_eq!(ends().unwrap(), [0, 7]);
+    std::fs::write(&path, r#"{"eos_token_id": "end"}"#).unwrap();
+    assert!(matches!(ends(), Err(Error::Damaged { .. })));
 }
 
 #[test]

@@ -31,6 +31,29 @@ fn text_grows_by_whole_characters() {
 }
 
 #[test]
+fn tags_that_are_special_tokens_are_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let plain = train_byte_level_bpe(&TEXTS.map(str::to_owned), 290, directory.path()).unwrap();
+    let first = u32::try_from(plain.ids_end()).unwrap();
+    let path = directory.path().join(TOKENIZER_FILE);
+    let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let added = json["added_tokens"].as_array_mut().unwrap();
+    for (id, content) in (first..).zip(["<step>", "</step>", "<pad>", "<|im_end|>", "[INST]"]) {
+        added.push(serde_json::json!({
+            "id": id, "content": content, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false
+        }));
+    }
+    std::fs::write(&path, json.to_string()).unwrap();
+    let tokenizer = Tokenizer::load(directory.path()).unwrap();
+    let ids = tokenizer.encode("<step>Who?</step><pad><|im_end|>[INST]<|endoftext|>").unwrap();
+    assert_eq!((ids[0], ids[ids.len() - 5..].to_vec()), (first, vec![first + 1, first + 2, first + 3, first + 4, 0]));
+    assert_eq!(tokenizer.decode(&ids).unwrap(), "<step>Who?</step>");
+    let mut incremental = IncrementalText::default();
+    ids.iter().for_each(|id| incremental.push(&tokenizer, *id).unwrap());
+    assert_eq!(incremental.as_str(), "<step>Who?</step>");
+}
+
+#[test]
 fn the_same_texts_give_the_same_vocabulary() {
     let texts: Vec<String> = TEXTS.iter().map(|text| text.repeat(20)).collect();
     let train = || {

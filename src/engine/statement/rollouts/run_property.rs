@@ -57,11 +57,13 @@ pub async fn check_run(table: &Table, wanted: &Json) -> Result<()> {
     if differences.is_empty() {
         return Ok(());
     }
-    Err(Error::NotReady(format!(
-        "the rollouts in {} were made with {}; use another table, or the same options and prompts to go on",
-        table.name(),
-        differences.join(", ")
-    )))
+    let (name, differences) = (table.name(), differences.join(", "));
+    Err(Error::NotReady(match table.row_count().await? {
+        0 => format!(
+            "{name} was begun with {differences} and has no rows yet; DROP TABLE {name} to begin anew, or use the same options and prompts to go on"
+        ),
+        _ => format!("the rollouts in {name} were made with {differences}; use another table, or the same options and prompts to go on"),
+    }))
 }
 
 fn differences(found: Json, wanted: &Json) -> Vec<String> {

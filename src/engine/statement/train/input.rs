@@ -19,12 +19,34 @@ use super::task::Method;
 use crate::engine::planning::{plan_query, require_columns};
 use crate::engine::session::Session;
 use crate::engine::typing::sql_type_name;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest};
 use crate::models::chat_template::ChatMessage;
 use crate::training::{ReferenceLogps, RewardLoss, RftOptions};
 
 const CHOSEN_LOGPS: &str = "reference_chosen_logps";
 const REJECTED_LOGPS: &str = "reference_rejected_logps";
+/// What rounding may leave of the probability 1.
+const LOGPS_MAX: f64 = 1e-3;
+/// Columns that some method or form reads.
+const READ: [&str; 15] = [
+    "prompt",
+    "completion",
+    "chosen",
+    "rejected",
+    "step",
+    "label",
+    "parts",
+    "mask",
+    "prompt_ids",
+    "completion_ids",
+    "weight",
+    "reward",
+    "score",
+    CHOSEN_LOGPS,
+    REJECTED_LOGPS,
+];
+/// Shorter names are like many others.
+const MISSPELT_MIN: usize = 5;
 
 /// Rewards that an error names, the largest first.
 const REWARDS_SHOWN: usize = 5;
@@ -144,6 +166,7 @@ impl Source<'_> {
     async fn rows(&self, session: &Session, parameters: &[ScalarValue], tables: &mut TableVersions) -> Result<Vec<Row>> {
         let planned = plan_query(session, self.query, parameters).await?;
         let wanted = self.wanted(&planned.plan)?;
+        self.warn_of_misspelt(session, &planned.plan);
         tables.add(&planned.plan)?;
         let mut stream = planned.stream().await?;
         let mut rows = Vec::new();
@@ -212,6 +235,26 @@ impl Source<'_> {
             has_score: is_sampled && has("score"),
             has_reference,
         })
+    }
+}
+
+impl Source<'_> {
+    /// Columns that are not read beside others that could be: one of them may be the other, misspelt.
+    fn warn_of_misspelt(&self, session: &Session, plan: &LogicalPlan) {
+        let optional: &[&str] = match self.method {
+            Method::Dpo(_) => &[CHOSEN_LOGPS, REJECTED_LOGPS],
+            Method::Sft(_) => &["weight"],
+            Method::Rft(_) => &["weight", "score"],
+            Method::Prm(_) => &[],
+        };
+        let fields = plan.schema().fields();
+        let absent: Vec<String> =
+            optional.iter().filter(|name| fields.iter().all(|field| field.name() != *name)).map(|name| (*name).to_owned()).collect();
+        for name in fields.iter().map(|field| field.name()).filter(|name| name.len() >= MISSPELT_MIN && !READ.contains(&name.as_str())) {
+            if let Some(meant) = nearest(name, &absent) {
+                session.notices().warning(format!("column \"{name}\" is not read by {}; did you mean \"{meant}\"?", self.of));
+            }
+        }
     }
 }
 
@@ -312,6 +355,12 @@ impl Columns<'_> {
         let rejected = optional(wanted.has_reference, REJECTED_LOGPS, "a number")?;
         for (name, numbers) in [("reward", &rewards), ("score", &scores), (CHOSEN_LOGPS, &chosen), (REJECTED_LOGPS, &rejected)] {
             self.check_finite(name, numbers.as_ref())?;
+        }
+        for (name, numbers) in [(CHOSEN_LOGPS, &chosen), (REJECTED_LOGPS, &rejected)] {
+            let above = numbers.iter().flat_map(|numbers| numbers.values().iter().enumerate()).find(|(_, value)| **value > LOGPS_MAX);
+            if let Some((row, value)) = above {
+                return Err(self.invalid(name, row, value, "the logarithm of a probability, at most 0"));
+            }
         }
         let labels = (wanted.form == Form::Steps).then(|| self.labels()).transpose()?;
         let value =

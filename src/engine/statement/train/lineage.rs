@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::datasource::source_as_provider;
 use datafusion::logical_expr::LogicalPlan;
@@ -83,6 +84,16 @@ impl Origin {
             "rolloutdb_version": env!("CARGO_PKG_VERSION"),
         });
         Self { statement, tables }
+    }
+
+    /// With the values of `$1 ...` in the statement.
+    #[must_use]
+    pub fn bound(self, parameters: &[ScalarValue]) -> Self {
+        if parameters.is_empty() {
+            return self;
+        }
+        let values: Vec<String> = parameters.iter().map(ToString::to_string).collect();
+        self.and("parameters", json!(values))
     }
 
     /// With something else that was asked for.

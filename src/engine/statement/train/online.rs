@@ -60,7 +60,8 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
         return Ok(rows("TRAIN", DryRun { config, task, agent: acting.options, num_questions, num_measured }.run()?));
     }
     acting.tell(session, train, base);
-    let trained = Box::pin(trained(session, train, base, task, acting, questions)).await?;
+    let mut trained = Box::pin(trained(session, train, base, task, acting, questions)).await?;
+    trained.origin = trained.origin.bound(parameters);
     super::summary(&Box::pin(super::publish(session, train, base, trained, started)).await?, started)
 }
 

@@ -78,13 +78,13 @@ pub fn check_models(train: &Train, base: &ModelInfo, registry: &Registry) -> Res
     };
     if base.task != ModelTask::Generate && !(makes == ModelTask::Rerank && base.has_score()) {
         let or = if makes == ModelTask::Rerank { ", or a reward model that is a decoder" } else { "" };
-        let what = format!("model {}, the base of TRAIN {}", base.reference(), train.method);
+        let what = format!("model {}, the base of TRAIN {},", base.reference(), train.method);
         return wrong(what, base.task, format!("a policy (task = 'generate'){or}"));
     }
     match registry.get(&train.model) {
         Ok(before) if before.task != makes => {
             let expected = format!("one with task = '{makes}', which TRAIN {} makes; give the new model a name of its own", train.method);
-            wrong(format!("model \"{}\", which would get a new version", train.model), before.task, expected)
+            wrong(format!("model \"{}\", which would get a new version,", train.model), before.task, expected)
         }
         _ => Ok(()),
     }

@@ -32,6 +32,10 @@ const WELL_FORMED_FALL_MAX: f64 = 0.2;
 /// The share of tokens whose probabilities have moved beyond what the objective follows.
 const CLIP_FRACTION_MAX: f64 = 0.3;
 
+/// A loss above this many times that of the first step, and so much more, has not been learned from.
+const LOSS_RISE_MAX: f64 = 2.0;
+const LOSS_RISE_MIN: f64 = 0.5;
+
 /// What a DPO compares with.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Comparison {
@@ -44,7 +48,10 @@ struct Comparison {
 #[derive(Debug, Default)]
 pub struct Watch {
     comparison: Option<Comparison>,
+    /// Whether the loss is to fall, as that of a policy gradient is not.
+    has_falling_loss: bool,
     num_steps: usize,
+    loss: Curve,
     chosen_logps: Curve,
     correct_logps: Curve,
     entropy: Curve,
@@ -75,13 +82,14 @@ impl Watch {
             }
             _ => None,
         };
-        Self { comparison, ..Self::default() }
+        Self { comparison, has_falling_loss: true, ..Self::default() }
     }
 
     /// Takes in the next step, and gives one sentence for each thing that is wrong and was not told yet.
     pub fn step(&mut self, step: &StepMetrics) -> Vec<String> {
         self.num_steps += 1;
         let curves = [
+            ("loss", &mut self.loss),
             ("chosen_logps", &mut self.chosen_logps),
             ("correct_logps", &mut self.correct_logps),
             ("entropy", &mut self.entropy),
@@ -93,6 +101,7 @@ impl Watch {
         }
         let found = [
             ("reference", self.other_reference(step)),
+            ("loss", self.risen_loss()),
             ("chosen_logps", self.fallen_chosen_logps()),
             ("correct_logps", self.fallen_correct_logps()),
             ("entropy", self.lost_entropy()),
@@ -115,6 +124,13 @@ impl Watch {
             "the reference columns are of another model than the base: a reward is {reward:.4} at the first step, where it would be 0; leave the columns \
              out to compare with the base"
         ))
+    }
+
+    /// The first step alone is before any update: a rate that is too high may have spoilt the ones after it.
+    fn risen_loss(&self) -> Option<String> {
+        let (first, last) = (*self.loss.first.first()?, self.loss.last_mean()?);
+        (self.has_falling_loss && last > LOSS_RISE_MAX * first + LOSS_RISE_MIN)
+            .then(|| format!("the loss rose from {first:.3} at the first step to {last:.3}: nothing is learned; lower learning_rate"))
     }
 
     /// A margin that grows because both completions become unlikely.
@@ -203,20 +219,35 @@ fn mean(values: impl Iterator<Item = f64>, count: usize) -> f64 {
 
 /// What only the end shows: one sentence for each thing that is wrong.
 pub fn at_the_end(steps: &[StepMetrics]) -> Vec<String> {
+    nothing_to_learn(steps).into_iter().chain(unlearned_preferences(steps)).collect()
+}
+
+/// Of trajectories that are all too long, or never end, no token counts.
+fn nothing_to_learn(steps: &[StepMetrics]) -> Option<String> {
+    let is_nothing = !steps.is_empty() && steps.iter().all(|step| step.get("tokens") == Some(0.0));
+    is_nothing.then(|| {
+        "no step had a token to learn from, so that the model is as its base: look at answered and well_formed in rollout.training_metrics, and raise \
+         max_length if the trajectories do not fit"
+            .to_owned()
+    })
+}
+
+fn unlearned_preferences(steps: &[StepMetrics]) -> Option<String> {
     let num_last = (steps.len() / LAST_SHARE).max(1);
     let last: Vec<f64> = steps[steps.len().saturating_sub(num_last)..].iter().filter_map(|step| step.get("reward_accuracy")).collect();
     if steps.len() < STEPS_MIN || last.is_empty() {
-        return vec![];
+        return None;
     }
     let accuracy = mean(last.iter().copied(), last.len());
-    let low = (accuracy < 0.5).then(|| {
+    let loss = |step: Option<&StepMetrics>| step.and_then(|step| step.get("loss"));
+    let advice = if loss(steps.last()) > loss(steps.first()) { "lower" } else { "raise" };
+    (accuracy < 0.5).then(|| {
         format!(
             "at the end the chosen completion has the larger reward in {:.0}% of the pairs only: the preferences are not learned; look at the pairs, or \
-             raise learning_rate",
+             {advice} learning_rate",
             accuracy * 100.0
         )
-    });
-    low.into_iter().collect()
+    })
 }
 
 #[cfg(test)]
@@ -263,6 +294,20 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_that_rises_is_told() {
+        let told_of = |watch: Watch, values: &[f64]| {
+            let mut steps = steps("other", values);
+            steps.iter_mut().zip(values).for_each(|(step, value)| step.metrics = vec![("loss", *value)]);
+            told(watch, &steps)
+        };
+        let watch = || Watch::of(&Method::Sft(SftOptions::default()), false);
+        assert_eq!(told_of(watch(), &[0.7, 90.0, 80.0, 70.0, 60.0, 50.0, 40.0]), [5]);
+        assert_eq!(told_of(watch(), &[[0.7; 10], [1.7; 10]].concat()), NONE, "rows differ");
+        assert_eq!(told_of(watch(), &[0.7, 90.0]), NONE, "two steps say nothing");
+        assert_eq!(told_of(Watch::default(), &[0.0, 5.0, 5.0, 5.0, 5.0, 5.0]), NONE, "a policy gradient's need not fall");
+    }
+
+    #[test]
     fn entropy_format_and_clipping_are_watched() {
         assert_eq!(told_of("entropy", &[[1.0; 10], [0.3; 10]].concat()), NONE);
         assert_eq!(told_of("entropy", &[[1.0; 10], [0.1; 10]].concat()), [15]);
@@ -300,6 +345,12 @@ mod tests {
         assert_eq!(of(&[0.0, 0.0]), 0, "two steps say nothing");
         assert_eq!(of(&[]), 0);
         assert_eq!(at_the_end(&steps("loss", &[0.4; 20])).len(), 0);
+    }
+
+    #[test]
+    fn steps_without_a_token_are_told_at_the_end() {
+        assert_eq!(at_the_end(&steps("tokens", &[0.0, 0.0])).len(), 1);
+        assert_eq!(at_the_end(&steps("tokens", &[0.0, 9.0])).len(), 0);
     }
 
     proptest! {
