@@ -60,6 +60,7 @@ impl CopyIn {
     /// A line that does not fit, a row that the table refuses; then nothing is written. The bytes are read once, so a change of the table's columns
     /// meanwhile is an error too (40001). [`Error::StatementTimeout`], waiting for bytes counts.
     pub async fn run(self, input: CopyInput) -> Result<String> {
+        let _ends_the_statement = self.current;
         let mut unfinished = Unfinished { session: self.session.clone(), has_ended: Arc::clone(&input.has_ended), is_done: false };
         let written = statement::copy_client::receive(&self.session, &self.copy, input).boxed();
         let result = self.session.timeouts().limited(written).await;

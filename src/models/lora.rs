@@ -4,10 +4,11 @@
 //! gradient, which saves a product of its size. The scale `s` belongs to the adapter alone, never to `W`.
 //! This module knows matrices, names and files; how adapters learn is training's business.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use candle_core::{Device, Tensor, Var};
+use regex::Regex;
 use serde_json::{Value, json};
 
 use super::config::{DecoderConfig, SCORE, read_json};
@@ -57,7 +58,8 @@ pub struct LoraOptions {
     pub alpha: f64,
     /// The adapter counts `alpha / sqrt(rank)` instead (rsLoRA, arXiv:2312.03732).
     pub is_rank_stabilized: bool,
-    /// Names of linear layers, whole or their last parts (`q_proj`), in every block; `all-linear` stands for all of them.
+    /// Names of linear layers, whole or their last parts (`q_proj`), in every block, or regular expressions of whole names; `all-linear` stands for all
+    /// of them.
     pub targets: Vec<String>,
     /// Seed of the random start of `A`.
     pub seed: u64,
@@ -116,7 +118,9 @@ impl LoraOptions {
             config.tensor_shapes().into_iter().filter_map(|(name, shape)| linear_layer(&name, &shape)).collect();
         let mut modules = BTreeMap::new();
         for target in &self.targets {
-            let found: Vec<_> = linear.iter().filter(|(module, _)| is_match(module, target)).collect();
+            let pattern = pattern(target)?;
+            let is_found = |module: &str| pattern.as_ref().map_or_else(|| is_match(module, target), |pattern| pattern.is_match(module));
+            let found: Vec<_> = linear.iter().filter(|(module, _)| is_found(module)).collect();
             if found.is_empty() {
                 return Err(unknown_target(target));
             }
@@ -163,6 +167,11 @@ impl Weight {
 /// The names of `A` and `B` of a layer among a decoder's parameters.
 pub(super) fn parameter_names(module: &str) -> [String; 2] {
     ["A", "B"].map(|matrix| format!("{module}.lora_{matrix}.weight"))
+}
+
+/// The layer whose `A` has this name.
+fn adapted_module(parameter: &str) -> Option<&str> {
+    parameter.strip_suffix(".lora_A.weight")
 }
 
 /// The adapters at their start, by the names of [`parameter_names`]: `A` uniform in ±1/√I, as PEFT has it, and `B` zero, so that the
@@ -244,7 +253,8 @@ fn not_whole(module: &str) -> Error {
 /// [`Error::Io`], [`Error::Tensor`].
 pub(super) fn save(directory: &Path, options: &LoraOptions, base: Option<&str>, parameters: &BTreeMap<String, Var>) -> Result<()> {
     let path = directory.join(CONFIG_FILE);
-    let text = format!("{:#}\n", to_json(options, base, parameters.contains_key(SCORE)));
+    let modules: BTreeSet<&str> = parameters.keys().filter_map(|name| adapted_module(name)).collect();
+    let text = format!("{:#}\n", to_json(options, base, &modules, parameters.contains_key(SCORE)));
     std::fs::write(&path, text).map_err(|source| Error::Io { path, source })?;
     let named: Vec<(String, &Tensor)> = parameters.iter().map(|(name, adapter)| (file_name(name), adapter.as_tensor())).collect();
     weights::save_file(&directory.join(ADAPTER_FILE), named.iter().map(|(name, tensor)| (name.as_str(), *tensor)))
@@ -294,19 +304,34 @@ fn is_match(module: &str, target: &str) -> bool {
     target == ALL_LINEAR || module == target || module.strip_suffix(target).is_some_and(|before| before.ends_with('.'))
 }
 
+/// Of whole names, as PEFT reads a text of `target_modules`; `None` for a plain name.
+fn pattern(target: &str) -> Result<Option<Regex>> {
+    let is_plain = !target.contains(|sign: char| r"*+?()[]{}|^$\".contains(sign));
+    (!is_plain).then(|| Regex::new(&format!("^(?:{target})$")).map_err(|_| unknown_target(target))).transpose()
+}
+
 fn unknown_target(target: &str) -> Error {
     Error::InvalidParameter {
         name: "lora_targets".into(),
         found: format!("\"{}\"", shown(target)),
-        expected: format!("names of linear layers of the policy ({}) or {ALL_LINEAR}", TARGETS.join(", ")),
+        expected: format!(
+            "names of linear layers of the policy ({}), regular expressions of whole names (.*self_attn.*), or {ALL_LINEAR}",
+            TARGETS.join(", ")
+        ),
     }
 }
 
 /// `has_score`: the adapters are those of a sequence classifier, whose score PEFT loads whole.
-fn to_json(options: &LoraOptions, base: Option<&str>, has_score: bool) -> Value {
+fn to_json(options: &LoraOptions, base: Option<&str>, modules: &BTreeSet<&str>, has_score: bool) -> Value {
     // PEFT takes `all-linear` only as a text of its own, and means the same layers by it.
     let is_all = options.targets.iter().any(|target| target == ALL_LINEAR);
-    let targets = if is_all { json!(TARGETS) } else { json!(options.targets) };
+    let has_pattern = options.targets.iter().any(|target| !matches!(pattern(target), Ok(None)));
+    let targets = match (is_all, has_pattern) {
+        (true, _) => json!(TARGETS),
+        // Among several targets PEFT takes only names.
+        (false, true) => json!(modules),
+        (false, false) => json!(options.targets),
+    };
     let (task, whole) = if has_score { ("SEQ_CLS", json!([SCORE_MODULE])) } else { ("CAUSAL_LM", Value::Null) };
     json!({
         "peft_type": "LORA",
@@ -354,8 +379,8 @@ fn from_json(path: &Path) -> Result<LoraOptions> {
     }
     let targets = match get("target_modules") {
         Some(Value::String(text)) if text == ALL_LINEAR => vec![text.clone()],
-        // A regular expression.
-        Some(text @ Value::String(_)) => return Err(not_supported("target_modules", text)),
+        // A regular expression, even where it looks like a name.
+        Some(Value::String(text)) => vec![format!("(?:{text})")],
         Some(Value::Array(names)) => {
             let names: Option<Vec<String>> = names.iter().map(|name| name.as_str().map(ToOwned::to_owned)).collect();
             names.ok_or_else(|| other("target_modules", "a list of names"))?

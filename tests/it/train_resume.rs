@@ -23,6 +23,14 @@ const SFT: &str = "FROM seedling USING (SELECT prompt, completion FROM demonstra
 const DPO: &str = "FROM seedling USING (SELECT prompt, chosen, rejected FROM pairs)
     WITH (epochs = 1000, max_steps = 80, batch_size = 2, learning_rate = 1e-4, lora_rank = 4, checkpoint_every = EVERY)";
 
+const HOPPER: &str = "CREATE MODEL hopper FROM 'builtin://tinyhop' WITH (task = 'generate');
+    CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 3);
+    CREATE INDEX wiki_text ON wiki USING bm25 (contents);
+    CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => 3, count => 4);
+    CREATE AGENT qa WITH (policy = 'hopper', corpus = 'wiki', retriever = 'text', k = 3, prompts = 'short', max_steps = 4, max_tokens = 32)";
+const GRPO: &str = "FROM hopper USING (SELECT question, golden_answers FROM questions ORDER BY id)
+    WITH (agent = 'qa', reward = 'f1', batch_size = 2, group_size = 4, epochs = 100, max_steps = 4, learning_rate = 1e-4, checkpoint_every = EVERY)";
+
 /// The metrics of a model that its statement decides.
 fn metrics(model: &str) -> String {
     format!(
@@ -77,29 +85,35 @@ async fn check_resumed(session: &Session, data: &Path, train: &str) -> Result<()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_training_goes_on() -> Result<()> {
-    let data = temporary();
-    let train = format!("TRAIN SFT MODEL resumed {}", SFT.replace("EVERY", "5"));
+    for (method, base, train) in [("SFT", BASE, SFT), ("DPO", BASE, DPO), ("GRPO", HOPPER, GRPO)] {
+        let data = temporary();
+        let train = format!("TRAIN {method} MODEL resumed {}", train.replace("EVERY", if method == "GRPO" { "1" } else { "5" }));
+        kill_and_resume(data.path(), base, &train).await;
+        let database = Database::open(data.path()).await?;
+        check_resumed(&database.session(), data.path(), &train).await?;
+    }
+    Ok(())
+}
+
+/// Runs a training as a job of a server that is killed at the first checkpoint, and resumes the job with another server.
+async fn kill_and_resume(data: &Path, base: &str, train: &str) {
     {
-        let mut server = ServerProcess::start(data.path());
+        let mut server = ServerProcess::start(data);
         let client = server.connect().await;
-        client.batch_execute(BASE).await.expect("a base and its rows");
+        client.batch_execute(base).await.expect("a base and its rows");
         assert_eq!(text_value(&client, &format!("{train} ASYNC")).await.as_deref(), Some("1"));
-        first_checkpoint(data.path()).await;
+        first_checkpoint(data).await;
         server.kill();
     }
-    {
-        let mut server = ServerProcess::start(data.path());
-        let client = server.connect().await;
-        let status = "SELECT status FROM rollout.jobs WHERE job_id = 1";
-        assert_eq!(text_value(&client, status).await.as_deref(), Some("interrupted"));
-        assert_eq!(text_value(&client, "SELECT count(*) FROM rollout.models").await.as_deref(), Some("1"), "half a training is no model");
-        client.batch_execute("RESUME JOB 1").await.expect("it is queued");
-        client.batch_execute("WAIT FOR JOB 1").await.expect("it ends");
-        assert_eq!(text_value(&client, "SELECT coalesce(error, status) FROM rollout.jobs").await.as_deref(), Some("done"));
-        assert!(server.ends_when_asked(Duration::from_secs(30)));
-    }
-    let database = Database::open(data.path()).await?;
-    check_resumed(&database.session(), data.path(), &train).await
+    let mut server = ServerProcess::start(data);
+    let client = server.connect().await;
+    let status = "SELECT status FROM rollout.jobs WHERE job_id = 1";
+    assert_eq!(text_value(&client, status).await.as_deref(), Some("interrupted"));
+    assert_eq!(text_value(&client, "SELECT count(*) FROM rollout.models").await.as_deref(), Some("1"), "half a training is no model");
+    client.batch_execute("RESUME JOB 1").await.expect("it is queued");
+    client.batch_execute("WAIT FOR JOB 1").await.expect("it ends");
+    assert_eq!(text_value(&client, "SELECT coalesce(error, status) FROM rollout.jobs").await.as_deref(), Some("done"));
+    assert!(server.ends_when_asked(Duration::from_secs(30)));
 }
 
 #[tokio::test(flavor = "multi_thread")]

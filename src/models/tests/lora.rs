@@ -228,6 +228,7 @@ fn adapters_of_another_kind_are_refused() {
         }
     })
     .unwrap();
+    load_changed(directory.path(), |config| config["target_modules"] = json!(r".*\.(q|down)_proj")).unwrap();
     let unsupported = [
         ("peft_type", json!("IA3")),
         ("bias", json!("all")),
@@ -239,11 +240,24 @@ fn adapters_of_another_kind_are_refused() {
         ("rank_pattern", json!({"q_proj": 8})),
         ("layers_to_transform", json!(0)),
         ("init_lora_weights", json!("pissa")),
-        ("target_modules", json!(".*_proj")),
     ];
     for (name, value) in unsupported {
         let result = load_changed(directory.path(), |config| config[name] = value.clone());
         assert!(matches!(result, Err(Error::NotSupported(_))), "{name} = {value}: {result:?}");
+    }
+}
+
+#[test]
+fn layers_are_named_by_a_pattern() {
+    let directory = tempfile::tempdir().unwrap();
+    adapted(DecoderArchitecture::Qwen2, &options(&[r".*\.1\.self_attn\.[qk]_proj"])).save_adapter(directory.path(), None).unwrap();
+    let config = std::fs::read_to_string(directory.path().join("adapter_config.json")).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    assert_eq!(config["target_modules"], json!(["model.layers.1.self_attn.k_proj", "model.layers.1.self_attn.q_proj"]));
+    load_changed(directory.path(), |_| {}).unwrap();
+    for target in ["q_pro[", ".*nothing", "[qk]_proj"] {
+        let error = options(&[target]).num_parameters(&tiny_config()).unwrap_err().to_string();
+        assert!(error.contains(target) && error.contains("regular expressions"), "{error}");
     }
 }
 
@@ -261,6 +275,7 @@ fn damaged_adapters_are_refused() {
         // A weight in the file that has no place, and a place that has no weight in the file.
         ("target_modules", json!(["q_proj"])),
         ("target_modules", json!(["q_proj", "down_proj", "up_proj"])),
+        ("target_modules", json!(".*_proj")),
     ];
     for (name, value) in damaged {
         let result = load_changed(directory.path(), |config| config[name] = value.clone());
