@@ -199,6 +199,18 @@ async fn copies_are_cancelled() {
     server.stop().await;
 }
 
+#[tokio::test]
+async fn generated_columns_are_not_copied_and_computed_again() {
+    let server = TestServer::start().await;
+    let client = server.connect().await;
+    client.batch_execute("CREATE TABLE t (a bigint, \"B\" text, c bigint GENERATED ALWAYS AS (a + 1) STORED)").await.expect("a table");
+    assert_eq!(copy_in(&client, "COPY t FROM STDIN", [&b"1\tx\n"[..]]).await.expect("rows"), 1);
+    assert_eq!(text_out(&client, "COPY t TO STDOUT (FORMAT csv, HEADER true)").await, "a,B\n1,x\n");
+    assert_eq!(text_out(&client, "COPY t (c, a) TO STDOUT").await, "2\t1\n");
+    assert_eq!(text_out(&client, "COPY (SELECT * FROM t) TO STDOUT").await, "1\tx\t2\n");
+    server.stop().await;
+}
+
 /// Joins and sorts that end with their statement go on while its rows are sent.
 #[tokio::test]
 async fn what_computes_the_rows_of_a_copy_goes_on_while_they_are_sent() {

@@ -17,6 +17,8 @@ use crate::error::{Error, Result};
 const KEY_BYTES: usize = 32;
 /// PostgreSQL's.
 const ITERATIONS: NonZeroU32 = NonZeroU32::new(4096).expect("it is not 0");
+/// A second of work.
+const ITERATIONS_CHECKED_MAX: u32 = 1_000_000;
 const SALT_BYTES: usize = 16;
 
 const PREFIX: &str = "SCRAM-SHA-256$";
@@ -55,6 +57,11 @@ impl Verifier {
             stored_key: hash(&keyed_hash(&salted, b"Client Key")),
             server_key: keyed_hash(&salted, b"Server Key"),
         }
+    }
+
+    /// Whether it is of the empty password, with which nobody may connect. One that takes longer than any client makes it is not looked at.
+    pub fn is_of_nothing(&self) -> bool {
+        self.iterations.get() <= ITERATIONS_CHECKED_MAX && Self::with_salt("", &self.salt, self.iterations) == *self
     }
 
     /// One that fits no password, always the same for a name.
@@ -159,6 +166,12 @@ mod tests {
     }
 
     /// The exchange of RFC 7677, section 3: user "user", password "pencil".
+    #[test]
+    fn an_empty_password_is_known_in_its_verifier() {
+        assert!(Verifier::new("").expect("random numbers").is_of_nothing());
+        assert!(!Verifier::new("secret").expect("random numbers").is_of_nothing());
+    }
+
     #[test]
     fn the_example_of_the_standard() {
         let verifier = Verifier::with_salt("pencil", &decoded("W22ZaJ0SNY7soEsUEjb6gQ=="), ITERATIONS);

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use datafusion::common::ScalarValue;
 use datafusion::common::runtime::SpawnedTask;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::sql::sqlparser::ast::Ident;
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 use rolloutdb_sql::{CopyFrom, CopySource, CopyTo, Options};
@@ -55,7 +56,7 @@ pub async fn receive(session: &Session, copy: &CopyFrom, input: CopyInput) -> Re
 
 pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValue]) -> Result<Response> {
     let format = copy_format::of_client(&copy.options, Way::To)?;
-    let query = copied_query(&copy.source)?;
+    let query = copied_query(&taken_back(session, &copy.source).await?)?;
     let (rows, total) = query::counted_rows(session, &query, parameters).await?;
     let rows = session.timeouts().limited_rows(rows);
     let schema = rows.schema();
@@ -88,6 +89,17 @@ pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValu
         position.reach(num_bytes, next.num_rows as u64);
     });
     Ok(Response::CopyOut(CopyOut { is_binary, num_columns, messages: messages.boxed() }))
+}
+
+/// Without a list of columns those that COPY FROM takes: generated ones are computed again. A view has all of its columns.
+async fn taken_back(session: &Session, source: &CopySource) -> Result<CopySource> {
+    let CopySource::Table(name, columns) = source else { return Ok(source.clone()) };
+    let (schema, table) = table_name(name)?;
+    let found = if columns.is_empty() { session.database().shared.catalog.table(&schema, &table).await.ok() } else { None };
+    let Some(table) = found.filter(|table| !table.definition().generated.is_empty()) else { return Ok(source.clone()) };
+    let definition = table.definition();
+    let names = definition.schema.fields().iter().map(|field| field.name()).filter(|name| !definition.generated.contains_key(*name));
+    Ok(CopySource::Table(name.clone(), names.map(|name| Ident::with_quote('"', name)).collect()))
 }
 
 /// Rows as bytes, in their order. The next ones are written while a client takes those before.

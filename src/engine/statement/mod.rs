@@ -46,7 +46,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::EmptyRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ObjectName};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, ObjectName, Query};
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use rolloutdb_sql::Statement;
@@ -182,10 +182,17 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
         Statement::DescribeModel(_) => Ok(rows_description(model::description_schema())),
         Statement::DescribeAgent(_) => Ok(rows_description(agent::description_schema())),
         Statement::DescribeTable(_) => Ok(rows_description(table::description_schema())),
-        Statement::GenerateRollouts(generate) => of_queries(session, rollouts::summary_schema(), [&generate.query]).await,
-        Statement::Train(train) => of_queries(session, train::schema(train), std::iter::once(&train.query).chain(&train.validate)).await,
-        Statement::CreateTable(create) => of_queries(session, Arc::new(Schema::empty()), &create.query).await,
-        Statement::CreateModel(create) => of_queries(session, Arc::new(Schema::empty()), &create.using).await,
+        Statement::GenerateRollouts(generate) => of_queries(session, rollouts::summary_schema(), vec![&*generate.query]).await,
+        Statement::Train(train) => {
+            let queries = std::iter::once(&*train.query).chain(train.validate.as_deref()).collect();
+            of_queries(session, train::schema(train), queries).await
+        }
+        Statement::CreateTable(create) => {
+            of_queries(session, Arc::new(Schema::empty()), create.query.as_deref().into_iter().collect()).await
+        }
+        Statement::CreateModel(create) => {
+            of_queries(session, Arc::new(Schema::empty()), create.using.as_deref().into_iter().collect()).await
+        }
         Statement::Async(_) => Ok(rows_description(job::started_schema())),
         Statement::JobCommand(command) => Ok(rows_description(job::schema(*command))),
         Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes | Statement::ShowJobs => {
@@ -292,7 +299,7 @@ fn rows_description(columns: SchemaRef) -> Description {
 }
 
 /// Of a statement whose parameters are those of the queries in it.
-async fn of_queries<'a>(session: &Session, columns: SchemaRef, queries: impl IntoIterator<Item = &'a Box<Query>>) -> Result<Description> {
+async fn of_queries(session: &Session, columns: SchemaRef, queries: Vec<&Query>) -> Result<Description> {
     let mut description = rows_description(columns);
     for query in queries {
         // Boxed, for planning recurses deeply.

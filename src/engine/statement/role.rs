@@ -326,12 +326,13 @@ fn prepared(session: &Session, options: &[RoleOption]) -> Result<Vec<Change>> {
 /// Of a password; a verifier is taken as it is, for that is what psql's `\password` sends. `None`: an empty one is none.
 fn verifier(session: &Session, password: &str) -> Result<Option<Verifier>> {
     const MD5_LENGTH: usize = 35;
-    if password.is_empty() {
+    let verifier = password.parse::<Verifier>().ok();
+    if password.is_empty() || verifier.as_ref().is_some_and(Verifier::is_of_nothing) {
         session.notices().notice("empty string is not a valid password, clearing password");
         return Ok(None);
     }
-    if let Ok(verifier) = password.parse() {
-        return Ok(Some(verifier));
+    if verifier.is_some() {
+        return Ok(verifier);
     }
     let digits = password.strip_prefix(MD5_PREFIX).filter(|_| password.len() == MD5_LENGTH);
     if digits.is_some_and(|digits| digits.chars().all(|digit| digit.is_ascii_hexdigit())) {

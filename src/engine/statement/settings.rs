@@ -4,6 +4,7 @@
 //! other name is an error.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
@@ -25,6 +26,17 @@ use crate::error::{Error, Result};
 
 /// DataFusion's settings, by their first word.
 const DATAFUSION: &str = "datafusion.";
+
+/// What DataFusion takes and cannot compute with, or not within the memory that there is.
+const RANGES: [(&str, RangeInclusive<u64>); 7] = [
+    ("datafusion.execution.batch_size", 1..=1 << 20),
+    ("datafusion.execution.target_partitions", 0..=1024),
+    ("datafusion.execution.planning_concurrency", 0..=1024),
+    ("datafusion.execution.meta_fetch_concurrency", 1..=1024),
+    ("datafusion.execution.minimum_parallel_output_files", 1..=1024),
+    ("datafusion.execution.soft_max_rows_per_output_file", 1..=1 << 40),
+    ("datafusion.execution.max_buffered_batches_per_output_file", 1..=1024),
+];
 
 /// Those that would change what names in a statement stand for. Rights and views are found by the names, so nobody changes these.
 const FIXED: [&str; 2] = ["datafusion.catalog.", "datafusion.sql_parser."];
@@ -72,7 +84,16 @@ fn accepted(session: &Session, name: &str, value: &str) -> Result<String> {
     if name.starts_with(DATAFUSION) {
         let mut config = default_config(session.memory().bound());
         let set = config.options_mut().set(name, value);
-        return set.map(|()| value.to_owned()).map_err(|error| unknown_or_invalid(name, value, &error));
+        set.map_err(|error| unknown_or_invalid(name, value, &error))?;
+        let is_outside = |range: &RangeInclusive<u64>| value.trim().parse().is_ok_and(|number| !range.contains(&number));
+        return match RANGES.iter().find(|(ranged, range)| *ranged == name && is_outside(range)) {
+            Some((_, range)) => Err(Error::InvalidParameter {
+                name: name.to_owned(),
+                found: value.to_owned(),
+                expected: format!("a number from {} to {}", range.start(), range.end()),
+            }),
+            None => Ok(value.to_owned()),
+        };
     }
     let value = definition(name)?.accept(value)?;
     let invalid = |found: &str, expected: String| Err(Error::InvalidParameter { name: name.to_owned(), found: found.to_owned(), expected });
