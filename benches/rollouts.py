@@ -34,13 +34,13 @@ SETUP = [
     "CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = '{prompts}', protocol = '{protocol}', max_tokens = 48, max_steps = {steps})",
 ]
 # By policy: tables, protocol, prompt set, the most steps, questions of one call, and simulations of each.
-WORKLOADS = {"tinyhop": (HOPWORLD, "reasonrag", "short", 8, 12, 16), "qwen2": (HOTPOTQA, "ircot", "default", 4, 2, 8)}
+WORKLOADS = {"tinyhop": (HOPWORLD, "reasonrag", "short", 8, 12, 16), "qwen2": (HOTPOTQA, "ircot", "default", 4, 1, 8)}
 
 
 def main():
     options = parser(__doc__)
     options.add_argument("--policy", choices=list(WORKLOADS), default="tinyhop")
-    options.add_argument("--questions", type=int, help="trees of one call; default 12 of tinyhop and 2 of qwen2, quick 3 and 1")
+    options.add_argument("--questions", type=int, help="trees of one call; default 12 of tinyhop and 1 of qwen2, quick 3 and 1")
     options.add_argument("--simulations", type=int, help="of each question; default 16 of tinyhop and 8 of qwen2. ReasonRAG took 64")
     options.add_argument("--transformers", action="store_true", help="the prompts in transformers too")
     options = parse(options, rounds=5)

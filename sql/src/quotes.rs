@@ -46,6 +46,10 @@ pub(crate) fn check_digits(text: &str, tokens: &[TokenWithSpan]) -> Result<()> {
         let wrong = match &token.token {
             Token::HexStringLiteral(digits) => digits.chars().find(|digit| !digit.is_ascii_hexdigit()).zip(Some("hexadecimal")),
             Token::SingleQuotedByteStringLiteral(digits) => digits.chars().find(|digit| !matches!(digit, '0' | '1')).zip(Some("binary")),
+            // `b"x"` is a name and another one for it in PostgreSQL, which are written apart.
+            Token::DoubleQuotedByteStringLiteral(_)
+            | Token::TripleSingleQuotedByteStringLiteral(_)
+            | Token::TripleDoubleQuotedByteStringLiteral(_) => Some(('"', "binary")),
             _ => None,
         };
         if let Some((character, kind)) = wrong {
@@ -65,6 +69,7 @@ mod tests {
             ("SELECT X'0g'", "\"g\" is not a hexadecimal digit"),
             ("SELECT 1, x'''''1'", "\"'\" is not a hexadecimal digit"),
             ("SELECT B'012'", "\"2\" is not a binary digit"),
+            ("SELECT b\"\"\"\"", "\"\"\" is not a binary digit"),
         ] {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");
