@@ -2,8 +2,9 @@
 
 The tree workload is fixed: HopWorld, BM25, tinyhop, equal options and seeds, so that all contestants grow the same trees (which is checked); with
 `--policy qwen2` a random Qwen2 of 0.1 B parameters over HotpotQA's questions and passages (texts.py says where they are), in the protocol ircot, which takes
-any text for a thought, with its default prompts. The peer without shared prefixes is the same program with `--prefix-cache 0`. With --transformers, which needs torch and transformers beside requirements.txt, as many calls of as many tokens are also
-made of `transformers`, in batches of calls of similar lengths. README.md describes the measures.
+any text for a thought, with its default prompts. The peer without shared prefixes is the same program with `--prefix-cache 0`. With --transformers, which
+needs torch and transformers beside requirements.txt, as many calls of as many tokens are also made of `transformers`, in batches of calls of similar lengths.
+README.md describes the measures.
 """
 
 import importlib.util

@@ -46,10 +46,13 @@ pub(crate) fn check_digits(text: &str, tokens: &[TokenWithSpan]) -> Result<()> {
         let wrong = match &token.token {
             Token::HexStringLiteral(digits) => digits.chars().find(|digit| !digit.is_ascii_hexdigit()).zip(Some("hexadecimal")),
             Token::SingleQuotedByteStringLiteral(digits) => digits.chars().find(|digit| !matches!(digit, '0' | '1')).zip(Some("binary")),
-            // `b"x"` is a name and another one for it in PostgreSQL, which are written apart.
             Token::DoubleQuotedByteStringLiteral(_)
             | Token::TripleSingleQuotedByteStringLiteral(_)
-            | Token::TripleDoubleQuotedByteStringLiteral(_) => Some(('"', "binary")),
+            | Token::TripleDoubleQuotedByteStringLiteral(_) => {
+                // In PostgreSQL `b"x"` is a name and another one for it.
+                let message = "a literal of bits stands in single quotes; write a name apart from a quoted one after it";
+                return Err(syntax_error(text, message.to_owned(), token.span.start));
+            }
             _ => None,
         };
         if let Some((character, kind)) = wrong {
@@ -69,7 +72,7 @@ mod tests {
             ("SELECT X'0g'", "\"g\" is not a hexadecimal digit"),
             ("SELECT 1, x'''''1'", "\"'\" is not a hexadecimal digit"),
             ("SELECT B'012'", "\"2\" is not a binary digit"),
-            ("SELECT b\"\"\"\"", "\"\"\" is not a binary digit"),
+            ("SELECT b\"\"\"\"", "stands in single quotes"),
         ] {
             let error = parse(text).expect_err(text).to_string();
             assert!(error.contains(expected), "{text}: {error}");

@@ -165,13 +165,13 @@ mod tests {
         STANDARD.decode(text).expect("base64")
     }
 
-    /// The exchange of RFC 7677, section 3: user "user", password "pencil".
     #[test]
     fn an_empty_password_is_known_in_its_verifier() {
         assert!(Verifier::new("").expect("random numbers").is_of_nothing());
         assert!(!Verifier::new("secret").expect("random numbers").is_of_nothing());
     }
 
+    /// The exchange of RFC 7677, section 3: user "user", password "pencil".
     #[test]
     fn the_example_of_the_standard() {
         let verifier = Verifier::with_salt("pencil", &decoded("W22ZaJ0SNY7soEsUEjb6gQ=="), ITERATIONS);

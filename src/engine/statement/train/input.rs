@@ -236,9 +236,7 @@ impl Source<'_> {
             has_reference,
         })
     }
-}
 
-impl Source<'_> {
     /// Columns that are not read beside others that could be: one of them may be the other, misspelt.
     fn warn_of_misspelt(&self, session: &Session, plan: &LogicalPlan) {
         let optional: &[&str] = match self.method {
