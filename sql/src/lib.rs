@@ -19,6 +19,7 @@ mod numbers;
 mod options;
 mod parser;
 mod quotes;
+mod recursive_names;
 mod rewrite;
 mod statement;
 mod suggest;

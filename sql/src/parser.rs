@@ -14,6 +14,7 @@ use crate::length::check_length;
 use crate::name::{fold, is_reserved};
 use crate::numbers::check_numbers;
 use crate::quotes::{check_digits, check_names, escape_texts};
+use crate::recursive_names::name_first_parts;
 use crate::rewrite::rewrite;
 use crate::table_command::expand_table_commands;
 
@@ -254,12 +255,15 @@ impl<'a> Parser<'a> {
 
     /// Reads `WITH [RECURSIVE] a AS (...), ...`.
     pub fn with(&mut self) -> Result<With> {
-        self.ast(|parser| {
+        let mut with = self.ast(|parser| {
             let with_token = parser.expect_keyword(Keyword::WITH)?.into();
             let recursive = parser.parse_keyword(Keyword::RECURSIVE);
             let cte_tables = parser.parse_comma_separated(parser::Parser::parse_cte)?;
             Ok(With { with_token, recursive, cte_tables })
-        })
+        })?;
+        // The queries within were visited, but not what holds them.
+        name_first_parts(&mut with);
+        Ok(with)
     }
 
     /// Reads a query without parentheses of its own.

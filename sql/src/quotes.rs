@@ -18,8 +18,13 @@ pub(crate) fn prints_as_another(text: &str, quote: char) -> bool {
 }
 
 /// Writes a text with escapes that would be printed as another one. sqlparser also takes a text for a name, as in `SELECT 1 'one'`, but none with escapes.
+///
+/// `N'..'` and `U&'..'` are texts too, the second with its escapes read already.
 pub(crate) fn escape_texts(tokens: &mut [TokenWithSpan]) {
     for token in tokens {
+        if let Token::NationalStringLiteral(text) | Token::UnicodeStringLiteral(text) = &mut token.token {
+            token.token = Token::SingleQuotedString(std::mem::take(text));
+        }
         if let Token::SingleQuotedString(text) = &mut token.token
             && prints_as_another(text, '\'')
         {
@@ -80,5 +85,11 @@ mod tests {
         for text in ["SELECT X'00fF'", "SELECT X''", "SELECT B'01'", "SELECT 'X' || N'0g'"] {
             parse(text).expect(text);
         }
+    }
+
+    #[test]
+    fn texts_of_all_kinds_are_texts() {
+        let printed = |text: &str| parse(text).expect(text)[0].to_string();
+        assert_eq!(printed("SELECT N'it''s', U&'d\\0061t', n'a''''b'"), r"SELECT 'it''s', 'dat', E'a\'\'b'");
     }
 }

@@ -10,6 +10,7 @@ use crate::depth::{DEPTH_MAX, QUERY_DEPTH_MAX, balance};
 use crate::error::{Error, Result};
 use crate::parser::tag_of;
 use crate::quotes::prints_as_another;
+use crate::recursive_names::name_first_parts;
 use crate::sqlparser::dialect::PostgreSqlDialect;
 use crate::sqlparser::parser::Parser;
 
@@ -48,8 +49,9 @@ impl VisitorMut for Rewriter {
         if num_set_operators(&query.body) > DEPTH_MAX {
             return ControlFlow::Break(Box::new(Error::TooDeep { limit: DEPTH_MAX, what: "queries joined by UNION and the like" }));
         }
-        if query.with.is_some() {
+        if let Some(with) = &mut query.with {
             self.enter_queries()?;
+            name_first_parts(with);
         }
         // DataFusion would read the rows and lock none.
         if let Some(lock) = query.locks.first() {

@@ -25,6 +25,7 @@ mod messages;
 mod options;
 mod parameter_status;
 mod parameters;
+mod postgres_words;
 mod response;
 mod rows;
 mod running;

@@ -11,6 +11,7 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use rolloutdb_catalogs::is_disk_full;
 
+use super::postgres_words::{in_postgres_words, is_whole_number, of_schema_error};
 use crate::error::{Error, Fault, Unresolved};
 
 const DISK_FULL: &str = "53100";
@@ -117,7 +118,7 @@ fn innermost_message(root: &DataFusionError) -> String {
             other => other.to_string(),
         },
         DataFusionError::SQL(error, _) => error.to_string(),
-        DataFusionError::SchemaError(error, _) => error.to_string(),
+        DataFusionError::SchemaError(error, _) => return of_schema_error(error),
         other => other.message().into_owned(),
     };
     let text = text.split(DataFusionError::BACK_TRACE_SEP).next().unwrap_or_default();
@@ -132,7 +133,7 @@ fn innermost_message(root: &DataFusionError) -> String {
     if is_disk_full(root) {
         return format!("no space left on the disk ({text}); free some and run the statement again");
     }
-    text.to_owned()
+    in_postgres_words(text.trim_end()).into_owned()
 }
 
 /// A subquery that no rule has made a join of.
@@ -307,7 +308,8 @@ fn arrow_state(error: &ArrowError) -> &'static str {
 /// Arrow has one variant for types that have no cast and for values that do not fit; only its words tell them apart.
 fn cast_state(text: &str) -> &'static str {
     let text = text.to_ascii_lowercase();
-    if text.contains("overflow") || text.contains("can't cast value") {
+    let is_number = |text: &str| text.split('\'').nth(1).is_some_and(is_whole_number);
+    if text.contains("overflow") || text.contains("can't cast value") || (text.contains("to value of int") && is_number(&text)) {
         "22003"
     } else if text.contains("cannot cast string") && (text.contains("to value of date") || text.contains("to value of time")) {
         "22007"
@@ -324,6 +326,11 @@ fn plan_state(text: &str) -> &'static str {
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if says(&["table '", "table function '"]) && says(&["not found"]) {
         if text.contains("table function") { "42883" } else { "42P01" }
+    } else if says(&["limit must be", "offset must be"]) {
+        if text.starts_with("limit") { "2201W" } else { "2201X" }
+    } else if says(&["cannot coerce arithmetic expression", "for comparison operation"]) {
+        // There is no such operator.
+        "42883"
     } else if says(&["no table named", "failed to resolve schema", "failed to resolve catalog"]) {
         "42P01"
     } else if says(&["invalid function", "no function matches", "does not support zero arguments", "failed to coerce arguments"]) {

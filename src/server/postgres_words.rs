@@ -1,0 +1,191 @@
+//! What DataFusion and Arrow say of a statement, in the words that users of PostgreSQL know.
+//!
+//! They name the types of Arrow, call columns fields, and end with a full stop. Only messages whose every word is known here are written anew; the others are
+//! shown as they are.
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use datafusion::common::SchemaError;
+use regex::{Captures, Regex};
+
+use crate::error::nearest;
+
+/// Columns that a message about an unknown one lists.
+const COLUMNS_SHOWN: usize = 12;
+
+/// A message and how it is written anew.
+struct Rule {
+    found: Regex,
+    write: fn(&Captures<'_>) -> String,
+}
+
+static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
+    let rule = |found: &str, write: fn(&Captures<'_>) -> String| Rule {
+        found: Regex::new(&format!("(?s)^{found}$")).expect("a pattern of ours"),
+        write,
+    };
+    vec![
+        rule("Divide by zero(?: error)?", |_| "division by zero".to_owned()),
+        rule("Cast error: Cannot cast string '(.*)' to value of (.+) type", |found| unreadable(&found[1], &found[2])),
+        rule("Parser error: Error parsing timestamp from '(.*)': .*", |found| unreadable(&found[1], "Timestamp")),
+        rule("Cast error: Can't cast value (.+) to type (.+)", |found| out_of_range(&found[1], &found[2])),
+        rule(r"Invalid function '(.+)'\.(?:\s*Did you mean '(.+)'\?)?", |found| {
+            let suggestion = found.get(2).map(|near| format!("; did you mean {}()?", near.as_str())).unwrap_or_default();
+            format!("function {}() does not exist{suggestion}", &found[1])
+        }),
+        rule(
+            r".*No function matches the given name and argument types '(.+)'\. You might need to add explicit type casts\.\s*Candidate functions:\s*(.*)",
+            |found| {
+                let candidates: Vec<String> = found[2].lines().map(|line| in_sql_types(line.trim())).collect();
+                format!("function {} does not exist; there is {}; casts may help", in_sql_types(&found[1]), candidates.join(", "))
+            },
+        ),
+        rule("Cannot coerce arithmetic expression (.+) to valid types", |found| no_operator(&found[1])),
+        rule("Cannot infer common argument type for comparison operation (.+)", |found| no_operator(&found[1])),
+        rule(r#".*column "(.+?)" must appear in the GROUP BY clause or must be part of an aggregate function.*"#, |found| {
+            format!("column \"{}\" must appear in the GROUP BY clause or be used in an aggregate function", &found[1])
+        }),
+        rule("(LIMIT|OFFSET) must be ?>= ?0, '(.+)' was provided", |found| {
+            format!("{} must not be negative; it is {}", &found[1], &found[2])
+        }),
+    ]
+});
+
+/// The message, in PostgreSQL's words where it is one of those that are known.
+pub(super) fn in_postgres_words(text: &str) -> Cow<'_, str> {
+    let rewritten = RULES.iter().find_map(|rule| rule.found.captures(text).map(|found| (rule.write)(&found)));
+    rewritten.map_or(Cow::Borrowed(text), Cow::Owned)
+}
+
+/// What is wrong with the name of a column.
+pub(super) fn of_schema_error(error: &SchemaError) -> String {
+    match error {
+        SchemaError::FieldNotFound { field, valid_fields } => {
+            let known: Vec<String> = valid_fields.iter().map(|column| column.name().to_owned()).collect();
+            let advice = match nearest(field.name(), &known) {
+                Some(near) if near != field.name() => format!("; did you mean \"{near}\"?"),
+                _ => columns_there(valid_fields.iter().map(|column| column.flat_name()).collect()),
+            };
+            format!("column {} does not exist{advice}", shown_name(&field.flat_name(), field.relation.is_some()))
+        }
+        SchemaError::AmbiguousReference { field } if field.relation.is_none() => {
+            format!("column reference \"{}\" is ambiguous; write its table before it", field.name())
+        }
+        other => other.to_string(),
+    }
+}
+
+fn shown_name(name: &str, is_qualified: bool) -> String {
+    if is_qualified { name.to_owned() } else { format!("\"{name}\"") }
+}
+
+fn columns_there(mut names: Vec<String>) -> String {
+    names.dedup();
+    let num_more = names.len().saturating_sub(COLUMNS_SHOWN);
+    names.truncate(COLUMNS_SHOWN);
+    match (names.is_empty(), num_more) {
+        (true, _) => String::new(),
+        (false, 0) => format!("; there are: {}", names.join(", ")),
+        (false, _) => format!("; there are: {} and {num_more} more", names.join(", ")),
+    }
+}
+
+/// A text that is no value of the type, or one beyond its range.
+fn unreadable(text: &str, arrow_type: &str) -> String {
+    let sql_type = sql_type(arrow_type);
+    if ["smallint", "integer", "bigint"].contains(&sql_type) && is_whole_number(text) {
+        return format!("value \"{text}\" is out of range for type {sql_type}");
+    }
+    format!("invalid input syntax for type {sql_type}: \"{text}\"")
+}
+
+/// Whether a text that could not be cast is a whole number, so that it is too large and not misspelt.
+pub(super) fn is_whole_number(text: &str) -> bool {
+    let digits = text.trim().trim_start_matches(['+', '-']);
+    !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+fn out_of_range(value: &str, arrow_type: &str) -> String {
+    format!("value \"{value}\" is out of range for type {}", sql_type(arrow_type))
+}
+
+/// `Utf8 + Int64`, of which no operator is known.
+fn no_operator(operands: &str) -> String {
+    format!("operator does not exist: {}; casts may help", in_sql_types(operands))
+}
+
+/// A text in which each of Arrow's types is replaced by PostgreSQL's.
+fn in_sql_types(text: &str) -> String {
+    static TYPES: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"\b(Utf8View|LargeUtf8|Utf8|String|Boolean|Int8|Int16|Int32|Int64|UInt\d+|Float16|Float32|Float64|Date32|Date64|Decimal\d+(?:\([^)]*\))?|Timestamp(?:\([^)]*\))?|Time64(?:\([^)]*\))?|Interval(?:\([^)]*\))?|Binary(?:View)?|LargeBinary)").expect("a pattern of ours")
+    });
+    TYPES.replace_all(text, |found: &Captures<'_>| sql_type(&found[0]).to_owned()).into_owned()
+}
+
+/// The name that PostgreSQL has for a type of Arrow's, as far as it is printed.
+fn sql_type(arrow_type: &str) -> &str {
+    let kind = arrow_type.split(['(', '<']).next().unwrap_or_default();
+    match kind {
+        "Utf8" | "Utf8View" | "LargeUtf8" | "String" => "text",
+        "Boolean" => "boolean",
+        "Int8" | "Int16" => "smallint",
+        "Int32" => "integer",
+        "Int64" | "UInt8" | "UInt16" | "UInt32" | "UInt64" => "bigint",
+        "Float16" | "Float32" => "real",
+        "Float64" => "double precision",
+        "Date32" | "Date64" => "date",
+        "Time32" | "Time64" => "time",
+        "Timestamp" if arrow_type.contains("UTC") || arrow_type.contains("+00") => "timestamp with time zone",
+        "Timestamp" => "timestamp",
+        "Interval" => "interval",
+        "Binary" | "BinaryView" | "LargeBinary" => "bytea",
+        _ if kind.starts_with("Decimal") => "numeric",
+        _ => arrow_type,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use datafusion::prelude::SessionContext;
+
+    use crate::error::Error;
+    use crate::server::sqlstate::message;
+
+    async fn message_of(sql: &str) -> String {
+        let context = SessionContext::new();
+        let setup = "CREATE TABLE t AS SELECT 1 AS a, 'x' AS body";
+        context.sql(setup).await.expect("plans").collect().await.expect("runs");
+        let outcome = match context.sql(sql).await {
+            Ok(frame) => frame.collect().await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        message(&Error::from(outcome.expect_err(sql)))
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_is_said_as_postgres_says_it() {
+        for (sql, expected) in [
+            ("SELECT a / 0 FROM t", "division by zero"),
+            ("SELECT 'abc'::int", "invalid input syntax for type integer: \"abc\""),
+            ("SELECT '99999999999'::int", "value \"99999999999\" is out of range for type integer"),
+            ("SELECT arrow_cast(3000000000, 'Int64')::int FROM t", "value \"3000000000\" is out of range for type integer"),
+            ("SELECT '2020-13-01'::date", "invalid input syntax for type date: \"2020-13-01\""),
+            ("SELECT 'then'::timestamp", "invalid input syntax for type timestamp: \"then\""),
+            ("SELECT bodi FROM t", "column \"bodi\" does not exist; did you mean \"body\"?"),
+            ("SELECT quantity FROM t", "column \"quantity\" does not exist; there are: t.a, t.body"),
+            ("SELECT a FROM t x CROSS JOIN t y", "column reference \"a\" is ambiguous; write its table before it"),
+            ("SELECT lowerr('a')", "function lowerr() does not exist; did you mean lower()?"),
+            ("SELECT body - a FROM t WHERE body - true", "operator does not exist: text - boolean; casts may help"),
+            (
+                "SELECT body, count(*) FROM t GROUP BY a",
+                "column \"t.body\" must appear in the GROUP BY clause or be used in an aggregate function",
+            ),
+            ("SELECT a FROM t LIMIT -1", "LIMIT must not be negative; it is -1"),
+        ] {
+            assert_eq!(message_of(sql).await, expected, "{sql}");
+        }
+        let wrong_arguments = message_of("SELECT lower(a, a) FROM t").await;
+        assert!(wrong_arguments.starts_with("function lower(bigint, bigint) does not exist; there is lower("), "{wrong_arguments}");
+    }
+}
