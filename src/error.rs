@@ -152,6 +152,10 @@ pub enum Error {
     #[error("{0}")]
     OutOfMemory(String),
 
+    /// A value that would be larger than any may be (54000).
+    #[error("requested length too large: {what} would make a value of {bytes} bytes, and none has more than 1 GB; make it of several rows")]
+    ValueTooLarge { what: String, bytes: u64 },
+
     /// The server of a remote model, or a hub, could not be reached, or did not finish (08006).
     #[error("{0}")]
     RemoteUnreachable(String),

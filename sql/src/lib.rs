@@ -8,6 +8,7 @@
 //! A statement says only what the text said. Whether a table, a model or an option exists is the engine's question; there is
 //! no I/O here, no async, no planning.
 
+mod async_word;
 mod depth;
 mod dialect;
 mod error;

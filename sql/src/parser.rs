@@ -6,6 +6,7 @@ use datafusion::sql::sqlparser::parser::{self, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use crate::ast::{self, Ident, ObjectName, Query, With};
+use crate::async_word::mark_async;
 use crate::depth::{check_brackets, check_chains};
 use crate::dialect::RolloutDialect;
 use crate::error::{Error, Result, char_offset};
@@ -43,6 +44,7 @@ impl<'a> Parser<'a> {
         check_numbers(text, &tokens)?;
         check_digits(text, &tokens)?;
         expand_table_commands(&mut tokens);
+        mark_async(&mut tokens);
         mark_tags(&mut tokens);
         free_names(&mut tokens);
         order_identity_options(&mut tokens);

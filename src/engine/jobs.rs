@@ -1,6 +1,6 @@
 //! Long statements in the background: `... ASYNC` queues one, a few run at once, and what became of each is kept.
 //!
-//! A job is a JSON file, `jobs/<number>.json`, written whole and renamed into place when its status changes; how far it is stays in memory. A job
+//! A job is a JSON file, `jobs/<number>.json`, written whole and renamed into place when its status changes, and every few seconds with how far it is. A job
 //! that was queued or running when the process ended reads `interrupted` when the database is opened next.
 
 mod files;
@@ -293,6 +293,18 @@ impl Jobs {
         }
         // What cannot be written now is written with the next change of the job.
         let _ = self.change(job_id, |job| job.notices.push(format!("{kind}: {}", notice.message)));
+    }
+
+    /// Keeps how far a job is, for the case that the process ends without a word.
+    fn keep_progress(&self, job_id: i64, activity: &SessionActivity) {
+        let Some(record) = activity.progress().pop() else { return };
+        let found = (record.done(), record.total, Some(record.unit.clone()));
+        let is_known = |job: &Job| (job.progress, job.total, job.unit.clone()) == found;
+        if self.lock().jobs.get(&job_id).is_none_or(is_known) {
+            return;
+        }
+        // What cannot be written now is written with the next change of the job.
+        let _ = self.change(job_id, |job| (job.progress, job.total, job.unit) = found.clone());
     }
 
     /// Changes what is kept of a job, here and in its file.

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::catalog::CatalogProvider;
 use datafusion::common::ScalarValue;
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::execution::{FunctionRegistry, SendableRecordBatchStream, SessionStateBuilder};
 use datafusion::optimizer::Analyzer;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -27,6 +28,7 @@ use super::cursors::Cursors;
 use super::database::Database;
 use super::gate::Gate;
 use super::interruption::{CurrentStatement, InterruptibleJoins, OverWhenDropped, Wanted};
+use super::large_values::{InPieces, LargeValues, without_large_constants};
 use super::memory;
 use super::named_statements::NamedStatements;
 use super::nearest_neighbours::{EffortSetting, LateralNearestRows, NearestNeighbours, SortRuntime};
@@ -51,7 +53,8 @@ use super::values_of_queries::ValuesOfQueries;
 use super::{exists_as_column, function, statement};
 use crate::error::{Error, Result};
 
-pub(super) const CATALOG_NAME: &str = "rolloutdb";
+/// Of the one database, as clients call it.
+pub const CATALOG_NAME: &str = "rolloutdb";
 pub(super) const DEFAULT_SCHEMA: &str = "public";
 
 /// A session; clones are the same session.
@@ -194,18 +197,20 @@ impl Session {
         ];
         analyzer_rules.extend(Analyzer::new().rules);
         analyzer_rules.push(Arc::new(CheckedIntegers));
+        analyzer_rules.push(Arc::new(LargeValues { memory: Arc::clone(&memory) }));
         analyzer_rules.push(Arc::new(ExtractModelCalls));
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(runtime_env)
             .with_default_features()
             .with_analyzer_rules(analyzer_rules)
-            .with_optimizer_rules(exists_as_column::optimizer_rules())
+            .with_optimizer_rules(without_large_constants(exists_as_column::optimizer_rules()))
             .with_optimizer_rule(Arc::new(FewerModelCalls))
             .with_optimizer_rule(Arc::new(NearestNeighbours { effort: effort.clone() }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
             .with_physical_optimizer_rule(Arc::new(InterruptibleJoins(current.clone())))
             .with_physical_optimizer_rule(Arc::new(SortsInPieces { memory: Arc::clone(&memory), current: current.clone() }))
+            .with_physical_optimizer_rule(Arc::new(InPieces(current.clone())))
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))
             .build();
         function::register_scalar_functions(&mut state, &database.shared);
@@ -575,6 +580,11 @@ impl Session {
     /// What its statements may hold in memory.
     pub(super) fn memory(&self) -> &Arc<SessionMemory> {
         &self.inner.memory
+    }
+
+    /// The same, for those who hold what these statements gave.
+    pub(crate) fn memory_pool(&self) -> Arc<dyn MemoryPool> {
+        Arc::clone(&self.inner.memory) as Arc<dyn MemoryPool>
     }
 
     /// The session as others see it.

@@ -1,6 +1,7 @@
 //! `statement_timeout`, `idle_in_transaction_session_timeout` and `idle_session_timeout` of one session.
 //!
-//! The first ends a statement wherever it waits, while its rows are read too. The other two end a connection, which the server sees to.
+//! The first ends a statement wherever it waits, while its rows are read too, and through the server ([`Timeouts::overdue`]) also where it computes. The other two
+//! end a connection, which the server sees to.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +23,9 @@ pub const STATEMENT_TIMEOUT: &str = "statement_timeout";
 pub const IDLE_IN_TRANSACTION_TIMEOUT: &str = "idle_in_transaction_session_timeout";
 pub const IDLE_TIMEOUT: &str = "idle_session_timeout";
 
+/// In which a statement ends itself, which it does between two of its steps.
+const GRACE: Duration = Duration::from_millis(50);
+
 /// The limits, in milliseconds; 0 is none.
 #[derive(Debug, Default)]
 pub struct Timeouts {
@@ -30,6 +34,7 @@ pub struct Timeouts {
     idle: AtomicU64,
     idle_changed: Notify,
     running: Mutex<Running>,
+    armed: Notify,
 }
 
 /// The statement that runs, or the last one.
@@ -70,6 +75,35 @@ impl Timeouts {
         let deadline = duration(self.statement.load(Ordering::Relaxed)).and_then(|limit| Instant::now().checked_add(limit));
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         *running = Running { number: running.number + 1, deadline };
+        drop(running);
+        self.armed.notify_waiters();
+    }
+
+    /// The statement that runs, or the last one.
+    pub fn number(&self) -> u64 {
+        self.running().number
+    }
+
+    /// When the time of the statement that runs is over.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.running().deadline
+    }
+
+    /// Waits until the time of a statement after number `last` is over, and some more in which it ends itself: it cannot while it computes without a pause.
+    pub async fn overdue(&self, last: u64) {
+        loop {
+            let mut armed = std::pin::pin!(self.armed.notified());
+            // From here on: what is armed between the look and the wait counts.
+            armed.as_mut().enable();
+            match self.running() {
+                Running { number, deadline: Some(deadline) } if number > last => {
+                    if timeout_at(deadline + GRACE, armed).await.is_err() {
+                        return;
+                    }
+                }
+                _ => armed.await,
+            }
+        }
     }
 
     fn running(&self) -> Running {
@@ -161,6 +195,22 @@ mod tests {
         assert!(matches!(rows.next().await.map(|row| row.map_err(Error::from)), Some(Err(Error::StatementTimeout))));
         assert_eq!(Arc::strong_count(&token), 1, "the stream is still there");
         assert!(rows.next().await.is_none());
+    }
+
+    #[tokio::test]
+    async fn one_that_does_not_end_itself_is_overdue() {
+        let timeouts = Arc::new(Timeouts::default());
+        timeouts.set(STATEMENT_TIMEOUT, 1);
+        timeouts.arm();
+        let last = timeouts.number();
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        let overdue = tokio::time::timeout(2 * GRACE, timeouts.overdue(last)).await;
+        assert!(overdue.is_err(), "it was the time of the statement before");
+        let next = Arc::clone(&timeouts);
+        let waiting = tokio::spawn(async move { next.overdue(last).await });
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        timeouts.arm();
+        tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("its time is over").expect("no panic");
     }
 
     #[tokio::test]

@@ -39,7 +39,7 @@ impl Connection {
         let Response::Rows { stream, .. } = response else {
             return Err(wire_error(Error::Internal("FETCH has given no rows".to_string())));
         };
-        let mut rows = WireRows::new(stream, None, &format)?;
+        let mut rows = WireRows::new(stream, None, &format, &self.session.memory_pool())?;
         let count = match running.send_rows(&mut rows.stream, 0).await? {
             Sent::All(count) => count,
             Sent::Limit => unreachable!("there is no limit"),

@@ -357,7 +357,7 @@ impl Connection {
             Response::CopyIn(copy) => Started::CopyIn(copy),
             Response::CopyOut(copy) => Started::CopyOut(copy),
             Response::Rows { stream, tag } => {
-                let rows = WireRows::new(stream, described, &portal.result_column_format)?;
+                let rows = WireRows::new(stream, described, &portal.result_column_format, &self.session.memory_pool())?;
                 let mut response = QueryResponse::new(rows.fields, rows.stream);
                 response.set_command_tag(&tag);
                 Started::Rows(response)

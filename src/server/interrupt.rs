@@ -24,9 +24,10 @@ const PEER_CHECK: Duration = Duration::from_millis(150);
 impl Connection {
     /// Waits until the statement that starts now must end, and says why.
     ///
-    /// A cancel request that came before this call is void, as in Postgres: it meant an earlier statement.
-    pub(super) async fn interrupted(&self) -> PgWireError {
+    /// A cancel request that came before this call is void, as in Postgres: it meant an earlier statement. So is the time of the statement number `last`.
+    pub(super) async fn interrupted(&self, last: u64) -> PgWireError {
         tokio::select! {
+            () = self.session.timeouts().overdue(last) => wire_error(Error::StatementTimeout),
             () = self.cancelled() => wire_error(Error::Cancelled("statement")),
             () = self.session.activity().cancelled() => wire_error(Error::Cancelled("statement")),
             () = self.session.activity().terminated() => terminated(),

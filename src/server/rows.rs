@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{Field, Schema, SchemaRef};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait, RecordBatch};
+use datafusion::arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use futures::{StreamExt, stream};
 use pgwire::api::portal::Format;
 use pgwire::api::results::{FieldInfo, SendableRowStream};
-use pgwire::error::PgWireResult;
+use pgwire::error::{PgWireError, PgWireResult};
 use pgwire::messages::data::DataRow;
 use rolloutdb_udfs::postgres::ValueType;
 
@@ -20,6 +21,9 @@ use super::response::{client_error, wire_error};
 /// Rows are written into one piece of memory of about this size, from which messages are taken: an allocation for many rows, and no more
 /// rows made than a client that wants a few may throw away.
 const CHUNK_BYTES: usize = 32 * 1024;
+
+/// From here on a row is counted.
+const LONG_ROW: usize = 16 << 20;
 
 /// The longest row, as PostgreSQL has it: what one piece of memory of its may hold.
 const ROW_BYTES_MAX: usize = 0x3fff_ffff;
@@ -31,20 +35,26 @@ pub(super) struct WireRows {
 }
 
 impl WireRows {
-    /// `described`: the columns that the client has been told already. A stream may come with other types, where a type depends
+    /// `memory`: of the session. `described`: the columns that the client has been told already. A stream may come with other types, where a type depends
     /// on a parameter; its columns are then cast to those. `None`: the stream's own columns hold.
     ///
     /// # Errors
     /// A table of a prepared statement has other columns by now (0A000).
-    pub(super) fn new(batches: SendableRecordBatchStream, described: Option<&SchemaRef>, format: &Format) -> PgWireResult<Self> {
+    pub(super) fn new(
+        batches: SendableRecordBatchStream,
+        described: Option<&SchemaRef>,
+        format: &Format,
+        memory: &Arc<dyn MemoryPool>,
+    ) -> PgWireResult<Self> {
         let described = described.cloned().unwrap_or_else(|| batches.schema());
         if described.fields().len() != batches.schema().fields().len() {
             return Err(client_error("0A000", "the columns of this prepared statement have changed; prepare it again".to_string()));
         }
         let columns = wire_columns(&shown(&described, &batches.schema()), format);
         let fields = Arc::new(columns.iter().map(|column| column.field().clone()).collect::<Vec<_>>());
+        let memory = Arc::clone(memory);
         let rows = batches.flat_map(move |batch| {
-            let rows = batch.map_err(|error| wire_error(error.into())).and_then(|batch| BatchRows::new(&batch, &columns));
+            let rows = batch.map_err(|error| wire_error(error.into())).and_then(|batch| BatchRows::new(&batch, &columns, &memory));
             match rows {
                 Ok(rows) => stream::iter(rows).left_stream(),
                 Err(error) => stream::iter([Err(error)]).right_stream(),
@@ -87,12 +97,32 @@ struct BatchRows {
     /// Rows that are written and not taken, and the length of each.
     written: BytesMut,
     lengths: std::vec::IntoIter<usize>,
+    /// For a long row as it is written, and once more as it is sent.
+    _memory: Option<MemoryReservation>,
 }
 
 impl BatchRows {
-    fn new(batch: &RecordBatch, columns: &[WireColumn]) -> PgWireResult<Self> {
+    fn new(batch: &RecordBatch, columns: &[WireColumn], memory: &Arc<dyn MemoryPool>) -> PgWireResult<Self> {
+        let longest = longest_row(batch);
+        if longest > ROW_BYTES_MAX {
+            return Err(too_long(longest));
+        }
+        let memory = match longest {
+            0..LONG_ROW => None,
+            _ => {
+                let reserved = MemoryConsumer::new("a row for the client").register(memory);
+                reserved.try_grow(2 * longest).map_err(|error| wire_error(error.into()))?;
+                Some(reserved)
+            }
+        };
         let prepared = columns.iter().zip(batch.columns()).map(|(column, array)| column.prepare(array)).collect::<PgWireResult<_>>()?;
-        Ok(Self { columns: prepared, unwritten: 0..batch.num_rows(), written: BytesMut::new(), lengths: Vec::new().into_iter() })
+        Ok(Self {
+            columns: prepared,
+            unwritten: 0..batch.num_rows(),
+            written: BytesMut::new(),
+            lengths: Vec::new().into_iter(),
+            _memory: memory,
+        })
     }
 
     fn next_row(&mut self) -> PgWireResult<Option<DataRow>> {
@@ -119,14 +149,41 @@ impl BatchRows {
             lengths.push(bytes.len() - start);
         }
         if let Some(length) = lengths.iter().find(|length| **length > ROW_BYTES_MAX) {
-            return Err(client_error(
-                "54000",
-                format!("a row of {length} bytes is too long for a message; select fewer columns, or parts of them"),
-            ));
+            return Err(too_long(*length));
         }
         self.written = BytesMut::from(Bytes::from(bytes));
         self.lengths = lengths.into_iter();
         Ok(())
+    }
+}
+
+fn too_long(length: usize) -> PgWireError {
+    client_error("54000", format!("a row of {length} bytes is too long for a message; select fewer columns, or parts of them"))
+}
+
+/// How many bytes texts and bytes take in the longest row; 0 if all of them are fewer than those of a long one.
+fn longest_row(batch: &RecordBatch) -> usize {
+    let bytes = |rows: Range<usize>| batch.columns().iter().map(|column| text_bytes(column, rows.clone())).sum::<usize>();
+    if bytes(0..batch.num_rows()) < LONG_ROW {
+        return 0;
+    }
+    (0..batch.num_rows()).map(|row| bytes(row..row + 1)).max().unwrap_or(0)
+}
+
+fn text_bytes(column: &ArrayRef, rows: Range<usize>) -> usize {
+    fn between<O: OffsetSizeTrait>(offsets: &[O], rows: &Range<usize>) -> usize {
+        (offsets[rows.end] - offsets[rows.start]).as_usize()
+    }
+    // The length stands in the first bytes of a view.
+    let of_views = |views: &[u128]| views[rows.clone()].iter().map(|view| *view as u32 as usize).sum();
+    match column.data_type() {
+        DataType::Utf8 => between(column.as_string::<i32>().value_offsets(), &rows),
+        DataType::LargeUtf8 => between(column.as_string::<i64>().value_offsets(), &rows),
+        DataType::Binary => between(column.as_binary::<i32>().value_offsets(), &rows),
+        DataType::LargeBinary => between(column.as_binary::<i64>().value_offsets(), &rows),
+        DataType::Utf8View => of_views(column.as_string_view().views()),
+        DataType::BinaryView => of_views(column.as_binary_view().views()),
+        _ => 0,
     }
 }
 

@@ -54,8 +54,9 @@ impl Connection {
     pub(super) async fn uninterrupted<T>(&self, work: impl Future<Output = PgWireResult<T>>) -> PgWireResult<T> {
         let activity = self.session.activity();
         activity.begin();
+        let last = self.session.timeouts().number();
         let interrupted = async {
-            let reason = self.interrupted().await;
+            let reason = self.interrupted(last).await;
             // Before the work is dropped: what cannot be dropped yet, because it computes, hears of it so.
             self.session.interrupt();
             reason

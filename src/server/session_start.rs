@@ -5,10 +5,18 @@ use pgwire::error::{ErrorInfo, PgWireError, PgWireResult};
 
 use super::connection::Connection;
 use super::response::{fatal, wire_error};
+use crate::engine::DATABASE_NAME;
 use crate::error::Error;
 
 /// Parameters of the startup message that are no settings.
 const NO_SETTINGS: &[&str] = &["user", "database", "options", "replication"];
+
+/// By this name programs ask for a database that is always there, `psql -l` and `createuser` among them. Here it is that of the only one.
+pub(super) const MAINTENANCE_NAME: &str = "postgres";
+
+fn is_served(database: &str) -> bool {
+    [DATABASE_NAME, MAINTENANCE_NAME].contains(&database)
+}
 
 impl Connection {
     /// Gives the session what the client asked for, and shows it to others. To be called when the client is known to be who it says.
@@ -17,9 +25,8 @@ impl Connection {
     /// FATAL, with the code of what is wrong: an unknown database (3D000) or setting (42704), a value that a setting cannot have (22023).
     pub(super) fn start_session(&self, client: &impl ClientInfo) -> PgWireResult<()> {
         let given = client.metadata();
-        let served = self.session.context().state().config_options().catalog.default_catalog.clone();
-        if let Some(database) = given.get("database").filter(|database| **database != served) {
-            return Err(fatal("3D000", &format!("database \"{database}\" does not exist; this server has one, \"{served}\"")));
+        if let Some(database) = given.get("database").filter(|database| !is_served(database)) {
+            return Err(fatal("3D000", &format!("database \"{database}\" does not exist; this server has one, \"{DATABASE_NAME}\"")));
         }
         let user = given.get(METADATA_USER).map_or("", String::as_str);
         self.session.set_fixed("session_authorization", user);

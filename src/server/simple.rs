@@ -95,7 +95,7 @@ impl Connection {
             Response::CopyOut(copy) => return self.send_copy(running, copy).await.map(|()| None),
             Response::Rows { stream, tag } => {
                 let format = if self.session.fetches_binary(statement) { Format::UnifiedBinary } else { Format::UnifiedText };
-                let mut rows = WireRows::new(stream, None, &format)?;
+                let mut rows = WireRows::new(stream, None, &format, &self.session.memory_pool())?;
                 let description = RowDescription::new(rows.fields.iter().map(Into::into).collect());
                 running.client.put(PgWireBackendMessage::RowDescription(description)).await?;
                 match running.send_rows(&mut rows.stream, 0).await? {

@@ -64,6 +64,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::ReservedName(_) => "42939",
         Error::Configuration { .. } => "F0000",
         Error::OutOfMemory(_) => "53200",
+        Error::ValueTooLarge { .. } => "54000",
         Error::RemoteUnreachable(_) => "08006",
         Error::RemoteRefused(_) => "58000",
         Error::Io { source, .. } => io_state(source),

@@ -6,6 +6,7 @@
 use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -19,6 +20,10 @@ const BATCHES_AHEAD: usize = 1;
 
 /// A sort that was cancelled computes until it pauses, on as many threads as there are processors: others must be left for the next statement.
 const THREADS_PER_PROCESSOR: usize = 4;
+
+/// What is dropped ends this much later. Whoever dropped it, for a cancel as a rule, has an answer to send first: to give back hundreds of megabytes can hold up
+/// all threads of a process.
+const ANSWER_FIRST: Duration = Duration::from_millis(5);
 
 /// Planning recurses over the expression tree, as on the threads of the whole program.
 const STACK_BYTES: usize = 16 << 20;
@@ -63,7 +68,7 @@ impl Drop for WorkerThreads {
 }
 
 impl Workers {
-    /// Runs `work`; it is dropped with what this returns, if it computes as soon as it pauses. A panic in it goes on where it is awaited.
+    /// Runs `work`; it is dropped soon after what this returns, if it computes as soon as it pauses. A panic in it goes on where it is awaited.
     pub(super) fn spawn<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Spawned<T> {
         Spawned(self.0.spawn(work))
     }
@@ -109,14 +114,23 @@ impl<T> Future for Spawned<T> {
 
 impl<T> Drop for Spawned<T> {
     fn drop(&mut self) {
-        self.0.abort();
+        if self.0.is_finished() {
+            return;
+        }
+        let work = self.0.abort_handle();
+        match Handle::try_current() {
+            Ok(here) => drop(here.spawn(async move {
+                tokio::time::sleep(ANSWER_FIRST).await;
+                work.abort();
+            })),
+            Err(_) => work.abort(),
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
     use datafusion::arrow::array::{Int64Array, RecordBatch};
     use datafusion::arrow::datatypes::{DataType, Field, Schema};
@@ -144,6 +158,26 @@ mod tests {
         let threads = WorkerThreads::start().expect("threads");
         let work = threads.workers().spawn(async { std::thread::sleep(Duration::from_secs(60)) });
         assert!(tokio::time::timeout(Duration::from_millis(20), work).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn what_is_dropped_ends_after_its_owner_went_on() {
+        let threads = WorkerThreads::start().expect("threads");
+        let kept = Arc::new(());
+        let of_work = Arc::clone(&kept);
+        let work = threads.workers().spawn(async move {
+            let _of_work = of_work;
+            std::future::pending::<()>().await;
+        });
+        drop(work);
+        assert_eq!(Arc::strong_count(&kept), 2, "it is there while its owner goes on");
+        for _ in 0..1000 {
+            if Arc::strong_count(&kept) == 1 {
+                return;
+            }
+            tokio::time::sleep(ANSWER_FIRST).await;
+        }
+        panic!("it is still there");
     }
 
     #[tokio::test]

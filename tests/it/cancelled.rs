@@ -161,3 +161,30 @@ async fn a_statement_that_is_being_planned_is_cancelled() {
     let (code, goes_on) = tokio::time::timeout(SOON, statement).await.expect("it ends in time").expect("no panic");
     assert_eq!((code.as_deref(), goes_on), (Some("57014"), true));
 }
+
+/// What the interpreter of catalog queries, a function and the planner compute in one go, for seconds.
+const WITHOUT_PAUSE: [&str; 2] = [
+    "SELECT count(*) FROM pg_attribute a, pg_attribute b WHERE a.attname || b.attname = 'never' OR a.attnum + b.attnum < -1000000",
+    "SELECT length(replace(replace(repeat('ab', 60000000), 'a', 'ba'), 'bb', 'b'))",
+];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_computes_without_a_pause_answers_when_its_time_is_over() {
+    let data = temporary();
+    let server = ServerProcess::start(data.path());
+    let client = server.connect().await;
+    let tables = (1..=100).map(|n| format!("CREATE TABLE t{n} (a bigint, b bigint, c text, d text, e text)"));
+    client.batch_execute(&tables.collect::<Vec<_>>().join(";")).await.expect("tables");
+    client.batch_execute("SET statement_timeout = '50ms'").await.expect("a setting");
+    for statement in WITHOUT_PAUSE {
+        let started = Instant::now();
+        let error = client.simple_query(statement).await.map(drop).expect_err(statement);
+        assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("57014"), "{statement}: {error}");
+        assert!(started.elapsed() < SOON, "{statement}: {:?}", started.elapsed());
+    }
+    client.batch_execute("RESET statement_timeout").await.expect("the next one runs");
+    // A product of tables that nothing ties together is more than a catalog query may hold.
+    let error =
+        client.simple_query("SELECT count(*) FROM pg_attribute a, pg_attribute b, pg_attribute c").await.map(drop).expect_err("too many");
+    assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("53200"), "{error}");
+}

@@ -217,9 +217,17 @@ async fn what_a_client_asks_for_when_it_connects_takes_effect() {
     };
     assert_eq!(refused("-c no.such=1").await, "42704");
     assert_eq!(refused("-c hnsw.ef_search=many").await, "22023");
+    for missing in ["other", "template1", "Postgres"] {
+        let mut config = server.config();
+        config.dbname(missing);
+        assert_eq!(code(&connect(&config).await.expect_err("there is one database")), "3D000", "{missing}");
+    }
+    // By this name programs ask for a database that is always there.
     let mut config = server.config();
-    config.dbname("other");
-    assert_eq!(code(&connect(&config).await.expect_err("there is one database")), "3D000");
+    config.dbname("postgres");
+    let (client, _ends) = connect(&config).await.expect("a client");
+    assert_eq!(value(&client, "SELECT current_database()").await.as_deref(), Some("rolloutdb"));
+    assert_eq!(value(&client, "SELECT string_agg(datname, ',') FROM pg_database").await.as_deref(), Some("rolloutdb"));
     server.stop().await;
 }
 
@@ -285,6 +293,31 @@ async fn a_job_outlives_its_client_and_is_cancelled_by_another() {
     let batches: Vec<_> = rows.map(|batch| batch.expect("rows")).collect().await;
     assert_eq!(batches.iter().map(arrow::array::RecordBatch::num_rows).sum::<usize>(), 1);
     database.settle().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_a_query_are_written_by_a_job() {
+    let server = TestServer::start().await;
+    let client = server.connect().await;
+    let job = value(&client, "CREATE TABLE numbers AS SELECT value AS id FROM generate_series(1, 1000) AS g(value) ASYNC").await;
+    client.batch_execute(&format!("WAIT FOR JOB {}", job.expect("the number of a job"))).await.expect("it ends");
+    let job = value(&client, "INSERT INTO numbers SELECT id + 1000 FROM numbers ASYNC").await.expect("the number of a job");
+    let result = format!("SELECT status || ' ' || result FROM rollout.jobs WHERE job_id = {job}");
+    client.batch_execute(&format!("WAIT FOR JOB {job}")).await.expect("it ends");
+    assert_eq!(value(&client, &result).await.as_deref(), Some("done INSERT 0 1000"));
+
+    // One that is stopped has written nothing, and may not run again, as nobody knows that but who looks.
+    let endless = "INSERT INTO numbers SELECT value FROM generate_series(1, 4000000000) AS g(value) ASYNC";
+    let job = value(&client, endless).await.expect("the number of a job");
+    until(&client, &format!("SELECT status FROM rollout.jobs WHERE job_id = {job}"), "running").await;
+    let waiting = value(&client, "INSERT INTO numbers SELECT 0 ASYNC").await.expect("the number of a job");
+    client.batch_execute(&format!("CANCEL JOB {waiting}; CANCEL JOB {job}")).await.expect("they are stopped");
+    assert_eq!(value(&client, "SELECT count(*) FROM numbers").await.as_deref(), Some("2000"));
+    assert_eq!(code_of(&client, &format!("RESUME JOB {job}")).await, "0A000");
+    // This one never began.
+    client.batch_execute(&format!("RESUME JOB {waiting}; WAIT FOR JOB {waiting}")).await.expect("it runs");
+    assert_eq!(value(&client, "SELECT count(*) FROM numbers WHERE id = 0").await.as_deref(), Some("1"));
+    server.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

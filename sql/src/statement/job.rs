@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::{AlterAction, CopyPlace, Statement};
+use crate::ast::SetExpr;
 use crate::error::{Error, Result};
 use crate::parser::Parser;
 
@@ -52,8 +53,7 @@ pub(super) fn perhaps_async(parser: &mut Parser, statement: Statement) -> Result
     }
     if !can_be_job(&statement) {
         let tag = statement.tag();
-        let instead =
-            "GENERATE ROLLOUTS, TRAIN, CREATE INDEX, REINDEX, OPTIMIZE, COPY and ALTER TABLE ... ADD COLUMN ... GENERATED can be jobs";
+        let instead = "GENERATE ROLLOUTS, TRAIN, CREATE INDEX, REINDEX, OPTIMIZE, COPY, INSERT ... SELECT, CREATE TABLE AS and ALTER TABLE ... ADD COLUMN ... GENERATED can be jobs";
         return Err(Error::not_supported_but(format!("{tag} ... ASYNC"), instead));
     }
     parser.expect("ASYNC")?;
@@ -70,6 +70,12 @@ fn can_be_job(statement: &Statement) -> bool {
         // A client that sends or takes rows waits.
         Statement::CopyFrom(copy) => copy.place != CopyPlace::Client,
         Statement::CopyTo(copy) => copy.place != CopyPlace::Client,
+        // Rows that are written out are there at once, and those of RETURNING have no reader.
+        Statement::Insert(insert) => {
+            insert.returning.is_empty() && insert.source.as_ref().is_some_and(|source| !matches!(*source.body, SetExpr::Values(_)))
+        }
+        // A temporary table is gone with its session.
+        Statement::CreateTable(create) => create.query.is_some() && !create.temporary,
         Statement::AlterTable(alter) => {
             alter.actions.iter().all(|action| matches!(action, AlterAction::AddColumn { column, .. } if column.generated.is_some()))
         }

@@ -136,6 +136,37 @@ fn jobs() {
         RESUME JOB | RESUME JOB 4
         WAIT FOR JOB | WAIT FOR JOB 5"#]],
     );
+    check(
+        "INSERT INTO t SELECT a FROM s ASYNC; INSERT INTO t SELECT 1 ASYNC; INSERT INTO t (a) SELECT a FROM s x WHERE a > 1 ON CONFLICT DO NOTHING ASYNC",
+        expect![[r#"
+        INSERT | INSERT INTO t SELECT a FROM s ASYNC
+        INSERT | INSERT INTO t SELECT 1 ASYNC
+        INSERT | INSERT INTO t (a) SELECT a FROM s AS x WHERE a > 1 ON CONFLICT DO NOTHING ASYNC"#]],
+    );
+    check(
+        "CREATE TABLE t AS SELECT * FROM s async; WITH s AS (SELECT 1) INSERT INTO t SELECT * FROM s ASYNC; CREATE TABLE t AS TABLE s ASYNC",
+        expect![[r#"
+        CREATE TABLE AS | CREATE TABLE t AS SELECT * FROM s ASYNC
+        INSERT | WITH s AS (SELECT 1) INSERT INTO t SELECT * FROM s ASYNC
+        CREATE TABLE AS | CREATE TABLE t AS SELECT * FROM s ASYNC"#]],
+    );
+    // A name of that sound.
+    check(
+        "INSERT INTO t SELECT a AS async FROM async AS async ORDER BY async; SELECT 1 async; INSERT INTO t SELECT a, async FROM s AS \"async\"",
+        expect![[r#"
+        INSERT | INSERT INTO t SELECT a AS async FROM async AS async ORDER BY async
+        SELECT | SELECT 1 AS async
+        INSERT | INSERT INTO t SELECT a, async FROM s AS "async""#]],
+    );
+    for refused in [
+        "INSERT INTO t SELECT 1 RETURNING a ASYNC",
+        "CREATE TEMP TABLE t AS SELECT 1 ASYNC",
+        "DELETE FROM t ASYNC",
+        "UPDATE t SET a = 1 FROM s ASYNC",
+        "EXPLAIN INSERT INTO t SELECT * FROM s ASYNC",
+    ] {
+        assert!(matches!(parse(refused), Err(Error::NotSupported { .. })), "{refused}: {:?}", parse(refused));
+    }
     for refused in ["INSERT INTO t VALUES (1) ASYNC", "ALTER TABLE t ADD COLUMN a bigint ASYNC", "ANALYZE ASYNC"] {
         assert!(!matches!(parse(refused).as_deref(), Ok([Statement::Async(_)])), "{refused}");
     }

@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arrow::array::RecordBatch;
 use arrow::json::LineDelimitedWriter;
@@ -18,6 +19,9 @@ use crate::error::{Error, Result};
 
 /// What `pg_stat_activity` calls such a session.
 const BACKEND_TYPE: &str = "rolloutdb job";
+
+/// Each time is a write, which the disk must confirm.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Runs the job to its end, or until it is stopped: what runs then is dropped, as a cancelled statement is. What it would tell a client is kept.
 pub async fn run(jobs: &Arc<Jobs>, database: &Database, job_id: i64, cancel: &CancellationToken) {
@@ -40,6 +44,7 @@ pub async fn run(jobs: &Arc<Jobs>, database: &Database, job_id: i64, cancel: &Ca
         () = cancel.cancelled() => Ended::Cancelled,
         () = session.activity().cancelled() => Ended::Cancelled,
         () = session.activity().terminated() => Ended::Cancelled,
+        () = keep_progress(jobs, job_id, &session) => Ended::Cancelled,
         outcome = AssertUnwindSafe(work).catch_unwind() => match outcome {
             Ok(Ok(result)) => Ended::Done(result),
             Ok(Err(error)) => Ended::Failed(error),
@@ -48,6 +53,14 @@ pub async fn run(jobs: &Arc<Jobs>, database: &Database, job_id: i64, cancel: &Ca
     };
     // What cannot be written now reads `interrupted` when the database is opened next, which is no worse than true.
     let _ = jobs.finish(job_id, ended, session.activity());
+}
+
+/// Writes down now and then how far the job is; never ends.
+async fn keep_progress(jobs: &Jobs, job_id: i64, session: &Session) {
+    loop {
+        tokio::time::sleep(PROGRESS_INTERVAL).await;
+        jobs.keep_progress(job_id, session.activity());
+    }
 }
 
 /// The command tag, or the rows as JSON, one object in each line.

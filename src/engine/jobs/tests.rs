@@ -4,6 +4,7 @@ use arrow::array::AsArray;
 use futures::TryStreamExt;
 
 use super::*;
+use crate::engine::progress::Progress;
 use crate::{Database, DatabaseOptions};
 
 async fn run(session: &crate::Session, sql: &str) -> Result<Vec<arrow::array::RecordBatch>> {
@@ -71,6 +72,34 @@ async fn what_a_job_tells_is_kept() -> Result<()> {
     }
     let jobs = Database::open(data.path()).await?.shared.jobs.list();
     assert_eq!(jobs[0].notices[..1], expected);
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn how_far_a_killed_job_was_is_known() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    {
+        let database = Database::open(data.path()).await?;
+        let jobs = &database.shared.jobs;
+        let session = database.session();
+        let job_id = jobs.start(&database, new(ENDLESS))?;
+        until_it_runs(jobs, job_id).await?;
+        jobs.keep_progress(job_id, session.activity());
+        let progress = Progress::new(session.notices(), "TEST", "rows", Some(100));
+        progress.update(40, "");
+        jobs.keep_progress(job_id, session.activity());
+        // As a process leaves it that is killed.
+        let killed = tempfile::tempdir().expect("a temporary directory");
+        std::fs::copy(data.path().join(format!("jobs/{job_id}.json")), killed.path().join(format!("{job_id}.json")))
+            .expect("there is a file");
+        let found = Jobs::open(killed.path(), 1, database.roles().clone())?.get(job_id)?;
+        assert_eq!(
+            (found.status, found.progress, found.total, found.unit.as_deref()),
+            (JobStatus::Interrupted, 40, Some(100), Some("rows"))
+        );
+        jobs.cancel(job_id).await?;
+        database.settle().await;
+    }
     Ok(())
 }
 

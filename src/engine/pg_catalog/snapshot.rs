@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
+use datafusion::execution::memory_pool::MemoryPool;
 use datafusion::physical_plan::collect;
 use rolloutdb_catalogs::system::SYSTEM_SCHEMA;
 use rolloutdb_catalogs::{Identity, IndexDefinition, ObjectKey, is_temporary_schema};
+use tokio::time::Instant;
 
 use super::catalog_table::CatalogTable;
 use super::drafts::Draft;
@@ -181,6 +183,10 @@ pub struct Snapshot {
     comments: OnceLock<Comments>,
     /// Whether the statement that asks still runs.
     pub wanted: Wanted,
+    /// By when it must have.
+    pub deadline: Option<Instant>,
+    /// Of the session's statements.
+    pub memory: Arc<dyn MemoryPool>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -263,6 +269,8 @@ impl Snapshot {
             places,
             comments: OnceLock::new(),
             wanted: session.wanted(),
+            deadline: session.timeouts().deadline(),
+            memory: Arc::clone(session.memory()) as Arc<dyn MemoryPool>,
         })
     }
 

@@ -9,7 +9,7 @@ use datafusion::common::ScalarValue;
 use rolloutdb_sql::{JobAction, JobCommand, Statement};
 
 use super::{arrow, done, rows};
-use crate::engine::jobs::NewJob;
+use crate::engine::jobs::{Job, JobStatus, NewJob};
 use crate::engine::session::{Response, Session};
 use crate::engine::setting_definitions::is_kept_for_jobs;
 use crate::error::{Error, Result};
@@ -61,7 +61,7 @@ pub async fn execute(session: &Session, command: JobCommand) -> Result<Response>
             Ok(done("CANCEL JOB"))
         }
         JobAction::Resume => {
-            can_run_again(&jobs.get(job_id)?.statement)?;
+            can_run_again(&jobs.get(job_id)?)?;
             jobs.resume(database, job_id)?;
             started(job_id)
         }
@@ -84,16 +84,21 @@ pub async fn execute(session: &Session, command: JobCommand) -> Result<Response>
 }
 
 /// Rollouts and the filling of a column go on where they stopped, a training at its last checkpoint. A build, a COPY TO and the upkeep of a table begin
-/// anew, and what a stopped one has made is not there or does no harm.
+/// anew, and what a stopped one has made is not there or does no harm; so does CREATE TABLE AS, which finds its table if it had made it.
 ///
 /// # Errors
-/// [`Error::NotSupported`] for a COPY into a table, which would write rows twice.
-fn can_run_again(statement: &str) -> Result<()> {
-    match rolloutdb_sql::parse(statement)?.as_slice() {
-        [Statement::CopyFrom(copy)] => Err(Error::NotSupported(format!(
-            "a COPY into a table cannot be resumed: it may have written its rows before it was stopped; look whether {} has them, and run COPY again if not",
-            copy.table
-        ))),
-        _ => Ok(()),
+/// [`Error::NotSupported`] for a COPY into a table and an INSERT that were stopped at work: they would write rows twice if they had committed.
+fn can_run_again(job: &Job) -> Result<()> {
+    // One that failed has written nothing, nor has one that was stopped in the queue.
+    if job.status == JobStatus::Failed || job.started_at_ms.is_none() {
+        return Ok(());
     }
+    let (what, table) = match rolloutdb_sql::parse(&job.statement)?.as_slice() {
+        [Statement::CopyFrom(copy)] => ("a COPY into a table", copy.table.to_string()),
+        [Statement::Insert(insert)] => ("an INSERT", insert.target.table.to_string()),
+        _ => return Ok(()),
+    };
+    Err(Error::NotSupported(format!(
+        "{what} that was stopped cannot be resumed: it may have written its rows before; look whether {table} has them, and run the statement again if not"
+    )))
 }

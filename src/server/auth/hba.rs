@@ -11,8 +11,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use super::peer::Origin;
-use crate::engine::Roles;
+use crate::engine::{DATABASE_NAME, Roles};
 use crate::error::{Error, Result};
+use crate::server::session_start::MAINTENANCE_NAME;
 
 /// How a connection shows whose it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,8 +185,10 @@ impl Rule {
         }
     }
 
+    /// A rule for the database holds by whichever of its names a client asks for it; one that names the other holds for those who ask by that.
     fn fits_database(&self, database: &str, user: &str) -> bool {
-        self.databases.iter().any(|item| item.is("all") || item.is("sameuser") && database == user || item.text == database)
+        let is_it = |name: &str| name == database || (database == MAINTENANCE_NAME && name == DATABASE_NAME);
+        self.databases.iter().any(|item| item.is("all") || item.is("sameuser") && database == user || is_it(&item.text))
     }
 
     /// `+role` stands for the members of a role.
@@ -300,6 +303,8 @@ mod tests {
                      hostnossl all all 10.0.0.0/8 reject\n\
                      host sales,\"all\" ann, \"B b\" 10.0.0.0/8 scram-sha-256\n\
                      host sameuser all 10.0.0.0/8 scram-sha-256\n\
+                     host rolloutdb all 12.0.0.0/8 reject\n\
+                     host postgres all 12.0.0.0/7 scram-sha-256\n\
                      host all +owner ::1/128 trust";
         let rules = HbaRules::parse(rules).expect("rules");
         let host = |address: &str, is_secure| Origin::Host {
@@ -315,6 +320,11 @@ mod tests {
         assert_eq!(method(&host("10.1.2.3", true), "other", "ann"), None);
         assert_eq!(method(&host("10.1.2.3", true), "bob", "bob"), Some(Method::ScramSha256));
         assert_eq!(method(&host("11.1.2.3", true), "sales", "ann"), None);
+        // The database by its other name.
+        assert_eq!(method(&host("12.1.2.3", true), "rolloutdb", "ann"), Some(Method::Reject));
+        assert_eq!(method(&host("12.1.2.3", true), "postgres", "ann"), Some(Method::Reject));
+        assert_eq!(method(&host("13.1.2.3", true), "postgres", "ann"), Some(Method::ScramSha256));
+        assert_eq!(method(&host("13.1.2.3", true), "rolloutdb", "ann"), None);
         assert_eq!(method(&host("[::1]", false), "x", "owner"), Some(Method::Trust));
         assert_eq!(method(&host("[::1]", false), "x", "ann"), None);
     }

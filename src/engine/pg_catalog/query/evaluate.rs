@@ -19,7 +19,11 @@ impl Expression {
             Self::IsNull(operand) => Ok(Value::Bool(operand.value(env, context)?.is_null())),
             Self::Is(operand, wanted) => Ok(Value::Bool(operand.value(env, context)? == Value::Bool(*wanted))),
             Self::IsDistinct(left, right) => Ok(Value::Bool(left.value(env, context)?.order(&right.value(env, context)?).is_ne())),
-            Self::Binary { operator, left, right } => binary(*operator, &left.value(env, context)?, &right.value(env, context)?),
+            Self::Binary { operator, left, right } => {
+                let (left, right) = (left.value(env, context)?, right.value(env, context)?);
+                check_length(&[&left, &right])?;
+                binary(*operator, &left, &right)
+            }
             Self::Quantified { operator, left, list, all } => {
                 let (left, list) = (left.value(env, context)?, list.value(env, context)?);
                 match list.as_list() {
@@ -65,6 +69,7 @@ impl Expression {
             }
             Self::Call { function, arguments, types } => {
                 let values = values(arguments, env, context)?;
+                check_length(&values.iter().collect::<Vec<_>>())?;
                 function.call(context, &values, types)
             }
             Self::Cast { operand, from, to } => cast(operand.value(env, context)?, from, to, context),
@@ -135,6 +140,21 @@ impl Expression {
                 branches.chain([otherwise.as_ref()]).collect()
             }
         }
+    }
+}
+
+/// Bytes of texts that a function may be given: most make as much of them, and `replace` the square.
+const TEXTS_MAX: usize = 1 << 20;
+
+/// # Errors
+/// 53200 for texts that no catalog has.
+fn check_length(values: &[&Value]) -> Result<()> {
+    let bytes: usize = values.iter().filter_map(|value| value.as_str()).map(str::len).sum();
+    match bytes > TEXTS_MAX {
+        true => Err(Error::OutOfMemory(format!(
+            "texts of {bytes} bytes are more than a query about the catalog computes with; make them shorter"
+        ))),
+        false => Ok(()),
     }
 }
 

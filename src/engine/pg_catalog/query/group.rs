@@ -55,6 +55,7 @@ fn aggregated(aggregate: &Aggregate, group: &[&Row], outer: Option<&Env<'_>>, co
     let mut inputs: Vec<(Vec<Value>, Vec<Value>)> = Vec::new();
     let mut seen = HashSet::new();
     for row in group {
+        context.step()?;
         let env = Env { row, base: 0, left: None, outer };
         if let Some(filter) = &aggregate.filter
             && !filter.is_true(&env, context)?
@@ -96,10 +97,10 @@ fn folded(function: AggregateFunction, inputs: &[Vec<Value>]) -> Value {
             let mut joined: Option<String> = None;
             for arguments in inputs {
                 let [Value::Text(text), delimiter, ..] = arguments.as_slice() else { continue };
-                joined = Some(match joined {
-                    Some(before) => format!("{before}{}{text}", delimiter.as_str().unwrap_or_default()),
-                    None => text.to_string(),
-                });
+                match &mut joined {
+                    Some(before) => before.extend([delimiter.as_str().unwrap_or_default(), text]),
+                    None => joined = Some(text.to_string()),
+                }
             }
             Value::optional_text(joined)
         }

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::inner_join::InnerJoin;
 use super::run::rows;
 use super::{Binary, Context, Env, Expression, JoinKind, Source, SourceKind};
 use crate::engine::pg_catalog::value::{Row, Value};
 use crate::error::Result;
 
 /// Whether an expression can be evaluated for rows of `source` alone.
-fn is_within(expression: &Expression, source: &Source) -> bool {
+pub(super) fn is_within(expression: &Expression, source: &Source) -> bool {
     let columns = expression.columns();
     let of_source = source.offset..source.offset + source.width;
     !expression.has_subquery() && !columns.is_empty() && columns.iter().all(|column| of_source.contains(column))
@@ -27,6 +28,9 @@ pub(super) fn source_rows(
     let found = match &source.kind {
         SourceKind::Rows(table) => return table_rows(source, table, &own, left, outer, context),
         SourceKind::Join { kind, left: first, right: second, conditions: on } => {
+            if let Some(join) = InnerJoin::of(source).filter(|_| *kind == JoinKind::Inner) {
+                return join.rows(&own, left, outer, context);
+            }
             return join_rows(&Sides { kind: *kind, first, second, on }, &own, left, outer, context);
         }
         SourceKind::Working(number) => context.working.borrow().get(number).map(|rows| rows.to_vec()).unwrap_or_default(),
@@ -63,7 +67,7 @@ fn filtered(
     Ok(kept)
 }
 
-fn holds(conditions: &[&Expression], env: &Env<'_>, context: &Context<'_>) -> Result<bool> {
+pub(super) fn holds(conditions: &[&Expression], env: &Env<'_>, context: &Context<'_>) -> Result<bool> {
     for condition in conditions {
         if !condition.is_true(env, context)? {
             return Ok(false);
@@ -207,6 +211,7 @@ fn join_rows(
         let matches = Matches::new(&on, first, second, &right_rows, before, outer, context)?;
         let mut is_matched = vec![false; right_rows.len()];
         for row in &left_rows {
+            context.step()?;
             let mut has_match = false;
             for position in matches.candidates(row, base, before, outer, context)? {
                 context.step()?;
@@ -268,6 +273,7 @@ impl<'a> Matches<'a> {
         let mut by_key: HashMap<String, Vec<usize>> = HashMap::new();
         if !keys.is_empty() {
             for (position, row) in rows.iter().enumerate() {
+                context.step()?;
                 if let Some(key) = key_of(&right_keys, &Env { row, base: second.offset, left: before, outer }, context)? {
                     by_key.entry(key).or_default().push(position);
                 }
@@ -293,7 +299,7 @@ impl<'a> Matches<'a> {
 }
 
 /// `None`: a part is NULL, which equals nothing.
-fn key_of(parts: &[&Expression], env: &Env<'_>, context: &Context<'_>) -> Result<Option<String>> {
+pub(super) fn key_of(parts: &[&Expression], env: &Env<'_>, context: &Context<'_>) -> Result<Option<String>> {
     let mut key = String::new();
     for part in parts {
         let value = part.value(env, context)?;

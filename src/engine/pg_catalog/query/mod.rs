@@ -11,6 +11,7 @@ mod bind_rows;
 mod bind_select;
 mod evaluate;
 mod group;
+mod inner_join;
 mod join;
 mod operators;
 mod run;
@@ -20,6 +21,9 @@ mod sql_names;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
+use tokio::time::Instant;
 
 use super::functions::{Function, shown};
 use super::snapshot::Snapshot;
@@ -34,6 +38,7 @@ pub use operators::compiled;
 pub fn run(bound: &Bound, context: &Context<'_>) -> Result<Vec<Row>> {
     let rows = run::rows(&bound.plan, None, context)?;
     let shown_row = |row: &Row| -> Result<Row> {
+        context.step()?;
         row.iter().zip(&bound.plan.columns).map(|(value, (_, of))| shown(value.clone(), of, context)).collect()
     };
     rows.iter().map(shown_row).collect()
@@ -349,6 +354,9 @@ const STEPS_MAX: u64 = 100_000_000;
 /// Values of joined rows that one query may hold at a time, of 24 bytes each; texts are shared.
 const CELLS_MAX: usize = 10_000_000;
 
+/// Values that memory is asked for at once.
+const CELLS_PER_QUESTION: usize = 1 << 15;
+
 /// Steps between two looks whether the statement is over.
 const STEPS_PER_LOOK: u64 = 1 << 12;
 
@@ -368,6 +376,8 @@ pub struct Context<'a> {
     steps: Cell<u64>,
     /// Values of rows that are held.
     cells: Cell<usize>,
+    /// What was set aside for them.
+    memory: MemoryReservation,
 }
 
 impl<'a> Context<'a> {
@@ -380,6 +390,7 @@ impl<'a> Context<'a> {
             working: RefCell::default(),
             steps: Cell::new(0),
             cells: Cell::new(0),
+            memory: MemoryConsumer::new("a query about the catalog").register(&snapshot.memory),
         }
     }
 
@@ -388,19 +399,54 @@ impl<'a> Context<'a> {
     /// # Errors
     /// 53200.
     fn hold(&self, row: &[Value]) -> Result<()> {
-        let cells = self.cells.get() + row.len();
+        self.hold_values(row.len())
+    }
+
+    /// # Errors
+    /// 53200.
+    fn hold_values(&self, count: usize) -> Result<()> {
+        let cells = self.cells.get().saturating_add(count);
+        if cells > CELLS_MAX {
+            return Err(Error::OutOfMemory(format!("a query about the catalog holds more than {CELLS_MAX} values; join fewer rows")));
+        }
         self.cells.set(cells);
-        match cells > CELLS_MAX {
-            true => Err(Error::OutOfMemory(format!("a query about the catalog holds more than {CELLS_MAX} values; join fewer rows"))),
+        // It stays set aside until the query is over: what was held once may be held again.
+        let wanted = cells * size_of::<Value>();
+        if wanted > self.memory.size() {
+            self.memory.try_grow(wanted - self.memory.size() + CELLS_PER_QUESTION * size_of::<Value>())?;
+        }
+        Ok(())
+    }
+
+    /// How many values are held.
+    fn held(&self) -> usize {
+        self.cells.get()
+    }
+
+    /// What was held beyond so many values is gone.
+    fn release(&self, held: usize) {
+        self.cells.set(held);
+    }
+
+    /// # Errors
+    /// 57014 if the statement is over, or its time is.
+    fn look(&self) -> Result<()> {
+        if self.snapshot.wanted.is_over() {
+            return Err(Error::Cancelled("statement"));
+        }
+        match self.snapshot.deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+            true => Err(Error::StatementTimeout),
             false => Ok(()),
         }
     }
 
+    /// # Errors
+    /// 57014, 53200.
     fn step(&self) -> Result<()> {
         let steps = self.steps.get() + 1;
         self.steps.set(steps);
-        if steps.is_multiple_of(STEPS_PER_LOOK) && self.snapshot.wanted.is_over() {
-            return Err(Error::Cancelled("statement"));
+        if steps.is_multiple_of(STEPS_PER_LOOK) {
+            self.look()?;
         }
         match steps > STEPS_MAX {
             true => Err(Error::OutOfMemory(format!("a query about the catalog took more than {STEPS_MAX} steps; join fewer rows"))),

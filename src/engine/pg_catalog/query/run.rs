@@ -24,6 +24,7 @@ pub(super) fn rows(plan: &Plan, outer: Option<&Env<'_>>, context: &Context<'_>) 
     }
     let rows = Arc::new(fresh_rows(plan, outer, context)?);
     if !plan.is_correlated {
+        context.hold_values(rows.len().saturating_mul(plan.columns.len()))?;
         context.results.borrow_mut().insert(key, Arc::clone(&rows));
     }
     Ok(rows)
@@ -38,10 +39,13 @@ fn fresh_rows(plan: &Plan, outer: Option<&Env<'_>>, context: &Context<'_>) -> Re
             rows.iter().map(|row| values(row, &env, context)).collect::<Result<_>>()?
         }
         Body::Set { operator, all, left, right } => {
-            combined(*operator, *all, rows(left, outer, context)?.to_vec(), &rows(right, outer, context)?)
+            let (left, right) = (rows(left, outer, context)?, rows(right, outer, context)?);
+            context.look()?;
+            combined(*operator, *all, left.to_vec(), &right)
         }
         Body::Recursive { first, step, all, working } => recursive(first, step, *all, *working, outer, context)?,
     };
+    context.look()?;
     sort(&mut rows, &plan.order);
     if let Body::Select(select) = &plan.body
         && let Some(positions) = &select.distinct_on
@@ -104,10 +108,10 @@ pub(super) fn ordered(left: &Value, right: &Value, descending: bool, nulls_first
 }
 
 fn select_rows(select: &Select, outer: Option<&Env<'_>>, context: &Context<'_>) -> Result<Vec<Row>> {
-    let held = context.cells.get();
+    let held = context.held();
     let outputs = output_rows(select, outer, context);
     // The rows that the outputs were made of are gone.
-    context.cells.set(held);
+    context.release(held);
     outputs
 }
 
@@ -250,6 +254,7 @@ fn recursive(first: &Plan, step: &Plan, all: bool, working: usize, outer: Option
         if !all {
             next.retain(|row| seen.insert(Value::key_of(row)));
         }
+        context.hold_values(next.iter().map(Vec::len).sum())?;
         found.extend_from_slice(&next);
         last = next;
     }
