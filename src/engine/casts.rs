@@ -12,6 +12,7 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use rolloutdb_udfs::postgres::has_own_text_form;
+use rolloutdb_udfs::vector::is_any_vector;
 use rolloutdb_udfs::{TextType, is_plain_numeric};
 
 use super::typing::{call, is_text, read_array};
@@ -205,6 +206,12 @@ fn as_call(cast: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Optio
         return call(state, NUMERIC_IN, vec![by_digits(value)]).map(Some);
     }
     let Ok(found) = found else { return Ok(None) };
+    if is_any_vector(wanted) {
+        return as_any_vector(wanted, value, &found, state).map(Some);
+    }
+    if *wanted.data_type() == DataType::Utf8 && value.to_field(schema).is_ok_and(|(_, field)| is_any_vector(&field)) {
+        return call(state, "vector_out", vec![value]).map(Some);
+    }
     let (function, arguments) = match (wanted.data_type(), found) {
         // A text of one of these types has it no longer, which clients see.
         (DataType::Utf8, found) if is_text(&found) && wanted.metadata().is_empty() && is_checked_text(&value, schema) => {
@@ -231,6 +238,19 @@ fn as_call(cast: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Optio
         _ => return Ok(None),
     };
     call(state, function, arguments).map(Some)
+}
+
+/// The cast to `vector` or `halfvec` without a width: a vector of that kind keeps its own.
+fn as_any_vector(wanted: &Field, value: Expr, found: &DataType, state: &SessionState) -> Result<Expr> {
+    let kind = |data_type: &DataType| match data_type {
+        DataType::List(item) | DataType::FixedSizeList(item, _) => Some(item.data_type().clone()),
+        _ => None,
+    };
+    let is_half = kind(wanted.data_type()) == Some(DataType::Float16);
+    match found {
+        DataType::FixedSizeList(..) if kind(found) == kind(wanted.data_type()) => Ok(value),
+        _ => call(state, if is_half { "halfvec_in" } else { "vector_in" }, vec![value]),
+    }
 }
 
 #[cfg(test)]

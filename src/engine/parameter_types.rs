@@ -13,7 +13,7 @@ use datafusion::logical_expr::expr::{Between, Case, InList, Like, Placeholder, S
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use rolloutdb_udfs::TextType;
-use rolloutdb_udfs::vector::{DIMENSIONS_MAX, halfvec_type, vector_type};
+use rolloutdb_udfs::vector::{DIMENSIONS_MAX, any_halfvec_field, any_vector_field, halfvec_type, is_any_vector, vector_type};
 
 use crate::error::{Error, Result};
 
@@ -34,12 +34,59 @@ pub fn typed(plan: LogicalPlan) -> Result<LogicalPlan> {
             })
         })
     })?;
-    Ok(typed.data)
+    if typed.transformed { with_one_width(typed.data) } else { Ok(typed.data) }
 }
 
-/// The plan with the types that a client has given to its parameters, in their order, which decide the types of columns too. A type that was found stays
-/// where it takes every value of the given one: `id = $1` is about a bigint, though the client sends an integer.
+/// A parameter that is a vector of any width in one place, and of a known one in another, has this one in both: a value has one type.
+fn with_one_width(plan: LogicalPlan) -> Result<LogicalPlan> {
+    let (mut known, mut is_open) = (BTreeMap::new(), false);
+    each_placeholder(&plan, |placeholder| {
+        let Some(field) = &placeholder.field else { return };
+        match field.data_type() {
+            DataType::FixedSizeList(..) => {
+                known.entry(placeholder.id.clone()).or_insert_with(|| Arc::clone(field));
+            }
+            _ => is_open |= is_any_vector(field),
+        }
+    })?;
+    if !is_open || known.is_empty() {
+        return Ok(plan);
+    }
+    let widened = plan.transform_up_with_subqueries(|node| {
+        let node = node.map_expressions(|expression| {
+            expression.transform_up(|mut inner| match &mut inner {
+                Expr::Placeholder(Placeholder { id, field: Some(field) }) if is_any_vector(field) && known.contains_key(id.as_str()) => {
+                    *field = Arc::clone(&known[id.as_str()]);
+                    Ok(Transformed::yes(inner))
+                }
+                _ => Ok(Transformed::no(inner)),
+            })
+        })?;
+        // What is computed from it has another type too.
+        Ok(Transformed::yes(node.data.recompute_schema()?))
+    })?;
+    Ok(widened.data)
+}
+
+fn each_placeholder(plan: &LogicalPlan, mut visit: impl FnMut(&Placeholder)) -> Result<()> {
+    plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expression| {
+            expression.apply(|inner| {
+                if let Expr::Placeholder(placeholder) = inner {
+                    visit(placeholder);
+                }
+                Ok(TreeNodeRecursion::Continue)
+            })
+        })
+    })?;
+    Ok(())
+}
+
+/// The plan with types of parameters that a client has said, in their order, which decide the types of columns too.
 pub fn declared(plan: LogicalPlan, types: &[Option<FieldRef>]) -> Result<LogicalPlan> {
+    if types.iter().all(Option::is_none) {
+        return Ok(plan);
+    }
     let declared = plan.transform_up_with_subqueries(|node| {
         node.map_expressions(|expression| {
             expression.transform_up(|mut inner| {
@@ -47,10 +94,6 @@ pub fn declared(plan: LogicalPlan, types: &[Option<FieldRef>]) -> Result<Logical
                 let Some(Some(field)) = position(placeholder).and_then(|position| types.get(position)) else {
                     return Ok(Transformed::no(inner));
                 };
-                let is_taken = placeholder.field.as_ref().is_some_and(|found| takes(found.data_type(), field.data_type()));
-                if is_taken {
-                    return Ok(Transformed::no(inner));
-                }
                 placeholder.field = Some(Arc::clone(field));
                 Ok(Transformed::yes(inner))
             })
@@ -62,16 +105,6 @@ pub fn declared(plan: LogicalPlan, types: &[Option<FieldRef>]) -> Result<Logical
     Ok(declared.data.transform_up_with_subqueries(|node| Ok(Transformed::yes(node.recompute_schema()?)))?.data)
 }
 
-/// Whether a parameter of the type that was found takes what a client sends as another: a number that is not larger, or a text, which is read.
-fn takes(found: &DataType, sent: &DataType) -> bool {
-    let width = |data_type: &DataType| data_type.primitive_width().unwrap_or(usize::MAX);
-    match (found, sent) {
-        _ if sent.is_integer() && found.is_integer() => width(sent) <= width(found),
-        _ if sent.is_floating() && found.is_floating() => width(sent) <= width(found),
-        _ => !sent.is_numeric() || (sent.is_integer() && found.is_numeric()) || !found.is_numeric(),
-    }
-}
-
 /// The types of a plan's parameters in their order; `None` where it follows from nothing.
 ///
 /// # Errors
@@ -79,22 +112,13 @@ fn takes(found: &DataType, sent: &DataType) -> bool {
 pub fn of(plan: &LogicalPlan) -> Result<Vec<Option<FieldRef>>> {
     let mut found: BTreeMap<usize, Option<FieldRef>> = BTreeMap::new();
     let mut unknown = None;
-    plan.apply_with_subqueries(|node| {
-        node.apply_expressions(|expression| {
-            expression.apply(|inner| {
-                if let Expr::Placeholder(placeholder) = inner {
-                    match position(placeholder) {
-                        // A parameter has the type of the first place that gives it one.
-                        Some(position) => {
-                            let known = found.entry(position).or_default();
-                            *known = known.take().or_else(|| placeholder.field.clone());
-                        }
-                        None => unknown = Some(placeholder.id.clone()),
-                    }
-                }
-                Ok(TreeNodeRecursion::Continue)
-            })
-        })
+    each_placeholder(plan, |placeholder| match position(placeholder) {
+        // A parameter has the type of the first place that gives it one.
+        Some(position) => {
+            let known = found.entry(position).or_default();
+            *known = known.take().or_else(|| placeholder.field.clone());
+        }
+        None => unknown = Some(placeholder.id.clone()),
     })?;
     if let Some(name) = unknown {
         return Err(Error::UnknownObject { kind: "parameter", name, known: vec!["$1".to_owned(), format!("${PARAMETERS_MAX}")] });
@@ -123,6 +147,7 @@ fn infer(expression: &mut Expr, schema: &DFSchema) -> bool {
             // Both are looked at.
             set(left, &boolean) | set(right, &boolean)
         }
+        Expr::BinaryExpr(BinaryExpr { left, op, right }) if op.supports_propagation() => share_width(left, right, schema),
         Expr::InList(InList { expr, list, .. }) => share(std::iter::once(expr.as_mut()).chain(list), schema),
         Expr::Between(Between { expr, low, high, .. }) => share([expr.as_mut(), low.as_mut(), high.as_mut()].into_iter(), schema),
         Expr::Like(Like { expr, pattern, .. }) => {
@@ -160,6 +185,10 @@ fn infer_arguments(ScalarFunction { func, args }: &mut ScalarFunction, schema: &
             return set(value, &field);
         }
         "coalesce" | "greatest" | "least" | "nullif" | "nvl" | "array_has_all" | "array_has_any" => return share(args.iter_mut(), schema),
+        "l2_distance" | "cosine_distance" | "inner_product" | "negative_inner_product" | "l1_distance" => {
+            let [left, right] = args.as_mut_slice() else { return false };
+            return share_width(left, right, schema);
+        }
         "array_has" | "array_append" | "array_position" | "array_positions" | "array_remove" => {
             let [array, item, ..] = args.as_mut_slice() else { return false };
             return infer_item(array, item, schema);
@@ -178,12 +207,15 @@ fn infer_arguments(ScalarFunction { func, args }: &mut ScalarFunction, schema: &
     arguments.fold(false, |changed, (_, argument)| set(argument, &number) | changed)
 }
 
-/// What a function reads that a cast to a type of ours is; `width` is its second argument. `None`: a vector of any width.
+/// What a function reads that a cast to a type of ours is; `width` is its second argument, without which it reads vectors of any width.
 fn read_as(function: &str, width: Option<&Expr>) -> Option<FieldRef> {
     let text_type = match function {
         "uuid_in" => TextType::Uuid,
         "json_in" => TextType::Json,
         "jsonb_in" => TextType::Jsonb,
+        _ if width.is_none() => {
+            return Some(Arc::new(if function == "halfvec_in" { any_halfvec_field("") } else { any_vector_field("") }));
+        }
         _ => {
             let Some(Expr::Literal(ScalarValue::Int64(Some(width)), _)) = width else { return None };
             let width = usize::try_from(*width).ok().filter(|width| (1..=DIMENSIONS_MAX).contains(width))?;
@@ -191,6 +223,31 @@ fn read_as(function: &str, width: Option<&Expr>) -> Option<FieldRef> {
         }
     };
     Some(Arc::new(text_type.field("", true)))
+}
+
+/// `v <-> $1::vector`: the parameter has the width of what it stands beside, so that a search takes it for one of the column's vectors.
+fn share_width(left: &mut Expr, right: &mut Expr, schema: &DFSchema) -> bool {
+    let width = |side: &Expr| match side.get_type(schema) {
+        Ok(DataType::FixedSizeList(item, width)) if item.data_type().is_floating() => usize::try_from(width).ok(),
+        _ => None,
+    };
+    match (width(left), width(right)) {
+        (Some(width), None) => give_width(right, width),
+        (None, Some(width)) => give_width(left, width),
+        _ => false,
+    }
+}
+
+fn give_width(side: &mut Expr, width: usize) -> bool {
+    let Expr::ScalarFunction(ScalarFunction { func, args }) = side else { return false };
+    let data_type = match func.name() {
+        "vector_in" => vector_type(width),
+        "halfvec_in" => halfvec_type(width),
+        _ => return false,
+    };
+    let [Expr::Placeholder(placeholder)] = args.as_slice() else { return false };
+    *side = Expr::Placeholder(Placeholder::new_with_field(placeholder.id.clone(), Some(unnamed(data_type))));
+    true
 }
 
 /// An array and one of its items, as in `item = ANY(array)`: the type of one is that of the other.
@@ -247,9 +304,6 @@ fn unnamed(data_type: DataType) -> FieldRef {
 
 #[cfg(test)]
 mod tests {
-    use arrow::datatypes::DataType;
-
-    use super::takes;
     use crate::{Database, Result};
 
     /// The types of a statement's parameters, in SQL's words; `?` where it is not known.
@@ -260,23 +314,6 @@ mod tests {
             field.map_or_else(|| "?".to_owned(), |field| super::super::typing::sql_type_of(&field))
         };
         Ok(parameters.into_iter().map(name).collect())
-    }
-
-    #[test]
-    fn a_found_type_stays_where_it_takes_what_is_sent() {
-        let decimal = DataType::Decimal128(10, 2);
-        for (found, sent) in [
-            (DataType::Int64, DataType::Int32),
-            (DataType::Int64, DataType::Utf8),
-            (decimal.clone(), DataType::Int64),
-            (DataType::Float64, DataType::Float32),
-            (DataType::Utf8, DataType::Int32),
-        ] {
-            assert!(takes(&found, &sent), "{found} {sent}");
-        }
-        for (found, sent) in [(DataType::Int32, DataType::Int64), (DataType::Int64, DataType::Float64), (DataType::Int64, decimal)] {
-            assert!(!takes(&found, &sent), "{found} {sent}");
-        }
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -303,6 +340,13 @@ mod tests {
             ("SELECT substr(w, $1, $2) FROM t", "bigint, bigint"),
             ("SELECT w LIKE $1 FROM t", "text"),
             ("SELECT id FROM t ORDER BY v <-> $1 LIMIT 3", "vector(3)"),
+            ("SELECT id FROM t ORDER BY v <-> $1::vector LIMIT 3", "vector(3)"),
+            ("SELECT id FROM t ORDER BY l2_distance($1::halfvec, v) LIMIT 3", "halfvec(3)"),
+            ("SELECT id FROM t WHERE v = $1::vector", "vector(3)"),
+            ("SELECT $1::vector, CAST($2 AS halfvec)", "vector, halfvec"),
+            ("SELECT $1::vector FROM t ORDER BY v <-> $1::vector", "vector(3)"),
+            ("INSERT INTO t (id, v) VALUES ($1, $2::vector)", "bigint, vector(3)"),
+            ("UPDATE t SET v = $1::vector", "vector(3)"),
             ("INSERT INTO t (id, u, j, v, tags) VALUES ($1, $2, $3, $4, $5)", "bigint, uuid, jsonb, vector(3), text[]"),
             ("UPDATE t SET u = $1, v = $2 WHERE id = $3", "uuid, vector(3), bigint"),
         ] {

@@ -30,8 +30,8 @@ use super::statement_catalog::{OpenedTables, with_opened_tables};
 use super::task_history::CurrentTask;
 use super::views::TablesOfViews;
 use super::{
-    casts, constants, lateral_names, macros, output_names, parameter_types, pg_catalog, quoted_constants, search_path, using_columns,
-    versions, views,
+    casts, constants, kept_types, lateral_names, macros, output_names, parameter_types, pg_catalog, quoted_constants, search_path,
+    using_columns, versions, views,
 };
 use crate::error::{Error, Result};
 
@@ -207,7 +207,7 @@ async fn plan_with(
     let plan = state.statement_to_plan(statement).await?;
     check_size(&plan)?;
     let plan = casts::typed(parameter_types::typed(plan)?, &state)?;
-    let plan = quoted_constants::typed(plan, &state)?;
+    let plan = quoted_constants::typed(kept_types::typed(plan)?, &state)?;
     relations.check_plan(&plan, &of_views)?;
     Ok(Planned { plan, state })
 }

@@ -23,10 +23,10 @@ use datafusion::sql::sqlparser::ast::Query;
 use futures::{FutureExt, Stream};
 use rolloutdb_sql::Statement;
 
+use super::declared_types;
 use super::pg_catalog::is_catalog_query;
 use super::session::{Description, Session};
 use super::shown_text::{printed, shown_text};
-use super::statement;
 use crate::error::Result;
 use kept_plan::KeptPlan;
 
@@ -72,6 +72,11 @@ impl PreparedStatement {
     pub fn with_text(mut self, text: &str) -> Self {
         self.shown = Arc::from(shown_text(&self.statement, text));
         self
+    }
+
+    /// As it was, before something was written into it.
+    pub(super) fn printed_as(self, original: &Statement) -> Self {
+        Self { printed: OnceLock::from(Arc::from(printed(original))), ..self }
     }
 
     pub(super) fn shown(&self) -> &Arc<str> {
@@ -148,12 +153,9 @@ impl Session {
     /// # Errors
     /// As [`Self::describe`].
     pub async fn prepare_declared(&self, parsed: Statement, types: &[Option<FieldRef>]) -> Result<PreparedStatement> {
-        match &parsed {
-            Statement::Query(query) if types.iter().any(Option::is_some) => {
-                let description = statement::describe_declared(self, query, types).boxed().await?;
-                Ok(PreparedStatement::new(parsed, description))
-            }
-            _ => self.prepare(parsed).await,
+        match types.iter().any(Option::is_some) {
+            true => declared_types::prepared(self, parsed, types).boxed().await,
+            false => self.prepare(parsed).await,
         }
     }
 }
@@ -221,6 +223,7 @@ mod tests {
     use arrow::array::AsArray;
     use arrow::datatypes::Int64Type;
     use futures::TryStreamExt;
+    use rolloutdb_udfs::vector::vector_literal;
 
     use super::*;
     use crate::engine::{Database, Response};
@@ -289,6 +292,12 @@ mod tests {
         let third = kept(&retrieval);
         run(&other, &retrieval, &[]).await?;
         assert!(kept(&retrieval).is_some_and(|plan| Some(plan) != third), "it was made for another session");
+        // A vector that a client sends without the column's dimension is one of the column.
+        let by_vector = prepare("SELECT id FROM t ORDER BY v <-> $1::vector LIMIT 1").await?;
+        for _ in 0..3 {
+            run(&session, &by_vector, &[vector_literal(&[1.0, 1.0])]).await?;
+        }
+        assert!(kept(&by_vector).is_some());
         // What reads more than tables that are searched, or what a run decides.
         sql("ALTER TABLE t CREATE TAG release").await?;
         for text in [

@@ -8,7 +8,7 @@ use datafusion::logical_expr::expr::{Between, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
-use rolloutdb_udfs::TextType;
+use rolloutdb_udfs::{NamedType, kept_type};
 
 use super::typing::call;
 use crate::error::Result;
@@ -67,11 +67,9 @@ fn reader(expression: &Expr, schema: &DFSchema) -> Option<&'static str> {
     if is_quoted(expression) {
         return None;
     }
-    let (_, field) = expression.to_field(schema).ok()?;
-    match (field.data_type(), TextType::of(&field)) {
-        (DataType::Binary, _) => Some("bytea_in"),
-        (_, Some(TextType::Uuid)) => Some("uuid_in"),
-        _ => None,
+    match expression.get_type(schema).ok()? {
+        DataType::Binary => Some("bytea_in"),
+        _ => kept_type(expression, schema).is_some_and(NamedType::is_uuid).then_some("uuid_in"),
     }
 }
 

@@ -5,7 +5,8 @@ use datafusion::common::DFSchema;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr, ExprSchemable, cast, lit};
-use rolloutdb_udfs::postgres::has_own_text_form;
+use rolloutdb_udfs::postgres::{ANY_WIDTH, ValueType, has_own_text_form};
+use rolloutdb_udfs::vector::{any_vector_field, is_any_vector};
 use rolloutdb_udfs::{TextType, is_plain_numeric};
 
 use super::casts::{NUMERIC_IN, as_text, by_digits, named_text};
@@ -37,8 +38,12 @@ pub fn sql_type_name(data_type: &DataType) -> String {
 
 /// The same of a field, which also says whether its text is `json`, `jsonb`, `uuid` or of a limited length, and whether its digits were declared.
 pub fn sql_type_of(field: &Field) -> String {
-    let numeric = || is_plain_numeric(field).then(|| "numeric".to_owned());
-    named_text(field).or_else(numeric).unwrap_or_else(|| sql_type_name(field.data_type()))
+    let without_modifier = || match ValueType::of(field) {
+        ValueType::Vector(ANY_WIDTH) => Some("vector".to_owned()),
+        ValueType::Halfvec(ANY_WIDTH) => Some("halfvec".to_owned()),
+        _ => is_plain_numeric(field).then(|| "numeric".to_owned()),
+    };
+    named_text(field).or_else(without_modifier).unwrap_or_else(|| sql_type_name(field.data_type()))
 }
 
 /// The type to which a constant for a column is cast before [`assign`] reads it. A cast to `varchar(3)` would cut it.
@@ -69,6 +74,10 @@ pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Fie
             DataType::Null => Ok(cast(value, target.clone())),
             _ => assign_text(state, value, &found_field, column, &name),
         };
+    }
+    if is_any_vector(column) && !is_any_vector(&found_field) {
+        let function = if target == any_vector_field("").data_type() { "vector_in" } else { "halfvec_in" };
+        return call(state, function, vec![value]);
     }
     match (&found, target) {
         (found, target) if found == target => Ok(value),

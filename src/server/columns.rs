@@ -9,6 +9,7 @@ use rolloutdb_udfs::postgres::{Column, ValueType};
 use super::binary;
 use super::response::client_error;
 use super::wire_type::{modifier, size, wire_type};
+use crate::engine::Origin;
 
 /// One column of a result.
 pub(super) struct WireColumn {
@@ -19,7 +20,9 @@ pub(super) struct WireColumn {
 impl WireColumn {
     pub(super) fn new(field: &Field, format: FieldFormat) -> Self {
         let value_type = ValueType::of(field);
-        let info = FieldInfo::new(field.name().clone(), None, None, wire_type(&value_type), format);
+        let origin = Origin::of(field);
+        let table = origin.map(|origin| origin.table.cast_signed());
+        let info = FieldInfo::new(field.name().clone(), table, origin.map(|origin| origin.column), wire_type(&value_type), format);
         Self { field: info.with_type_size(size(&value_type)).with_type_modifier(modifier(&value_type)), value_type }
     }
 

@@ -17,6 +17,7 @@ use rolloutdb_udfs::postgres::ValueType;
 
 use super::columns::{PreparedColumn, WireColumn};
 use super::response::{client_error, wire_error};
+use crate::engine::Origin;
 
 /// Rows are written into one piece of memory of about this size, from which messages are taken: an allocation for many rows, and no more
 /// rows made than a client that wants a few may throw away.
@@ -68,7 +69,10 @@ impl WireRows {
 fn shown(described: &SchemaRef, found: &SchemaRef) -> SchemaRef {
     let is_numeric = |field: &Field| matches!(ValueType::of(field), ValueType::Numeric(_));
     let fields = described.fields().iter().zip(found.fields()).map(|(told, found)| match is_numeric(told) && is_numeric(found) {
-        true => Arc::new(found.as_ref().clone().with_name(told.name())),
+        true => {
+            let field = found.as_ref().clone().with_name(told.name());
+            Arc::new(Origin::of(told).map_or(field.clone(), |origin| origin.set(&field)))
+        }
         false => Arc::clone(told),
     });
     Arc::new(Schema::new(fields.collect::<Vec<_>>()))

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use pgwire::api::Type;
-use rolloutdb_udfs::postgres::{CatalogType, ValueType};
+use rolloutdb_udfs::postgres::{ANY_WIDTH, CatalogType, ValueType};
 
 use crate::engine::pg_catalog::{HALFVEC_ARRAY_OID, HALFVEC_OID, VECTOR_ARRAY_OID, VECTOR_OID};
 
@@ -11,9 +11,6 @@ static VECTOR: LazyLock<Type> = LazyLock::new(|| of_extension("vector", VECTOR_O
 static VECTOR_ARRAY: LazyLock<Type> = LazyLock::new(|| of_extension("_vector", VECTOR_ARRAY_OID));
 static HALFVEC: LazyLock<Type> = LazyLock::new(|| of_extension("halfvec", HALFVEC_OID));
 static HALFVEC_ARRAY: LazyLock<Type> = LazyLock::new(|| of_extension("_halfvec", HALFVEC_ARRAY_OID));
-
-/// The width of a vector is in the modifier of its type: the type alone has none.
-const ANY_WIDTH: i32 = 0;
 
 fn of_extension(name: &str, oid: u32) -> Type {
     // Nobody asks for the kind here; that of text says that there is nothing within.
@@ -164,7 +161,7 @@ pub(super) fn modifier(value_type: &ValueType) -> i32 {
     match value_type.innermost().0 {
         ValueType::Varchar(Some(length)) | ValueType::Char(length) => i32::try_from(*length).map_or(NONE, |length| length + HEADER),
         ValueType::Numeric(Some((precision, scale))) => ((i32::from(*precision) << 16) | (i32::from(*scale) & 0x7ff)) + HEADER,
-        ValueType::Vector(width) | ValueType::Halfvec(width) => *width,
+        ValueType::Vector(width) | ValueType::Halfvec(width) if *width != ANY_WIDTH => *width,
         _ => NONE,
     }
 }
@@ -201,6 +198,6 @@ mod tests {
         assert_eq!(modifier_of(ValueType::Varchar(Some(3))), 7);
         assert_eq!(modifier_of(ValueType::Numeric(Some((10, 2)))), 655_366);
         assert_eq!(modifier_of(ValueType::Array(Box::new(ValueType::Vector(3)))), 3);
-        assert_eq!(modifier_of(ValueType::Int4), -1);
+        assert_eq!((modifier_of(ValueType::Vector(ANY_WIDTH)), modifier_of(ValueType::Int4)), (-1, -1));
     }
 }

@@ -9,6 +9,7 @@ use crate::server::TestServer;
 pub(crate) const VERSION_3_0: u32 = 3 << 16;
 const INT4: u32 = 23;
 const VECTOR: u32 = 16_380;
+const HALFVEC: u32 = 16_382;
 pub(crate) const TEXT_FORM: i16 = 0;
 const BINARY_FORM: i16 = 1;
 
@@ -306,5 +307,134 @@ async fn vectors_have_pgvectors_binary_form() {
     assert_eq!(first(&wire.query("SELECT h FROM t WHERE id = 3").await, 'D').value(), b"[1,-1]");
     let answer = wire.ask(&[bind("", "s", BINARY_FORM, &[&[0, 1, 0, 0, 0, 0, 0, 0]]), execute("", 0), sync()]).await;
     assert_eq!(first(&answer, 'E').code(), "42804");
+    server.stop().await;
+}
+
+/// The table and the number of the only column.
+fn column_origin(description: &Message) -> (u32, i16) {
+    let name_end = description.body[2..].iter().position(|byte| *byte == 0).expect("a name ends") + 3;
+    let (table, rest) = description.body[name_end..].split_first_chunk().expect("four bytes");
+    (u32::from_be_bytes(*table), i16::from_be_bytes(rest[..2].try_into().expect("two bytes")))
+}
+
+fn modifier(description: &Message) -> i32 {
+    let name_end = description.body[2..].iter().position(|byte| *byte == 0).expect("a name ends") + 3;
+    i32::from_be_bytes(description.body[name_end + 12..name_end + 16].try_into().expect("four bytes"))
+}
+
+#[tokio::test]
+async fn a_vector_without_a_dimension_has_that_of_what_it_stands_beside() {
+    let server = TestServer::start().await;
+    let mut wire = Wire::connect(&server).await;
+    wire.query(
+        "CREATE TABLE t (id bigint PRIMARY KEY, v vector(2), h halfvec(2)); INSERT INTO t VALUES (1, '[1,0]', '[1,0]'), (2, '[0,1]', '[0,1]')",
+    )
+    .await;
+    let (vector, half) = ([&[0, 2, 0, 0][..], &0_f32.to_be_bytes(), &1_f32.to_be_bytes()].concat(), [0, 2, 0, 0, 0, 0, 0x3c, 0]);
+    for (sql, types, oid, binary) in [
+        ("SELECT id::text FROM t ORDER BY v <-> $1::vector LIMIT 1", &[][..], VECTOR, &vector[..]),
+        ("SELECT id::text FROM t ORDER BY v <=> CAST($1 AS vector) LIMIT 1", &[VECTOR], VECTOR, &vector),
+        ("SELECT id::text FROM t ORDER BY l2_distance(v, $1) LIMIT 1", &[VECTOR], VECTOR, &vector),
+        ("SELECT id::text FROM t ORDER BY h <-> $1::halfvec LIMIT 1", &[], HALFVEC, &half),
+        ("SELECT id::text FROM t ORDER BY h <-> $1 LIMIT 1", &[], HALFVEC, &half),
+        ("SELECT id::text FROM t WHERE v = $1::vector", &[], VECTOR, &vector),
+    ] {
+        let answer = wire.ask(&[parse("s", sql, types), describe(b'S', "s"), sync()]).await;
+        assert_eq!(first(&answer, 't').body, [&1_u16.to_be_bytes()[..], &oid.to_be_bytes()].concat(), "{sql}");
+        // Often enough that its plan is kept.
+        for _ in 0..3 {
+            for (form, value) in [(TEXT_FORM, &b"[0,1]"[..]), (BINARY_FORM, binary)] {
+                let answer = wire.ask(&[bind("", "s", form, &[value]), execute("", 0), sync()]).await;
+                assert_eq!(first(&answer, 'D').value(), b"2", "{sql}");
+            }
+        }
+        let answer = wire.ask(&[bind("", "s", TEXT_FORM, &[b"[0,1,2]"]), execute("", 0), sync()]).await;
+        assert_eq!(first(&answer, 'E').code(), "42804", "{sql}");
+        wire.ask(&[close(b'S', "s"), sync()]).await;
+    }
+    let answer = wire.ask(&[parse("s", "SELECT $1::vector", &[]), describe(b'S', "s"), sync()]).await;
+    assert_eq!((column_type(first(&answer, 'T')), modifier(first(&answer, 'T'))), (VECTOR, -1));
+    for (form, value) in [(TEXT_FORM, &b"[0,1]"[..]), (BINARY_FORM, &vector)] {
+        let answer = wire.ask(&[bind("", "s", form, &[value]), execute("", 0), sync()]).await;
+        assert_eq!(first(&answer, 'D').value(), value);
+    }
+    let answer = wire.ask(&[bind("", "s", TEXT_FORM, &[b"[0,x]"]), execute("", 0), sync()]).await;
+    assert_eq!(first(&answer, 'E').code(), "22P02");
+    let insert = parse("i", "INSERT INTO t VALUES (3, $1::vector, $2::halfvec)", &[]);
+    let answer = wire.ask(&[insert, bind("", "i", BINARY_FORM, &[&vector, &half]), execute("", 0), sync()]).await;
+    assert_eq!(kinds(&answer), "1 2 C ZI");
+    let answer = wire.ask(&[bind("", "i", TEXT_FORM, &[b"[1]", b"[1,2]"]), execute("", 0), sync()]).await;
+    assert_eq!(first(&answer, 'E').code(), "42804");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn parameters_have_the_types_that_a_client_declares() {
+    let server = TestServer::start().await;
+    let mut wire = Wire::connect(&server).await;
+    let (json, uuid, uuids, date, instant, interval, numeric, bytea, long) = (3802, 2950, 2951, 1082, 1184, 1186, 1700, 17, 20);
+    let key = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11";
+    let key_list = format!("{{{key}}}");
+    for (sql, types, values, (oid, expected)) in [
+        ("SELECT $1 -> 'a'", &[json][..], &["{\"a\": {\"b\": 1}}"][..], (json, "{\"b\": 1}")),
+        ("SELECT coalesce($1, '{}')", &[json], &["{\"b\":1,  \"a\":2}"], (json, "{\"a\": 2, \"b\": 1}")),
+        ("SELECT $1", &[uuid], &[key], (uuid, key)),
+        ("SELECT nullif($1, $2)", &[uuid, uuid], &[key, "b0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"], (uuid, key)),
+        ("SELECT CASE WHEN true THEN $1 END", &[uuid], &[key], (uuid, key)),
+        ("SELECT (SELECT $1)", &[uuid], &[key], (uuid, key)),
+        ("SELECT $1 UNION ALL SELECT NULL ORDER BY 1 LIMIT 1", &[uuid], &[key], (uuid, key)),
+        ("SELECT ARRAY[$1::uuid]", &[uuid], &[key], (uuids, key_list.as_str())),
+        ("SELECT ($1::uuid[])[1]", &[], &[key_list.as_str()], (uuid, key)),
+        ("SELECT $2 = ANY($1)", &[uuids, uuid], &[key_list.as_str(), key], (16, "t")),
+        ("SELECT timestamptz '2024-03-01' - $1", &[interval], &["1 mon 1 day"], (instant, "2024-01-31 00:00:00+00")),
+        ("SELECT $1", &[interval], &["1 day 02:00:00"], (interval, "1 day 02:00:00")),
+        ("SELECT $1::interval + interval '1 day'", &[], &["1 mon"], (interval, "1 mon 1 day")),
+        ("SELECT $1", &[date], &["2024-01-31"], (date, "2024-01-31")),
+        ("SELECT $1", &[numeric], &["1.50"], (numeric, "1.50")),
+        ("SELECT $1 + $2", &[numeric, long], &["1.50", "2"], (numeric, "3.50")),
+        ("SELECT $1", &[bytea], &["\\x01ff"], (bytea, "\\x01ff")),
+        ("SELECT $1 > $2", &[long, long], &["10", "9"], (16, "t")),
+    ] {
+        let answer = wire.ask(&[parse("s", sql, types), describe(b'S', "s"), sync()]).await;
+        let told = answer.iter().find(|message| message.kind == 'T').unwrap_or_else(|| panic!("{sql}: {answer:?}"));
+        assert_eq!(column_type(told), oid, "{sql}");
+        let values: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
+        let answer = wire.ask(&[bind("", "s", TEXT_FORM, &values), execute("", 0), sync()]).await;
+        let row = answer.iter().find(|message| message.kind == 'D').unwrap_or_else(|| panic!("{sql}: {answer:?}"));
+        assert_eq!(String::from_utf8_lossy(row.value()), expected, "{sql}");
+        wire.ask(&[close(b'S', "s"), sync()]).await;
+    }
+    // Sixteen bytes are a uuid, and two hours are microseconds, days and months.
+    let binary = [[0xab; 16].to_vec(), [&7_200_000_000_i64.to_be_bytes()[..], &[0; 8]].concat()];
+    let texts = ["abababab-abab-abab-abab-abababababab", "02:00:00"];
+    for ((oid, value), text) in [uuid, interval].into_iter().zip(&binary).zip(texts) {
+        let statement = parse("", "SELECT $1", &[oid]);
+        let answer = wire.ask(&[statement, bind("", "", BINARY_FORM, &[value]), execute("", 0), sync()]).await;
+        assert_eq!(first(&answer, 'D').value(), value.as_slice());
+        let statement = parse("", "SELECT ($1)::text", &[oid]);
+        let answer = wire.ask(&[statement, bind("", "", BINARY_FORM, &[value]), execute("", 0), sync()]).await;
+        assert_eq!(first(&answer, 'D').value(), text.as_bytes());
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn columns_tell_of_which_table_they_are() {
+    let server = TestServer::start().await;
+    let mut wire = Wire::connect(&server).await;
+    wire.query("CREATE TABLE t (id bigint PRIMARY KEY, word text, price numeric); INSERT INTO t VALUES (1, 'a', 1.5)").await;
+    let oid = wire.query("SELECT 't'::regclass::oid::text").await;
+    let table: u32 = String::from_utf8_lossy(first(&oid, 'D').value()).parse().expect("a number");
+    for (sql, expected) in [
+        ("SELECT word FROM t", (table, 2)),
+        ("SELECT s.cost FROM (SELECT price AS cost FROM t) s", (table, 3)),
+        ("SELECT upper(word) FROM t", (0, 0)),
+        ("SELECT id FROM t UNION ALL SELECT id FROM t", (0, 0)),
+    ] {
+        assert_eq!(column_origin(first(&wire.query(sql).await, 'T')), expected, "{sql}");
+        let answer = wire.ask(&[parse("", sql, &[]), describe(b'S', ""), bind("", "", TEXT_FORM, &[]), describe(b'P', ""), sync()]).await;
+        let told: Vec<_> = answer.iter().filter(|message| message.kind == 'T').map(column_origin).collect();
+        assert_eq!(told, [expected, expected], "{sql}");
+    }
     server.stop().await;
 }

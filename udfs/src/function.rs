@@ -67,6 +67,8 @@ pub(crate) enum Returns {
     Always(DataType),
     /// From the arguments' types, and their values where those are literals.
     Computed(fn(&[DataType], &[Option<&ScalarValue>]) -> Result<DataType>),
+    /// From what is known of the arguments beside their types too.
+    Field(fn(&[FieldRef], &[Option<&ScalarValue>]) -> Result<Field>),
     /// Text of this type.
     Text(TextType),
     /// `jsonb` if the first argument is, else `json`.
@@ -219,6 +221,10 @@ impl Returns {
         match self {
             Self::Always(data_type) => Ok(data_type.clone()),
             Self::Computed(compute) => compute(arguments, literals),
+            Self::Field(compute) => {
+                let fields: Vec<FieldRef> = arguments.iter().map(|found| Arc::new(Field::new("", found.clone(), true))).collect();
+                Ok(compute(&fields, literals)?.data_type().clone())
+            }
             // Of an array only where the name of the type is known: see `Registered::return_field_from_args`.
             Self::Text(_) | Self::Part | Self::NamedText => Ok(DataType::Utf8),
             Self::Numeric => Ok(numeric_in::numeric_type()),
@@ -289,6 +295,7 @@ impl ScalarUDFImpl for Registered {
                 NamedType::of(&function.interface, &types[0], type_name)?.field(name)
             }
             Returns::Numeric => numeric_in::field(name),
+            Returns::Field(compute) => compute(args.arg_fields, args.scalar_arguments)?.with_name(name),
             Returns::Always(_) | Returns::Computed(_) => Field::new(name, function.returns.data_type(&types, args.scalar_arguments)?, true),
         }))
     }

@@ -19,6 +19,7 @@ mod function;
 pub mod hopworld;
 mod interval_in;
 pub mod json;
+mod kept_type;
 pub mod metrics;
 pub mod model;
 mod named_arguments;
@@ -42,8 +43,10 @@ use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
 pub use array_constants::ArrayConstantPlanner;
 pub use bytea_in::{format_bytea, parse_bytea};
 pub use error::Error;
+pub use kept_type::{is_unknown, kept_type, read_constant, telling_type, told_as};
 pub use named_arguments::complete_named_arguments;
 pub use numeric_in::{check_digits, field as numeric_field, is_plain_numeric, numeric_type};
+pub use text_in::NamedType;
 pub use text_type::TextType;
 
 use metrics::Formats;

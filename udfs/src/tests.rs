@@ -306,13 +306,23 @@ async fn vectors_from_text() {
     .await;
     check("SELECT vector_in('[1]', 0)", expect!["error: vector_in: n is 0, expected 1 to 16000"]).await;
     check(
-        "SELECT vector_in(NULL)",
-        expect!["error: vector_in: n must be a constant, and given, because a NULL has no width: vector_in(NULL, 384)"],
+        "SELECT vector_in(v), halfvec_in(v), vector_dims(vector_in(v)), vector_in(v) <-> '[1,1]' FROM (VALUES ('[1,2]'), (NULL)) t(v)",
+        expect![[r#"
+        [1.0, 2.0] | [1, 2] | 2 | 1.0
+        NULL | NULL | NULL | NULL"#]],
+    )
+    .await;
+    check("SELECT vector_in(NULL), vector_dims(vector_in(ARRAY[1, 2, 3]))", expect!["NULL | 3"]).await;
+    check(
+        "SELECT vector_in(v) FROM (VALUES ('[1]'), ('[1,x]')) t(v)",
+        expect![[
+            r#"error: invalid input for type vector: "[1,x]": "x" is not a number; expected numbers in brackets, for example [1,2,3]"#
+        ]],
     )
     .await;
     check(
-        "SELECT vector_in(v) FROM (VALUES ('[1,2]')) t(v)",
-        expect!["error: vector_in: n must be a constant, and given, because the text is not constant: vector_in(text, 384)"],
+        "SELECT vector_in(v) FROM (VALUES (ARRAY[]::real[])) t(v)",
+        expect!["error: vector_in: value is a list of 0, expected 1 to 16000 numbers"],
     )
     .await;
     check(

@@ -1,5 +1,6 @@
 //! `text_in` and `text_cast`: texts, and arrays of texts, as values of a type with a rule. One is what an assignment does, the other a cast.
 
+use std::fmt;
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, ListArray, ListBuilder, StringArray, StringBuilder, new_empty_array, new_null_array};
@@ -46,8 +47,8 @@ pub(crate) static TEXT_CAST: Function = Function {
 };
 
 /// The type that a constant names: `varchar(3)`, or `uuid[]`, an array.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct NamedType {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct NamedType {
     item: TextType,
     is_array: bool,
 }
@@ -71,6 +72,36 @@ impl NamedType {
         Ok(named)
     }
 
+    /// The json, jsonb or uuid that the values of a field are, or the items of its arrays; `None` for texts, of a limited length too, and everything else.
+    #[must_use]
+    pub fn of_field(field: &Field) -> Option<Self> {
+        let (of_value, of_items) = (TextType::of(field), TextType::of_items(field));
+        let item = of_value.or(of_items).filter(|item| item.length().is_none())?;
+        Some(Self { item, is_array: of_value.is_none() })
+    }
+
+    /// Arrays of the type; `None` for a type of arrays.
+    #[must_use]
+    pub fn array(self) -> Option<Self> {
+        (!self.is_array).then_some(Self { is_array: true, ..self })
+    }
+
+    /// The type of the items; `None` for a type of texts.
+    #[must_use]
+    pub fn item(self) -> Option<Self> {
+        self.is_array.then_some(Self { is_array: false, ..self })
+    }
+
+    pub(crate) fn is_json(self) -> bool {
+        !self.is_array && matches!(self.item, TextType::Json | TextType::Jsonb)
+    }
+
+    /// Whether it is uuid.
+    #[must_use]
+    pub fn is_uuid(self) -> bool {
+        !self.is_array && self.item == TextType::Uuid
+    }
+
     pub(crate) fn field(self, name: &str) -> Field {
         if self.is_array { self.item.array_field(name, true) } else { self.item.field(name, true) }
     }
@@ -78,6 +109,12 @@ impl NamedType {
     fn named(name: &str) -> Option<Self> {
         let item = name.strip_suffix("[]");
         Some(Self { item: TextType::named(item.unwrap_or(name))?, is_array: item.is_some() })
+    }
+}
+
+impl fmt::Display for NamedType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.item, if self.is_array { "[]" } else { "" })
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) const METADATA_KEY: &str = "rolloutdb.type";
 /// The longest `varchar(n)`, as in PostgreSQL.
 const LENGTH_MAX: u64 = 10_485_760;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TextType {
     /// JSON as it was written.
     Json,

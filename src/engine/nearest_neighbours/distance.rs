@@ -1,6 +1,7 @@
 //! Distances in expressions: `embedding <=> $1`, `1 - (embedding <=> $1)`, and bounds on them.
 
-use arrow::array::{Array, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float32Type};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNode;
@@ -113,6 +114,16 @@ fn is_bound(expression: &Expr) -> bool {
     matches!(expression, Expr::Literal(..) | Expr::Placeholder(_) | Expr::OuterReferenceColumn(..))
 }
 
+/// In single precision, which holds every number of half precision; `None` for other numbers, and where one is NULL.
+fn numbers_of(values: &ArrayRef) -> Option<Vec<f32>> {
+    let values = match values.data_type() {
+        DataType::Float16 => &cast(values, &DataType::Float32).ok()?,
+        _ => values,
+    };
+    let values = values.as_primitive_opt::<Float32Type>()?;
+    (values.null_count() == 0).then(|| values.values().to_vec())
+}
+
 /// The vector that a literal is, or says as text.
 pub fn constant_vector(expression: &Expr) -> Option<Vec<f32>> {
     let value = match expression {
@@ -121,11 +132,8 @@ pub fn constant_vector(expression: &Expr) -> Option<Vec<f32>> {
         _ => return None,
     };
     match value {
-        ScalarValue::FixedSizeList(list) if list.len() == 1 && list.null_count() == 0 => {
-            let values = list.value(0);
-            let values = values.as_primitive_opt::<Float32Type>()?;
-            (values.null_count() == 0).then(|| values.values().to_vec())
-        }
+        ScalarValue::FixedSizeList(list) if list.len() == 1 && list.null_count() == 0 => numbers_of(&list.value(0)),
+        ScalarValue::List(list) if list.len() == 1 && list.null_count() == 0 => numbers_of(&list.value(0)),
         other => parse_vector(other.try_as_str().flatten()?).ok(),
     }
 }

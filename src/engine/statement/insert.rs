@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{Field, FieldRef, Schema};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema};
 use datafusion::common::{Column, DFSchema, ScalarValue};
 use datafusion::execution::{SendableRecordBatchStream, SessionState};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, lit, when};
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, Query, SetExpr, Value, With};
+use datafusion::sql::sqlparser::ast::{
+    Expr as SqlExpr, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query, SetExpr, Value, With,
+};
 use futures::FutureExt;
 use rolloutdb_catalogs::{Identity, Table};
 use rolloutdb_sql::{ConflictAction, Insert, OnConflict, Overriding, Statement, is_default};
@@ -424,19 +426,32 @@ fn placeholder_types(insert: &Insert, table: &Table) -> Result<Vec<(usize, Field
     let targets = targets_of_values(table, &insert.columns, insert.overriding, &rows)?;
     let fields = table.definition().schema.fields();
     let typed = rows.iter().flat_map(|row| row.iter().zip(&targets)).filter_map(|(expression, target)| {
-        let number: usize = placeholder(expression)?.trim_start_matches('$').parse().ok()?;
+        let number: usize = parameter_of(expression, &fields[*target])?.trim_start_matches('$').parse().ok()?;
         (1..=PARAMETERS_MAX).contains(&number).then(|| (number, Arc::clone(&fields[*target])))
     });
     Ok(typed.collect())
 }
 
 /// The name of a parameter, `$1`.
-pub fn placeholder(expression: &SqlExpr) -> Option<String> {
+fn placeholder(expression: &SqlExpr) -> Option<String> {
     match expression {
         SqlExpr::Value(value) => match &value.value {
             Value::Placeholder(name) => Some(name.clone()),
             _ => None,
         },
+        _ => None,
+    }
+}
+
+/// The name of a parameter that is a column's value as it is: `$1`, or `$1::vector`, which says no more than that for a column of vectors.
+pub fn parameter_of(expression: &SqlExpr, column: &Field) -> Option<String> {
+    let SqlExpr::Function(call) = expression else { return placeholder(expression) };
+    if !matches!(column.data_type(), DataType::FixedSizeList(..)) || !matches!(call.name.to_string().as_str(), "vector_in" | "halfvec_in") {
+        return None;
+    }
+    let FunctionArguments::List(list) = &call.args else { return None };
+    match list.args.as_slice() {
+        [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] => placeholder(argument),
         _ => None,
     }
 }

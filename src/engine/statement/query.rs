@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::FieldRef;
+use arrow::datatypes::{FieldRef, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::execution::SendableRecordBatchStream;
+use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::sql::sqlparser::ast::Query;
 use rolloutdb_sql::Statement;
 
+use crate::engine::column_origins::with_origins;
 use crate::engine::parameter_types;
 use crate::engine::pg_catalog;
 use crate::engine::planning::{Planned, Started, plan_query};
@@ -21,7 +23,13 @@ use crate::error::{Error, Result};
 pub async fn execute(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Response> {
     let stream = match started(session, query, parameters).await? {
         Rows::Found(batch) => super::stream_of(batch),
-        Rows::OfPlan(started) => watched(session.notices(), started),
+        Rows::OfPlan { started, columns } => {
+            let rows = watched(session.notices(), started);
+            match columns {
+                Some(columns) => Box::pin(RecordBatchStreamAdapter::new(columns, rows)) as SendableRecordBatchStream,
+                None => rows,
+            }
+        }
     };
     Ok(Response::Rows { stream, tag: "SELECT".to_owned() })
 }
@@ -42,7 +50,7 @@ pub async fn counted_rows(
             let num_rows = batch.num_rows() as u64;
             (super::stream_of(batch), Some(num_rows))
         }
-        Rows::OfPlan(started) => {
+        Rows::OfPlan { started, .. } => {
             let num_rows = started.num_rows();
             (started.rows, num_rows)
         }
@@ -52,7 +60,11 @@ pub async fn counted_rows(
 enum Rows {
     /// Of the catalog.
     Found(RecordBatch),
-    OfPlan(Started),
+    OfPlan {
+        started: Started,
+        /// What they are called, with their origins, if any has one.
+        columns: Option<SchemaRef>,
+    },
 }
 
 async fn started(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Rows> {
@@ -60,25 +72,38 @@ async fn started(session: &Session, query: &Query, parameters: &[ScalarValue]) -
     if let Some(batch) = Box::pin(pg_catalog::execute(session, query, parameters)).await? {
         return Ok(Rows::Found(batch));
     }
-    Ok(Rows::OfPlan(plan_query(session, query, parameters).await?.start(None).await?))
+    let planned = plan_query(session, query, parameters).await?;
+    let plan = planned.plan.clone();
+    let started = planned.start(None).await?;
+    let columns = with_origins(session, &plan, &started.rows.schema());
+    Ok(Rows::OfPlan { started, columns })
 }
 
 pub async fn describe(session: &Session, query: &Query) -> Result<Description> {
     if let Some(description) = Box::pin(pg_catalog::describe(session, query)).await? {
         return Ok(description);
     }
-    description(&plan_query(session, query, &[]).await?)
+    with_origins_described(session, query, &[]).await
 }
 
-/// The same where a client has said of what types its parameters are.
+async fn with_origins_described(session: &Session, query: &Query, types: &[Option<FieldRef>]) -> Result<Description> {
+    let Planned { plan, state } = plan_query(session, query, &[]).await?;
+    let planned = Planned { plan: parameter_types::declared(plan, types)?, state };
+    let mut description = description(&planned)?;
+    if let Some(columns) = with_origins(session, &planned.plan, &description.columns) {
+        description.columns = columns;
+    }
+    Ok(description)
+}
+
+/// The same where a client has said of what types parameters are.
 pub async fn describe_declared(session: &Session, query: &Query, types: &[Option<FieldRef>]) -> Result<Description> {
     let resolved = temporary::resolved_query(session, query)?;
     let query: &Query = &resolved;
     if let Some(description) = Box::pin(pg_catalog::describe_declared(session, query, types)).await? {
         return Ok(description);
     }
-    let Planned { plan, state } = plan_query(session, query, &[]).await?;
-    description(&Planned { plan: parameter_types::declared(plan, types)?, state })
+    with_origins_described(session, query, types).await
 }
 
 /// Columns after analysis, whose types are coerced; parameters `$1 ...` in order.

@@ -12,6 +12,8 @@ use datafusion::logical_expr::{LogicalPlan, TableType};
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr as SqlExpr};
 use rolloutdb_catalogs::{Error as CatalogError, TableDefinition};
 use rolloutdb_sql::{ColumnDefinition, CreateTable, DescribeTable, DropTable, Identity, Statement, TableConstraint};
+use rolloutdb_udfs::postgres::{ANY_WIDTH, ValueType};
+use rolloutdb_udfs::vector::DIMENSIONS_MAX;
 
 use super::{arrow, done, name, rows, table_name};
 use crate::engine::output_names;
@@ -114,7 +116,9 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     let started = planned.start(None).await?;
     let coming = started.rows.schema();
     output_names::check_unique(&coming)?;
-    let mut definition = TableDefinition::new(&with_planned_metadata(&coming, columns.fields(), &mixed))?;
+    let columns = with_planned_metadata(&coming, columns.fields(), &mixed);
+    columns.fields().iter().try_for_each(|field| check_has_width(field))?;
+    let mut definition = TableDefinition::new(&columns)?;
     for constraint in create.all_constraints() {
         definition = with_constraint(definition, table, &constraint)?;
     }
@@ -240,7 +244,19 @@ pub async fn type_field(session: &Session, sql_type: &SqlType, of: &str) -> Resu
         }
         other => other,
     })?;
-    Ok(planned.plan.schema().field(0).as_ref().clone())
+    let field = planned.plan.schema().field(0).as_ref().clone();
+    check_has_width(&field)?;
+    Ok(field)
+}
+
+/// The type of a column says how wide its vectors are.
+fn check_has_width(field: &Field) -> Result<()> {
+    let name = match ValueType::of(field) {
+        ValueType::Vector(ANY_WIDTH) => "vector",
+        ValueType::Halfvec(ANY_WIDTH) => "halfvec",
+        _ => return Ok(()),
+    };
+    Err(rolloutdb_udfs::Error::VectorType { name, found: name.to_owned(), max: DIMENSIONS_MAX }.into())
 }
 
 pub async fn drop(session: &Session, drop: &DropTable) -> Result<Response> {

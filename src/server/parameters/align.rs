@@ -18,6 +18,8 @@ pub(super) fn to(value: ScalarValue, inferred: &DataType) -> Result<ScalarValue,
         (_, DataType::Dictionary(_, values)) => to(value, values),
         (ScalarValue::List(list), DataType::FixedSizeList(element, width)) => vector(&list.value(0), element, *width),
         (ScalarValue::FixedSizeList(list), DataType::FixedSizeList(element, width)) => vector(&list.value(0), element, *width),
+        // One of a type without a width.
+        (ScalarValue::FixedSizeList(_), DataType::List(_)) => Ok(lossless_cast(&value, inferred).unwrap_or(value)),
         // Arrow would turn truth into 1, and anything into a list of one.
         (ScalarValue::Boolean(_), _) | (_, DataType::Boolean) => Ok(value),
         (_, DataType::List(_)) if !matches!(value, ScalarValue::List(_)) => Ok(value),

@@ -22,6 +22,7 @@ use pgwire::api::results::FieldFormat;
 use pgwire::error::{PgWireError, PgWireResult};
 use rolloutdb_udfs::TextType;
 use rolloutdb_udfs::postgres::{CatalogType, ValueType};
+use rolloutdb_udfs::vector::{any_halfvec_field, any_vector_field};
 
 use super::response::{client_error, wire_error};
 use super::wire_type::{declared_type, wire_type};
@@ -74,12 +75,13 @@ pub(super) fn parameter_type(declared: Option<&Type>, inferred: Option<&FieldRef
 /// The field in which a statement is planned with a parameter of a declared type. `None`: the type says nothing, or not enough.
 pub(super) fn declared_field(declared: Option<&Type>) -> Option<FieldRef> {
     let value_type = declared_type(known_type(declared)?.oid())?;
-    // A vector has its width from where it stands.
-    if matches!(value_type.innermost().0, ValueType::Vector(_) | ValueType::Halfvec(_)) {
-        return None;
-    }
     let field = match (&value_type, text_type(&value_type)) {
+        // Its width it has from where it stands.
+        (ValueType::Vector(_), _) => any_vector_field(""),
+        (ValueType::Halfvec(_), _) => any_halfvec_field(""),
         (ValueType::Numeric(_), _) => rolloutdb_udfs::numeric_field(""),
+        (ValueType::Array(item), _) if matches!(item.as_ref(), ValueType::Vector(_) | ValueType::Halfvec(_)) => return None,
+        (ValueType::Array(item), _) if text_type(item).is_some() => text_type(item)?.array_field("", true),
         (_, Some(text_type)) => text_type.field("", true),
         (_, None) => Field::new("", value_type.data_type(), true),
     };
@@ -132,6 +134,11 @@ impl<'a> Target<'a> {
             }
         };
         match self.inferred {
+            // jsonb that came as json has its one form only after it was read.
+            Some(inferred) if TextType::of(inferred) == Some(TextType::Jsonb) && *sent == ValueType::Json => match value {
+                ScalarValue::Utf8(Some(json)) => text::read(&json, &ValueType::Jsonb),
+                other => Ok(other),
+            },
             Some(inferred) => align::to(value, inferred.data_type()),
             None => Ok(value),
         }

@@ -61,6 +61,11 @@ def _():
             found = connection.execute(query, (Vector([5, 1]), Vector([5, 1])), binary=binary).fetchall()
             equal((found[0], {id for id, _ in found}), ((5, 0.0), {4, 5, 6}))
             equal(connection.execute("SELECT id FROM pgvector_nearest ORDER BY v <#> %s LIMIT 1", (Vector([1, 0]),), binary=binary).fetchone(), (19,))
+            # As most people write it.
+            for parameter in ("[5,1]", Vector([5, 1])):
+                cast = "SELECT id FROM pgvector_nearest ORDER BY v <-> %s::vector LIMIT 1"
+                equal(connection.execute(cast, (parameter,), binary=binary).fetchone(), (5,))
+            equal(as_list(connection.execute("SELECT %s::vector", ("[5,1,2]",), binary=binary).fetchone()[0]), [5.0, 1.0, 2.0])
         connection.execute("CREATE INDEX ON pgvector_nearest USING hnsw (v vector_cosine_ops)")
         equal(connection.execute("SELECT id FROM pgvector_nearest ORDER BY v <=> %s LIMIT 1", (Vector([0, 1]),)).fetchone(), (0,))
         equal(as_list(connection.execute("SELECT avg(v) FROM pgvector_nearest WHERE id < 3").fetchone()[0]), [1.0, 1.0])
@@ -155,6 +160,9 @@ def _():
         rows = await connection.fetch("SELECT v, h FROM pgvector_asyncpg ORDER BY id")
         equal([(as_list(row["v"]), as_list(row["h"])) for row in rows], [(VALUES, VALUES), (None, None)])
         equal(await connection.fetchval("SELECT id FROM pgvector_asyncpg WHERE v IS NOT NULL ORDER BY v <=> $1 LIMIT 1", Vector([1, 0, 0])), 1)
+        for query in ("SELECT id FROM pgvector_asyncpg ORDER BY v <=> $1::vector LIMIT 1", "SELECT id FROM pgvector_asyncpg WHERE v = CAST($1 AS vector)"):
+            equal(await connection.fetchval(query, Vector(VALUES)), 1)
+        equal(await connection.fetchval("SELECT id FROM pgvector_asyncpg ORDER BY h <-> $1::halfvec LIMIT 1", HalfVector(VALUES)), 1)
         await connection.executemany("INSERT INTO pgvector_asyncpg (id, v) VALUES ($1, $2)", [(n, Vector([n, 0, 0])) for n in range(10, 20)])
         await connection.copy_records_to_table("pgvector_asyncpg", records=[(30, Vector(VALUES))], columns=["id", "v"])
         equal(await connection.fetchval("SELECT count(*) FROM pgvector_asyncpg"), 13)

@@ -1,9 +1,11 @@
 """psycopg 3: text and binary, server-side binding, pipeline mode (libpq's own), COPY, named cursors."""
 
+import datetime
 import decimal
 import io
 import math
 import threading
+import uuid
 
 import psycopg
 from checks import (DATABASE, LONG, HOST, LARGE, LARGE_COUNT, LARGE_SUM, PASSWORD, PORT, ROLE, USER, Checks, bounded_memory, equal, expect,
@@ -128,6 +130,13 @@ def _():
         equal(connection.execute("SELECT id FROM psycopg3_parameters WHERE name = %s AND score < %s LIMIT %s", ("one", 1, 5)).fetchall(), [(1,)])
         equal(connection.execute("SELECT count(*) FROM psycopg3_parameters WHERE name IS NOT DISTINCT FROM %s", (None,)).fetchone(), (1,))
         equal(connection.execute("SELECT %s::text", ('{"a": 1}',)).fetchone(), ('{"a": 1}',))
+        key, hour = uuid.UUID("a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"), datetime.timedelta(hours=1)
+        for binary in (False, True):
+            row = connection.execute("SELECT coalesce(%s, NULL), (SELECT %s), ARRAY[%s], nullif(%s, NULL)", (key, key, key, key), binary=binary).fetchone()
+            equal(row, (key, key, [key], key))
+            equal(connection.execute("SELECT %s -> 'a', %s = ANY(%s)", (Jsonb({"a": 1}), key, [key]), binary=binary).fetchone(), (1, True))
+            row = connection.execute("SELECT timestamptz '2024-03-01' - %s, %s > %s", (hour, 2, 1), binary=binary).fetchone()
+            equal(row, (datetime.datetime(2024, 2, 29, 23, tzinfo=datetime.timezone.utc), True))
 
 
 @check("prepared statements")

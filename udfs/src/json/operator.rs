@@ -13,7 +13,8 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::{json_contains, json_exists, json_extract_path, json_extract_path_text, json_get, json_get_text};
 use crate::function::{Function, is_text};
-use crate::text_type::TextType;
+use crate::kept_type::kept_type;
+use crate::text_in::NamedType;
 
 /// Turns the operators into calls of the functions of this module.
 #[derive(Debug, Default)]
@@ -38,8 +39,7 @@ fn function(expr: &RawBinaryExpr, schema: &DFSchema) -> Result<Option<&'static F
         BinaryOperator::Question => Some(&json_exists::FUNCTION),
         // Of arrays, `@>` is DataFusion's.
         BinaryOperator::AtArrow => {
-            let (_, left) = expr.left.to_field(schema)?;
-            let is_json = matches!(TextType::of(&left), Some(TextType::Json | TextType::Jsonb));
+            let is_json = kept_type(&expr.left, schema).is_some_and(NamedType::is_json);
             (is_json && is_text(&expr.right.get_type(schema)?)).then_some(&json_contains::FUNCTION)
         }
         _ => None,

@@ -14,7 +14,7 @@ use arrow::datatypes::{
 };
 use arrow::error::ArrowError;
 
-use super::value_type::{CatalogType, ValueType};
+use super::value_type::{ANY_WIDTH, CatalogType, ValueType};
 use crate::json;
 
 /// The values of an array as those of a type. What Arrow has other ways to store is brought to one, a column at a time.
@@ -58,7 +58,14 @@ pub enum Values {
 #[derive(Debug, Clone)]
 pub struct Vectors {
     numbers: Float32Array,
-    width: usize,
+    widths: Widths,
+}
+
+#[derive(Debug, Clone)]
+enum Widths {
+    One(usize),
+    /// Each vector has its own: where it begins and ends.
+    Own(OffsetBuffer<i32>),
 }
 
 /// The items of arrays, one after the other.
@@ -72,7 +79,11 @@ impl Vectors {
     /// The numbers of one vector.
     #[must_use]
     pub fn get(&self, row: usize) -> &[f32] {
-        &self.numbers.values()[row * self.width..(row + 1) * self.width]
+        let range = match &self.widths {
+            Widths::One(width) => row * width..(row + 1) * width,
+            Widths::Own(offsets) => offsets[row] as usize..offsets[row + 1] as usize,
+        };
+        &self.numbers.values()[range]
     }
 }
 
@@ -197,6 +208,12 @@ fn item_type(array: &ArrayRef, item: &ValueType) -> DataType {
 
 /// The numbers are those of single precision, which holds every number of half precision.
 fn vectors(array: &ArrayRef, width: i32) -> Result<Vectors, ArrowError> {
+    // A value that came with a width may stand for one of any width.
+    let width = match array.data_type() {
+        DataType::FixedSizeList(_, found) if width == ANY_WIDTH => *found,
+        _ if width == ANY_WIDTH => return vectors_of_any_width(array),
+        _ => width,
+    };
     let item = Arc::new(Field::new_list_field(DataType::Float32, true));
     let array = strict_cast(array, &DataType::FixedSizeList(item, width))?;
     let lists = array.as_fixed_size_list();
@@ -205,9 +222,25 @@ fn vectors(array: &ArrayRef, width: i32) -> Result<Vectors, ArrowError> {
     let numbers = lists.values().slice(first, lists.len() * width);
     let numbers = numbers.as_primitive::<Float32Type>();
     if numbers.null_count() > 0 && (0..lists.len()).any(|row| lists.is_valid(row) && numbers.slice(row * width, width).null_count() > 0) {
-        return Err(ArrowError::CastError("a vector has no NULLs in it; cast it to real[]".to_owned()));
+        return Err(null_within());
     }
-    Ok(Vectors { numbers: numbers.clone(), width })
+    Ok(Vectors { numbers: numbers.clone(), widths: Widths::One(width) })
+}
+
+fn vectors_of_any_width(array: &ArrayRef) -> Result<Vectors, ArrowError> {
+    let lists = strict_cast(array, &DataType::new_list(DataType::Float32, true))?;
+    let lists = lists.as_list::<i32>();
+    let numbers = lists.values().as_primitive::<Float32Type>().clone();
+    let range = |row: usize| (lists.value_offsets()[row] as usize, lists.value_length(row) as usize);
+    let has_null = |row: usize| numbers.slice(range(row).0, range(row).1).null_count() > 0;
+    if numbers.null_count() > 0 && (0..lists.len()).any(|row| lists.is_valid(row) && has_null(row)) {
+        return Err(null_within());
+    }
+    Ok(Vectors { numbers, widths: Widths::Own(lists.offsets().clone()) })
+}
+
+fn null_within() -> ArrowError {
+    ArrowError::CastError("a vector has no NULLs in it; cast it to real[]".to_owned())
 }
 
 /// The time between two instants, of which PostgreSQL makes whole days and the rest.

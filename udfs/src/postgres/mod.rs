@@ -23,4 +23,4 @@ pub use datetime::{parse_date, parse_time, parse_timestamp};
 pub use interval::parse_interval;
 pub(crate) use text::write_vector;
 pub use text_out::has_own_text_form;
-pub use value_type::{CatalogType, PG_TYPE, ValueType};
+pub use value_type::{ANY_WIDTH, CatalogType, PG_TYPE, ValueType};

@@ -33,7 +33,7 @@ pub enum ValueType {
     /// An instant, kept and shown in UTC.
     Timestamptz,
     Interval,
-    /// pgvector's type, and its width.
+    /// pgvector's type, and its width; [`ANY_WIDTH`] where each value has its own.
     Vector(i32),
     Halfvec(i32),
     /// A type that only catalogs have.
@@ -60,6 +60,9 @@ pub enum CatalogType {
     /// `oidvector`, the same of numbers of objects.
     OidVector,
 }
+
+/// The width of vectors whose type says none.
+pub const ANY_WIDTH: i32 = 0;
 
 /// Key of the metadata of a field whose type is one that Arrow does not tell: `oid`, `name`, `_name` for an array of them.
 pub const PG_TYPE: &str = "rolloutdb.pg_type";
@@ -97,6 +100,8 @@ impl ValueType {
             "varchar" if is_text => Some(Self::Varchar(None)),
             "int2vector" if matches!(data_type, DataType::List(_)) => Some(Self::Catalog(CatalogType::Int2Vector)),
             "oidvector" if matches!(data_type, DataType::List(_)) => Some(Self::Catalog(CatalogType::OidVector)),
+            "vector" if is_list_of(data_type, &DataType::Float32) => Some(Self::Vector(ANY_WIDTH)),
+            "halfvec" if is_list_of(data_type, &DataType::Float16) => Some(Self::Halfvec(ANY_WIDTH)),
             _ => None,
         }
     }
@@ -208,7 +213,12 @@ impl ValueType {
 }
 
 fn vector_of(item: DataType, width: i32) -> DataType {
-    DataType::FixedSizeList(Arc::new(Field::new_list_field(item, true)), width)
+    let item = Arc::new(Field::new_list_field(item, true));
+    if width == ANY_WIDTH { DataType::List(item) } else { DataType::FixedSizeList(item, width) }
+}
+
+fn is_list_of(data_type: &DataType, number: &DataType) -> bool {
+    matches!(data_type, DataType::List(item) if item.data_type() == number)
 }
 
 #[cfg(test)]
@@ -254,5 +264,7 @@ mod tests {
         assert_eq!(of(DataType::Float64, "oid"), ValueType::Float8);
         assert_eq!(of(DataType::new_list(DataType::Int16, true), "int2vector"), ValueType::Catalog(CatalogType::Int2Vector));
         assert_eq!(of(DataType::Utf8, "int2vector"), ValueType::Text);
+        assert_eq!(ValueType::of(&vector::any_vector_field("c")), ValueType::Vector(ANY_WIDTH));
+        assert_eq!(ValueType::of(&vector::any_halfvec_field("c")), ValueType::Halfvec(ANY_WIDTH));
     }
 }

@@ -1,6 +1,6 @@
 //! Vectors: the types `vector(n)` and `halfvec(n)` with pgvector's text form, its distances, and its operators `<->`, `<=>`, `<#>`.
 //!
-//! A vector is a `FixedSizeList<Float32, n>`, a halfvec one of `Float16`. The functions also take lists of any numbers and text such as `[1,2,3]`,
+//! A vector is a `FixedSizeList<Float32, n>`, a halfvec one of `Float16`; where a width is not known, as in `$1::vector`, they are lists. The functions also take lists of any numbers and text such as `[1,2,3]`,
 //! and compute in single precision like pgvector; distances come back as double precision.
 
 mod aggregates;
@@ -26,7 +26,9 @@ pub use aggregates::with_vectors;
 pub use halfvec_in::to_half;
 pub use operator::VectorOperatorPlanner;
 pub use text::parse_vector;
-pub use vector_type::{ColumnTypePlanner, DIMENSIONS_MAX, halfvec_type, vector_literal, vector_type};
+pub use vector_type::{
+    ColumnTypePlanner, DIMENSIONS_MAX, any_halfvec_field, any_vector_field, halfvec_type, is_any_vector, vector_literal, vector_type,
+};
 
 pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
     &vector_in::FUNCTION,

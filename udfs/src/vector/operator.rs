@@ -70,6 +70,9 @@ fn vector_operand(operand: Expr, other: &DataType) -> Result<Expr> {
         // A vector of the other's width; where that is not known, its text.
         Expr::Placeholder(Placeholder { id, field: None }) => {
             let data_type = match other {
+                DataType::FixedSizeList(item, width) if *item.data_type() == DataType::Float16 => {
+                    DataType::FixedSizeList(Arc::clone(item), *width)
+                }
                 DataType::FixedSizeList(_, width) => DataType::FixedSizeList(item_field(), *width),
                 _ => DataType::Utf8,
             };

@@ -14,7 +14,7 @@ use rolloutdb_catalogs::{Identity, Table, TableDefinition};
 use rolloutdb_sql::{Assignment, Statement, is_default};
 use rolloutdb_udfs::TextType;
 
-use super::super::insert::{cast_parameter, placeholder};
+use super::super::insert::{cast_parameter, parameter_of};
 use super::{column_of, row_query, selected};
 use crate::engine::casts;
 use crate::engine::planning::Planned;
@@ -62,7 +62,7 @@ impl NewValues {
         }
         check_takes_values(definition, name)?;
         self.check_once(name)?;
-        if let Some(number) = placeholder(value).and_then(|name| name.strip_prefix('$')?.parse().ok()) {
+        if let Some(number) = parameter_of(value, field).and_then(|name| name.strip_prefix('$')?.parse().ok()) {
             self.parameters.push((number, Arc::new(field.clone())));
         }
         self.assigned.push((name.clone(), new_value(definition, field, value)?));
@@ -145,7 +145,7 @@ pub fn new_value(definition: &TableDefinition, field: &Field, value: &SqlExpr) -
     if is_default(value) {
         return default_value(definition, field);
     }
-    if let Some(typed) = placeholder(value).and_then(|name| cast_parameter(&name, field)) {
+    if let Some(typed) = parameter_of(value, field).and_then(|name| cast_parameter(&name, field)) {
         return Ok(typed);
     }
     if let Some(text) = as_read(field, value) {

@@ -1,0 +1,210 @@
+//! json, jsonb and uuid, and arrays of them, through expressions whose value is that of an operand.
+//!
+//! That a text is one of these its field says. DataFusion makes a new field for `coalesce(key, $1)`, which would be text: here the operands tell what it is,
+//! and a function that changes no value says so to what reads it.
+
+use std::sync::Arc;
+
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, FieldRef};
+use datafusion::common::ExprSchema;
+use datafusion::error::Result;
+use datafusion::logical_expr::expr::{Case, ScalarFunction};
+use datafusion::logical_expr::{
+    ColumnarValue, Expr, ExprSchemable, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+};
+use datafusion::scalar::ScalarValue;
+
+use crate::text_in::{NamedType, TEXT_CAST};
+
+/// The type that the values of an expression have; `None` for texts and everything else.
+#[must_use]
+pub fn kept_type(expression: &Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
+    told_type(expression, schema).or_else(|| type_of_operands(expression, schema))
+}
+
+/// The expression as one that says what it is, where it does not by itself; constants in quotes among its operands are read as values of that type.
+#[must_use]
+pub fn telling_type(expression: &Expr, schema: &dyn ExprSchema) -> Option<Expr> {
+    let told = told_type(expression, schema);
+    if let Expr::ScalarSubquery(_) = expression {
+        // When it runs, only its values are there.
+        return told.map(|named| told_as(expression.clone(), named));
+    }
+    match told {
+        Some(_) => None,
+        None => type_of_operands(expression, schema).map(|named| told_as(with_read_constants(expression.clone(), named), named)),
+    }
+}
+
+/// The expression, whose values are of the type, as one that says so.
+#[must_use]
+pub fn told_as(expression: Expr, named: NamedType) -> Expr {
+    let function = TellsType { named, name: named.to_string(), signature: Signature::any(1, Volatility::Immutable) };
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(function)), vec![expression]))
+}
+
+/// A constant in quotes as a value of the type.
+#[must_use]
+pub fn read_constant(constant: Expr, named: NamedType) -> Expr {
+    let name = Expr::Literal(ScalarValue::from(named.to_string()), None);
+    Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(TEXT_CAST.udf()), vec![constant, name]))
+}
+
+/// Whether an expression takes the type of what stands beside it: NULL, a constant in quotes, or a parameter of no type.
+#[must_use]
+pub fn is_unknown(expression: &Expr, schema: &dyn ExprSchema) -> bool {
+    is_quoted(expression) || expression.get_type(schema).is_ok_and(|data_type| data_type.is_null())
+}
+
+fn is_quoted(expression: &Expr) -> bool {
+    matches!(expression, Expr::Literal(ScalarValue::Utf8(_), None))
+}
+
+fn told_type(expression: &Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
+    NamedType::of_field(&expression.to_field(schema).ok()?.1)
+}
+
+fn type_of_operands(expression: &Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
+    match expression {
+        Expr::Alias(alias) => kept_type(&alias.expr, schema),
+        Expr::Case(Case { when_then_expr, else_expr, .. }) => {
+            let values = when_then_expr.iter().map(|(_, then)| then.as_ref());
+            common_type(values.chain(else_expr.as_deref()), schema)
+        }
+        Expr::ScalarFunction(ScalarFunction { func, args }) => type_of_call(func.name(), args, schema),
+        _ => None,
+    }
+}
+
+fn type_of_call(function: &str, args: &[Expr], schema: &dyn ExprSchema) -> Option<NamedType> {
+    match function {
+        "coalesce" | "nvl" | "greatest" | "least" | "array_concat" => common_type(args.iter(), schema),
+        "make_array" => common_type(args.iter(), schema)?.array(),
+        "nullif" | "array_append" | "array_remove" | "array_slice" | "array_distinct" | "array_sort" | "array_reverse" => {
+            kept_type(args.first()?, schema)
+        }
+        "array_prepend" => kept_type(args.get(1)?, schema),
+        "array_element" => kept_type(args.first()?, schema)?.item(),
+        _ => None,
+    }
+}
+
+/// The type that all operands have which have any.
+fn common_type<'a>(operands: impl Iterator<Item = &'a Expr>, schema: &dyn ExprSchema) -> Option<NamedType> {
+    let mut common = None;
+    for operand in operands.filter(|operand| !is_unknown(operand, schema)) {
+        let found = kept_type(operand, schema)?;
+        if common.is_some_and(|common| common != found) {
+            return None;
+        }
+        common = Some(found);
+    }
+    common
+}
+
+/// Arrays in quotes are no texts of an item.
+fn with_read_constants(expression: Expr, named: NamedType) -> Expr {
+    let read = |operand: Expr, named: NamedType| match &operand {
+        Expr::Literal(ScalarValue::Utf8(Some(_)), None) if named.array().is_some() => read_constant(operand, named),
+        _ => operand,
+    };
+    match expression {
+        Expr::Case(Case { expr, when_then_expr, else_expr }) => Expr::Case(Case {
+            expr,
+            when_then_expr: when_then_expr.into_iter().map(|(when, then)| (when, Box::new(read(*then, named)))).collect(),
+            else_expr: else_expr.map(|value| Box::new(read(*value, named))),
+        }),
+        Expr::ScalarFunction(ScalarFunction { func, args }) => {
+            let read_as = match func.name() {
+                "coalesce" | "nvl" | "greatest" | "least" | "nullif" => named,
+                "make_array" => named.item().unwrap_or(named),
+                _ => return Expr::ScalarFunction(ScalarFunction { func, args }),
+            };
+            let args = args.into_iter().map(|argument| read(argument, read_as)).collect();
+            Expr::ScalarFunction(ScalarFunction { func, args })
+        }
+        other => other,
+    }
+}
+
+/// Gives its argument, and says of what type it is. It is called as the type, which EXPLAIN shows.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct TellsType {
+    named: NamedType,
+    name: String,
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for TellsType {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(self.named.field("").data_type().clone())
+    }
+
+    fn return_field_from_args(&self, _: ReturnFieldArgs) -> Result<FieldRef> {
+        Ok(Arc::new(self.named.field(&self.name)))
+    }
+
+    fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        let [value] = datafusion::common::utils::take_function_args(&self.name, args.args)?;
+        let wanted = args.return_field.data_type();
+        if value.data_type() == *wanted {
+            return Ok(value);
+        }
+        // Of a NULL, and of other layouts of texts.
+        Ok(match value {
+            ColumnarValue::Array(array) => ColumnarValue::Array(cast(&array, wanted)?),
+            ColumnarValue::Scalar(scalar) => ColumnarValue::Scalar(scalar.cast_to(wanted)?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::datatypes::Field;
+    use datafusion::common::DFSchema;
+    use datafusion::functions::expr_fn::{coalesce, nullif};
+    use datafusion::functions_nested::expr_fn::{array_element, make_array};
+    use datafusion::logical_expr::{col, lit, when};
+
+    use super::*;
+    use crate::text_type::TextType;
+
+    fn schema() -> DFSchema {
+        let (key, other) = (TextType::Uuid.field("key", true), TextType::Uuid.field("other", true));
+        let fields = vec![key, other, TextType::Jsonb.field("doc", true), Field::new("words", DataType::Utf8, true)];
+        DFSchema::from_unqualified_fields(fields.into(), Default::default()).expect("names differ")
+    }
+
+    #[test]
+    fn operands_of_one_type_tell_it() {
+        let schema = schema();
+        let null = || lit(ScalarValue::Null);
+        let of = |expression: &Expr| kept_type(expression, &schema).map(|named| named.to_string());
+        for (expression, expected) in [
+            (coalesce(vec![col("key"), col("other")]), Some("uuid")),
+            (coalesce(vec![null(), col("doc"), lit("{}")]), Some("jsonb")),
+            (nullif(col("doc"), lit("{}")), Some("jsonb")),
+            (when(lit(true), col("key")).otherwise(null()).expect("a case"), Some("uuid")),
+            (make_array(vec![col("key"), null()]), Some("uuid[]")),
+            (array_element(make_array(vec![coalesce(vec![col("key"), null()])]), lit(1)), Some("uuid")),
+            (coalesce(vec![col("key"), col("words")]), None),
+            (coalesce(vec![col("key"), col("doc")]), None),
+            (make_array(vec![null()]), None),
+            (col("words"), None),
+        ] {
+            assert_eq!(of(&expression).as_deref(), expected, "{expression}");
+            let told = telling_type(&expression, &schema).unwrap_or(expression);
+            let field = told.to_field(&schema).expect("typed").1;
+            assert_eq!(NamedType::of_field(&field).map(|named| named.to_string()).as_deref(), expected, "{told}");
+        }
+    }
+}
