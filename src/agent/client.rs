@@ -39,6 +39,18 @@ pub trait PolicyClient: Send + Sync {
         try_join_all(samplings.iter().map(|sampling| self.generate(prompt, sampling))).await
     }
 
+    /// As [`PolicyClient::generate`] for one seed and [`PolicyClient::generate_together`] for several, of a prompt whose turns are known: for a policy
+    /// that is spoken to in messages. `sampling` has the first of the seeds.
+    ///
+    /// # Errors
+    /// As [`PolicyClient::generate`].
+    async fn generate_in_turns(&self, prompt: Prompt<'_>, sampling: &Sampling, seeds: &[u64]) -> Result<Vec<Generated>> {
+        match seeds {
+            [_] => Ok(vec![self.generate(prompt.text, sampling).await?]),
+            _ => self.generate_together(prompt.text, sampling, seeds).await,
+        }
+    }
+
     /// Whether the same call is answered from what was kept, after a kill too: nobody else need keep its answers.
     fn keeps_answers(&self) -> bool {
         false
@@ -62,6 +74,15 @@ pub trait PolicyClient: Send + Sync {
 
     /// Name and version of the model, as stored with every node.
     fn reference(&self) -> (String, u32);
+}
+
+/// What a policy reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prompt<'a> {
+    pub text: &'a str,
+    /// Bytes of the text at which somebody else goes on: first the policy, whose response stands there, then who put something in, and so on in turn.
+    /// Empty if the policy has said nothing of it.
+    pub turns: &'a [usize],
 }
 
 /// One completion of a policy.

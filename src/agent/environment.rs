@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use futures::future::try_join_all;
 
-use super::client::{Generated, PolicyClient, Retriever};
+use super::client::{Generated, PolicyClient, Prompt, Retriever};
 use super::options::AgentOptions;
 use super::prompts::{PromptRow, PromptSet};
 use super::protocol::{Action, Context, EarlierStep, Protocol, Retrieved, State, StopReason, Transition, protocol};
@@ -187,10 +187,8 @@ impl Agent {
         let start = Instant::now();
         let prompt: Arc<str> = self.prompt(context)?.into();
         let sampling = self.sampling(context.state, seeds.first().copied().unwrap_or_default());
-        let generated = match seeds {
-            [_] => vec![self.policy.generate(&prompt, &sampling).await?],
-            _ => self.policy.generate_together(&prompt, &sampling, seeds).await?,
-        };
+        let turns = if self.protocol.is_transcript() { context.turns() } else { Vec::new() };
+        let generated = self.policy.generate_in_turns(Prompt { text: &prompt, turns: &turns }, &sampling, seeds).await?;
         if generated.len() != seeds.len() {
             return Err(too_few(generated.len(), seeds.len()));
         }

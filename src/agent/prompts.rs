@@ -78,7 +78,10 @@ impl PromptSet {
         }
         if let Some(state) = protocol.states().iter().find(|state| !templates.contains_key(state)) {
             let (protocol, state) = (protocol.name(), state.as_str());
-            return Err(Error::NotReady(format!("prompt set \"{name}\" has no template for state {state} of protocol {protocol}")));
+            let advice = "insert it into rollout.prompts; what came with the program is in rollout.builtin_prompts";
+            return Err(Error::NotReady(format!(
+                "prompt set \"{name}\" has no template for state {state} of protocol {protocol}; {advice}"
+            )));
         }
         Ok(Self { name: name.to_owned(), templates, texts })
     }
@@ -114,7 +117,7 @@ impl PromptSet {
     }
 }
 
-fn state_named(name: &str, protocol: &dyn Protocol) -> Result<State> {
+pub(super) fn state_named(name: &str, protocol: &dyn Protocol) -> Result<State> {
     let states = protocol.states();
     states.iter().copied().find(|state| state.as_str() == name).ok_or_else(|| Error::UnknownObject {
         kind: "prompt state",
@@ -187,6 +190,16 @@ pub(super) fn split_at_placeholder(line: &str) -> Option<(&str, &str, &str)> {
     })
 }
 
+/// The names in braces of a template, each as often as it stands there.
+pub(super) fn placeholders_of(template: &str) -> Vec<String> {
+    let (mut names, mut rest) = (Vec::new(), template);
+    while let Some((_, name, after)) = split_at_placeholder(rest) {
+        names.push(name.to_owned());
+        rest = after;
+    }
+    names
+}
+
 fn placeholder_named(name: &str, of: &str) -> Result<Placeholder> {
     PLACEHOLDERS.iter().find(|(known, _)| *known == name).map(|(_, placeholder)| *placeholder).ok_or_else(|| Error::UnknownOption {
         kind: "placeholder",
@@ -249,7 +262,9 @@ mod tests {
     fn what_is_wrong_with_a_set() {
         check_error(
             |rows| rows.retain(|row| row.state != "reasoning"),
-            expect![[r#"prompt set "short" has no template for state reasoning of protocol reasonrag"#]],
+            expect![[
+                r#"prompt set "short" has no template for state reasoning of protocol reasonrag; insert it into rollout.prompts; what came with the program is in rollout.builtin_prompts"#
+            ]],
         );
         check_error(|rows| rows.retain(|row| row.prompt_set != "short"), expect![[r#"unknown prompt set "short"; known: default"#]]);
         check_error(|rows| rows.push(rows[4].clone()), expect![[r#"prompt set "short" has two templates for state begin_reasoning"#]]);

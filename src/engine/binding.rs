@@ -12,11 +12,11 @@ use rolloutdb_udfs::model::GenerateOptions;
 use super::corpus_retriever::{Corpus, CorpusRetriever};
 use super::retrieval_cache::RetrievalCache;
 use super::versions;
-use crate::agent::{self, Agent, AgentOptions, Generated, PolicyClient, PromptRow, PromptSet, Protocol, Retriever, Sampling};
+use crate::agent::{self, Agent, AgentOptions, Generated, PolicyClient, Prompt, PromptRow, PromptSet, Protocol, Retriever, Sampling};
 use crate::error::{Error, Result};
 use crate::models::chat_template::ChatMessage;
 use crate::models::remote::{RemoteCompletion, RemoteModel, RemoteRequest};
-use crate::models::{Finish, GenerateRequest, Policy, Runtime};
+use crate::models::{Finish, GenerateRequest, Policy, PromptTokens, Runtime};
 
 /// Opens what the options name and puts the agent together.
 ///
@@ -155,27 +155,32 @@ pub struct LocalPolicy {
     policy: Policy,
     /// Of a prompt and what is written after it.
     tokens_max: usize,
+    prompts: PromptTokens,
 }
 
 impl LocalPolicy {
     pub fn new(policy: Policy) -> Self {
-        Self { tokens_max: policy.max_tokens(), policy }
+        Self { tokens_max: policy.max_tokens(), policy, prompts: PromptTokens::default() }
     }
 
     /// The same policy, which reads and writes at most so many tokens in one sequence.
     pub fn within(policy: Policy, tokens_max: usize) -> Self {
-        Self { tokens_max: tokens_max.min(policy.max_tokens()), policy }
+        Self { tokens_max: tokens_max.min(policy.max_tokens()), policy, prompts: PromptTokens::default() }
+    }
+
+    fn token_ids(&self, prompt: &str) -> Result<Arc<[u32]>> {
+        self.prompts.get(prompt, |prompt| self.policy.tokenizer().encode_prompt(prompt))
     }
 }
 
 #[async_trait]
 impl PolicyClient for LocalPolicy {
     async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated> {
-        let mut request = GenerateRequest::new(self.policy.tokenizer().encode_prompt(prompt)?, &generate_options(sampling));
+        let mut request = GenerateRequest::new(self.token_ids(prompt)?.to_vec(), &generate_options(sampling));
         // At least one, since a prompt that leaves no room does not fit.
         let room = self.tokens_max.saturating_sub(request.prompt.len()).max(1);
         request.max_new_tokens = request.max_new_tokens.min(room);
-        let completion = self.policy.generate(request).await?;
+        let completion = self.policy.generate_for(request, agent::in_work()).await?;
         Ok(Generated {
             generated_tokens: completion.token_ids.len(),
             stopped: completion.finish == Finish::Stop,
@@ -198,7 +203,7 @@ impl PolicyClient for LocalPolicy {
     fn fits(&self, prompt: &str) -> bool {
         // A token is at least a byte, but for the few with which a prompt begins.
         let limit = self.tokens_max;
-        prompt.len() + 16 < limit || self.policy.tokenizer().encode_prompt(prompt).is_ok_and(|tokens| tokens.len() < limit)
+        prompt.len() + 16 < limit || self.token_ids(prompt).is_ok_and(|tokens| tokens.len() < limit)
     }
 
     fn reference(&self) -> (String, u32) {
@@ -220,7 +225,16 @@ impl PolicyClient for RemotePolicy {
     }
 
     async fn generate_together(&self, prompt: &str, sampling: &Sampling, seeds: &[u64]) -> Result<Vec<Generated>> {
-        let completions = self.0.complete_all(&RemoteRequest::new(prompt, &generate_options(sampling)), seeds).await?;
+        self.generate_in_turns(Prompt { text: prompt, turns: &[] }, sampling, seeds).await
+    }
+
+    async fn generate_in_turns(&self, prompt: Prompt<'_>, sampling: &Sampling, seeds: &[u64]) -> Result<Vec<Generated>> {
+        let options = generate_options(sampling);
+        let request = RemoteRequest { turns: prompt.turns, ..RemoteRequest::new(prompt.text, &options) };
+        let completions = match seeds {
+            [_] => vec![self.0.complete(&request).await?],
+            _ => self.0.complete_all(&request, seeds).await?,
+        };
         Ok(completions.into_iter().map(generated).collect())
     }
 

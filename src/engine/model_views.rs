@@ -55,6 +55,7 @@ pub fn loaded_schema() -> SchemaRef {
         text("device"),
         count("bytes"),
         count("prefix_bytes"),
+        count("preemptions"),
         count("uses"),
         Field::new("last_use", DataType::Timestamp(TimeUnit::Microsecond, Some("+00:00".into())), false),
     ]))
@@ -76,6 +77,7 @@ pub fn loaded_models(models: &Runtime) -> Result<RecordBatch> {
             texts(&|model| model.place.description()),
             counts(&|model| model.bytes),
             counts(&|model| model.kept_bytes),
+            counts(&|model| model.preemptions),
             counts(&|model| model.uses),
             Arc::new(used),
         ],

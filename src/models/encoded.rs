@@ -9,6 +9,7 @@ use rayon::prelude::*;
 use super::decoding::decode;
 use super::dots::multiply_encoded;
 use super::encoding::Encoding;
+use super::scratch::Scratch;
 
 /// Multiply-adds below which a product stays on the calling thread; decoding makes them dearer than those of `panels.rs`.
 const PARALLEL_WORK: usize = 1 << 19;
@@ -42,32 +43,44 @@ impl EncodedMatrix {
     }
 
     /// `x Wᵀ`: `x` `[rows, input]`, gives `[rows, output]`.
+    #[cfg(test)]
     pub fn multiply(&self, x: &[f32]) -> Vec<f32> {
-        let rows = x.len() / self.input;
-        // [output, rows]
-        let mut columns = vec![0.0; rows * self.output()];
-        if rows == 0 {
-            return columns;
+        let mut out = vec![0.0; x.len() / self.input * self.output()];
+        self.multiply_into(x, &mut out);
+        out
+    }
+
+    /// `x Wᵀ` to `out` `[rows, output]`, all of which is written; `x` `[rows, input]`.
+    pub fn multiply_into(&self, x: &[f32], out: &mut [f32]) {
+        match x.len() / self.input {
+            0 => {}
+            1 => self.multiply_columns(x, 1, out),
+            rows => {
+                let mut columns = Scratch::new(out.len());
+                self.multiply_columns(x, rows, &mut columns);
+                transpose(&columns, rows, out);
+            }
         }
+    }
+
+    /// `W xᵀ`: `columns` `[output, rows]`.
+    fn multiply_columns(&self, x: &[f32], rows: usize, columns: &mut [f32]) {
         let multiply = |decoded: &mut Vec<f32>, (weights, columns): (&[u8], &mut [f32])| {
             multiply_encoded(self.encoding, weights, x, self.input, decoded, columns);
         };
         if rows * self.input * self.output() < PARALLEL_WORK || rayon::current_num_threads() == 1 {
-            multiply(&mut Vec::new(), (self.bytes.as_slice(), columns.as_mut_slice()));
+            multiply(&mut Vec::new(), (self.bytes.as_slice(), columns));
         } else {
             let weights = self.bytes.par_chunks(OUTPUTS_PER_TASK * self.row_bytes);
             weights.zip(columns.par_chunks_mut(OUTPUTS_PER_TASK * rows)).for_each_init(Vec::new, multiply);
         }
-        if rows == 1 { columns } else { transposed(&columns, rows) }
     }
 }
 
 /// `[output, rows]` to `[rows, output]`.
-fn transposed(columns: &[f32], rows: usize) -> Vec<f32> {
-    let mut out = vec![0.0; columns.len()];
+fn transpose(columns: &[f32], rows: usize, out: &mut [f32]) {
     let output = columns.len() / rows;
     for (index, column) in columns.chunks_exact(rows).enumerate() {
         column.iter().enumerate().for_each(|(row, value)| out[row * output + index] = *value);
     }
-    out
 }

@@ -137,12 +137,10 @@ impl<S: BlockSource> KvCache<S> {
         Self::of_blocks(self.source.clone(), self.whole[..whole].to_vec(), block.map(|block| (block, rest)))
     }
 
-    /// The block of this number for others to share: one that tokens are written to is copied.
-    pub(super) fn share(&self, index: usize) -> Arc<S::Block> {
-        match self.whole.get(index) {
-            Some(block) => Arc::clone(block),
-            None => Arc::new(self.open[index - self.whole.len()].clone()),
-        }
+    /// The blocks that tokens were written to, for others to share, in order.
+    pub(super) fn into_shared(self) -> impl Iterator<Item = Arc<S::Block>> {
+        let num_blocks = self.len.div_ceil(BLOCK);
+        self.whole.into_iter().chain(self.open.into_iter().map(Arc::new)).take(num_blocks)
     }
 
     /// All blocks, in the order of their tokens.

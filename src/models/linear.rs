@@ -2,6 +2,7 @@
 
 use super::encoded::EncodedMatrix;
 use super::panels::PackedMatrix;
+use super::scratch::Scratch;
 
 /// The weights of a matrix `[output, input]`, row by row.
 #[derive(Debug)]
@@ -13,6 +14,7 @@ pub enum Matrix {
 /// `x Wᵀ + b`, where the rows of W are those of one or several matrices.
 #[derive(Debug)]
 pub struct Linear {
+    input: usize,
     parts: Vec<Part>,
     /// Of all parts; none if the only part has it.
     bias: Option<Vec<f32>>,
@@ -47,13 +49,13 @@ impl Linear {
         let values: Option<Vec<&[f32]>> = matrices.iter().map(Matrix::values).collect();
         if let Some(values) = values {
             let biases: Vec<&[f32]> = biases.iter().map(Vec::as_slice).collect();
-            return Self { parts: vec![Part::Packed(PackedMatrix::new(input, &values, &biases))], bias: None };
+            return Self { input, parts: vec![Part::Packed(PackedMatrix::new(input, &values, &biases))], bias: None };
         }
         let part = |matrix: Matrix| match matrix {
             Matrix::Values(values) => Part::Packed(PackedMatrix::new(input, &[&values], &[])),
             Matrix::Encoded(matrix) => Part::Encoded(matrix),
         };
-        Self { parts: matrices.into_iter().map(part).collect(), bias: (!biases.is_empty()).then(|| biases.concat()) }
+        Self { input, parts: matrices.into_iter().map(part).collect(), bias: (!biases.is_empty()).then(|| biases.concat()) }
     }
 
     /// Row `index` of the weights, written to `out` `[input]`.
@@ -66,18 +68,29 @@ impl Linear {
         }
     }
 
+    /// Number of output columns.
+    fn output(&self) -> usize {
+        self.parts.iter().map(Part::output).sum()
+    }
+
     /// `x` `[rows, input]`, gives `[rows, output]`.
-    pub fn multiply(&self, x: &[f32]) -> Vec<f32> {
-        let mut out = match self.parts.as_slice() {
-            [part] => part.multiply(x),
-            parts => side_by_side(parts, x),
-        };
+    pub fn multiply(&self, x: &[f32]) -> Scratch {
+        let mut out = Scratch::new(x.len() / self.input * self.output());
+        self.multiply_into(x, &mut out);
+        out
+    }
+
+    /// As [`Self::multiply`], to `out`, all of which is written.
+    pub fn multiply_into(&self, x: &[f32], out: &mut [f32]) {
+        match self.parts.as_slice() {
+            [part] => part.multiply_into(x, out),
+            parts => side_by_side(parts, x, x.len() / self.input, out),
+        }
         if let Some(bias) = &self.bias {
             for row in out.chunks_exact_mut(bias.len()) {
                 row.iter_mut().zip(bias).for_each(|(out, bias)| *out += bias);
             }
         }
-        out
     }
 }
 
@@ -96,21 +109,24 @@ impl Part {
         }
     }
 
-    fn multiply(&self, x: &[f32]) -> Vec<f32> {
+    fn multiply_into(&self, x: &[f32], out: &mut [f32]) {
         match self {
-            Self::Packed(matrix) => matrix.multiply(x),
-            Self::Encoded(matrix) => matrix.multiply(x),
+            Self::Packed(matrix) => matrix.multiply_into(x, out),
+            Self::Encoded(matrix) => matrix.multiply_into(x, out),
         }
     }
 }
 
 /// The products of all parts, each row of which is the rows of the parts one after the other.
-fn side_by_side(parts: &[Part], x: &[f32]) -> Vec<f32> {
-    let products: Vec<(Vec<f32>, usize)> = parts.iter().map(|part| (part.multiply(x), part.output())).collect();
-    let mut out = Vec::with_capacity(products.iter().map(|(product, _)| product.len()).sum());
-    let rows = products.first().map_or(0, |(product, output)| product.len() / output);
-    for row in 0..rows {
-        products.iter().for_each(|(product, output)| out.extend_from_slice(&product[row * output..][..*output]));
+fn side_by_side(parts: &[Part], x: &[f32], rows: usize, out: &mut [f32]) {
+    let width: usize = parts.iter().map(Part::output).sum();
+    let mut first = 0;
+    for part in parts {
+        let mut product = Scratch::new(rows * part.output());
+        part.multiply_into(x, &mut product);
+        for (out, row) in out.chunks_exact_mut(width).zip(product.chunks_exact(part.output())) {
+            out[first..first + part.output()].copy_from_slice(row);
+        }
+        first += part.output();
     }
-    out
 }

@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use rayon::ThreadPoolBuilder;
 use tokio::sync::oneshot;
 
 use super::chat_template::ChatTemplate;
-use super::kv_budget::{KvBudget, KvShare};
+use super::kv_budget::{KvBudget, KvCounters, KvShare};
 use super::policy_decoder::PolicyDecoder;
 use super::scheduler::{Job, Schedule};
 use super::tokenizer::Tokenizer;
@@ -43,8 +42,8 @@ pub struct LoadedPolicy {
     pub eos_token_ids: Vec<u32>,
     /// Memory for keys and values, of which the policy has a part.
     pub kv_budget: Arc<KvBudget>,
-    /// Memory of the keys and values that it keeps of finished sequences.
-    pub kept_bytes: Arc<AtomicUsize>,
+    /// What its cache has and did.
+    pub kv_counters: Arc<KvCounters>,
 }
 
 enum Message {
@@ -150,7 +149,7 @@ fn handle(message: Message, schedulers: &mut Schedulers) {
         Message::Generate(policy, job) => {
             let key = Arc::as_ptr(&policy) as usize;
             if !schedulers.contains_key(&key) {
-                let memory = KvShare::new(&policy.kv_budget, &policy.kept_bytes);
+                let memory = KvShare::new(&policy.kv_budget, &policy.kv_counters);
                 // The parts of the others are smaller now.
                 schedulers.values_mut().for_each(|(_, scheduler)| scheduler.keep_its_part());
                 let scheduler = policy.decoder.scheduler(policy.tokenizer.clone(), policy.eos_token_ids.clone(), memory);

@@ -16,6 +16,7 @@ use super::kv_cache::{BLOCK, BlockSource, KvCache, KvShape};
 use super::linear::{Linear, Matrix};
 use super::ops::{Rope, RopeTable};
 use super::scheduler::Decode;
+use super::scratch::Scratch;
 use super::simd::{rms_norm_row, rotate, silu_mul_forward, softmax};
 use crate::error::{Error, Result};
 
@@ -144,13 +145,19 @@ impl PackedDecoder {
     ///
     /// Tokens must be below the vocabulary size, segments not empty, and sequences at most `max_position_embeddings` long.
     pub fn forward(&self, segments: &mut [Segment<'_>]) -> Vec<f32> {
+        let mut logits = vec![0.0; segments.len() * self.config.num_outputs()];
+        self.forward_into(segments, &mut logits);
+        logits
+    }
+
+    /// As [`Self::forward`], to `logits`, all of which is written.
+    fn forward_into(&self, segments: &mut [Segment<'_>], logits: &mut [f32]) {
         let parts = self.parts(segments);
         if parts.len() < 2 {
-            return self.forward_together(segments);
+            return self.forward_together(segments, logits);
         }
         let width = self.config.num_outputs();
-        let mut logits = vec![0.0; segments.len() * width];
-        let (mut segments, mut rest) = (segments, logits.as_mut_slice());
+        let (mut segments, mut rest) = (segments, logits);
         let mut tasks = Vec::with_capacity(parts.len());
         for len in parts {
             let (part, others) = segments.split_at_mut(len);
@@ -158,8 +165,7 @@ impl PackedDecoder {
             (segments, rest) = (others, others_too);
             tasks.push((part, logits));
         }
-        tasks.into_par_iter().for_each(|(part, logits)| logits.copy_from_slice(&self.forward_together(part)));
-        logits
+        tasks.into_par_iter().for_each(|(part, logits)| self.forward_together(part, logits));
     }
 
     /// How many consecutive segments each core computes, with about as many tokens on each; one part if the weights are too large for it.
@@ -180,7 +186,7 @@ impl PackedDecoder {
         parts
     }
 
-    fn forward_together(&self, segments: &mut [Segment<'_>]) -> Vec<f32> {
+    fn forward_together(&self, segments: &mut [Segment<'_>], logits: &mut [f32]) {
         let (mut spans, mut x) = self.embed(segments);
         let longest = spans.iter().map(|span| span.first_position + span.len).max().unwrap_or(0);
         let rope = self.rope.table(longest);
@@ -203,7 +209,8 @@ impl PackedDecoder {
             add(&mut x, &layer.down.multiply(&gated));
         }
         segments.iter_mut().for_each(|segment| segment.cache.advance(segment.tokens.len()));
-        self.head.multiply(&self.normed(&last_rows(&x, &spans), &self.norm))
+        // The rows are the last ones of the segments.
+        self.head.multiply_into(&self.normed(&x, &self.norm), logits);
     }
 
     /// Heads of the caches.
@@ -212,10 +219,10 @@ impl PackedDecoder {
     }
 
     /// The spans of the segments and the embedded tokens `[N, H]`.
-    fn embed(&self, segments: &[Segment<'_>]) -> (Vec<Span>, Vec<f32>) {
+    fn embed(&self, segments: &[Segment<'_>]) -> (Vec<Span>, Scratch) {
         let hidden = self.config.hidden_size;
         let mut spans = Vec::with_capacity(segments.len());
-        let mut x = vec![0.0; segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() * hidden];
+        let mut x = Scratch::new(segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() * hidden);
         let mut rows = x.chunks_exact_mut(hidden);
         let mut first_row = 0;
         for segment in segments {
@@ -231,17 +238,17 @@ impl PackedDecoder {
         (spans, x)
     }
 
-    fn normed(&self, x: &[f32], weight: &[f32]) -> Vec<f32> {
-        let mut out = vec![0.0; x.len()];
+    fn normed(&self, x: &[f32], weight: &[f32]) -> Scratch {
+        let mut out = Scratch::new(x.len());
         let rows = out.chunks_exact_mut(weight.len()).zip(x.chunks_exact(weight.len()));
         rows.for_each(|(out, x)| rms_norm_row(x, weight, self.config.rms_norm_eps as f32, out));
         out
     }
 
     /// `[N, 2I]` gate and up side by side to `[N, I]`.
-    fn gated(&self, gate_up: &[f32]) -> Vec<f32> {
+    fn gated(&self, gate_up: &[f32]) -> Scratch {
         let width = self.config.intermediate_size;
-        let mut out = vec![0.0; gate_up.len() / 2];
+        let mut out = Scratch::new(gate_up.len() / 2);
         for (out, row) in out.chunks_exact_mut(width).zip(gate_up.chunks_exact(2 * width)) {
             let (gate, up) = row.split_at(width);
             silu_mul_forward(gate, up, out);
@@ -295,11 +302,11 @@ impl PackedDecoder {
     }
 
     /// Causal attention of every row over its own sequence; gives `[N, query width]`.
-    fn attend(&self, layer: usize, query_key_value: &[f32], spans: &[Span], segments: &[Segment<'_>]) -> Vec<f32> {
+    fn attend(&self, layer: usize, query_key_value: &[f32], spans: &[Span], segments: &[Segment<'_>]) -> Scratch {
         let (query, row_width) = self.widths();
         let rows = query_key_value.len() / row_width;
-        let mut out = vec![0.0; rows * query];
-        let mut rest = out.as_mut_slice();
+        let mut out = Scratch::new(rows * query);
+        let mut rest = &mut *out;
         let mut tasks = Vec::new();
         for (span, segment) in spans.iter().zip(segments) {
             for start in (0..span.len).step_by(QUERY_ROWS) {
@@ -332,11 +339,14 @@ impl PackedDecoder {
         let scale = 1.0 / (width as f32).sqrt();
         let blocks: Vec<(&[f32], &[f32])> = cache.blocks().map(|block| block.layer(shape, layer)).collect();
         let inputs = &query_key_value[span.first_row * row_width..][..span.len * row_width];
-        let mut weights = vec![0.0; rows * stride];
-        let mut mixed = vec![0.0; rows * width];
+        let mut weights = Scratch::new(rows * stride);
+        let mut mixed = Scratch::new(rows * width);
+        let mut queries = Scratch::new(rows * width);
         for head in 0..self.config.num_key_value_heads {
             let of_group = head * group_width..(head + 1) * group_width;
-            let queries: Vec<f32> = inputs.chunks_exact(row_width).flat_map(|row| row[of_group.clone()].iter().copied()).collect();
+            for (queries, row) in queries.chunks_exact_mut(group_width).zip(inputs.chunks_exact(row_width)) {
+                queries.copy_from_slice(&row[of_group.clone()]);
+            }
             let queries = Left::rows(&queries, width, width);
             for (index, (block, _)) in blocks.iter().enumerate().take(stride / BLOCK) {
                 let panel = Panel { values: &block[head * shape.key_panel()..], stride: PANEL, columns: PANEL };
@@ -395,8 +405,10 @@ impl Decode for PackedDecoder {
         self.kv_shape()
     }
 
-    fn forward(&self, segments: &mut [Segment<'_>]) -> Result<Vec<f32>> {
-        Ok(PackedDecoder::forward(self, segments))
+    fn forward(&self, segments: &mut [Segment<'_>]) -> Result<Scratch> {
+        let mut logits = Scratch::new(segments.len() * self.config.num_outputs());
+        self.forward_into(segments, &mut logits);
+        Ok(logits)
     }
 }
 
@@ -417,10 +429,14 @@ impl WeightSource for Decoder {
 }
 
 /// The last row of each span, one after the other. `values`: `[N, width]`, where the spans cover the N rows.
-fn last_rows(values: &[f32], spans: &[Span]) -> Vec<f32> {
+fn last_rows(values: &[f32], spans: &[Span]) -> Scratch {
     let num_rows: usize = spans.iter().map(|span| span.len).sum();
     let width = values.len() / num_rows.max(1);
-    spans.iter().flat_map(|span| &values[(span.first_row + span.len - 1) * width..][..width]).copied().collect()
+    let mut out = Scratch::new(spans.len() * width);
+    for (out, span) in out.chunks_exact_mut(width.max(1)).zip(spans) {
+        out.copy_from_slice(&values[(span.first_row + span.len - 1) * width..][..width]);
+    }
+    out
 }
 
 fn add(x: &mut [f32], other: &[f32]) {

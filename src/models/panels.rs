@@ -7,6 +7,7 @@
 use rayon::prelude::*;
 
 use super::kernel::{Left, Out, PANEL, Panel, multiply_panel};
+use super::scratch::Scratch;
 
 /// Multiply-adds below which a product stays on the calling thread: handing work over costs some microseconds.
 const PARALLEL_WORK: usize = 1 << 22;
@@ -49,20 +50,25 @@ impl PackedMatrix {
 
     /// `x Wᵀ + b`: `x` `[rows, input]`, gives `[rows, output]`.
     pub fn multiply(&self, x: &[f32]) -> Vec<f32> {
+        let mut out = vec![0.0; x.len() / self.input * self.output];
+        self.multiply_into(x, &mut out);
+        out
+    }
+
+    /// As [`Self::multiply`], to `out`, all of which is written.
+    pub fn multiply_into(&self, x: &[f32], out: &mut [f32]) {
         let rows = x.len() / self.input;
-        let mut out = vec![0.0; rows * self.output];
         if rows == 0 {
-            return out;
+            return;
         }
         if rows * self.input * self.output < PARALLEL_WORK || rayon::current_num_threads() == 1 {
-            self.multiply_rows(x, &mut out);
+            self.multiply_rows(x, out);
         } else if rows >= 2 * ROWS_PER_TASK {
             let tasks = out.par_chunks_mut(ROWS_PER_TASK * self.output).zip(x.par_chunks(ROWS_PER_TASK * self.input));
             tasks.for_each(|(out, x)| self.multiply_rows(x, out));
         } else {
-            self.multiply_by_panels(x, rows, &mut out);
+            self.multiply_by_panels(x, rows, out);
         }
-        out
     }
 
     fn multiply_rows(&self, x: &[f32], out: &mut [f32]) {
@@ -81,12 +87,12 @@ impl PackedMatrix {
     fn multiply_by_panels(&self, x: &[f32], rows: usize, out: &mut [f32]) {
         let x = Left::rows(x, self.input, self.input);
         let product = |panel: &[f32]| {
-            let mut piece = vec![0.0; rows * PANEL];
+            let mut piece = Scratch::new(rows * PANEL);
             let panel = Panel { values: panel, stride: PANEL, columns: PANEL };
             multiply_panel(x, rows, panel, 1.0, Out { values: &mut piece, stride: PANEL, width: PANEL, add: false });
             piece
         };
-        let pieces: Vec<Vec<f32>> = self.panels.par_chunks_exact(PANEL * self.input).map(product).collect();
+        let pieces: Vec<Scratch> = self.panels.par_chunks_exact(PANEL * self.input).map(product).collect();
         for (row, out) in out.chunks_exact_mut(self.output).enumerate() {
             for (out, piece) in out.chunks_mut(PANEL).zip(&pieces) {
                 out.copy_from_slice(&piece[row * PANEL..][..out.len()]);

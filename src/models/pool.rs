@@ -36,6 +36,8 @@ pub struct LoadedModel {
     pub bytes: u64,
     /// Of the keys and values that a policy keeps of finished sequences.
     pub kept_bytes: u64,
+    /// Sequences of a policy that gave their memory to others before they were done.
+    pub preemptions: u64,
     /// How often it was asked for since it was loaded.
     pub uses: u64,
     pub last_use: SystemTime,
@@ -151,7 +153,8 @@ impl Pool {
 impl Entry {
     fn new(info: &Arc<ModelInfo>, place: Place) -> Self {
         let bytes = weight_bytes(info, place);
-        let model = LoadedModel { info: Arc::clone(info), place, bytes, kept_bytes: 0, uses: 0, last_use: SystemTime::now() };
+        let model =
+            LoadedModel { info: Arc::clone(info), place, bytes, kept_bytes: 0, preemptions: 0, uses: 0, last_use: SystemTime::now() };
         Self { model, slot: Slot::default() }
     }
 
@@ -163,11 +166,14 @@ impl Entry {
 
     /// None while it is being loaded.
     fn shown(&self) -> Option<LoadedModel> {
-        let kept_bytes = match self.slot.get()? {
-            Loaded::Policy(policy) => policy.kept_bytes.load(Ordering::Relaxed) as u64,
-            Loaded::Embedder(_) | Loaded::Reranker(_) | Loaded::Scorer(_) => 0,
+        let (kept_bytes, preemptions) = match self.slot.get()? {
+            Loaded::Policy(policy) => {
+                let counters = &policy.kv_counters;
+                (counters.kept_bytes.load(Ordering::Relaxed) as u64, counters.preemptions.load(Ordering::Relaxed) as u64)
+            }
+            Loaded::Embedder(_) | Loaded::Reranker(_) | Loaded::Scorer(_) => (0, 0),
         };
-        Some(LoadedModel { kept_bytes, ..self.model.clone() })
+        Some(LoadedModel { kept_bytes, preemptions, ..self.model.clone() })
     }
 }
 

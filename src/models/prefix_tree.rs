@@ -6,11 +6,11 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::kv_cache::{BLOCK, BlockSource, KvCache, KvShape};
 
-/// Blocks by the tokens that lead to them, the least recently used dropped first beyond a budget of bytes.
+/// Blocks by the tokens that lead to them. Beyond a budget of bytes those go first that nobody holds, the least recently used before others.
 #[derive(Debug)]
 pub struct PrefixTree<S: BlockSource = KvShape> {
     source: S,
@@ -29,6 +29,8 @@ struct Node<B> {
     parent: usize,
     children: Vec<usize>,
     last_use: u64,
+    /// Of the last one that was kept here: more that begins so will come as long as it is there.
+    holder: Weak<()>,
 }
 
 const ROOT: usize = 0;
@@ -48,7 +50,12 @@ impl<S: BlockSource> PrefixTree<S> {
     /// Holds at most so many bytes from now on; what sequences in flight have stays until they are done.
     pub fn limit(&mut self, size_bytes_max: usize) {
         self.blocks_max = size_bytes_max / self.source.block_bytes().max(1);
-        self.shrink();
+        self.shrink(self.blocks_max);
+    }
+
+    /// Lets `count` blocks go, those that were unused longest; fewer if sequences in flight have the rest.
+    pub fn give_up(&mut self, count: usize) {
+        self.shrink(self.num_blocks().saturating_sub(count));
     }
 
     /// Bytes of the blocks that are held.
@@ -75,10 +82,12 @@ impl<S: BlockSource> PrefixTree<S> {
     }
 
     /// Keeps the blocks of `tokens`, as many as `cache` holds.
-    pub fn insert(&mut self, tokens: &[u32], cache: KvCache<S>) {
+    pub fn insert(&mut self, tokens: &[u32], cache: KvCache<S>, holder: &Weak<()>) {
         self.clock += 1;
         let mut parent = ROOT;
-        for (index, tokens) in tokens[..cache.len()].chunks(BLOCK).enumerate() {
+        let tokens = &tokens[..cache.len()];
+        // Those that are not kept are in flight no more.
+        for (tokens, block) in tokens.chunks(BLOCK).zip(cache.into_shared()) {
             let found = self.nodes[parent].children.iter().copied().find(|child| {
                 let held = &self.nodes[*child].tokens;
                 held.starts_with(tokens) || tokens.starts_with(held)
@@ -86,15 +95,14 @@ impl<S: BlockSource> PrefixTree<S> {
             let node = found.unwrap_or_else(|| self.add(parent));
             let held = &mut self.nodes[node];
             held.last_use = self.clock;
+            held.holder.clone_from(holder);
             if held.tokens.len() < tokens.len() {
                 held.tokens = tokens.to_vec();
-                held.block = Some(cache.share(index));
+                held.block = Some(block);
             }
             parent = node;
         }
-        // Its blocks are in flight no more.
-        drop(cache);
-        self.shrink();
+        self.shrink(self.blocks_max);
     }
 
     /// Blocks that are held.
@@ -127,15 +135,16 @@ impl<S: BlockSource> PrefixTree<S> {
         node
     }
 
-    /// Drops the blocks at the ends that were unused longest and that no sequence in flight has, until the rest fits.
-    fn shrink(&mut self) {
-        if self.num_blocks() <= self.blocks_max {
+    /// Drops blocks at the ends that no sequence in flight has until no more than `blocks_max` are left: those that nobody holds, then the others, and of
+    /// both those that were unused longest.
+    fn shrink(&mut self, blocks_max: usize) {
+        if self.num_blocks() <= blocks_max {
             return;
         }
-        let by_use = |(index, node): (usize, &Node<S::Block>)| node.is_idle().then_some(Reverse((node.last_use, index)));
+        let by_use = |(index, node): (usize, &Node<S::Block>)| node.is_idle().then(|| Reverse((node.is_held(), node.last_use, index)));
         let mut idle: BinaryHeap<_> = self.nodes.iter().enumerate().filter_map(by_use).collect();
-        while self.num_blocks() > self.blocks_max {
-            let Some(Reverse((_, oldest))) = idle.pop() else { return };
+        while self.num_blocks() > blocks_max {
+            let Some(Reverse((_, _, oldest))) = idle.pop() else { return };
             let parent = std::mem::take(&mut self.nodes[oldest]).parent;
             self.nodes[parent].children.retain(|child| *child != oldest);
             self.free.push(oldest);
@@ -150,11 +159,15 @@ impl<B> Node<B> {
     fn is_idle(&self) -> bool {
         self.children.is_empty() && self.block.as_ref().is_some_and(|block| Arc::strong_count(block) == 1)
     }
+
+    fn is_held(&self) -> bool {
+        self.holder.strong_count() > 0
+    }
 }
 
 impl<B> Default for Node<B> {
     fn default() -> Self {
-        Self { tokens: Vec::new(), block: None, parent: ROOT, children: Vec::new(), last_use: 0 }
+        Self { tokens: Vec::new(), block: None, parent: ROOT, children: Vec::new(), last_use: 0, holder: Weak::new() }
     }
 }
 
@@ -181,6 +194,10 @@ mod tests {
         keys.take(cache.len()).map(|key| key as u32).collect()
     }
 
+    fn keep(tree: &mut PrefixTree, tokens: &[u32], cache: KvCache) {
+        tree.insert(tokens, cache, &Weak::new());
+    }
+
     fn tree(blocks: usize) -> PrefixTree {
         PrefixTree::new(SHAPE, blocks * SHAPE.block_bytes())
     }
@@ -203,7 +220,7 @@ mod tests {
                 prop_assert_eq!(tree.longest(tokens), optimum);
                 let found = tree.take(tokens);
                 prop_assert_eq!(keys(&found), &tokens[..optimum]);
-                tree.insert(tokens, cache(tokens));
+                keep(&mut tree, tokens, cache(tokens));
             }
         }
 
@@ -212,13 +229,13 @@ mod tests {
         fn what_is_held_is_right_within_the_budget(sequences in sequences(), blocks in 1_usize..8) {
             let mut tree = tree(blocks);
             let in_flight = cache(&sequences[0]);
-            tree.insert(&sequences[0], in_flight.clone());
+            keep(&mut tree, &sequences[0], in_flight.clone());
             let pinned = in_flight.len() / BLOCK;
             for tokens in &sequences {
                 let found = tree.take(tokens);
                 prop_assert_eq!(keys(&found), &tokens[..found.len()]);
                 drop(found);
-                tree.insert(tokens, cache(tokens));
+                keep(&mut tree, tokens, cache(tokens));
                 prop_assert!(tree.num_blocks() <= blocks.max(pinned), "{} blocks, {pinned} of them in flight", tree.num_blocks());
                 prop_assert!(tree.longest(&sequences[0]) >= pinned * BLOCK);
             }
@@ -238,19 +255,40 @@ mod tests {
     fn the_blocks_unused_longest_go_first() {
         let mut tree = tree(2);
         let sequences = [[1; BLOCK], [2; BLOCK], [3; BLOCK]];
-        tree.insert(&sequences[0], cache(&sequences[0]));
-        tree.insert(&sequences[1], cache(&sequences[1]));
+        keep(&mut tree, &sequences[0], cache(&sequences[0]));
+        keep(&mut tree, &sequences[1], cache(&sequences[1]));
         tree.take(&sequences[0]);
-        tree.insert(&sequences[2], cache(&sequences[2]));
+        keep(&mut tree, &sequences[2], cache(&sequences[2]));
         assert_eq!(sequences.map(|tokens| tree.longest(&tokens)), [BLOCK, 0, BLOCK]);
+    }
+
+    /// As the ways of a tree that is in work, between those of others.
+    #[test]
+    fn what_is_held_goes_last_and_goes_all_the_same() {
+        let mut tree = tree(2);
+        let sequences = [[1; BLOCK], [2; BLOCK], [3; BLOCK], [4; BLOCK]];
+        let holders = [Arc::new(()), Arc::new(())];
+        let held = |tree: &PrefixTree| sequences.map(|tokens| tree.longest(&tokens) > 0);
+        tree.insert(&sequences[0], cache(&sequences[0]), &Arc::downgrade(&holders[0]));
+        keep(&mut tree, &sequences[1], cache(&sequences[1]));
+        keep(&mut tree, &sequences[2], cache(&sequences[2]));
+        assert_eq!(held(&tree), [true, false, true, false]);
+        // Two hold all that there is room for: the older one of them goes.
+        tree.insert(&sequences[3], cache(&sequences[3]), &Arc::downgrade(&holders[1]));
+        tree.insert(&sequences[2], cache(&sequences[2]), &Arc::downgrade(&holders[1]));
+        assert_eq!(held(&tree), [false, false, true, true]);
+        // It is done.
+        drop(holders);
+        keep(&mut tree, &sequences[1], cache(&sequences[1]));
+        assert_eq!(held(&tree), [false, true, true, false]);
     }
 
     #[test]
     fn a_way_whose_end_has_gone_is_an_end_itself() {
         let mut tree = tree(100);
         let (old, new): (Vec<u32>, Vec<u32>) = (vec![1; 3 * BLOCK], vec![2; 3 * BLOCK]);
-        tree.insert(&old, cache(&old));
-        tree.insert(&new, cache(&new));
+        keep(&mut tree, &old, cache(&old));
+        keep(&mut tree, &new, cache(&new));
         // The first block of the old way is used last of all.
         drop(tree.take(&old[..BLOCK]));
         let lengths = [5, 4, 3, 2, 1, 0].map(|blocks| {
@@ -260,8 +298,8 @@ mod tests {
         assert_eq!(lengths, [[2, 3], [1, 3], [1, 2], [1, 1], [1, 0], [0, 0]]);
         // All at once comes to the same.
         tree.limit(100 * SHAPE.block_bytes());
-        tree.insert(&old, cache(&old));
-        tree.insert(&new, cache(&new));
+        keep(&mut tree, &old, cache(&old));
+        keep(&mut tree, &new, cache(&new));
         drop(tree.take(&old[..BLOCK]));
         tree.limit(2 * SHAPE.block_bytes());
         assert_eq!([&old, &new].map(|tokens| tree.longest(tokens) / BLOCK), [1, 1]);
@@ -274,7 +312,7 @@ mod tests {
         for own in 10..30 {
             let tokens: Vec<u32> = trunk.iter().copied().chain([own; 2 * BLOCK]).collect();
             drop(tree.take(&tokens));
-            tree.insert(&tokens, cache(&tokens));
+            keep(&mut tree, &tokens, cache(&tokens));
             assert_eq!(tree.longest(&trunk), trunk.len());
             assert!(tree.size_bytes() <= 4 * SHAPE.block_bytes());
         }

@@ -1,7 +1,7 @@
 //! Models by name: loads each version once, hands out handles, and answers the functions `embed`, `generate` and `rerank`, each input once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use arrow::array::{Array, FixedSizeListArray, Float32Array, Float64Array, StringArray};
@@ -242,8 +242,16 @@ impl Policy {
     /// # Errors
     /// [`Error::InvalidParameter`] for an empty or too long prompt and for options out of range.
     pub async fn generate(&self, request: GenerateRequest) -> Result<Completion> {
+        self.generate_for(request, Weak::new()).await
+    }
+
+    /// As [`Self::generate`]. What is read and written is kept before other things as long as the holder is there: more requests that begin so will come.
+    ///
+    /// # Errors
+    /// As [`Self::generate`].
+    pub async fn generate_for(&self, request: GenerateRequest, holder: Weak<()>) -> Result<Completion> {
         let (reply, result) = oneshot::channel();
-        self.owner.generate(Arc::clone(&self.model), Job { request, reply, arrived: Instant::now() })?;
+        self.owner.generate(Arc::clone(&self.model), Job { request, reply, arrived: Instant::now(), holder })?;
         calls::count(Calls { inputs: 1, ..Calls::default() });
         let ended = result.await.unwrap_or_else(|_| Err(Error::Internal("the model thread dropped a generation".to_owned())));
         ended.inspect(|completion| {
@@ -263,9 +271,8 @@ fn load_policy(info: &ModelInfo, kv_budgets: &KvBudgets) -> Result<LoadedPolicy>
     let mut eos_token_ids = decoder.config().eos_token_ids.clone();
     eos_token_ids.extend(tokenizer.eos_token_id());
     let chat_template = ChatTemplate::load(&info.directory).map_err(|error| error.to_string());
-    let kept_bytes = Arc::new(AtomicUsize::new(0));
     let kv_budget = kv_budgets.of(PolicyDecoder::place(info));
-    Ok(LoadedPolicy { decoder, tokenizer, chat_template, eos_token_ids, kv_budget, kept_bytes })
+    Ok(LoadedPolicy { decoder, tokenizer, chat_template, eos_token_ids, kv_budget, kv_counters: Arc::default() })
 }
 
 #[async_trait]

@@ -1,9 +1,9 @@
-//! Text to token ids and back, incremental decoding, and training of a byte-level BPE vocabulary.
+//! Text to token ids and back, and training of a byte-level BPE vocabulary.
 
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -18,6 +18,7 @@ use tokenizers::{
 
 use super::chat_template::CHAT_TEMPLATE_FILE;
 use super::config::{read_bounded, read_json};
+use super::growing_text::TokenBytes;
 use super::shown::shown;
 use super::tokenizer_growth::check_growth;
 use crate::error::{Error, Result};
@@ -51,6 +52,8 @@ pub struct Tokenizer {
     beginning: Arc<[u32]>,
     /// Special tokens that are no part of a text.
     controls: Arc<HashSet<u32>>,
+    /// Of a byte-level tokenizer, made when the first text grows; None inside: of another one.
+    bytes: Arc<OnceLock<Option<TokenBytes>>>,
 }
 
 impl Tokenizer {
@@ -87,7 +90,7 @@ impl Tokenizer {
             ["eos_token", "pad_token"].map(|name| token_text(&settings, name).and_then(|token| inner.token_to_id(token)));
         let beginning = beginning(&inner).map_err(broken)?;
         let controls = Arc::new(controls(&inner, &settings));
-        Ok(Self { inner: Arc::new(inner), eos_token_id, pad_token_id, beginning, controls })
+        Ok(Self { inner: Arc::new(inner), eos_token_id, pad_token_id, beginning, controls, bytes: Arc::default() })
     }
 
     /// Copies the files of a tokenizer from one model directory to another.
@@ -199,6 +202,11 @@ impl Tokenizer {
         self.inner.decode(&ids, false).map_err(|error| Error::Internal(format!("decoding tokens: {error}")))
     }
 
+    /// The bytes of each token, if a text is the bytes of its tokens one after the other.
+    pub(super) fn bytes(&self) -> Option<&TokenBytes> {
+        self.bytes.get_or_init(|| TokenBytes::of(&self.inner, &self.controls)).as_ref()
+    }
+
     /// The token that ends a text, if the tokenizer names one.
     pub fn eos_token_id(&self) -> Option<u32> {
         self.eos_token_id
@@ -271,42 +279,6 @@ fn settings(directory: &Path) -> Result<Value> {
 fn token_text<'a>(settings: &'a Value, name: &str) -> Option<&'a str> {
     let token = settings.get(name)?;
     token.as_str().or_else(|| token.get("content")?.as_str())
-}
-
-/// Text that grows token by token.
-///
-/// A token may end inside a character, so the newest tokens are held back until their bytes make whole characters.
-#[derive(Debug, Default)]
-pub struct IncrementalText {
-    ids: Vec<u32>,
-    text: String,
-    /// Tokens before this index only give context to the decoder, whose first token may lose its leading space.
-    context: usize,
-    /// Tokens before this index are in `text`.
-    read: usize,
-}
-
-impl IncrementalText {
-    /// Appends a token.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::decode`].
-    pub fn push(&mut self, tokenizer: &Tokenizer, id: u32) -> Result<()> {
-        self.ids.push(id);
-        let known = tokenizer.decode(&self.ids[self.context..self.read])?;
-        let all = tokenizer.decode(&self.ids[self.context..])?;
-        if all.len() > known.len() && !all.ends_with('\u{FFFD}') {
-            self.text.push_str(all.get(known.len()..).unwrap_or_default());
-            self.context = self.read;
-            self.read = self.ids.len();
-        }
-        Ok(())
-    }
-
-    /// The text of the tokens so far, up to the last whole character.
-    pub fn as_str(&self) -> &str {
-        &self.text
-    }
 }
 
 /// Trains a byte-level BPE vocabulary of at most `vocab_size` tokens and writes `tokenizer.json` and `tokenizer_config.json`,

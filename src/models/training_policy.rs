@@ -3,7 +3,6 @@
 //! Each set of weights is a policy of its own for the model thread, with its own key-value caches: what was computed with other weights is never taken over.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 
 use super::chat_template::ChatTemplate;
 use super::decoder::Decoder;
@@ -55,7 +54,7 @@ impl TrainingPolicy {
             chat_template: ChatTemplate::load(&self.info.directory).map_err(|error| error.to_string()),
             eos_token_ids,
             kv_budget: Arc::clone(&self.kv_budget),
-            kept_bytes: Arc::new(AtomicUsize::new(0)),
+            kv_counters: Arc::default(),
         };
         Ok(Policy::new(Arc::clone(&self.info), Arc::new(model), self.owner.clone()))
     }

@@ -13,7 +13,7 @@ mod template;
 mod verdict;
 
 pub use answer::answer_prompt;
-pub use prompts::{Subject, builtin_prompts, template};
+pub use prompts::{PROTOCOL, Subject, builtin_prompts, check_row, template};
 pub use relevance::relevance_prompt;
 pub use steps::steps_prompt;
 pub use template::check;

@@ -4,7 +4,10 @@ use super::template::check;
 use crate::agent::prompts::PromptRow;
 use crate::error::{Error, Result};
 
-const PROTOCOL: &str = "judge";
+/// What `rollout.prompts` has in the place of a protocol.
+pub const PROTOCOL: &str = "judge";
+
+const SUBJECTS: [Subject; 3] = [Subject::Steps, Subject::Answer, Subject::Relevance];
 
 /// What a judge is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +57,7 @@ pub fn builtin_prompts() -> Vec<PromptRow> {
         state: subject.as_str().to_owned(),
         template: subject.builtin().to_owned(),
     };
-    [Subject::Steps, Subject::Answer, Subject::Relevance].map(row).into()
+    SUBJECTS.map(row).into()
 }
 
 /// The template of the set `name` among rows that may hold others too.
@@ -68,8 +71,21 @@ pub fn template<'a>(rows: &'a [PromptRow], name: &str, subject: Subject) -> Resu
         known.sort();
         return Err(Error::UnknownObject { kind: "prompt set", name: name.to_owned(), known });
     };
-    check(&row.template, subject.placeholders(), &format!("prompt {PROTOCOL}.{name}.{}", subject.as_str()))?;
+    check(&row.template, subject.placeholders(), &row.name())?;
     Ok(&row.template)
+}
+
+/// Checks a row of a judge.
+///
+/// # Errors
+/// [`Error::UnknownObject`] if there is no such subject; those of [`check`].
+pub fn check_row(row: &PromptRow) -> Result<()> {
+    let subject = SUBJECTS.into_iter().find(|subject| subject.as_str() == row.state).ok_or_else(|| Error::UnknownObject {
+        kind: "prompt state",
+        name: row.state.clone(),
+        known: SUBJECTS.map(|subject| subject.as_str().to_owned()).into(),
+    })?;
+    check(&row.template, subject.placeholders(), &row.name())
 }
 
 const STEPS: &str = "\
@@ -123,7 +139,7 @@ mod tests {
     #[test]
     fn the_builtin_templates_are_whole() {
         let rows = builtin_prompts();
-        for subject in [Subject::Steps, Subject::Answer, Subject::Relevance] {
+        for subject in SUBJECTS {
             assert_eq!(template(&rows, "default", subject).unwrap(), subject.builtin());
         }
         let unknown = template(&rows, "defualt", Subject::Answer).unwrap_err();

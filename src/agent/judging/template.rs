@@ -1,23 +1,15 @@
 //! Texts with placeholders in braces: `{question}`. Braces round anything but a word in lower case are text.
 
 use crate::agent::options::out_of_range;
-use crate::agent::prompts::split_at_placeholder;
+use crate::agent::prompts::{placeholders_of, split_at_placeholder};
 use crate::error::{Error, Result};
-
-/// The names in braces of a template, each as often as it stands there.
-fn placeholders(template: &str) -> Vec<String> {
-    pieces(template)
-        .into_iter()
-        .filter_map(|piece| if let Piece::Placeholder(name) = piece { Some(name.to_owned()) } else { None })
-        .collect()
-}
 
 /// Checks that a template has all the placeholders of `known` and no other. `of`: what it belongs to, for the error.
 ///
 /// # Errors
 /// [`Error::UnknownOption`] for one that is not known, [`Error::InvalidParameter`] for one that is missing.
 pub fn check(template: &str, known: &[&str], of: &str) -> Result<()> {
-    if let Some(name) = placeholders(template).into_iter().find(|found| !known.contains(&found.as_str())) {
+    if let Some(name) = placeholders_of(template).into_iter().find(|found| !known.contains(&found.as_str())) {
         let known = known.iter().map(|&known| known.to_owned()).collect();
         return Err(Error::UnknownOption { kind: "placeholder", name, of: of.to_owned(), known });
     }
@@ -64,7 +56,7 @@ mod tests {
     fn a_template_is_rendered_in_one_pass() {
         let values = [("question", "{steps}"), ("golden_answers", "b"), ("steps", "c")];
         assert_eq!(render("{question}|{steps}|{golden_answers}|{}|{other}", &values), "{steps}|c|b|{}|");
-        assert_eq!(placeholders("{a b} {Upper} {stepps}"), ["stepps"]);
+        assert_eq!(placeholders_of("{a b} {Upper} {stepps}"), ["stepps"]);
     }
 
     #[test]

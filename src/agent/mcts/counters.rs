@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use crate::agent::client::RetrievalCounters;
 use crate::agent::search_tree::Cost;
@@ -15,6 +16,7 @@ pub struct SearchCounters {
     pub(crate) generated_tokens: AtomicU64,
     pub(crate) verdicts: AtomicU64,
     pub(crate) unread_verdicts: AtomicU64,
+    tree_nanoseconds: AtomicU64,
     pub(crate) retrievals: Arc<RetrievalCounters>,
 }
 
@@ -34,6 +36,8 @@ pub struct SearchCounts {
     pub retrievals: u64,
     /// Those of them that an equal one had been searched for.
     pub known_retrievals: u64,
+    /// Spent in the trees themselves: choosing leaves, adding nodes, and what those above them are worth then.
+    pub tree_nanoseconds: u64,
 }
 
 impl SearchCounters {
@@ -53,6 +57,7 @@ impl SearchCounters {
             unread_verdicts: count(&self.unread_verdicts),
             retrievals,
             known_retrievals,
+            tree_nanoseconds: count(&self.tree_nanoseconds),
         }
     }
 
@@ -65,6 +70,14 @@ impl SearchCounters {
         self.prompt_tokens.fetch_add(cost.prompt_tokens as u64, Ordering::Relaxed);
         self.cached_tokens.fetch_add(cost.cached_tokens as u64, Ordering::Relaxed);
         self.generated_tokens.fetch_add(cost.generated_tokens as u64, Ordering::Relaxed);
+    }
+
+    /// Does work in a tree, which waits for nobody, and counts its time.
+    pub(super) fn in_tree<T>(&self, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = work();
+        self.tree_nanoseconds.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        result
     }
 
     pub(super) fn add_verdict(&self, is_read: bool) {

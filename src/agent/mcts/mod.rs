@@ -37,6 +37,7 @@ pub use judge::Judge;
 pub use value::{ProcessRewardModel, Valuer};
 
 use super::environment::{Agent, Next};
+use super::in_work::growing;
 use super::sampling::SeedPath;
 use super::search_options::{Method, SearchOptions};
 use super::search_tree::{Cost, ROOT, SearchTree};
@@ -113,7 +114,7 @@ impl Search {
     /// [`Error::InvalidParameter`] for a question without golden answers; those of the models and of the retriever. A tree that
     /// fails half-way is lost but for what a journal has; it is for the caller to go on with the other questions or not.
     pub async fn tree(&self, question: &Question) -> Result<SearchTree> {
-        let mut tree = self.of_question(&question.id).whole_tree(question).await?;
+        let mut tree = growing(self.of_question(&question.id).whole_tree(question)).await?;
         // A tree that is only its root too: its rows say that nothing was the best.
         if self.options.method == Method::BestOfN {
             tree.mark_best();
@@ -176,7 +177,8 @@ impl Search {
     async fn grow(&self, tree: &mut SearchTree, question: &Question) -> Result<()> {
         let mut left = self.options.simulations;
         while left > 0 && !tree.is_exhausted() {
-            let leaves = select::select_round(tree, &self.options, self.options.parallel.clamp(1, left));
+            let limit = self.options.parallel.clamp(1, left);
+            let leaves = self.counters.in_tree(|| select::select_round(tree, &self.options, limit));
             left -= leaves.len();
             let grown = &*tree;
             let visits = try_join_all(leaves.iter().copied().map(|leaf| self.visit(grown, leaf, question))).await?;
@@ -185,7 +187,7 @@ impl Search {
                 if leaf == ROOT && visit.is_full && visit.children.is_empty() {
                     return Ok(());
                 }
-                self.record(tree, leaf, visit);
+                self.counters.in_tree(|| self.record(tree, leaf, visit));
             }
         }
         Ok(())

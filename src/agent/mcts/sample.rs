@@ -39,14 +39,14 @@ pub async fn sample(search: &Search, tree: &mut SearchTree, question: &Question)
             if steps.is_empty() {
                 return Ok(());
             }
-            ends.push(add(search, tree, question, steps, seeds));
+            ends.push(search.counters.in_tree(|| add(search, tree, question, steps, seeds)));
         }
     }
     let mut values = value_ends(search, tree, question, &ends).await?;
     for end in ends {
         let Some(value) = values.get_mut(&end) else { continue };
         // Each trajectory is a draw of its own: one that comes again counts again, and costs nothing more.
-        backpropagate(tree, end, *value, decay(&search.options));
+        search.counters.in_tree(|| backpropagate(tree, end, *value, decay(&search.options)));
         value.cost = Cost::default();
     }
     for node in 1..tree.len() {

@@ -93,6 +93,11 @@ impl Context {
         self.history.last().map(|latest| [&*latest.prompt, &*latest.response].concat())
     }
 
+    /// Where the earlier responses begin and end in the prompt of a transcript, one after the other.
+    pub(in crate::agent) fn turns(&self) -> Vec<usize> {
+        self.history.iter().flat_map(|step| [step.prompt.len(), step.prompt.len() + step.response.len()]).collect()
+    }
+
     /// What the latest step retrieved.
     pub(super) fn latest_retrieval(&self) -> Option<&Retrieved> {
         self.history.last().and_then(|latest| latest.retrieved.as_ref())

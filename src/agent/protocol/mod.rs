@@ -39,6 +39,7 @@ pub use reasonrag::ReasonRag;
 pub use search_r1::SearchR1;
 pub use self_ask::SelfAsk;
 
+use super::prompt_check::Placeholders;
 use super::prompts::{PromptRow, PromptSet};
 use crate::error::{Error, Result};
 
@@ -60,6 +61,9 @@ pub trait Protocol: Send + Sync {
     /// All states; a prompt set has one template for each.
     fn states(&self) -> &'static [State];
 
+    /// What a template of this state may show, and what it must.
+    fn placeholders(&self, state: State) -> Placeholders;
+
     /// The prompt sets that come with the protocol.
     fn builtin_prompts(&self) -> Vec<PromptRow>;
 
@@ -77,6 +81,11 @@ pub trait Protocol: Send + Sync {
 
     /// The stop string that must have ended `text`, a response in `state`; None if none of them fits.
     fn cut_by_stop(&self, state: State, text: &str) -> Option<&'static str>;
+
+    /// Whether the prompt of a step is that of the step before it, the response, and what is appended.
+    fn is_transcript(&self) -> bool {
+        false
+    }
 
     /// What the policy is asked in this context.
     ///

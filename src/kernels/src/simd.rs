@@ -175,17 +175,30 @@ vectorised! {
     }
 }
 
+/// See [`largest`].
+#[inline(always)]
+fn lane_max(row: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let mut chunks = row.chunks_exact(LANES);
+    for chunk in &mut chunks {
+        for (largest, value) in lanes.iter_mut().zip(chunk) {
+            *largest = if *value > *largest { *value } else { *largest };
+        }
+    }
+    lanes.iter().chain(chunks.remainder()).fold(f32::NEG_INFINITY, |a, b| a.max(*b))
+}
+
+vectorised! {
+    /// The largest of a row's numbers; -∞ of an empty row.
+    pub fn largest(row: &[f32]) -> f32 {
+        lane_max(row)
+    }
+}
+
 vectorised! {
     /// Softmax of a row, in place. An empty row stays empty.
     pub fn softmax(row: &mut [f32]) {
-        let mut lanes = [f32::NEG_INFINITY; LANES];
-        let mut chunks = row.chunks_exact(LANES);
-        for chunk in &mut chunks {
-            for (largest, value) in lanes.iter_mut().zip(chunk) {
-                *largest = if *value > *largest { *value } else { *largest };
-            }
-        }
-        let largest = lanes.iter().chain(chunks.remainder()).fold(f32::NEG_INFINITY, |a, b| a.max(*b));
+        let largest = lane_max(row);
         row.iter_mut().for_each(|value| *value = exp(*value - largest));
         let scale = 1.0 / lane_sum(row.len(), |i| row[i]);
         row.iter_mut().for_each(|value| *value *= scale);

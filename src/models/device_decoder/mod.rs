@@ -25,6 +25,7 @@ use super::kv_cache::{BLOCK, BlockSource, KvCache};
 use super::ops::Rope;
 use super::packed::Segment;
 use super::scheduler::Decode;
+use super::scratch::Scratch;
 use super::weights::Weights;
 use crate::error::{Error, Result};
 
@@ -297,8 +298,8 @@ impl Decode for DeviceDecoder {
         Arc::clone(&self.pool)
     }
 
-    fn forward(&self, segments: &mut [Segment<'_, Arc<BlockPool>>]) -> Result<Vec<f32>> {
-        DeviceDecoder::forward(self, segments)
+    fn forward(&self, segments: &mut [Segment<'_, Arc<BlockPool>>]) -> Result<Scratch> {
+        DeviceDecoder::forward(self, segments).map(Scratch::from)
     }
 
     fn note_budget(&self, bytes: usize) {

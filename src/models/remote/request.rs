@@ -14,6 +14,8 @@ const OPENAI_HOST: &str = "://api.openai.com/";
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct RemoteRequest<'a> {
     pub prompt: &'a str,
+    /// Bytes of the prompt at which somebody else goes on: first the model, then the user, and so on in turn. A chat is asked by as many messages.
+    pub turns: &'a [usize],
     /// At least 1.
     pub max_tokens: usize,
     pub temperature: f64,
@@ -31,7 +33,7 @@ impl<'a> RemoteRequest<'a> {
     /// As SQL's `generate` asks.
     pub fn new(prompt: &'a str, options: &'a GenerateOptions) -> Self {
         let GenerateOptions { max_tokens, temperature, top_p, seed, ref stop, top_k, min_p, repetition_penalty } = *options;
-        Self { prompt, max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop }
+        Self { prompt, turns: &[], max_tokens, temperature, top_p, top_k, min_p, repetition_penalty, seed, stop }
     }
 }
 
@@ -119,7 +121,7 @@ impl RemoteOptions {
         let mut put = |name: &str, value: Json| fields.insert(name.to_owned(), value);
         put("model", json!(self.model));
         match self.api {
-            Api::Chat => put("messages", json!([{ "role": "user", "content": request.prompt }])),
+            Api::Chat => put("messages", messages(request)),
             Api::Completions => put("prompt", json!(request.prompt)),
         };
         put(self.limit_field(), json!(request.max_tokens));
@@ -158,6 +160,27 @@ impl RemoteOptions {
         let is_openai = self.base_urls.iter().all(|url| url.contains(OPENAI_HOST));
         if is_openai && self.api == Api::Chat { "max_completion_tokens" } else { "max_tokens" }
     }
+}
+
+/// What the user and the model have said, the user last; the whole prompt as one message of the user's if that is not so.
+fn messages(request: &RemoteRequest<'_>) -> Json {
+    let ends = request.turns.iter().copied().chain([request.prompt.len()]);
+    let mut turns: Vec<(&str, String)> = Vec::new();
+    let mut start = 0;
+    for (end, role) in ends.zip(["user", "assistant"].into_iter().cycle()) {
+        // Servers refuse messages that say nothing.
+        let content = request.prompt.get(start..end).unwrap_or_default().trim();
+        start = end;
+        match turns.last_mut() {
+            _ if content.is_empty() => {}
+            Some((last, text)) if *last == role => *text = [text, "\n", content].concat(),
+            _ => turns.push((role, content.to_owned())),
+        }
+    }
+    if turns.len() < 2 || turns.last().is_none_or(|(role, _)| *role != "user") {
+        turns = vec![("user", request.prompt.to_owned())];
+    }
+    turns.into_iter().map(|(role, content)| json!({ "role": role, "content": content })).collect()
 }
 
 fn stop_texts<'a>(request: &RemoteRequest<'a>) -> Vec<&'a String> {

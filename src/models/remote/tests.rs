@@ -22,7 +22,7 @@ fn text(text: &str) -> Value {
 
 fn request<'a>(prompt: &'a str, stop: &'a [String]) -> RemoteRequest<'a> {
     let (max_tokens, temperature, top_p) = (64, 0.7, 1.0);
-    RemoteRequest { prompt, max_tokens, temperature, top_p, top_k: 0, min_p: 0.0, repetition_penalty: 1.0, seed: 7, stop }
+    RemoteRequest { prompt, turns: &[], max_tokens, temperature, top_p, top_k: 0, min_p: 0.0, repetition_penalty: 1.0, seed: 7, stop }
 }
 
 fn body(options: &RemoteOptions, request: &RemoteRequest<'_>) -> Json {
@@ -31,6 +31,31 @@ fn body(options: &RemoteOptions, request: &RemoteRequest<'_>) -> Json {
 
 fn body_of(options: &RemoteOptions, request: &RemoteRequest<'_>, num_samples: usize) -> Json {
     serde_json::from_slice(&options.body(request, num_samples)).expect("a body is JSON")
+}
+
+#[test]
+fn a_chat_is_asked_by_turns() {
+    let chat = options(&[("base_url", text("http://h:1/v1"))]).expect("options");
+    let completions = options(&[("base_url", text("http://h:1/v1")), ("api", text("completions"))]).expect("options");
+    let turns = |pieces: &[&str]| {
+        let ends: Vec<usize> = (1..pieces.len()).map(|count| pieces[..count].concat().len()).collect();
+        let prompt = pieces.concat();
+        let asked = RemoteRequest { turns: &ends, ..request(&prompt, &[]) };
+        assert_eq!(body(&completions, &asked)["prompt"], prompt.as_str(), "who goes on with a text reads all of it");
+        let messages = body(&chat, &asked)["messages"].as_array().expect("messages").clone();
+        let shown =
+            messages.iter().map(|message| format!("{}: {}", message["role"].as_str().unwrap(), message["content"].as_str().unwrap()));
+        shown.collect::<Vec<_>>().join(" | ")
+    };
+    assert_eq!(turns(&["Who?\n"]), "user: Who?\n", "as it is");
+    assert_eq!(turns(&["Who?\n", " <search>Jaws", "\n<information>\n"]), "user: Who? | assistant: <search>Jaws | user: <information>");
+    // What was put in says nothing: the model went on by itself.
+    assert_eq!(turns(&["Who?", "a", "\n", "b", "c"]), "user: Who? | assistant: a\nb | user: c");
+    assert_eq!(turns(&["Who?", " ", "more"]), "user: Who? more");
+    assert_eq!(turns(&["Who?", "a", " "]), "user: Who?a ");
+    let (prompt, ends) = ("Who?abc", [4, 5]);
+    let asked = RemoteRequest { turns: &ends, ..request(prompt, &[]) };
+    assert_ne!(chat.key(&asked, 1), chat.key(&request(prompt, &[]), 1), "other messages have other answers");
 }
 
 #[test]

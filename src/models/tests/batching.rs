@@ -1,5 +1,6 @@
 //! A sequence alone, in batches, in pieces, and after what another one began with: the same logits, and the same texts.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, LazyLock};
 
 use candle_core::{Device, Tensor};
@@ -10,6 +11,7 @@ use super::{add, memory, run, tiny_config, tiny_policy};
 use crate::models::config::{DecoderArchitecture, DecoderConfig, RopeConfig, RopeScaling};
 use crate::models::decoder::Decoder;
 use crate::models::generation::{Completion, GenerateRequest};
+use crate::models::kv_budget::{KvBudget, KvCounters, KvShare};
 use crate::models::packed::{PackedDecoder, Segment};
 use crate::models::prefix_tree::shared_prefix;
 use crate::models::random::CounterRng;
@@ -22,6 +24,8 @@ const TRUNK: usize = 80;
 const PROMPTS_MAX: usize = 4;
 /// Steps after which the last request has come.
 const STEPS: usize = 12;
+/// Far beyond what all of them take one after the other.
+const STEPS_MAX: usize = 10_000;
 const LOGIT_ERROR_MAX: f32 = 1e-4;
 
 /// A small random policy of one architecture.
@@ -46,7 +50,10 @@ impl Tested {
 
     /// One that keeps at most so many blocks of finished sequences.
     fn scheduler(&self, blocks: usize) -> Scheduler {
-        let memory = memory(blocks * self.packed.kv_shape().block_bytes());
+        self.scheduler_with(memory(blocks * self.packed.kv_shape().block_bytes()))
+    }
+
+    fn scheduler_with(&self, memory: KvShare) -> Scheduler {
         Scheduler::new(Arc::clone(&self.packed), tiny_policy().tokenizer.clone(), vec![0], memory)
     }
 }
@@ -88,6 +95,30 @@ fn prompts() -> impl Strategy<Value = Vec<Vec<u32>>> {
     vec(prompt.prop_map(move |(shared, own)| (0..shared).map(trunk).chain(own).collect::<Vec<u32>>()), 1..=PROMPTS_MAX)
 }
 
+/// A request for each prompt, with numbers of its own.
+fn requests(prompts: &[Vec<u32>], max_new_tokens: usize, seed: u64, is_greedy: bool) -> Vec<GenerateRequest> {
+    let sampled = Sampler { temperature: 1.0, top_p: 0.95, repetition_penalty: 1.1, ..Sampler::default() };
+    let sampler = if is_greedy { Sampler::default() } else { sampled };
+    let request = |(index, prompt): (u64, &Vec<u32>)| GenerateRequest {
+        prompt: prompt.clone(),
+        max_new_tokens,
+        sampler,
+        seed: seed.wrapping_add(index),
+        stop: vec!["no such text".to_owned()],
+    };
+    (0..).zip(prompts).map(request).collect()
+}
+
+/// That completions are those of requests that run alone.
+fn check_as_alone(tested: &Tested, requests: &[GenerateRequest], found: Vec<Completion>) -> Result<(), TestCaseError> {
+    for (request, found) in requests.iter().zip(found) {
+        let alone = run(&mut tested.scheduler(0), vec![request.clone()]).remove(0).unwrap();
+        prop_assert_eq!((&alone.token_ids, &alone.text, alone.finish), (&found.token_ids, &found.text, found.finish));
+        prop_assert!(difference(&alone.token_logprobs, &found.token_logprobs) < LOGIT_ERROR_MAX);
+    }
+    Ok(())
+}
+
 /// Runs requests each of which comes at its step.
 fn run_arriving(scheduler: &mut Scheduler, requests: &[GenerateRequest], arrivals: &[usize]) -> Vec<Completion> {
     let mut results: Vec<_> = requests.iter().map(|_| None).collect();
@@ -99,6 +130,7 @@ fn run_arriving(scheduler: &mut Scheduler, requests: &[GenerateRequest], arrival
             break;
         }
         scheduler.step();
+        assert!(step < STEPS_MAX, "requests hinder each other for ever");
     }
     results.into_iter().map(|result| result.unwrap().try_recv().unwrap().unwrap()).collect()
 }
@@ -161,23 +193,33 @@ proptest! {
         seed in any::<u64>(),
         is_greedy in any::<bool>(),
     ) {
-        let sampled = Sampler { temperature: 1.0, top_p: 0.95, repetition_penalty: 1.1, ..Sampler::default() };
-        let sampler = if is_greedy { Sampler::default() } else { sampled };
-        let request = |(index, prompt): (u64, &Vec<u32>)| GenerateRequest {
-            prompt: prompt.clone(),
-            max_new_tokens: 6,
-            sampler,
-            seed: seed.wrapping_add(index),
-            stop: Vec::new(),
-        };
-        let requests: Vec<GenerateRequest> = (0..).zip(&prompts).map(request).collect();
+        let requests = requests(&prompts, 6, seed, is_greedy);
         for tested in architectures() {
             let together = run_arriving(&mut tested.scheduler(blocks), &requests, &arrivals);
-            for (request, together) in requests.iter().zip(together) {
-                let alone = run(&mut tested.scheduler(0), vec![request.clone()]).remove(0).unwrap();
-                prop_assert_eq!((&alone.token_ids, &alone.text, alone.finish), (&together.token_ids, &together.text, together.finish));
-                prop_assert!(difference(&alone.token_logprobs, &together.token_logprobs) < LOGIT_ERROR_MAX);
-            }
+            check_as_alone(tested, &requests, together)?;
+        }
+    }
+
+    /// However little memory there is, each request comes to its end, whether it gave way to others or not. A prompt and its completion take up to six blocks.
+    #[test]
+    fn texts_do_not_depend_on_the_memory(
+        prompts in prompts(),
+        arrivals in vec(0..STEPS, PROMPTS_MAX),
+        running in 1..12_usize,
+        kept in prop_oneof![Just(0), 1..8_usize],
+        seed in any::<u64>(),
+        is_greedy in any::<bool>(),
+    ) {
+        let requests = requests(&prompts, 50, seed, is_greedy);
+        for tested in architectures() {
+            let block = tested.packed.kv_shape().block_bytes();
+            let counters = Arc::<KvCounters>::default();
+            let mut scheduler = tested.scheduler_with(KvShare::new(&KvBudget::new(running * block, kept * block), &counters));
+            let found = run_arriving(&mut scheduler, &requests, &arrivals);
+            check_as_alone(tested, &requests, found)?;
+            prop_assert!(counters.kept_bytes.load(Ordering::Relaxed) <= kept * block);
+            // Each time for a block of another one.
+            prop_assert!(counters.preemptions.load(Ordering::Relaxed) <= 3 * PROMPTS_MAX * PROMPTS_MAX);
         }
     }
 }

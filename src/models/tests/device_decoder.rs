@@ -1,7 +1,7 @@
 //! The decoder of candle's operations, on candle's CPU device in f32: the same code as on a GPU, held to transformers and to the packed decoder.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use candle_core::safetensors::load;
@@ -17,7 +17,7 @@ use crate::models::DecoderConfig;
 use crate::models::decoder::{Decoder, EMBEDDING};
 use crate::models::device_decoder::{BlockPool, DeviceDecoder};
 use crate::models::generation::GenerateRequest;
-use crate::models::kv_budget::{KvBudget, KvShare};
+use crate::models::kv_budget::{KvBudget, KvCounters, KvShare};
 use crate::models::kv_cache::{BLOCK, BlockSource, KvCache};
 use crate::models::owner::{LoadedPolicy, Owner};
 use crate::models::packed::{PackedDecoder, Segment};
@@ -278,26 +278,29 @@ fn texts_equal_those_of_the_packed_decoder() {
     }
 }
 
-/// With little room: blocks are let go and given out again, cancelled sequences give theirs back, and the budget of kept ones holds.
+/// With little room: blocks are let go and given out again, sequences give way to others, cancelled ones give theirs back, and the budgets hold.
 #[test]
 fn all_blocks_come_back() {
     let decoder = Arc::new(on_cpu(&tiny_policy().decoder));
     let block = decoder.block_source().block_bytes();
-    let kept_bytes = Arc::new(AtomicUsize::new(0));
-    let share = KvShare::new(&KvBudget::new(12 * block, 3 * block), &kept_bytes);
+    let counters = Arc::<KvCounters>::default();
+    let share = KvShare::new(&KvBudget::new(12 * block, 3 * block), &counters);
     let mut scheduler = Scheduler::new(Arc::clone(&decoder), tiny_policy().tokenizer.clone(), Vec::new(), share);
     let mut results: Vec<_> = requests(Sampler::default()).into_iter().map(|request| Some(add(&mut scheduler, request))).collect();
     let mut steps = 0;
     while !scheduler.is_idle() {
         scheduler.step();
+        // The longest sequence has as many as may be in flight.
+        assert!(decoder.pool().num_taken() <= 12 + 3, "{} blocks after {steps} steps", decoder.pool().num_taken());
         steps += 1;
         if steps % 7 == 0 {
             // Its caller goes away.
             drop(results.iter_mut().find_map(Option::take));
         }
     }
+    assert!(counters.preemptions.load(Ordering::Relaxed) > 0, "all had room");
     assert!(decoder.pool().num_taken() <= 3, "{} blocks are kept, 3 may be", decoder.pool().num_taken());
-    assert_eq!(decoder.pool().num_taken() * block, kept_bytes.load(Ordering::Relaxed));
+    assert_eq!(decoder.pool().num_taken() * block, counters.kept_bytes.load(Ordering::Relaxed));
     drop(scheduler);
     assert_eq!(decoder.pool().num_taken(), 0);
 }
@@ -355,11 +358,11 @@ async fn the_model_thread_runs_it() {
         chat_template: Ok(None),
         eos_token_ids: vec![0],
         kv_budget: KvBudget::new(1 << 30, 1 << 20),
-        kept_bytes: Arc::default(),
+        kv_counters: Arc::default(),
     });
     let request = requests(Sampler::default()).pop().unwrap();
     let (reply, result) = oneshot::channel();
-    Owner::get().unwrap().generate(loaded, Job { request: request.clone(), reply, arrived: Instant::now() }).unwrap();
+    Owner::get().unwrap().generate(loaded, Job { request: request.clone(), reply, arrived: Instant::now(), holder: Weak::new() }).unwrap();
     let found = result.await.unwrap().unwrap();
     let mut packed = Scheduler::new(Arc::clone(&policy.packed), policy.tokenizer.clone(), vec![0], memory(0));
     assert_eq!(found.token_ids, run(&mut packed, vec![request]).remove(0).unwrap().token_ids);

@@ -154,7 +154,7 @@ fn parts_of_a_layer_stand_side_by_side() {
     let alone: Vec<Vec<f32>> = [encoded(&first), Matrix::Values(dense.clone()), encoded(&last)]
         .into_iter()
         .zip(&biases)
-        .map(|(matrix, bias)| Linear::new(input, vec![matrix], std::slice::from_ref(bias)).multiply(&x))
+        .map(|(matrix, bias)| Linear::new(input, vec![matrix], std::slice::from_ref(bias)).multiply(&x).to_vec())
         .collect();
     for (row, out) in layer.multiply(&x).chunks_exact(93).enumerate() {
         let expected: Vec<f32> = alone.iter().zip([40, 20, 33]).flat_map(|(part, width)| part[row * width..][..width].to_vec()).collect();

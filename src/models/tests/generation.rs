@@ -7,7 +7,7 @@ use super::{add, memory, run, tiny_policy};
 use crate::error::Error;
 use crate::models::decoder::Decoder;
 use crate::models::generation::{Finish, GenerateRequest};
-use crate::models::kv_budget::{KvBudget, KvShare};
+use crate::models::kv_budget::{KvBudget, KvCounters, KvShare};
 use crate::models::kv_cache::BLOCK;
 use crate::models::packed::{PackedDecoder, Segment};
 use crate::models::random::CounterRng;
@@ -130,8 +130,8 @@ fn a_caller_that_goes_away_is_dropped() {
 fn what_a_sibling_has_of_a_cancelled_sequence_stays_counted() {
     let policy = tiny_policy();
     let block = policy.packed.kv_shape().block_bytes();
-    let kept_bytes = Arc::default();
-    let memory = KvShare::new(&KvBudget::new(1 << 30, block), &kept_bytes);
+    let counters = Arc::<KvCounters>::default();
+    let memory = KvShare::new(&KvBudget::new(1 << 30, block), &counters);
     let mut scheduler = Scheduler::new(Arc::clone(&policy.packed), policy.tokenizer.clone(), Vec::new(), memory);
     let prompt = [7; 2 * BLOCK + 1];
     let first = add(&mut scheduler, request(&prompt, 0));
@@ -140,12 +140,12 @@ fn what_a_sibling_has_of_a_cancelled_sequence_stays_counted() {
     scheduler.step();
     drop(first);
     scheduler.step();
-    assert_eq!(kept_bytes.load(Ordering::Relaxed), 2 * block, "more than its part, since the second one has them");
+    assert_eq!(counters.kept_bytes.load(Ordering::Relaxed), 2 * block, "more than its part, since the second one has them");
     while !scheduler.is_idle() {
         scheduler.step();
     }
     assert_eq!(second.try_recv().unwrap().unwrap().cached_tokens, 2 * BLOCK);
-    assert_eq!(kept_bytes.load(Ordering::Relaxed), block);
+    assert_eq!(counters.kept_bytes.load(Ordering::Relaxed), block);
 }
 
 #[test]
@@ -167,6 +167,41 @@ fn a_request_without_room_holds_up_those_behind_it_until_it_goes_away() {
         }
         assert!(long.as_mut().is_none_or(|long| long.try_recv().is_ok()));
         assert!(goes_away || last.try_recv().is_ok());
+    }
+}
+
+/// Each comes to four blocks, and there are five: both begin, and the one that came last gives way.
+#[test]
+fn the_last_gives_way_and_goes_on_later() {
+    let policy = tiny_policy();
+    let block = policy.packed.kv_shape().block_bytes();
+    let requests = [1, 2].map(|token| GenerateRequest { max_new_tokens: 60, ..request(&[token; 40], 7) });
+    let new = |memory| Scheduler::new(Arc::clone(&policy.packed), policy.tokenizer.clone(), Vec::new(), memory);
+    for kept in [0, 2] {
+        let counters = Arc::<KvCounters>::default();
+        let mut scheduler = new(KvShare::new(&KvBudget::new(5 * block, kept * block), &counters));
+        let [mut first, mut last] = requests.clone().map(|request| add(&mut scheduler, request));
+        scheduler.step();
+        assert_eq!(scheduler.num_running(), 2);
+        let first = loop {
+            scheduler.step();
+            assert!(last.try_recv().is_err(), "the last one is not done first");
+            if let Ok(first) = first.try_recv() {
+                break first.unwrap();
+            }
+        };
+        let preemptions = counters.preemptions.load(Ordering::Relaxed);
+        assert!((1..=2).contains(&preemptions), "{preemptions}");
+        while !scheduler.is_idle() {
+            scheduler.step();
+        }
+        let last = last.try_recv().unwrap().unwrap();
+        for (found, request) in [first, last].into_iter().zip(requests.clone()) {
+            let alone = run(&mut new(memory(0)), vec![request]).remove(0).unwrap();
+            assert_eq!((found.token_ids, found.token_logprobs, found.text), (alone.token_ids, alone.token_logprobs, alone.text));
+            assert_eq!((found.prompt_tokens, found.cached_tokens), (40, 0));
+        }
+        assert_eq!(counters.preemptions.load(Ordering::Relaxed), preemptions, "nothing was in its way any more");
     }
 }
 

@@ -25,7 +25,7 @@ mod speed;
 mod threads;
 mod tokenizer;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
 
 use tokio::sync::oneshot;
@@ -87,7 +87,7 @@ pub(super) fn memory(kept_max: usize) -> KvShare {
 /// Queues a request; where its result comes.
 pub(super) fn add<D: Decode>(scheduler: &mut Scheduler<D>, request: GenerateRequest) -> oneshot::Receiver<Result<Completion>> {
     let (reply, result) = oneshot::channel();
-    scheduler.add(Job { request, reply, arrived: Instant::now() });
+    scheduler.add(Job { request, reply, arrived: Instant::now(), holder: Weak::new() });
     result
 }
 

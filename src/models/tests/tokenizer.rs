@@ -2,7 +2,8 @@
 
 use super::tiny_policy;
 use crate::error::Error;
-use crate::models::tokenizer::{IncrementalText, TOKENIZER_FILE, Tokenizer, train_byte_level_bpe};
+use crate::models::growing_text::GrowingText;
+use crate::models::tokenizer::{TOKENIZER_FILE, Tokenizer, train_byte_level_bpe};
 
 const TEXTS: [&str; 5] = ["", "Who directed Jaws?", " leading space\n\nlines", "Größe, 東京, 🦀 and \u{0}", "<query>film 3</query>"];
 
@@ -21,7 +22,7 @@ fn any_text_survives() {
 fn text_grows_by_whole_characters() {
     let tokenizer = &tiny_policy().tokenizer;
     for text in TEXTS {
-        let mut incremental = IncrementalText::default();
+        let mut incremental = GrowingText::default();
         for id in tokenizer.encode(text).unwrap() {
             incremental.push(tokenizer, id).unwrap();
             assert!(text.starts_with(incremental.as_str()), "{:?} is not the beginning of {text:?}", incremental.as_str());
@@ -48,7 +49,7 @@ fn tags_that_are_special_tokens_are_text() {
     let ids = tokenizer.encode("<step>Who?</step><pad><|im_end|>[INST]<|endoftext|>").unwrap();
     assert_eq!((ids[0], ids[ids.len() - 5..].to_vec()), (first, vec![first + 1, first + 2, first + 3, first + 4, 0]));
     assert_eq!(tokenizer.decode(&ids).unwrap(), "<step>Who?</step>");
-    let mut incremental = IncrementalText::default();
+    let mut incremental = GrowingText::default();
     ids.iter().for_each(|id| incremental.push(&tokenizer, *id).unwrap());
     assert_eq!(incremental.as_str(), "<step>Who?</step>");
 }

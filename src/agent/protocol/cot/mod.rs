@@ -10,6 +10,7 @@ use super::format::steps_then_answer;
 use super::lines::{ANSWER_IS, read_announced_answer, read_answer};
 use super::quoting::Quoting;
 use super::{Action, Context, Parsed, Protocol, State, Transition, ending};
+use crate::agent::prompt_check::Placeholders;
 use crate::agent::prompts::{PromptRow, PromptSet, PromptValues};
 use crate::error::Result;
 
@@ -26,6 +27,13 @@ impl Protocol for Cot {
 
     fn states(&self) -> &'static [State] {
         &[State::BeginReasoning, State::AnswerGeneration]
+    }
+
+    fn placeholders(&self, state: State) -> Placeholders {
+        match state {
+            State::AnswerGeneration => Placeholders { known: &["question", "thoughts"], needed: &["question"] },
+            _ => Placeholders { known: &["question"], needed: &["question"] },
+        }
     }
 
     fn builtin_prompts(&self) -> Vec<PromptRow> {

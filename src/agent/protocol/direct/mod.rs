@@ -8,6 +8,7 @@ use super::format::steps_then_answer;
 use super::lines::read_answer;
 use super::quoting::Quoting;
 use super::{Action, Context, Parsed, Protocol, State, StopReason, Transition, ending};
+use crate::agent::prompt_check::Placeholders;
 use crate::agent::prompts::{PromptRow, PromptSet, PromptValues};
 use crate::error::Result;
 
@@ -24,6 +25,10 @@ impl Protocol for Direct {
 
     fn states(&self) -> &'static [State] {
         &[State::AnswerGeneration]
+    }
+
+    fn placeholders(&self, _: State) -> Placeholders {
+        Placeholders { known: &["question"], needed: &["question"] }
     }
 
     fn builtin_prompts(&self) -> Vec<PromptRow> {

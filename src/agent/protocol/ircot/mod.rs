@@ -17,6 +17,7 @@ use super::lines::{ANSWER_IS, first_line, first_sentence, has_phrase, read_annou
 use super::quoting::Quoting;
 use super::{Action, Context, MAX_QUERY_CHARS, Parsed, Protocol, State, Transition, action_of, ending, unless_last};
 use crate::agent::client::Passage;
+use crate::agent::prompt_check::Placeholders;
 use crate::agent::prompts::{PromptRow, PromptSet, PromptValues};
 use crate::error::Result;
 
@@ -36,6 +37,13 @@ impl Protocol for IrCot {
 
     fn states(&self) -> &'static [State] {
         &[State::BeginReasoning, State::Reasoning, State::AnswerGeneration]
+    }
+
+    fn placeholders(&self, state: State) -> Placeholders {
+        match state {
+            State::BeginReasoning => Placeholders { known: &["question", "passages"], needed: &["question", "passages"] },
+            _ => Placeholders { known: &["question", "passages", "thoughts"], needed: &["question", "passages"] },
+        }
     }
 
     fn builtin_prompts(&self) -> Vec<PromptRow> {

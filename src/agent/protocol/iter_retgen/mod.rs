@@ -14,6 +14,7 @@ use super::format::steps_then_answer;
 use super::lines::read_answer;
 use super::quoting::Quoting;
 use super::{Action, Context, MAX_QUERY_CHARS, Parsed, Protocol, State, Transition, action_of, ending};
+use crate::agent::prompt_check::Placeholders;
 use crate::agent::prompts::{PromptRow, PromptSet, PromptValues};
 use crate::error::Result;
 
@@ -33,6 +34,10 @@ impl Protocol for IterRetGen {
 
     fn states(&self) -> &'static [State] {
         &[State::Reasoning, State::AnswerGeneration]
+    }
+
+    fn placeholders(&self, _: State) -> Placeholders {
+        Placeholders { known: &["question", "passages"], needed: &["question", "passages"] }
     }
 
     fn builtin_prompts(&self) -> Vec<PromptRow> {

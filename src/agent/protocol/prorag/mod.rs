@@ -23,6 +23,7 @@ use super::{
     Action, Context, MAX_ANSWER_CHARS, MAX_EVIDENCE_CHARS, MAX_QUERY_CHARS, Parsed, Protocol, State, Transition, action_of, ending,
     unless_last,
 };
+use crate::agent::prompt_check::Placeholders;
 use crate::agent::prompts::{PromptRow, PromptSet, PromptValues};
 use crate::error::Result;
 
@@ -45,6 +46,14 @@ impl Protocol for ProRag {
         &[State::BeginReasoning, State::Reasoning, State::EvidenceExtraction, State::AnswerGeneration]
     }
 
+    fn placeholders(&self, state: State) -> Placeholders {
+        match state {
+            State::BeginReasoning => Placeholders { known: &["question"], needed: &["question"] },
+            State::EvidenceExtraction => Placeholders { known: &["question", "passages"], needed: &["passages"] },
+            _ => Placeholders { known: &["question", "passages"], needed: &[] },
+        }
+    }
+
     fn builtin_prompts(&self) -> Vec<PromptRow> {
         prompts::builtin()
     }
@@ -59,6 +68,10 @@ impl Protocol for ProRag {
 
     fn cut_by_stop(&self, state: State, text: &str) -> Option<&'static str> {
         stop_of_open_tag(text, TAGS, self.stop(state))
+    }
+
+    fn is_transcript(&self) -> bool {
+        true
     }
 
     /// `begin_reasoning` is the beginning of the transcript; the templates of the other states are what is appended. That of

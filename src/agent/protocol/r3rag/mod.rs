@@ -26,6 +26,7 @@ use super::quoting::Quoting;
 use super::{
     Action, Context, EarlierStep, MAX_EVIDENCE_CHARS, MAX_QUERY_CHARS, Parsed, Protocol, State, Transition, action_of, ending, unless_last,
 };
+use crate::agent::prompt_check::Placeholders;
 use crate::agent::prompts::{PromptRow, PromptSet, PromptValues};
 use crate::error::Result;
 use read::{Outcome, read};
@@ -43,6 +44,10 @@ impl Protocol for R3Rag {
 
     fn states(&self) -> &'static [State] {
         &[State::Reasoning, State::AnswerGeneration]
+    }
+
+    fn placeholders(&self, _: State) -> Placeholders {
+        Placeholders { known: &["question", "thoughts"], needed: &["question"] }
     }
 
     fn builtin_prompts(&self) -> Vec<PromptRow> {

@@ -17,6 +17,7 @@ use super::format::queries_read_then_answer;
 use super::markup::stop_of_open_tag;
 use super::quoting::Quoting;
 use super::{Action, Context, Parsed, Protocol, State, Transition, ending, unless_last};
+use crate::agent::prompt_check::Placeholders;
 use crate::agent::prompts::{PromptRow, PromptSet, PromptValues};
 use crate::error::Result;
 
@@ -36,6 +37,16 @@ impl Protocol for ReasonRag {
 
     fn states(&self) -> &'static [State] {
         &[State::BeginReasoning, State::Reasoning, State::EvidenceExtraction, State::AnswerGeneration]
+    }
+
+    fn placeholders(&self, state: State) -> Placeholders {
+        match state {
+            State::BeginReasoning => Placeholders { known: &["question"], needed: &["question"] },
+            State::EvidenceExtraction => {
+                Placeholders { known: &["question", "thoughts", "query", "passages"], needed: &["question", "passages"] }
+            }
+            _ => Placeholders { known: &["question", "thoughts", "query", "passages"], needed: &["question"] },
+        }
     }
 
     fn builtin_prompts(&self) -> Vec<PromptRow> {

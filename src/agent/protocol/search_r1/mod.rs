@@ -21,6 +21,7 @@ use super::format::steps_then_answer;
 use super::markup::{blocks, stop_of_open_tag, tagged};
 use super::quoting::Quoting;
 use super::{Action, Context, MAX_ANSWER_CHARS, MAX_QUERY_CHARS, Parsed, Protocol, State, Transition, action_of, ending, unless_last};
+use crate::agent::prompt_check::Placeholders;
 use crate::agent::prompts::{PromptRow, PromptSet, PromptValues};
 use crate::error::Result;
 
@@ -40,6 +41,14 @@ impl Protocol for SearchR1 {
         &[State::BeginReasoning, State::Reasoning, State::Correction, State::AnswerGeneration]
     }
 
+    fn placeholders(&self, state: State) -> Placeholders {
+        match state {
+            State::BeginReasoning => Placeholders { known: &["question"], needed: &["question"] },
+            State::Reasoning => Placeholders { known: &["question", "passages"], needed: &["passages"] },
+            _ => Placeholders { known: &["question", "passages"], needed: &[] },
+        }
+    }
+
     fn builtin_prompts(&self) -> Vec<PromptRow> {
         prompts::builtin()
     }
@@ -54,6 +63,10 @@ impl Protocol for SearchR1 {
 
     fn cut_by_stop(&self, state: State, text: &str) -> Option<&'static str> {
         stop_of_open_tag(text, TAGS, self.stop(state))
+    }
+
+    fn is_transcript(&self) -> bool {
+        true
     }
 
     /// `begin_reasoning` is the beginning of the transcript; the templates of the other states are what is appended.

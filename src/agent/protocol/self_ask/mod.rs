@@ -16,6 +16,7 @@ use super::format::queries_read_then_answer;
 use super::lines::{ANSWER_IS, Line, after_announcement, after_header, answer_of, first_line, lines, read_answer};
 use super::quoting::Quoting;
 use super::{Action, Context, MAX_EVIDENCE_CHARS, MAX_QUERY_CHARS, Parsed, Protocol, State, Transition, action_of, ending, unless_last};
+use crate::agent::prompt_check::Placeholders;
 use crate::agent::prompts::{PromptRow, PromptSet, PromptValues};
 use crate::error::Result;
 
@@ -35,6 +36,15 @@ impl Protocol for SelfAsk {
 
     fn states(&self) -> &'static [State] {
         &[State::Reasoning, State::EvidenceExtraction, State::AnswerGeneration]
+    }
+
+    fn placeholders(&self, state: State) -> Placeholders {
+        match state {
+            State::EvidenceExtraction => {
+                Placeholders { known: &["question", "thoughts", "query", "passages"], needed: &["question", "passages"] }
+            }
+            _ => Placeholders { known: &["question", "thoughts", "query", "passages"], needed: &["question"] },
+        }
     }
 
     fn builtin_prompts(&self) -> Vec<PromptRow> {

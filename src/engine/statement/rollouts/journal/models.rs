@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::tree::TreeJournal;
 use super::{Key, RunJournal};
-use crate::agent::{Generated, PolicyClient, ProcessRewardModel, Sampling};
+use crate::agent::{Generated, PolicyClient, ProcessRewardModel, Prompt, Sampling};
 use crate::error::Result;
 use crate::models::count_kept_answers;
 
@@ -81,9 +81,10 @@ impl Memory {
 
 impl JournaledPolicy {
     /// A new version of the program may print a sampling in another way, and then asks again.
-    fn key(&self, prompt: &str, sampling: &Sampling, seeds: &[u64]) -> Key {
+    fn key(&self, prompt: Prompt<'_>, sampling: &Sampling, seeds: &[u64]) -> Key {
         let (name, version) = self.policy.reference();
-        self.memory.run.key(&["policy", &format!("{name}@{version}"), &format!("{sampling:?} {seeds:?}"), prompt])
+        let Prompt { text, turns } = prompt;
+        self.memory.run.key(&["policy", &format!("{name}@{version}"), &format!("{sampling:?} {seeds:?} {turns:?}"), text])
     }
 }
 
@@ -91,7 +92,8 @@ impl JournaledPolicy {
 impl PolicyClient for JournaledPolicy {
     async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated> {
         let ask = async { self.policy.generate(prompt, sampling).await.map(Completion::from) };
-        self.memory.recall(self.key(prompt, sampling, &[]), 1, ask).await.map(Generated::from)
+        let key = self.key(Prompt { text: prompt, turns: &[] }, sampling, &[]);
+        self.memory.recall(key, 1, ask).await.map(Generated::from)
     }
 
     fn samples_per_call(&self) -> usize {
@@ -99,8 +101,12 @@ impl PolicyClient for JournaledPolicy {
     }
 
     async fn generate_together(&self, prompt: &str, sampling: &Sampling, seeds: &[u64]) -> Result<Vec<Generated>> {
+        self.generate_in_turns(Prompt { text: prompt, turns: &[] }, sampling, seeds).await
+    }
+
+    async fn generate_in_turns(&self, prompt: Prompt<'_>, sampling: &Sampling, seeds: &[u64]) -> Result<Vec<Generated>> {
         let written = |generated: Vec<Generated>| generated.into_iter().map(Completion::from).collect::<Vec<_>>();
-        let ask = async { self.policy.generate_together(prompt, sampling, seeds).await.map(written) };
+        let ask = async { self.policy.generate_in_turns(prompt, sampling, seeds).await.map(written) };
         let completions = self.memory.recall(self.key(prompt, sampling, seeds), seeds.len(), ask).await?;
         Ok(completions.into_iter().map(Generated::from).collect())
     }
