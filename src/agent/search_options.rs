@@ -177,7 +177,7 @@ impl SearchOptions {
     /// The options that a statement gives, in any order: a preset is the ground for all others, a selection for its constant.
     ///
     /// # Errors
-    /// As [`Self::set`] and [`Self::check`].
+    /// As [`Self::set`] and [`Self::check`]; [`crate::error::Error::InvalidParameter`] for an option that would have no effect beside the others.
     pub fn of<'a>(values: impl IntoIterator<Item = (&'a str, Value)>) -> Result<Self> {
         let mut values: Vec<(&str, Value)> = values.into_iter().collect();
         values.sort_by_key(|(name, _)| match *name {
@@ -190,7 +190,30 @@ impl SearchOptions {
             options.set(name, value)?;
         }
         options.check()?;
-        Ok(options)
+        match values.iter().find_map(|(name, value)| Some((name, value, options.missing_for(name)?))) {
+            Some((name, value, expected)) => Err(out_of_range(name, value, expected)),
+            None => Ok(options),
+        }
+    }
+
+    /// What an option that is given must have beside it to have an effect; None if it has one.
+    fn missing_for(&self, name: &str) -> Option<&'static str> {
+        let searches = self.method == Method::Mcts;
+        match name {
+            "children" | "selection" | "exploration" | "max_depth" | "parallel" if !searches => Some(
+                "method = 'mcts' beside it: trajectories of 'sample' and 'best_of_n' are not searched, and end where the policy ends them",
+            ),
+            "rollouts_per_node" | "rollout_temperature" if !searches => {
+                Some("method = 'mcts' beside it: of 'sample' and 'best_of_n' no node is completed")
+            }
+            "rollouts_per_node" | "rollout_temperature" if self.value != ValueSource::Simulate => {
+                Some("value = 'simulate' beside it: where a model values nodes, none is completed")
+            }
+            "alpha" if self.returns != Returns::Spre => Some("returns = 'spre' beside it; 'discounted' has gamma"),
+            "gamma" if self.returns != Returns::Discounted => Some("returns = 'discounted' beside it; 'spre' has alpha"),
+            "temperature" if !self.temperatures.is_empty() => Some("no temperatures beside it, which say it of every trajectory"),
+            _ => None,
+        }
     }
 
     /// A preset sets all options, a selection its usual `exploration` too; a temperature takes the place of a schedule.
@@ -417,6 +440,39 @@ mod tests {
             &[("temperatures", word("1,2"))],
             expect!["temperatures = a schedule: expected method = 'sample' or 'best_of_n' beside it; a tree search has one temperature"],
         );
+    }
+
+    #[test]
+    fn options_without_effect() {
+        for method in ["sample", "best_of_n"] {
+            let options = [("children", Int(3)), ("selection", word("puct")), ("exploration", Int(1)), ("max_depth", Int(3))];
+            let more = [("parallel", Int(2)), ("rollouts_per_node", Int(2)), ("rollout_temperature", Int(0))];
+            for (name, value) in options.into_iter().chain(more) {
+                let error = SearchOptions::of([("method", word(method)), (name, value.clone())]).unwrap_err().to_string();
+                assert!(error.starts_with(&format!("{name} = {value}: expected method = 'mcts' beside it: ")), "{error}");
+            }
+        }
+        error(
+            &[("exploration", Float(0.5)), ("method", word("best_of_n"))],
+            expect![
+                "exploration = 0.5: expected method = 'mcts' beside it: trajectories of 'sample' and 'best_of_n' are not searched, and end where the policy ends them"
+            ],
+        );
+        error(
+            &[("value", word("prm")), ("prm", word("m")), ("rollouts_per_node", Int(2))],
+            expect!["rollouts_per_node = 2: expected value = 'simulate' beside it: where a model values nodes, none is completed"],
+        );
+        error(&[("gamma", Float(0.5))], expect!["gamma = 0.5: expected returns = 'discounted' beside it; 'spre' has alpha"]);
+        error(
+            &[("preset", word("prorag")), ("alpha", Float(0.5))],
+            expect!["alpha = 0.5: expected returns = 'spre' beside it; 'discounted' has gamma"],
+        );
+        error(
+            &[("method", word("sample")), ("temperature", Int(1)), ("temperatures", word("0,1"))],
+            expect!["temperature = 1: expected no temperatures beside it, which say it of every trajectory"],
+        );
+        // What a preset says is no word of the statement's.
+        assert!(SearchOptions::of([("preset", word("prorag")), ("method", word("sample")), ("gamma", Float(0.5))]).is_ok());
     }
 
     #[test]

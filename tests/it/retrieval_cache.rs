@@ -77,7 +77,7 @@ async fn rollouts_search_for_each_query_once() -> Result<()> {
     let generate = |table: &str, seed: u32| {
         format!(
             "GENERATE ROLLOUTS INTO {table} USING AGENT qa FROM (SELECT * FROM questions)
-             WITH (method = 'sample', simulations = 8, max_depth = 6, temperature = 1.0, seed = {seed})"
+             WITH (method = 'sample', simulations = 8, temperature = 1.0, seed = {seed})"
         )
     };
     let distinct = "SELECT DISTINCT query FROM {table} WHERE passage_ids IS NOT NULL";
