@@ -44,6 +44,7 @@ pub async fn install(shared: &Shared) -> Result<()> {
     let retrievals = Arc::clone(&shared.retrievals);
     let views = [
         ("retrieval_cache", View::new(RetrievalCache::schema(), move |_| ready(retrievals.rows()))),
+        ("builtin_prompts", View::new(prompts_schema(), |_| ready(builtin_prompts_batch()))),
         (PROGRESS_VIEW, View::new(IndexBuilds::schema(), move |_| ready(builds.rows()))),
         ("models", View::new(model_views::models_schema(), move |reader| ready(model_views::models(&registry, reader.as_ref())))),
         ("loaded_models", View::new(model_views::loaded_schema(), move |_| ready(model_views::loaded_models(&runtime)))),
@@ -96,15 +97,28 @@ async fn fill_prompts(catalog: &Arc<Catalog>) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
-    let column = |read: fn(&PromptRow) -> &str| Arc::new(StringArray::from_iter_values(rows.iter().map(read)));
-    let batch = RecordBatch::try_new(
-        Arc::clone(&table.definition().schema),
-        vec![column(|row| &row.prompt_set), column(|row| &row.protocol), column(|row| &row.state), column(|row| &row.template)],
-    );
-    let batch = batch.map_err(DataFusionError::from)?;
+    let batch = prompts_batch(&rows, Arc::clone(&table.definition().schema))?;
     let stream = RecordBatchStreamAdapter::new(batch.schema(), futures::stream::iter([Ok(batch)]));
     table.append(Box::pin(stream)).await?;
     Ok(())
+}
+
+fn prompts_schema() -> SchemaRef {
+    Arc::new(Schema::new(vec![text("prompt_set"), text("protocol"), text("state"), text("template")]))
+}
+
+/// What `rollout.prompts` began with, for those who want it back.
+fn builtin_prompts_batch() -> Result<RecordBatch> {
+    prompts_batch(&builtin_prompts(), prompts_schema())
+}
+
+fn prompts_batch(rows: &[PromptRow], schema: SchemaRef) -> Result<RecordBatch> {
+    let column = |read: fn(&PromptRow) -> &str| Arc::new(StringArray::from_iter_values(rows.iter().map(read)));
+    let batch = RecordBatch::try_new(
+        schema,
+        vec![column(|row| &row.prompt_set), column(|row| &row.protocol), column(|row| &row.state), column(|row| &row.template)],
+    );
+    Ok(batch.map_err(DataFusionError::from)?)
 }
 
 /// Protocols with those of their states that have prompts.

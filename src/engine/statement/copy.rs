@@ -19,7 +19,7 @@ use super::attempt::attempted;
 use super::copy_format::{self, Way};
 use super::insert::{complete_rows, filling, target_columns};
 use super::upkeep::after_write;
-use super::{copy_client, done, query, table_name};
+use super::{copy_client, done, prompt_rows, query, table_name};
 use crate::engine::casts::NUMERIC_IN;
 use crate::engine::files::{self, Format};
 use crate::engine::pinned_models;
@@ -92,7 +92,8 @@ pub async fn append(
     let started = planned.start(None).await?;
     let progress = Progress::of(session.notices(), work, format!("COPY {}", table.name()), "rows", started.num_rows());
     let progress = filling(session, table, progress)?;
-    let count = table.append(progress.watch(started.rows)).await?;
+    let rows = prompt_rows::checked(table, started.rows, 0);
+    let count = table.append(progress.watch(rows)).await?;
     after_write(session, table).await;
     Ok(count)
 }

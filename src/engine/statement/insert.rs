@@ -19,7 +19,7 @@ use super::change::returning::{self, KeptRows};
 use super::change::template;
 use super::change::upsert::{self, DoUpdate};
 use super::upkeep::after_write;
-use super::{done, query, table_name};
+use super::{done, prompt_rows, query, table_name};
 use crate::engine::casts;
 use crate::engine::function::identity_numbers;
 use crate::engine::parameter_types::PARAMETERS_MAX;
@@ -88,7 +88,7 @@ async fn insert_all(
 /// The rows to write, which tell how many have come.
 pub fn watched_rows(session: &Session, table: &Table, started: Started) -> Result<SendableRecordBatchStream> {
     let progress = Progress::new(session.notices(), format!("INSERT INTO {}", table.name()), "rows", started.num_rows());
-    Ok(filling(session, table, progress)?.watch(started.rows))
+    Ok(filling(session, table, progress)?.watch(prompt_rows::checked(table, started.rows, 0)))
 }
 
 /// Progress of new rows, which is that of the columns that models fill too.

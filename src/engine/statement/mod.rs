@@ -23,6 +23,7 @@ mod model;
 mod name;
 mod notifications;
 mod prepare;
+mod prompt_rows;
 mod query;
 mod role;
 mod rollouts;

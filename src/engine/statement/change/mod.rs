@@ -22,7 +22,7 @@ use rolloutdb_sql::{Statement, Target};
 
 use super::attempt::Attempt;
 use super::upkeep::after_write;
-use super::{done, query, table_name};
+use super::{done, prompt_rows, query, table_name};
 use crate::engine::planning::{KeptRun, Planned, REWRITE_TARGET};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Description, Response, Session};
@@ -72,7 +72,12 @@ impl ChangeOf<'_> {
         }
         let started = planned.start(self.kept).await?;
         let progress = Progress::new(session.notices(), format!("{} {}", self.verb, table.name()), "rows", started.num_rows());
-        let rows = progress.watch(started.rows);
+        let rows = match change {
+            Change::Delete => started.rows,
+            Change::Update { .. } => prompt_rows::checked(&table, started.rows, 1),
+            Change::Merge => prompt_rows::checked(&table, started.rows, 2),
+        };
+        let rows = progress.watch(rows);
         let (rows, kept) = match self.returning {
             [] => (rows, None),
             _ => {
