@@ -5,6 +5,7 @@ mod context;
 mod costs;
 mod samples;
 mod streaming;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
