@@ -185,9 +185,13 @@ pub enum Error {
     #[error("{0}")]
     Tensor(#[from] candle_core::Error),
 
-    /// Training met a loss or a gradient that is not a number; the weights before the step are untouched (22003).
-    #[error("training stopped at step {step}: the {what} is {value}; try a lower learning_rate, and look for extreme rows")]
-    Diverged { step: usize, what: &'static str, value: f64 },
+    /// A policy that writes has weights that give no probabilities (XX000).
+    #[error("the policy's logits are not finite numbers; its weights are broken")]
+    BrokenWeights,
+
+    /// Training met a loss or a gradient that is not a number (22003). `checkpoint`: the step of the run's last good one, if there is any.
+    #[error("training stopped at step {step}: the {what} is {value}; {}", .checkpoint.map_or_else(without_checkpoint, with_checkpoint))]
+    Diverged { step: usize, what: &'static str, value: f64, checkpoint: Option<usize> },
 
     /// Our bug (XX000).
     #[error("internal error: {0}; please report it")]
@@ -243,6 +247,18 @@ impl Fault {
             _ => Self::Form,
         }
     }
+}
+
+/// What one can do about a training that diverged, and has a good checkpoint.
+fn with_checkpoint(step: usize) -> String {
+    format!(
+        "its last good checkpoint, of step {step}, stays: the same statement with on_divergence = 'last_checkpoint' makes a model of it, from which another one may \
+         go on with a lower learning_rate; look for extreme rows, too"
+    )
+}
+
+fn without_checkpoint() -> String {
+    "there is no good checkpoint before it; try a lower learning_rate, and look for extreme rows".to_owned()
 }
 
 impl Error {

@@ -425,7 +425,7 @@ impl Sequence {
         let request = &self.job.request;
         let sampled = request.sampler.sample(logits, &self.tokens, request.seed, self.logprobs.len());
         if !sampled.logprob.is_finite() {
-            return Err(candle_core::Error::Msg("the policy's logits are not finite numbers; its weights are broken".to_owned()).into());
+            return Err(Error::BrokenWeights);
         }
         self.tokens.push(sampled.token);
         self.logprobs.push(sampled.logprob);

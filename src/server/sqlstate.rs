@@ -75,7 +75,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::BadInput { fault: Fault::TooLong, .. } => "22001",
         Error::BadInput { fault: Fault::TooManyDigits, .. } => "22003",
         Error::Diverged { .. } => "22003",
-        Error::Tensor(_) | Error::Internal(_) => "XX000",
+        Error::Tensor(_) | Error::BrokenWeights | Error::Internal(_) => "XX000",
         Error::Sql(error) => sql_state(error),
         Error::Udf(error) => udf_state(error),
         Error::Catalog(error) => catalog_state(error),

@@ -1,6 +1,7 @@
 //! What a run leaves on the disk so that another one goes on where it ended, bit for bit.
 //!
-//! One checkpoint is a directory `step-<n>`, written as `.step-<n>`, flushed and renamed; only then the one before goes. So there is
+//! One checkpoint is a directory `step-<n>`, written as `.step-<n>`, flushed and renamed. The one before goes once the step behind the new one
+//! has a loss and a gradient: weights of which nobody knows whether they are spoilt take the place of none that are good. So there is
 //! always a whole one, or none, and never a half one under its name. The metrics of all steps but the last are in a file beside it, to
 //! which each checkpoint adds (`metrics_log.rs`).
 //!
@@ -8,7 +9,7 @@
 //! |---|---|
 //! | `parameters.safetensors` | the trainable weights after step n |
 //! | `optimizer.safetensors` | the moments of AdamW, [`AdamW::save`] |
-//! | `best.safetensors` | the weights of the lowest validation loss, where early stopping keeps them |
+//! | `best.safetensors` | the weights of the best validation, where early stopping keeps them |
 //! | `state.json` | the step, which is also the place in the order of the examples, its metrics, what validation has shown |
 //! | `SHA256SUMS` | checksums of the others, in the form of `sha256sum` |
 //!
@@ -93,10 +94,10 @@ struct State {
 #[derive(Debug, Serialize, Deserialize)]
 struct BestState {
     step: usize,
-    loss_bits: u64,
+    value_bits: u64,
 }
 
-/// Writes the checkpoint of the run's last whole step, and then removes the ones before. One that cannot be removed is told to `warnings`.
+/// Writes the checkpoint of the run's last whole step. Those before it stay until [`settle`].
 ///
 /// # Errors
 /// [`Error::Io`]; the older checkpoint is still there, which the error says, and nothing of the new one.
@@ -105,10 +106,9 @@ pub(super) fn save(
     parameters: &BTreeMap<String, Var>,
     optimizer: &AdamW,
     progress: &mut Progress,
-    warnings: &Warnings,
 ) -> Result<()> {
     let step = progress.steps.len();
-    save_whole(checkpoints, parameters, optimizer, progress, warnings).map_err(|error| {
+    save_whole(checkpoints, parameters, optimizer, progress).map_err(|error| {
         error.advising(&match checkpoints.last_step() {
             Some(last) => format!("there is no checkpoint of step {step}, and the same training goes on at that of step {last}"),
             None => format!("there is no checkpoint of step {step}, nor an older one: the same training begins anew"),
@@ -116,13 +116,7 @@ pub(super) fn save(
     })
 }
 
-fn save_whole(
-    checkpoints: &Checkpoints,
-    parameters: &BTreeMap<String, Var>,
-    optimizer: &AdamW,
-    progress: &mut Progress,
-    warnings: &Warnings,
-) -> Result<()> {
+fn save_whole(checkpoints: &Checkpoints, parameters: &BTreeMap<String, Var>, optimizer: &AdamW, progress: &mut Progress) -> Result<()> {
     let directory = &checkpoints.directory;
     make_directory(directory)?;
     if let Some((_, before)) = progress.steps.split_last() {
@@ -136,12 +130,31 @@ fn save_whole(
         // The disk may be full: the room goes back. What cannot be removed now goes with the next checkpoint.
         let _ = fs::remove_dir_all(&unfinished);
     }
-    written?;
-    if let Err(error) = remove_others(directory, &name) {
-        // The new one is whole.
+    written
+}
+
+/// The checkpoint of `step` is good: a step has begun with its weights, or the run has ended. Removes all others; what cannot be removed is told to `warnings`.
+pub(super) fn settle(checkpoints: &Checkpoints, step: usize, warnings: &Warnings) {
+    if let Err(error) = remove_others(&checkpoints.directory, &format!("{PREFIX}{step}")) {
         warnings.say(format!("older checkpoints stay until the next one is written, because they could not be removed: {error}"));
     }
-    Ok(())
+}
+
+/// Removes the checkpoint of `step`, whose weights are spoilt; what cannot be removed is told to `warnings`.
+pub(super) fn discard(checkpoints: &Checkpoints, step: usize, warnings: &Warnings) {
+    if let Err(error) = remove(&checkpoints.directory.join(format!("{PREFIX}{step}"))) {
+        warnings.say(format!("the checkpoint of step {step} has weights that are spoilt, and could not be removed: {error}"));
+    }
+}
+
+/// Of a run that diverged, its error with the last good checkpoint; other errors are as they were. `unproven`: the step of a checkpoint with whose weights no
+/// step has begun, which goes.
+pub(super) fn after_divergence(error: Error, checkpoints: Option<&Checkpoints>, unproven: Option<usize>, warnings: &Warnings) -> Error {
+    let (Error::Diverged { step, what, value, .. }, Some(checkpoints)) = (&error, checkpoints) else { return error };
+    if let Some(unproven) = unproven {
+        discard(checkpoints, unproven, warnings);
+    }
+    Error::Diverged { step: *step, what, value: *value, checkpoint: checkpoints.last_step() }
 }
 
 /// The newest checkpoint of this run that is whole; `None` if there is none.
@@ -215,7 +228,7 @@ fn state(fingerprint: &str, progress: &Progress) -> Result<Vec<u8>> {
     let state = State {
         fingerprint: fingerprint.to_owned(),
         step: progress.steps.len(),
-        best: best.as_ref().map(|best| BestState { step: best.step, loss_bits: best.loss.to_bits() }),
+        best: best.as_ref().map(|best| BestState { step: best.step, value_bits: best.value.to_bits() }),
         num_worse: *num_worse,
         metrics: progress.steps.last().map(metrics_log::encode).unwrap_or_default(),
         logged: progress.logged.clone(),
@@ -238,9 +251,9 @@ fn read(checkpoints: &Checkpoints, step: usize, options: AdamWOptions, parameter
         return Err(damaged(&path, format!("it has metrics of {} steps and ends at step {}", steps.len(), state.step)));
     }
     let best = match state.best {
-        Some(BestState { step, loss_bits }) => {
+        Some(BestState { step, value_bits }) => {
             let weights = load_tensors(&directory.join(BEST), &checked(directory, BEST, &sums)?, parameters)?;
-            Some(Best { step, loss: f64::from_bits(loss_bits), weights })
+            Some(Best { step, value: f64::from_bits(value_bits), weights })
         }
         None => None,
     };

@@ -9,6 +9,7 @@ use candle_core::{Device, Tensor};
 
 use super::backward::activation_bytes;
 use super::example::{DpoExample, SftExample};
+use super::online::{Learner, OnlineOptions};
 use super::options::RunOptions;
 use super::plan::{Plan, all_in_batches, packing};
 use super::sharing::{Sharing, Size};
@@ -124,6 +125,18 @@ impl Estimate {
             work.add(&batch, costs, packing(sharing, run));
         }
         work.forward_flops(config)
+    }
+
+    /// Work of the updates on the trajectories of a step, in forward passes over these: each update, and what is computed before the first one of
+    /// several: probabilities, values, and those of the reference.
+    pub fn passes_of_update(options: &OnlineOptions, config: &DecoderConfig) -> f64 {
+        let run = &options.run;
+        let kept = activation_bytes(config, run.lora.as_ref(), run.batch_tokens);
+        let of_update = passes(run.lora.is_some(), run.recompute.unwrap_or(kept > ACTIVATION_BYTES_MAX));
+        let num_learners = if let Learner::Critic(_) = options.learner { 2.0 } else { 1.0 };
+        let before = if options.updates_per_batch > 1 || num_learners > 1.0 { num_learners } else { 0.0 };
+        let reference = if options.kl_weight > 0.0 { 1.0 } else { 0.0 };
+        options.updates_per_batch as f64 * of_update * num_learners + before + reference
     }
 
     /// The speed of the matrix products that training consists of, on this machine as it is now: it takes a twentieth of a second.
@@ -282,6 +295,19 @@ mod tests {
         assert_eq!((apart.num_tokens, apart.num_distinct_tokens), (44, 44));
         assert_eq!(packed.activation_bytes, activation_bytes(&config, None, 13) as u64);
         assert!(packed.flops < 0.4 * apart.flops, "{packed:?} beside {apart:?}");
+    }
+
+    #[test]
+    fn an_update_takes_a_backward_pass_of_each_learner_and_what_comes_before_it() {
+        let passes = |options: OnlineOptions| Estimate::passes_of_update(&options, &config());
+        let grpo = OnlineOptions { run: RunOptions { recompute: Some(false), ..RunOptions::default() }, ..OnlineOptions::grpo() };
+        assert_eq!(passes(grpo.clone()), 3.0, "forward, and two products for each of it backward");
+        assert_eq!(passes(OnlineOptions { kl_weight: 0.1, ..grpo.clone() }), 4.0);
+        assert_eq!(passes(OnlineOptions { updates_per_batch: 2, ..grpo.clone() }), 7.0);
+        let again = OnlineOptions { run: RunOptions { recompute: Some(true), ..RunOptions::default() }, ..grpo.clone() };
+        assert_eq!(passes(again), 4.0);
+        let ppo = OnlineOptions { run: grpo.run, updates_per_batch: 1, ..OnlineOptions::ppo() };
+        assert_eq!(passes(ppo), 8.0, "of policy and critic");
     }
 
     #[test]

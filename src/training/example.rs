@@ -2,7 +2,8 @@
 //!
 //! The completion is what is learned, so it stays whole; a prompt that is too long loses its beginning, because the newest
 //! context stands at its end. (LLaMA-Factory cuts the end of the prompt instead and may cut the completion.) Where the question
-//! stands at the beginning this loses it: [`LongPrompts`] leaves such examples out, or refuses them.
+//! stands at the beginning this loses it: who knows where the documents of a prompt are takes their beginning away instead
+//! ([`room_for_prompt`]), and [`LongPrompts`] leaves such examples out, or refuses them.
 
 use super::options::{LongPrompts, RunOptions};
 use crate::error::{Error, Result};
@@ -14,8 +15,8 @@ pub struct SftExample {
     pub completion: Vec<u32>,
     /// Factor of this example's tokens in the loss, >= 0; an example of weight 0 is left out.
     pub weight: f32,
-    /// Which tokens of `completion` are learned: passages that the policy did not write are context only. Empty: all.
-    pub mask: Vec<bool>,
+    /// How much each token of `completion` counts, >= 0: 0 where it is read only, as passages are that the policy did not write. Empty: all count 1.
+    pub mask: Vec<f32>,
 }
 
 /// A preference pair. The caller appends the end-of-text token to both completions.
@@ -33,6 +34,12 @@ pub struct StepExample {
     pub step: Vec<u32>,
     /// How good it is, from 0 to 1.
     pub label: f64,
+}
+
+/// Tokens that a prompt may have beside completions of these lengths: one, or the two of a pair.
+pub fn room_for_prompt(completions: &[usize], run: &RunOptions) -> usize {
+    let limit = if completions.len() > 1 { Limit::of_pair(run) } else { Limit::of_sequence(run) };
+    limit.tokens_per_sequence().saturating_sub(completions.iter().copied().max().unwrap_or(0))
 }
 
 /// How many examples had a prompt that does not fit.
@@ -142,8 +149,8 @@ impl Fit {
 pub(crate) struct Sequence<'a> {
     pub prompt: &'a [u32],
     pub completion: &'a [u32],
-    /// Which tokens of the completion count; empty: all.
-    pub mask: &'a [bool],
+    /// How much each token of the completion counts, times `completion_weight`; empty: all count 1.
+    pub mask: &'a [f32],
     pub prompt_weight: f64,
     pub completion_weight: f64,
 }
@@ -168,25 +175,21 @@ impl Sequence<'_> {
     pub fn weight(&self, position: usize) -> f64 {
         match position.checked_sub(self.prompt.len()) {
             None => self.prompt_weight,
-            Some(index) if self.counts(index) => self.completion_weight,
-            Some(_) => 0.0,
+            Some(index) => self.completion_weight * self.share(index),
         }
     }
 
     /// Σ of the weights of the predicted tokens. The first token of all is predicted from nothing and does not count.
     pub fn total_weight(&self) -> f64 {
         let num_prompt = self.prompt.len().saturating_sub(1);
-        num_prompt as f64 * self.prompt_weight + self.num_counted() as f64 * self.completion_weight
-    }
-
-    /// Tokens of the completion that are predicted and not masked out.
-    fn num_counted(&self) -> usize {
         let first = usize::from(self.prompt.is_empty());
-        (first..self.completion.len()).filter(|&index| self.counts(index)).count()
+        let completion: f64 = (first..self.completion.len()).map(|index| self.share(index)).sum();
+        num_prompt as f64 * self.prompt_weight + completion * self.completion_weight
     }
 
-    fn counts(&self, index: usize) -> bool {
-        self.mask.get(index).copied().unwrap_or(true)
+    /// How much a token of the completion counts.
+    fn share(&self, index: usize) -> f64 {
+        self.mask.get(index).map_or(1.0, |weight| f64::from(*weight))
     }
 }
 
@@ -333,8 +336,11 @@ fn check_mask(row: usize, example: &SftExample, learns_prompt: bool) -> Result<(
         let expected = format!("{num_tokens}, one for each token of the completion");
         return Err(invalid(format!("mask of row {row}"), format!("{} values", mask.len()), expected));
     }
+    if let Some(weight) = mask.iter().find(|weight| !(**weight >= 0.0 && weight.is_finite())) {
+        return Err(invalid(format!("mask of row {row}"), weight, "numbers >= 0"));
+    }
     let first = usize::from(example.prompt.is_empty());
-    if !learns_prompt && !mask[first..].contains(&true) {
+    if !learns_prompt && mask[first..].iter().all(|weight| *weight == 0.0) {
         let expected = "at least one token that is learned; filter such rows out with WHERE";
         return Err(invalid(format!("mask of row {row}"), "none", expected));
     }

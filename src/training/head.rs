@@ -84,14 +84,30 @@ impl Head {
     /// # Errors
     /// [`Error::InvalidParameter`] for a target outside the vocabulary.
     pub fn logps(&self, hidden: &Tensor, targets: &[u32]) -> Result<Vec<f64>> {
+        self.each(hidden, targets, |row, target| softmax_numerators(row, target).0)
+    }
+
+    /// As [`Head::logps`], each with whether no other token is more probable.
+    ///
+    /// # Errors
+    /// As [`Head::logps`].
+    pub fn ranked_logps(&self, hidden: &Tensor, targets: &[u32]) -> Result<Vec<(f64, bool)>> {
+        self.each(hidden, targets, |row, target| {
+            let is_first = row[target] >= largest(row);
+            (softmax_numerators(row, target).0, is_first)
+        })
+    }
+
+    /// What `of` makes of the logits of each row and the place of its target.
+    fn each<T: Send>(&self, hidden: &Tensor, targets: &[u32], of: impl Fn(&mut [f32], usize) -> T + Sync) -> Result<Vec<T>> {
         self.check(targets)?;
-        let mut logps = Vec::with_capacity(targets.len());
+        let mut found = Vec::with_capacity(targets.len());
         for (chunk, chunk_targets) in self.chunks(hidden, targets)? {
             let mut logits = self.logits(&chunk)?;
             let rows = logits.par_chunks_mut(self.vocab_size).zip(chunk_targets);
-            logps.par_extend(rows.map(|(row, &target)| softmax_numerators(row, target as usize).0));
+            found.par_extend(rows.map(|(row, &target)| of(row, target as usize)));
         }
-        Ok(logps)
+        Ok(found)
     }
 
     /// As [`Head::logps`], and the derivatives for `d_logps[t] = ∂loss/∂logp_t`.

@@ -7,8 +7,10 @@ use std::collections::BTreeMap;
 
 use super::checkpoint::Checkpoints;
 use super::losses::{LengthNormalization, Preference, PreferenceLoss, RewardLoss};
+use super::metrics::StoppingMetric;
 use super::schedule::Schedule;
 use super::stop::Stop;
+use super::token_weights::TokenWeights;
 use super::warnings::Warnings;
 use crate::error::{Error, Result};
 use crate::models::lora::LoraOptions;
@@ -17,9 +19,9 @@ use crate::value::Value;
 /// The margin of SimPO where none is given, as in TRL.
 const SIMPO_GAMMA: f64 = 0.5;
 
-/// Options of every TRAIN that its statement reads itself, since they change nothing of what is computed: whether it goes on at a checkpoint, and what it
-/// leaves beside its model. `tensorboard` is a path.
-pub const STATEMENT_OPTIONS: &[&str] = &["resume", "tensorboard", "lora_keep"];
+/// Options of every TRAIN that its statement reads itself, since they change nothing of what is computed: whether it goes on at a checkpoint, what it
+/// leaves beside its model, and what becomes of a run that diverges. `tensorboard` is a path.
+pub const STATEMENT_OPTIONS: &[&str] = &["resume", "tensorboard", "lora_keep", "on_divergence"];
 
 /// What happens to an example whose prompt does not fit beside its completion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -106,15 +108,21 @@ pub struct RunOptions {
     pub evaluate_every: Option<usize>,
     /// The run ends after so many evaluations, >= 1, without a better one, with the weights of the best.
     pub early_stopping: Option<usize>,
+    /// What early stopping compares; without it the loss, or the reward where the policy is asked.
+    pub early_stopping_metric: Option<StoppingMetric>,
     /// Whether the backward pass computes the activations of a block again instead of keeping them: less memory, more time, the
     /// same gradients. Without it the size of a full batch decides.
     pub recompute: Option<bool>,
     /// Trains adapters of low rank instead of the weights.
     pub lora: Option<LoraOptions>,
+    /// Texts within completions whose tokens have a weight of their own, of demonstrations alone. Who makes the examples gives it to their masks.
+    pub token_weights: TokenWeights,
     /// Where checkpoints are; no option of the statement.
     pub checkpoints: Option<Checkpoints>,
     /// Ends the run between two batches; no option of the statement.
     pub stop: Stop,
+    /// Metrics that the first step has beside its own, by names of [`metrics`](super::metrics); no option of the statement.
+    pub first_metrics: Vec<(&'static str, f64)>,
     /// Hears of what ends nothing; no option of the statement.
     pub warnings: Warnings,
     /// What was set by name, because the default of one option may depend on another.
@@ -143,10 +151,13 @@ impl Default for RunOptions {
             checkpoint_every: 50,
             evaluate_every: None,
             early_stopping: None,
+            early_stopping_metric: None,
             recompute: None,
             lora: None,
+            token_weights: TokenWeights::default(),
             checkpoints: None,
             stop: Stop::default(),
+            first_metrics: Vec::new(),
             warnings: Warnings::default(),
             given: BTreeMap::new(),
         }
@@ -159,7 +170,8 @@ macro_rules! names_with {
         &[
             "epochs", "max_steps", "learning_rate", "schedule", "warmup_ratio", "weight_decay", "max_grad_norm", "batch_tokens",
             "gradient_accumulation", "step_tokens", "max_length", "long_prompts", "shuffle", "group_by_prefix", "tree_packing", "seed",
-            "checkpoint_every", "evaluate_every", "early_stopping", "recompute", "lora_rank", "lora_alpha", "lora_targets", "lora_rslora",
+            "checkpoint_every", "evaluate_every", "early_stopping", "early_stopping_metric", "recompute", "lora_rank", "lora_alpha",
+            "lora_targets", "lora_rslora",
             $($own),*
         ]
     };
@@ -188,6 +200,7 @@ impl RunOptions {
             "checkpoint_every" => self.checkpoint_every = count_or_zero(name, value)?,
             "evaluate_every" => self.evaluate_every = Some(count(name, value)?),
             "early_stopping" => self.early_stopping = Some(count(name, value)?),
+            "early_stopping_metric" => self.early_stopping_metric = Some(stopping_metric(name, value)?),
             "recompute" => self.recompute = Some(boolean(name, value)?),
             "lora_rank" => self.adapters().rank = count(name, value)?,
             "lora_alpha" => self.adapters().alpha = positive(name, value)?,
@@ -235,7 +248,7 @@ pub struct SftOptions {
 }
 
 impl SftOptions {
-    pub const NAMES: &'static [&'static str] = names_with!("batch_size", "prompt_weight");
+    pub const NAMES: &'static [&'static str] = names_with!("batch_size", "prompt_weight", "token_weights");
 
     /// Sets one option.
     ///
@@ -250,6 +263,7 @@ impl SftOptions {
         match name {
             "batch_size" => self.batch_size = Some(count(name, value)?),
             "prompt_weight" => self.prompt_weight = between_0_and_1(name, value)?,
+            "token_weights" => self.run.token_weights = TokenWeights::parse(name, value)?,
             _ => return self.run.set(name, value),
         }
         self.run.remember(name, value);
@@ -276,7 +290,8 @@ impl Default for RftOptions {
 }
 
 impl RftOptions {
-    pub const NAMES: &'static [&'static str] = names_with!("batch_size", "prompt_weight", "min_reward", "per_prompt", "min_score");
+    pub const NAMES: &'static [&'static str] =
+        names_with!("batch_size", "prompt_weight", "token_weights", "min_reward", "per_prompt", "min_score");
 
     /// Sets one option.
     ///
@@ -431,6 +446,11 @@ impl PrmOptions {
             _ => Ok(loss),
         }
     }
+}
+
+fn stopping_metric(name: &str, value: &Value) -> Result<StoppingMetric> {
+    let expected = "a metric of the validation of which more or less is better, such as 'loss' or 'reward_accuracy'";
+    StoppingMetric::of_name(text(name, value)?).ok_or_else(|| invalid(name, value, expected))
 }
 
 fn reward_loss(name: &str, value: &Value) -> Result<RewardLoss> {

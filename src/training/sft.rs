@@ -6,6 +6,7 @@ use super::batch::Batch;
 use super::example::{Sequence, SftExample, sft_sequences};
 use super::head::{Head, HeadGradients};
 use super::losses::{d_weighted_nll, weighted_nll};
+use super::metrics::TOKEN_ACCURACY;
 use super::options::SftOptions;
 use super::sharing::Sharing;
 use super::trainer::{Metrics, Objective, StepMetrics, Trained, train};
@@ -91,7 +92,8 @@ impl Objective for Sft<'_> {
     }
 
     fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, _examples: &[usize], normalizer: f64) -> Result<Metrics> {
-        let logps = head.logps(hidden, &batch.targets)?;
-        Ok(vec![("loss", weighted_nll(&logps, &batch.weights, normalizer))])
+        let (logps, is_first): (Vec<f64>, Vec<bool>) = head.ranked_logps(hidden, &batch.targets)?.into_iter().unzip();
+        let right: f64 = is_first.iter().zip(&batch.weights).filter(|(is_first, _)| **is_first).map(|(_, weight)| weight).sum();
+        Ok(vec![("loss", weighted_nll(&logps, &batch.weights, normalizer)), (TOKEN_ACCURACY, right / normalizer)])
     }
 }

@@ -5,9 +5,10 @@
 //! reports each step and returns. What it leaves on the disk are checkpoints, if the caller asks for them: a run that goes on from
 //! one ends with the same weights, bit for bit, as a run that was never ended.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use candle_core::{DType, Tensor};
+use candle_core::{Tensor, Var};
 
 use super::adamw::{AdamW, AdamWOptions, clip_scale};
 use super::backward::{activation_bytes, add_batch};
@@ -22,7 +23,7 @@ use super::schedule::LearningRate;
 use super::sharing::Sharing;
 use super::stop::Stop;
 use super::thread::with_deep_stack;
-use super::validation::{evaluate, set_weights};
+use super::validation::{decisive, evaluate, set_weights};
 use crate::error::{Error, Result};
 use crate::models::Decoder;
 
@@ -61,7 +62,7 @@ pub struct Trained {
     pub num_steps: usize,
     /// The step of the checkpoint from which the run went on; 0 if it began anew.
     pub resumed_at: usize,
-    /// The step with the lowest validation loss, whose weights the decoder has now; only with `early_stopping`.
+    /// The step with the best validation, whose weights the decoder has now; only with `early_stopping`.
     pub best_step: Option<usize>,
     /// Whether `early_stopping` ended it before its last step.
     pub stopped_early: bool,
@@ -112,7 +113,7 @@ pub(crate) trait Objective: Sync {
 /// what could not be written or removed.
 ///
 /// # Errors
-/// [`Error::Diverged`] for a loss or a gradient that is not finite, before it touches the weights; the observer's own error,
+/// [`Error::Diverged`] for a loss or a gradient that is not finite, before it touches the weights, with the last good checkpoint, which stays; the observer's own error,
 /// which ends the run after the step it has just seen; [`Error::Cancelled`]; [`Error::Io`] for a checkpoint that cannot be written or
 /// read.
 pub(crate) fn train<O: Objective>(
@@ -141,6 +142,7 @@ pub(crate) fn train<O: Objective>(
         optimizer: AdamW::new(options),
         progress: Progress::default(),
         saved_at: None,
+        is_unproven: false,
         decoder,
     };
     trainer.restore(options)?;
@@ -170,6 +172,8 @@ struct Trainer<'a, O> {
     progress: Progress,
     /// The step of the newest checkpoint on the disk.
     saved_at: Option<usize>,
+    /// Whether no step has begun with the weights of that checkpoint yet: the one before it stays until then.
+    is_unproven: bool,
 }
 
 impl<O: Objective> Trainer<'_, O> {
@@ -183,28 +187,44 @@ impl<O: Objective> Trainer<'_, O> {
         self.optimizer = restored.optimizer;
         self.progress = restored.progress;
         self.saved_at = Some(self.num_done());
+        self.is_unproven = true;
         Ok(())
     }
 
     fn run(&mut self, plan: Plan<'_>, report: &mut dyn FnMut(StepMetrics) -> Result<()>) -> Result<Trained> {
         let resumed_at = self.num_done();
-        let result = self.steps(plan, report);
-        if matches!(result, Err(Error::Cancelled(_)))
-            && let Err(error) = self.save()
-        {
-            // Who cancels hears that it is cancelled, whatever the disk says: the checkpoint before is still there.
-            self.run.warnings.say(format!("no checkpoint could be written at step {}: {error}", self.num_done()));
+        let result = self.steps(plan, report).and_then(|()| self.take_best());
+        match result {
+            Ok(()) => self.settle(),
+            Err(error @ Error::Cancelled(_)) => {
+                if let Err(error) = self.save() {
+                    // Who cancels hears that it is cancelled, whatever the disk says: the checkpoint before is still there.
+                    self.run.warnings.say(format!("no checkpoint could be written at step {}: {error}", self.num_done()));
+                }
+                return Err(error);
+            }
+            Err(error) => return Err(self.with_last_good(error)),
         }
-        result?;
-        self.take_best()?;
-        // The loss of a step is of the weights before it; nothing else would see what the last step made.
-        self.check_weights()?;
         Ok(Trained {
             num_steps: self.num_done(),
             resumed_at,
             best_step: self.progress.judgement.best.as_ref().map(|best| best.step),
             stopped_early: self.num_done() < self.num_steps,
         })
+    }
+
+    /// The newest checkpoint is good, and the one before it goes.
+    fn settle(&mut self) {
+        if let (Some(checkpoints), Some(step), true) = (&self.run.checkpoints, self.saved_at, self.is_unproven) {
+            checkpoint::settle(checkpoints, step, &self.run.warnings);
+            self.is_unproven = false;
+        }
+    }
+
+    /// A run that diverged goes back to its last good checkpoint: the newest one goes, if it is the step behind it that has no loss.
+    fn with_last_good(&self, error: Error) -> Error {
+        let newest = self.saved_at.filter(|_| self.is_unproven);
+        checkpoint::after_divergence(error, self.run.checkpoints.as_ref(), newest, &self.run.warnings)
     }
 
     /// All steps that are left. Between any two of its lines the trainer is what a checkpoint can hold.
@@ -219,6 +239,7 @@ impl<O: Objective> Trainer<'_, O> {
                 break;
             }
             let metrics = self.step(index, &step_plan)?;
+            self.settle();
             self.progress.steps.push(metrics);
             self.validate()?;
             if self.num_done().checked_rem(self.run.checkpoint_every) == Some(0) {
@@ -265,6 +286,9 @@ impl<O: Objective> Trainer<'_, O> {
             (TOKENS_PER_S, num_tokens as f64 / seconds),
         ]);
         metrics.extend(memory_mb().map(|memory| (MEMORY_MB, memory)));
+        if index == 0 {
+            metrics.extend(&self.run.first_metrics);
+        }
         Ok(metrics)
     }
 
@@ -280,7 +304,9 @@ impl<O: Objective> Trainer<'_, O> {
         let loss = validated.first().map_or(f64::NAN, |(_, loss)| *loss);
         self.check_finite(step, "validation loss", loss)?;
         if self.run.early_stopping.is_some() {
-            self.progress.judgement.add(step, loss, self.decoder.parameters())?;
+            let value = decisive(self.run, VALIDATION_LOSS, &validated)?;
+            self.check_finite(step, "metric of the validation", value)?;
+            self.progress.judgement.add(step, value, self.decoder.parameters())?;
         }
         if let Some(metrics) = self.progress.steps.last_mut() {
             metrics.extend(validated);
@@ -297,30 +323,47 @@ impl<O: Objective> Trainer<'_, O> {
         }
         // A checkpoint that cannot go on must not take the place of one that can.
         self.check_weights()?;
-        checkpoint::save(checkpoints, self.decoder.parameters(), &self.optimizer, &mut self.progress, &self.run.warnings)?;
+        checkpoint::save(checkpoints, self.decoder.parameters(), &self.optimizer, &mut self.progress)?;
         self.saved_at = Some(step);
+        self.is_unproven = true;
         Ok(())
     }
 
     /// Gives the decoder the weights of the best evaluation, where early stopping kept them.
+    ///
+    /// The loss of a step is of the weights before it; nothing else would see what the last step made.
     fn take_best(&mut self) -> Result<()> {
-        match &self.progress.judgement.best {
-            Some(best) => set_weights(self.decoder.parameters(), &best.weights),
-            None => Ok(()),
+        if let Some(best) = &self.progress.judgement.best {
+            set_weights(self.decoder.parameters(), &best.weights)?;
         }
+        self.check_weights()
     }
 
     fn check_weights(&self) -> Result<()> {
-        for weights in self.decoder.parameters().values() {
-            let sum = weights.as_tensor().to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
-            self.check_finite(self.num_done(), "sum of a weight matrix", sum)?;
-        }
-        Ok(())
+        let sum = sum_of_squares(self.decoder.parameters())?;
+        self.check_finite(self.num_done(), "sum of the squares of a weight matrix", sum)
     }
 
     fn check_finite(&self, step: usize, what: &'static str, value: f64) -> Result<()> {
-        if value.is_finite() { Ok(()) } else { Err(Error::Diverged { step, what, value }) }
+        if value.is_finite() { Ok(()) } else { Err(Error::Diverged { step, what, value, checkpoint: None }) }
     }
+}
+
+/// The largest sum of the squares of a parameter, in the precision of the model: where it is no number, the model computes with none either. Norms of what is larger
+/// than its square root are 0, and a loss of them may look well.
+///
+/// # Errors
+/// [`Error::Tensor`].
+pub(super) fn sum_of_squares(parameters: &BTreeMap<String, Var>) -> Result<f64> {
+    let mut largest = 0.0_f64;
+    for weights in parameters.values() {
+        let sum = f64::from(weights.as_tensor().sqr()?.sum_all()?.to_scalar::<f32>()?);
+        if !sum.is_finite() {
+            return Ok(sum);
+        }
+        largest = largest.max(sum);
+    }
+    Ok(largest)
 }
 
 /// Loss, other metrics and gradients of one optimiser step.

@@ -1,4 +1,4 @@
-//! The loss over rows that are not learned from, and what it decides: when a run has gone on for long enough, and which weights it keeps.
+//! The metrics of rows that are not learned from, and what they decide: when a run has gone on for long enough, and which weights it keeps.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use candle_core::{Tensor, Var};
 
 use super::backward;
 use super::head::DecoderHead;
-use super::metrics::of_validation;
+use super::metrics::{StoppingMetric, of_validation};
 use super::options::RunOptions;
 use super::plan::all_in_batches;
 use super::trainer::{Metrics, Objective, add_metrics, sharing};
@@ -16,11 +16,12 @@ use crate::models::Decoder;
 /// Weights by the names of their parameters.
 pub(super) type NamedTensors = BTreeMap<String, Tensor>;
 
-/// The weights of the step with the lowest validation loss so far.
+/// The weights of the step with the best validation so far.
 #[derive(Debug, Clone)]
 pub(super) struct Best {
     pub step: usize,
-    pub loss: f64,
+    /// Of the metric that decides, the smaller the better.
+    pub value: f64,
     pub weights: NamedTensors,
 }
 
@@ -33,11 +34,11 @@ pub(super) struct Judgement {
 }
 
 impl Judgement {
-    /// Takes in the validation loss after `step`. The weights are copied only when none before were better: there is one such copy.
+    /// Takes in the validation after `step`: `value` of the metric that decides, the smaller the better. The weights are copied only when none before were better: there is one such copy.
     ///
     /// The first evaluation is always the best so far, so a first step of a warm-up, which has the learning rate 0, is never a worse one.
-    pub fn add(&mut self, step: usize, loss: f64, parameters: &BTreeMap<String, Var>) -> Result<()> {
-        if self.best.as_ref().is_some_and(|best| loss >= best.loss) {
+    pub fn add(&mut self, step: usize, value: f64, parameters: &BTreeMap<String, Var>) -> Result<()> {
+        if self.best.as_ref().is_some_and(|best| value >= best.value) {
             self.num_worse += 1;
             return Ok(());
         }
@@ -45,10 +46,24 @@ impl Judgement {
         self.best = None;
         let copy =
             |(name, parameter): (&String, &Var)| -> Result<(String, Tensor)> { Ok((name.clone(), parameter.as_detached_tensor().copy()?)) };
-        self.best = Some(Best { step, loss, weights: parameters.iter().map(copy).collect::<Result<_>>()? });
+        self.best = Some(Best { step, value, weights: parameters.iter().map(copy).collect::<Result<_>>()? });
         self.num_worse = 0;
         Ok(())
     }
+}
+
+/// What early stopping compares of a validation, the smaller the better: the metric that the run names, or `default`, which is one that can decide.
+///
+/// # Errors
+/// [`Error::InvalidParameter`] if the validation does not give it.
+pub(super) fn decisive(run: &RunOptions, default: &'static str, validated: &[(&'static str, f64)]) -> Result<f64> {
+    let metric = run.early_stopping_metric.or_else(|| StoppingMetric::of_name(default));
+    let missing = || Error::InvalidParameter {
+        name: "early_stopping_metric".to_owned(),
+        found: format!("'{}'", metric.map_or(default, StoppingMetric::name)),
+        expected: format!("one of what is measured here: {}", validated.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")),
+    };
+    metric.and_then(|metric| metric.of(validated)).ok_or_else(missing)
 }
 
 /// Puts these values into the parameters.

@@ -19,6 +19,7 @@ pub const MACRO: Macro = Macro {
         Parameter::constant("per_node", DataType::Int64),
         Parameter::constant("dedupe", DataType::Boolean),
         Parameter::constant("protocol", DataType::Utf8),
+        Parameter::constant("reference", DataType::Boolean),
     ],
     sql,
 };
@@ -62,8 +63,17 @@ fn sql(call: &Call) -> Result<String> {
     let min_gap = call.positive_number("min_gap")?.unwrap_or(DEFAULT_MIN_GAP);
     let visited = call.integer("min_visits", 0)?.map(visited).unwrap_or_default();
     let protocol = call.protocol("protocol")?;
-    let mut pairs = match call.word("level", LEVELS)? {
-        Level::Step => steps(&nodes, min_gap, &visited, protocol),
+    let (level, format) = (call.word("level", LEVELS)?, call.word("format", FORMATS)?);
+    let has_reference = call.boolean("reference")?.unwrap_or(false);
+    if has_reference && !matches!((level, format), (Level::Step, Format::RolloutDb | Format::Trl)) {
+        return Err(call.wrong(
+            "reference",
+            "true",
+            "level => 'step' and format => 'rolloutdb' or 'trl' beside it: one response was sampled as a whole",
+        ));
+    }
+    let mut pairs = match level {
+        Level::Step => steps(&nodes, min_gap, &visited, protocol, has_reference),
         Level::Trajectory => trajectories(&nodes, min_gap, &visited, protocol),
     };
     if call.boolean("dedupe")?.unwrap_or(false) {
@@ -72,9 +82,12 @@ fn sql(call: &Call) -> Result<String> {
     if let Some(per_node) = call.integer("per_node", 1)? {
         pairs = first(&pairs, "place", "run, question_id, node_id", per_node);
     }
-    let columns = columns(call.word("format", FORMATS)?);
-    Ok(format!("SELECT {columns} FROM ({pairs}) pairs"))
+    let reference = if has_reference { format!(", {REFERENCE}") } else { String::new() };
+    Ok(format!("SELECT {}{reference} FROM ({pairs}) pairs", columns(format)))
 }
+
+/// What TRAIN DPO takes for its reference, if the policy that made the rollouts is its base.
+const REFERENCE: &str = "reference, reference_chosen_logps, reference_rejected_logps, chosen_ids, rejected_ids";
 
 fn columns(format: Format) -> &'static str {
     match format {
@@ -94,7 +107,9 @@ fn columns(format: Format) -> &'static str {
 }
 
 /// Siblings whose contents differ; the chosen one could be read, and is in the protocol's form if one is named. `node_id` is that of their parent.
-fn steps(nodes: &Nodes, min_gap: f64, visited: &str, protocol: Option<&str>) -> String {
+///
+/// The log-probabilities of sampled tokens are the policy's own, whatever the temperature: they are those of a reference that is this policy.
+fn steps(nodes: &Nodes, min_gap: f64, visited: &str, protocol: Option<&str>, has_reference: bool) -> String {
     let content = |side: &str| {
         format!(
             "CASE {side}.action WHEN 'query_generation' THEN {side}.query WHEN 'evidence_extraction' THEN coalesce({side}.evidence, 'None') \
@@ -103,11 +118,19 @@ fn steps(nodes: &Nodes, min_gap: f64, visited: &str, protocol: Option<&str>) -> 
     };
     let (chosen_content, rejected_content) = (content("c"), content("r"));
     let in_form = protocol.map(|name| format!(" AND steps_well_formed('{name}', c.state, c.response)")).unwrap_or_default();
+    let reference = match has_reference {
+        true => {
+            ", CASE WHEN c.policy = r.policy AND c.policy_version = r.policy_version THEN c.policy || '@' || c.policy_version END AS reference, \
+             sequence_logp(c.token_logprobs) AS reference_chosen_logps, sequence_logp(r.token_logprobs) AS reference_rejected_logps, \
+             c.token_ids AS chosen_ids, r.token_ids AS rejected_ids"
+        }
+        false => "",
+    };
     format!(
         "SELECT c.run, c.question_id, c.parent_id AS node_id, c.node_id AS chosen_id, r.node_id AS rejected_id, c.depth, c.prompt, \
          c.response AS chosen, r.response AS rejected, c.action AS chosen_action, r.action AS rejected_action, \
          {chosen_content} AS chosen_content, {rejected_content} AS rejected_content, \
-         c.process_reward AS chosen_reward, r.process_reward AS rejected_reward \
+         c.process_reward AS chosen_reward, r.process_reward AS rejected_reward{reference} \
          FROM {nodes} c JOIN {nodes} r ON c.run = r.run AND c.question_id = r.question_id AND c.parent_id = r.parent_id \
          WHERE c.process_reward - r.process_reward >= {min_gap} AND c.action <> 'malformed' \
          AND ({chosen_content}) IS DISTINCT FROM ({rejected_content}){visited}{in_form}"

@@ -7,6 +7,7 @@
 
 mod chat;
 mod checkpoints;
+mod documents;
 mod dry_run;
 mod event_files;
 mod examples;
@@ -29,6 +30,7 @@ use arrow::array::{Float64Array, Int32Array, Int64Array, RecordBatch, StringArra
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use rolloutdb_sql::{Train, TrainMethod};
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::{arrow, rows};
@@ -69,12 +71,13 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
     let shared = &session.database().shared;
     // A path that may not be written is told before anything else is done.
     EventFile::of(session, train)?;
-    // A dry run holds no weights.
-    let _job = if train.dry_run { None } else { Some(shared.model_jobs.claim("TRAIN")?) };
+    let is_online = matches!(train.method, TrainMethod::Grpo | TrainMethod::Ppo);
+    // A dry run over rows holds no weights.
+    let _job = if train.dry_run && !is_online { None } else { Some(shared.model_jobs.claim("TRAIN")?) };
     let base = shared.registry.get(&train.base)?;
     base.require_trainable("TRAIN")?;
     task::check_models(train, &base, &shared.registry)?;
-    if matches!(train.method, TrainMethod::Grpo | TrainMethod::Ppo) {
+    if is_online {
         return Box::pin(online::execute(session, train, parameters, &base, started)).await;
     }
     let mut task = Task::of(train)?;
@@ -131,7 +134,7 @@ struct Trained {
 /// Trains on a thread of its own and reports progress from it.
 async fn trained(session: &Session, train: &Train, base: &ModelInfo, task: Task, input: Input) -> Result<Trained> {
     let shared = &session.database().shared;
-    let Task { method, resume } = task;
+    let Task { method, resume, on_divergence } = task;
     let watch = Watch::of(&method, input.rows.iter().any(|row| row.reference.is_some()));
     let origin = Origin::new(train, base, &method, input.tables);
     let (notices, what) = (session.notices().clone(), format!("TRAIN {} {}", train.method, train.model));
@@ -140,6 +143,7 @@ async fn trained(session: &Session, train: &Train, base: &ModelInfo, task: Task,
         identity: lineage::identity(train, base, &method),
         method,
         resume,
+        on_divergence,
         rows: input.rows,
         validation: input.validation,
         trainings: Arc::clone(&shared.trainings),
@@ -183,8 +187,12 @@ struct Published {
 
 /// Makes the model, keeps its metrics and says what speaks against it.
 async fn publish(session: &Session, train: &Train, base: &ModelInfo, trained: Trained, started: Instant) -> Result<Published> {
-    let Trained { made: Made { decoder, trained, counts, claim }, mut outcome, origin } = trained;
+    let Trained { made: Made { decoder, trained, divergence, counts, claim }, mut outcome, mut origin } = trained;
     let reporter = Reporter { session, train };
+    if let Some(divergence) = &divergence {
+        reporter.put_back(&mut outcome, divergence);
+        origin = origin.and("diverged_at", json!(divergence.step));
+    }
     reporter.end(&mut outcome);
     let lineage = origin.lineage(counts, &trained, &outcome, started.elapsed().as_secs_f64());
     let info = publish::publish(session, train, base, decoder, lineage, claim).await?;

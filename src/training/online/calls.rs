@@ -1,7 +1,9 @@
 //! The policy calls of a step, in one list: what the losses of tokens are computed over.
 
 use super::trajectory::{PolicyCall, SampledTrajectory};
+use crate::models::DecoderConfig;
 use crate::training::batch::Batch;
+use crate::training::estimate::Estimate;
 use crate::training::example::Sequence;
 use crate::training::options::RunOptions;
 use crate::training::plan::all_in_batches;
@@ -44,6 +46,14 @@ impl<'a> StepCalls<'a> {
     pub fn total_tokens(&self) -> usize {
         self.num_tokens.iter().sum()
     }
+}
+
+/// Floating-point operations of one forward pass over all calls of these trajectories, in the batches of an update.
+pub fn forward_flops_of(groups: &[Vec<SampledTrajectory>], config: &DecoderConfig, run: &RunOptions) -> f64 {
+    let sequences = StepCalls::of(groups).sequences();
+    let costs: Vec<usize> = sequences.iter().map(Sequence::num_inputs).collect();
+    let sharing = run.tree_packing.then(|| Sharing::new(sequences.iter().map(std::slice::from_ref)));
+    Estimate::forward_flops(config, &costs, sharing.as_ref(), run)
 }
 
 /// How sequences pass a decoder.

@@ -33,6 +33,7 @@ mod statistics;
 mod tests;
 mod trajectory;
 
+pub use calls::forward_flops_of;
 pub use critic::Critic;
 pub use options::{
     CriticOptions, Estimator, GaeScope, GroupOptions, Learner, Normalization, ONLINE_STATEMENT_OPTIONS, OnlineOptions, scaling_name,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use candle_core::{DType, Var};
+use candle_core::Var;
 
 use super::calls::{Passes, StepCalls};
 use super::critic::Critic;
@@ -23,8 +23,8 @@ use crate::training::metrics::{MEMORY_MB, ROLLOUT_S, TOKENS_PER_S, memory_mb};
 use crate::training::options::RunOptions;
 use crate::training::schedule::LearningRate;
 use crate::training::thread::with_deep_stack;
-use crate::training::trainer::{ACTIVATION_BYTES_MAX, Metrics, StepMetrics, Trained, add_metrics};
-use crate::training::validation::set_weights;
+use crate::training::trainer::{ACTIVATION_BYTES_MAX, Metrics, StepMetrics, Trained, add_metrics, sum_of_squares};
+use crate::training::validation::{decisive, set_weights};
 
 /// After so many steps in a row without a difference between the rewards of any group, the run says so.
 const SILENT_STEPS: usize = 5;
@@ -81,6 +81,8 @@ pub(super) struct Online<'a> {
     progress: Progress,
     /// The step of the newest checkpoint on the disk.
     saved_at: Option<usize>,
+    /// Whether no step has begun with the weights of that checkpoint yet: the one before it stays until then.
+    is_unproven: bool,
     /// The weights have moved, and the step is not done.
     is_within_step: bool,
     /// A checkpoint could not be written: it is not tried again.
@@ -142,6 +144,7 @@ impl<'a> Online<'a> {
             recompute: run.recompute.unwrap_or(kept > ACTIVATION_BYTES_MAX),
             progress: Progress::default(),
             saved_at: None,
+            is_unproven: false,
             is_within_step: false,
             cannot_save: false,
         })
@@ -157,20 +160,16 @@ impl<'a> Online<'a> {
         self.optimizer = restored.optimizer;
         self.progress = restored.progress;
         self.saved_at = Some(self.num_done());
+        self.is_unproven = true;
         Ok(())
     }
 
     fn run(&mut self, report: &mut dyn FnMut(StepMetrics) -> Result<()>) -> Result<Trained> {
         let resumed_at = self.num_done();
-        let result = self.steps(report);
-        if let Err(error) = &result {
-            self.leave(error);
+        if let Err(error) = self.steps(report).and_then(|()| self.take_best()) {
+            return Err(self.leave(error));
         }
-        result?;
-        if let Some(best) = &self.progress.judgement.best {
-            set_weights(&self.parameters, &best.weights)?;
-        }
-        self.check_weights()?;
+        self.settle();
         Ok(Trained {
             num_steps: self.num_done(),
             resumed_at,
@@ -179,11 +178,38 @@ impl<'a> Online<'a> {
         })
     }
 
-    /// A run that ends before its time leaves what it has done: after a cancel, and where a model or a corpus that it asks could not answer. What diverged
-    /// would diverge again.
-    fn leave(&mut self, error: &Error) {
+    /// Gives the policy the weights of the best evaluation, where early stopping kept them.
+    fn take_best(&mut self) -> Result<()> {
+        if let Some(best) = &self.progress.judgement.best {
+            set_weights(&self.parameters, &best.weights)?;
+        }
+        self.check_weights()
+    }
+
+    /// The newest checkpoint is good, and the one before it goes.
+    fn settle(&mut self) {
+        let run = &self.options.run;
+        if let (Some(checkpoints), Some(step), true) = (&run.checkpoints, self.saved_at, self.is_unproven) {
+            checkpoint::settle(checkpoints, step, &run.warnings);
+            self.is_unproven = false;
+        }
+    }
+
+    /// A run that ends before its time leaves what it has done: after a cancel, and where a model or a corpus that it asks could not answer. One that diverged
+    /// goes back to its last good checkpoint.
+    fn leave(&mut self, error: Error) -> Error {
+        let run = &self.options.run;
+        if let Error::Diverged { .. } = error {
+            let newest = self.saved_at.filter(|_| self.is_unproven);
+            return checkpoint::after_divergence(error, run.checkpoints.as_ref(), newest, &run.warnings);
+        }
+        self.leave_checkpoint();
+        error
+    }
+
+    fn leave_checkpoint(&mut self) {
         let (done, run) = (self.num_done(), &self.options.run);
-        if matches!(error, Error::Diverged { .. }) || self.cannot_save || self.saved_at == Some(done) {
+        if self.cannot_save || self.saved_at == Some(done) {
             return;
         }
         let Some(checkpoints) = &run.checkpoints else { return };
@@ -207,6 +233,7 @@ impl<'a> Online<'a> {
         }
         while self.num_done() < self.num_steps && !self.is_enough() {
             let metrics = self.step(self.num_done())?;
+            self.settle();
             self.progress.steps.push(metrics);
             self.is_within_step = false;
             self.warn_of_silence();
@@ -227,7 +254,8 @@ impl<'a> Online<'a> {
         let questions = self.order.questions(index);
         let (group_size, temperature) = (self.options.group_size, self.options.temperature);
         let started = Instant::now();
-        let groups = self.source.sample(self.policy, &Draw { step: index, questions: &questions, group_size, temperature }, stop)?;
+        let draw = Draw { step: index, questions: &questions, group_size, temperature };
+        let groups = self.source.sample(self.policy, &draw, stop).map_err(|error| self.spoilt(index + 1, error))?;
         let rollout_s = started.elapsed().as_secs_f64();
         self.check_groups(index, questions.len(), &groups)?;
         let started = Instant::now();
@@ -278,11 +306,14 @@ impl<'a> Online<'a> {
         if !is_due || is_done || self.source.num_validation_questions() == 0 {
             return Ok(());
         }
-        let measured = of_measured(&self.source.measure(self.policy, &run.stop)?);
+        let measured = self.source.measure(self.policy, &run.stop).map_err(|error| self.spoilt(step, error))?;
+        let measured = of_measured(&measured);
         let reward = measured.first().map_or(f64::NAN, |(_, reward)| *reward);
         check_finite(step, "reward of the validation", reward)?;
         if run.early_stopping.is_some() {
-            self.progress.judgement.add(step, -reward, &self.parameters)?;
+            let value = decisive(run, VALIDATION_REWARD, &measured)?;
+            check_finite(step, "metric of the validation", value)?;
+            self.progress.judgement.add(step, value, &self.parameters)?;
         }
         if let Some(metrics) = self.progress.steps.last_mut() {
             metrics.extend(measured);
@@ -323,20 +354,26 @@ impl<'a> Online<'a> {
         }
         // A checkpoint that cannot go on must not take the place of one that can.
         self.check_weights()?;
-        let saved = checkpoint::save(checkpoints, &self.parameters, &self.optimizer, &mut self.progress, &run.warnings);
+        let saved = checkpoint::save(checkpoints, &self.parameters, &self.optimizer, &mut self.progress);
         match saved {
-            Ok(()) => self.saved_at = Some(step),
+            Ok(()) => (self.saved_at, self.is_unproven) = (Some(step), true),
             Err(_) => self.cannot_save = true,
         }
         saved
     }
 
-    fn check_weights(&self) -> Result<()> {
-        for weights in self.parameters.values() {
-            let sum = weights.as_tensor().to_dtype(DType::F64)?.sum_all()?.to_scalar::<f64>()?;
-            check_finite(self.num_done(), "sum of a weight matrix", sum)?;
+    /// A policy that can write no more has been spoilt by an update of this run, unless it was so before.
+    fn spoilt(&self, step: usize, error: Error) -> Error {
+        match error {
+            Error::BrokenWeights if self.num_done() > 0 => {
+                Error::Diverged { step, what: "logit of the policy", value: f64::NAN, checkpoint: None }
+            }
+            other => other,
         }
-        Ok(())
+    }
+
+    fn check_weights(&self) -> Result<()> {
+        check_finite(self.num_done(), "sum of the squares of a weight matrix", sum_of_squares(&self.parameters)?)
     }
 
     /// The schedule of this peak.
@@ -363,7 +400,7 @@ impl<'a> Online<'a> {
 }
 
 pub(super) fn check_finite(step: usize, what: &'static str, value: f64) -> Result<()> {
-    if value.is_finite() { Ok(()) } else { Err(Error::Diverged { step, what, value }) }
+    if value.is_finite() { Ok(()) } else { Err(Error::Diverged { step, what, value, checkpoint: None }) }
 }
 
 fn adamw_options(run: &RunOptions) -> AdamWOptions {

@@ -4,7 +4,7 @@ use super::advantages::num_without_signal;
 use super::trajectory::SampledTrajectory;
 use crate::training::trainer::Metrics;
 
-/// Mean reward of the trajectories; what early stopping compares, of questions that are only measured.
+/// Mean reward of the trajectories; what early stopping compares unless it is told otherwise, of questions that are only measured.
 pub(super) const REWARD: &str = "reward";
 pub(super) const VALIDATION_REWARD: &str = "validation_reward";
 /// Share of the groups whose trajectories all earned the same.

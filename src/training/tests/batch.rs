@@ -8,7 +8,7 @@ fn sft(prompt: &[u32], completion: &[u32], weight: f32) -> SftExample {
 }
 
 fn masked(prompt: &[u32], completion: &[u32], mask: &[bool]) -> SftExample {
-    SftExample { mask: mask.into(), ..sft(prompt, completion, 1.0) }
+    SftExample { mask: mask.iter().map(|counts| f32::from(u8::from(*counts))).collect(), ..sft(prompt, completion, 1.0) }
 }
 
 fn pair(prompt: &[u32], chosen: &[u32], rejected: &[u32]) -> DpoExample {

@@ -220,7 +220,7 @@ fn a_masked_token_is_one_of_weight_zero() {
     let masked_out: [&[usize]; 3] = [&[0, 2, 3], &[], &[1, 2]];
     let mut masked = examples.clone();
     for (example, masked_out) in masked.iter_mut().zip(masked_out) {
-        example.mask = (0..example.completion.len()).map(|index| !masked_out.contains(&index)).collect();
+        example.mask = (0..example.completion.len()).map(|index| f32::from(u8::from(!masked_out.contains(&index)))).collect();
     }
     let run = RunOptions::default();
     let sft = |examples| Sft { sequences: sft_sequences(examples, 0.0, &run).expect("they fit"), tree_packing: true };

@@ -9,6 +9,8 @@ fn text(text: &str) -> Value {
 fn example(name: &str) -> Value {
     match name {
         "schedule" => text("linear"),
+        "early_stopping_metric" => text("loss"),
+        "token_weights" => text("prorag"),
         "long_prompts" => text("drop"),
         "loss" => text("ipo"),
         "length_normalization" => text("mean"),

@@ -23,7 +23,7 @@ fn sequences() -> impl Strategy<Value = Vec<Vec<u32>>> {
 fn demonstrations() -> impl Strategy<Value = Vec<SftExample>> {
     let example = (prop::collection::vec(1_u32..4, 1..12), prop::collection::vec(1_u32..4, 1..8), 1_u8..4, any::<bool>());
     let example = example.prop_map(|(prompt, completion, weight, is_masked)| {
-        let mask = if is_masked { (0..completion.len()).map(|index| index % 3 == 0).collect() } else { vec![] };
+        let mask = if is_masked { (0..completion.len()).map(|index| f32::from(u8::from(index % 3 == 0))).collect() } else { vec![] };
         SftExample { prompt, completion, weight: f32::from(weight) / 2.0, mask }
     });
     prop::collection::vec(example, 1..8)

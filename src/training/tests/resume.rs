@@ -455,19 +455,26 @@ fn a_directory_that_cannot_be_made_is_an_error() {
     assert_eq!(names(one.path()), ["file"]);
 }
 
+/// A run of one checkpoint after each step, whose first step is of the warm-up if there is one.
+fn diverging(directory: &Path, learning_rate: f64, warmup_ratio: f64) -> RunOptions {
+    let run = run_options(directory);
+    RunOptions { learning_rate, warmup_ratio, checkpoint_every: 1, evaluate_every: None, early_stopping: None, ..run }
+}
+
 #[test]
-fn a_run_that_diverges_says_at_which_step() {
-    let one = directory();
-    let run = RunOptions {
-        // A step takes a tenth of this off each weight: the second one overflows.
-        learning_rate: 1e30,
-        warmup_ratio: 0.0,
-        checkpoint_every: 1,
-        evaluate_every: None,
-        early_stopping: None,
-        ..run_options(one.path())
-    };
-    let result = run_to_end(Method::Sft, run).result;
-    assert!(matches!(result, Err(Error::Diverged { step: 2, .. })), "{result:?}");
-    assert_eq!(found(&checkpoints(one.path()), &tiny_decoder(VOCAB, 7), NUM_STEPS), Some(1), "the caller knows whether it is of use");
+fn a_run_that_diverges_goes_back_to_its_last_good_checkpoint() {
+    // What squares of weights overflow at is found when these are saved, and what products of them overflow at by the step behind that.
+    for (learning_rate, warmup_ratio, diverged_at, good) in
+        [(1e30, 0.0, 1, None), (1e30, 0.1, 2, Some(1)), (1e15, 0.0, 2, None), (1e15, 0.1, 3, Some(1))]
+    {
+        let one = directory();
+        let result = run_to_end(Method::Sft, diverging(one.path(), learning_rate, warmup_ratio)).result;
+        let Err(Error::Diverged { step, checkpoint, .. }) = result else { panic!("{learning_rate}: {result:?}") };
+        assert_eq!((step, checkpoint), (diverged_at, good), "{learning_rate} after a warm-up of {warmup_ratio}");
+        assert_eq!(found(&checkpoints(one.path()), &tiny_decoder(VOCAB, 7), NUM_STEPS), good);
+        let decoder = tiny_decoder(VOCAB, 5);
+        let recovered = recover(&decoder, None, &diverging(one.path(), learning_rate, warmup_ratio)).expect("a readable disk");
+        assert_eq!(recovered.map(|recovered| recovered.step), good);
+        assert_eq!(weights(&decoder) == weights(&tiny_decoder(VOCAB, 7)), good.is_some(), "the first step has the learning rate 0");
+    }
 }

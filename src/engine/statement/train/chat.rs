@@ -120,6 +120,11 @@ impl Chat {
         Self { model: base.reference(), template }
     }
 
+    /// The base, `name@version`.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
     /// The text of a prompt, with the beginning of an answer.
     ///
     /// # Errors

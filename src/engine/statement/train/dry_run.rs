@@ -51,7 +51,7 @@ impl DryRun {
             lora.num_parameters(config)?;
         }
         let base = BaseTokenizer::load(directory)?;
-        let Prepared { examples, validation, counts } = Prepared::of(rows, validation, method, &base, stop)?;
+        let Prepared { examples, validation, counts, .. } = Prepared::of(rows, validation, method, &base, stop)?;
         check(&examples, method)?;
         if validation.len() > 0 {
             check(&validation, method)?;
@@ -59,11 +59,11 @@ impl DryRun {
         let (costs, sharing) = (costs(&examples, method)?, sharing(&examples, method)?);
         let flops_per_second = Estimate::measured_flops_per_second()?;
         let mut estimate = estimate(&method.shape(config), &costs, sharing.as_ref(), run, method.batch_size(), flops_per_second);
-        if let (Method::Dpo(options), Examples::Dpo(_, None)) = (method, &examples)
+        if let Method::Dpo(options) = method
             && options.preference.loss.needs_reference()
         {
-            let of_validation = (self::costs(&validation, method)?, self::sharing(&validation, method)?);
-            for (costs, sharing) in [(costs, sharing), of_validation] {
+            for computed in [examples.without_references(), validation.without_references()] {
+                let (costs, sharing) = (self::costs(&computed, method)?, self::sharing(&computed, method)?);
                 estimate.seconds += Estimate::forward_flops(config, &costs, sharing.as_ref(), run) / flops_per_second;
             }
         }
@@ -103,6 +103,7 @@ fn properties(counts: Counts, estimate: &Estimate) -> Vec<(&'static str, String)
         ("examples", counts.examples.to_string()),
         ("validation_examples", counts.validation_examples.to_string()),
         ("truncated", counts.truncated.to_string()),
+        ("documents_truncated", counts.documents_truncated.to_string()),
         ("dropped", counts.dropped.to_string()),
         ("tokens", estimate.num_tokens.to_string()),
         ("distinct_tokens", estimate.num_distinct_tokens.to_string()),

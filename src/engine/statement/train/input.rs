@@ -3,6 +3,7 @@
 mod columns;
 mod good_enough;
 mod misspelt;
+mod reference;
 
 use std::cmp::Ordering;
 
@@ -18,12 +19,17 @@ use super::task::Method;
 use crate::engine::planning::{plan_query, require_columns};
 use crate::engine::session::Session;
 use crate::error::{Error, Result};
-use crate::training::{ReferenceLogps, RewardLoss, RftOptions};
+use crate::training::{RewardLoss, RftOptions};
 use columns::Columns;
 use good_enough::good_enough;
+pub use reference::GivenReference;
 
 const CHOSEN_LOGPS: &str = "reference_chosen_logps";
 const REJECTED_LOGPS: &str = "reference_rejected_logps";
+/// Whose these are: `name@version`.
+const REFERENCE: &str = "reference";
+/// The tokens of a pair.
+const PAIR_IDS: [&str; 2] = ["chosen_ids", "rejected_ids"];
 
 /// What a model reads, or is to write.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,10 +37,26 @@ pub enum Content {
     Text(String),
     /// A completion that a chat template has written to its end.
     Turn(String),
-    /// Texts one after the other, and whether each one is learned.
-    Parts(Vec<(String, bool)>),
-    /// Token ids, and whether each one is learned; no such list: all.
-    Ids(Vec<u32>, Vec<bool>),
+    /// Texts one after the other, and how much each one counts.
+    Parts(Vec<(String, Weight)>),
+    /// Token ids, and how much each one counts; no such list: all count 1.
+    Ids(Vec<u32>, Vec<Weight>),
+}
+
+/// How much a part or a token counts in the loss, finite and 0 or more: the bits of an f32, whose order is that of such numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Weight(u32);
+
+impl Weight {
+    pub const ONE: Self = Self::of(1.0);
+
+    pub const fn of(value: f32) -> Self {
+        Self(value.to_bits())
+    }
+
+    pub const fn value(self) -> f32 {
+        f32::from_bits(self.0)
+    }
 }
 
 /// One row of a query.
@@ -48,7 +70,7 @@ pub struct Row {
     pub score: f64,
     /// Of a step.
     pub label: f64,
-    pub reference: Option<ReferenceLogps>,
+    pub reference: Option<GivenReference>,
 }
 
 /// The rows of both queries of a statement.
@@ -122,6 +144,8 @@ enum Form {
     Parts,
     Ids,
     Pairs,
+    /// Pairs of token ids.
+    PairIds,
     Steps,
 }
 
@@ -134,6 +158,10 @@ struct Wanted {
     has_reward: bool,
     has_score: bool,
     has_reference: bool,
+    /// Whether the query says whose they are: of another model, or without numbers, they are computed.
+    names_reference: bool,
+    has_pair_ids: bool,
+    has_prompt_ids: bool,
 }
 
 impl Source<'_> {
@@ -175,6 +203,7 @@ impl Source<'_> {
             [both, _] => both,
         };
         let form = match self.method {
+            Method::Dpo(_) if !(has("chosen") || has("rejected")) && PAIR_IDS.iter().any(|name| has(name)) => Form::PairIds,
             Method::Dpo(_) => Form::Pairs,
             Method::Prm(prm) => match prm.loss.map_or(has("chosen") || has("rejected"), RewardLoss::needs_pairs) {
                 true => Form::Pairs,
@@ -190,6 +219,7 @@ impl Source<'_> {
             Form::Parts => require(&["prompt", "parts", "mask"])?,
             Form::Ids => require(&["prompt_ids", "completion_ids"])?,
             Form::Pairs => require(&["prompt", "chosen", "rejected"])?,
+            Form::PairIds => require(&[if has("prompt_ids") { "prompt_ids" } else { "prompt" }, PAIR_IDS[0], PAIR_IDS[1]])?,
             Form::Steps => require(&["prompt", "step", "label"])?,
         }
         let is_sampled = !self.is_validation && matches!(self.method, Method::Rft(_));
@@ -204,17 +234,20 @@ impl Source<'_> {
         Ok(Wanted {
             form,
             has_mask: has("mask"),
-            has_weight: !matches!(form, Form::Pairs | Form::Steps) && has("weight"),
+            has_weight: !matches!(form, Form::Pairs | Form::PairIds | Form::Steps) && has("weight"),
             has_reward: is_sampled,
             has_score: is_sampled && has("score"),
             has_reference,
+            names_reference: has_reference && has(REFERENCE),
+            has_pair_ids: PAIR_IDS.iter().all(|name| has(name)),
+            has_prompt_ids: has("prompt_ids"),
         })
     }
 }
 
 /// By all that is learned from a row.
 fn by_content(a: &Row, b: &Row) -> Ordering {
-    let logps = |row: &Row| row.reference.map_or([0.0; 2], |logps| [logps.chosen, logps.rejected]);
+    let logps = |row: &Row| row.reference.as_ref().map_or([0.0; 2], |given| [given.logps.chosen, given.logps.rejected]);
     let ([a_chosen, a_rejected], [b_chosen, b_rejected]) = (logps(a), logps(b));
     (&a.prompt, &a.completions)
         .cmp(&(&b.prompt, &b.completions))
@@ -229,6 +262,7 @@ fn by_content(a: &Row, b: &Row) -> Ordering {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::training::ReferenceLogps;
 
     fn sample(prompt: &str, completion: &str, reward: f64, score: f64) -> Row {
         let text = |text: &str| Content::Text(text.to_owned());
@@ -249,12 +283,13 @@ mod tests {
     #[test]
     fn rows_are_ordered_by_all_that_is_learned() {
         let mut rows = vec![sample("q", "a", 0.0, 0.0), sample("p", "b", 0.0, 0.0), sample("p", "a", 1.0, 0.0), sample("p", "a", 0.0, 0.0)];
-        rows[3].reference = Some(ReferenceLogps { chosen: -1.0, rejected: -2.0 });
+        let logps = ReferenceLogps { chosen: -1.0, rejected: -2.0 };
+        rows[3].reference = Some(logps.into());
         let mut other = vec![rows[2].clone(), rows[0].clone(), rows[3].clone(), rows[1].clone()];
         rows.sort_by(by_content);
         other.sort_by(by_content);
         assert_eq!(rows, other);
         assert_eq!(completions(&rows), ["a", "a", "b", "a"]);
-        assert_eq!(rows[0].reference, Some(ReferenceLogps { chosen: -1.0, rejected: -2.0 }));
+        assert_eq!(rows[0].reference, Some(logps.into()));
     }
 }

@@ -113,6 +113,8 @@ impl Origin {
             "examples": counts.examples,
             "validation_examples": counts.validation_examples,
             "truncated": counts.truncated,
+            "documents_truncated": counts.documents_truncated,
+            "references_taken": counts.references_taken,
             "dropped": counts.dropped,
             "steps": outcome.steps,
             "final_loss": outcome.loss,

@@ -16,6 +16,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod trial;
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -34,7 +35,7 @@ use crate::engine::binding::Environment;
 use crate::engine::session::{Response, Session};
 use crate::error::Result;
 use crate::models::{DecoderConfig, ModelInfo};
-use crate::training::Warnings;
+use crate::training::{Estimate, Warnings};
 use dry_run::DryRun;
 use questions::Questions;
 use sampler::Sampler;
@@ -56,8 +57,12 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
     }
     if train.dry_run {
         scores::check(session, task.step_scores.as_ref())?;
-        let (num_questions, num_measured) = (questions.learned.len(), questions.measured.len());
-        return Ok(rows("TRAIN", DryRun { config, task, agent: acting.options, num_questions, num_measured }.run()?));
+        let (num_questions, num_measured, agent) = (questions.learned.len(), questions.measured.len(), acting.options.clone());
+        let calls = session.task().map(|task| Arc::clone(task.calls())).unwrap_or_default();
+        let trial = Box::pin(calls.scope(trial::run(session, base, &config, &task, acting, questions))).await?;
+        let flops_per_second = super::on_thread(|_| Estimate::measured_flops_per_second()).await?;
+        let dry_run = DryRun { config, task, agent, num_questions, num_measured, trial, flops_per_second };
+        return Ok(rows("TRAIN", dry_run.run()?));
     }
     acting.tell(session, train, base);
     let mut trained = Box::pin(trained(session, train, base, task, acting, questions)).await?;
@@ -169,6 +174,7 @@ async fn trained(
         directory: base.directory.clone(),
         options: task.options,
         resume: task.resume,
+        on_divergence: task.on_divergence,
         identity,
         rollouts,
         counts,

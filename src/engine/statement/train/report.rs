@@ -5,13 +5,13 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::metric_rows::{MetricRows, RecordedStep, Run};
 use super::recorder::Recorder;
-use super::run::Event;
+use super::run::{Counts, Divergence, Event};
 use super::warnings::{Watch, at_the_end};
 use crate::engine::progress::{Progress, Work};
 use crate::engine::session::Session;
 use crate::error::Result;
 use crate::models::ModelInfo;
-use crate::training::{Kept, StepMetrics};
+use crate::training::StepMetrics;
 
 /// What the steps gave.
 #[derive(Debug, Default)]
@@ -39,7 +39,7 @@ impl Reporter<'_> {
         let (mut reference, mut steps, mut recorder) = (None, None, None);
         while let Some(event) = events.recv().await {
             match event {
-                Event::Kept(kept) => self.tell_kept(kept),
+                Event::Prepared(counts) => self.tell_counts(&counts),
                 Event::Claimed(claim) => recorder = Some(Recorder::start(self.session, self.train, claim)),
                 Event::Reference(done, total) => {
                     let progress = reference.get_or_insert_with(|| self.progress("reference", "pairs", total));
@@ -69,6 +69,15 @@ impl Reporter<'_> {
             self.session.notices().notice(format!("{}: all of its {num_replayed} steps were done before", self.what()));
         }
         outcome
+    }
+
+    /// Says of a training that diverged whose weights its model has, and takes what it came to from that step.
+    pub fn put_back(&self, outcome: &mut Outcome, divergence: &Divergence) {
+        let Divergence { step, what, checkpoint } = divergence;
+        let told = format!("step {step}: the {what}; the model has the weights of the checkpoint of step {checkpoint}");
+        self.warn(outcome, std::iter::once(told));
+        let loss = outcome.all.iter().find(|metrics| metrics.step == *checkpoint).and_then(|metrics| metrics.get("loss"));
+        (outcome.steps, outcome.loss) = (*checkpoint, loss.unwrap_or(f64::NAN));
     }
 
     /// Says what only the end of a training that has come to its end shows.
@@ -104,20 +113,31 @@ impl Reporter<'_> {
         self.progress("steps", "steps", num_steps - num_done)
     }
 
-    fn tell_kept(&self, Kept { num_truncated, num_dropped }: Kept) {
+    /// Says what became of prompts that are too long, and whose word is taken for the reference.
+    fn tell_counts(&self, counts: &Counts) {
         let examples = |count: usize| if count == 1 { "1 example".to_owned() } else { format!("{count} examples") };
-        if num_truncated > 0 {
-            self.session.notices().notice(format!(
-                "{}: the prompts of {} are longer than max_length or batch_tokens lets them be, and lost their beginning; see long_prompts",
-                self.what(),
-                examples(num_truncated)
-            ));
+        let (documents, truncated, dropped) = (counts.documents_truncated, counts.truncated, counts.dropped);
+        let too_long = "longer than max_length or batch_tokens lets them be";
+        let told = [
+            (
+                documents,
+                format!(
+                    "the prompts of {} are {too_long}, and lost the beginning of their documents; see long_prompts",
+                    examples(documents)
+                ),
+            ),
+            (truncated, format!("the prompts of {} are {too_long}, and lost their beginning; see long_prompts", examples(truncated))),
+            (dropped, format!("{} left out, because of prompts {too_long}", examples(dropped))),
+        ];
+        for (_, notice) in told.into_iter().filter(|(count, _)| *count > 0) {
+            self.session.notices().notice(format!("{}: {notice}", self.what()));
         }
-        if num_dropped > 0 {
+        let num_pairs = counts.examples + counts.validation_examples;
+        if let Some(taken) = counts.references_taken.filter(|taken| *taken < num_pairs) {
             self.session.notices().notice(format!(
-                "{}: {} left out, because of prompts longer than max_length or batch_tokens lets them be",
-                self.what(),
-                examples(num_dropped)
+                "{}: the log-probabilities of the reference are given for {taken} of {num_pairs} pairs, and computed for the others, whose tokens or prompts are \
+                 not those that were sampled",
+                self.what()
             ));
         }
     }

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::checkpoints::{Claim, Identity, Trainings};
-use super::examples::{BaseTokenizer, Examples};
+use super::examples::{BaseTokenizer, Cut, Examples};
 use super::input::Row;
-use super::task::Method;
+use super::task::{Method, OnDivergence};
 use crate::error::{Error, Result};
 use crate::models::Decoder;
 use crate::training::{
-    DpoExample, DpoOptions, Kept, ReferenceLogps, StepMetrics, Stop, Trained, Warnings, reference_logps, train_dpo_validated,
-    train_prm_validated, train_sft_validated,
+    Critic, DROPPED_EXAMPLES, DpoExample, DpoOptions, Recovered, ReferenceLogps, RunOptions, StepMetrics, Stop, TRUNCATED_DOCUMENTS,
+    TRUNCATED_PROMPTS, Trained, Warnings, recover, reference_logps, train_dpo_validated, train_prm_validated, train_sft_validated,
 };
 
 /// A training that is ready to run.
@@ -24,6 +24,7 @@ pub struct Training {
     pub method: Method,
     /// Take up the checkpoint of an earlier run.
     pub resume: bool,
+    pub on_divergence: OnDivergence,
     pub rows: Vec<Row>,
     pub validation: Vec<Row>,
     /// What it hangs on beside its examples.
@@ -36,7 +37,7 @@ pub struct Training {
 /// What the thread tells while it runs.
 pub enum Event {
     /// Of the rows of both queries, once, before the first step.
-    Kept(Kept),
+    Prepared(Counts),
     /// The run is known by its examples now, and nobody else is at work on it. Without this its metrics are stored when the model is there.
     Claimed(Claim),
     /// Reference log-probabilities: pairs done, pairs in all.
@@ -48,9 +49,21 @@ pub enum Event {
 pub struct Made {
     pub decoder: Decoder,
     pub trained: Trained,
+    /// Where it diverged; the weights are those of a checkpoint before.
+    pub divergence: Option<Divergence>,
     pub counts: Counts,
     /// Held until the model is there, so that its checkpoints go with nobody at work on them.
     pub claim: Claim,
+}
+
+/// Where a run met what is no number, and where it was put back to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Divergence {
+    pub step: usize,
+    /// The loss or the like, and its value.
+    pub what: String,
+    /// The step of the checkpoint.
+    pub checkpoint: usize,
 }
 
 /// Examples by what became of them.
@@ -59,15 +72,21 @@ pub struct Counts {
     /// That were learned from.
     pub examples: usize,
     pub validation_examples: usize,
-    /// Of both kinds.
+    /// Of both kinds, whose prompts lost their beginning.
     pub truncated: usize,
+    /// Of both kinds, whose prompts lost the beginning of their documents.
+    pub documents_truncated: usize,
     pub dropped: usize,
+    /// Pairs of both kinds for which the query gave what the reference says, where it gave that for some.
+    pub references_taken: Option<usize>,
 }
 
 /// The examples of both queries.
 pub struct Prepared {
     pub examples: Examples,
     pub validation: Examples,
+    /// Of the examples.
+    pub cut: Cut,
     pub counts: Counts,
 }
 
@@ -75,15 +94,18 @@ impl Prepared {
     /// # Errors
     /// As [`Examples::of`].
     pub fn of(rows: &[Row], validation: &[Row], method: &Method, base: &BaseTokenizer, stop: &Stop) -> Result<Self> {
-        let (examples, kept) = Examples::of(rows, method, base, stop)?;
-        let (validation, kept_too) = Examples::of(validation, method, base, stop).map_err(of_validation)?;
+        let gives_reference = rows.iter().chain(validation).any(|row| row.reference.is_some());
+        let (examples, cut) = Examples::of(rows, method, base, stop)?;
+        let (validation, cut_too) = Examples::of(validation, method, base, stop).map_err(of_validation)?;
         let counts = Counts {
             examples: examples.len(),
             validation_examples: validation.len(),
-            truncated: kept.num_truncated + kept_too.num_truncated,
-            dropped: kept.num_dropped + kept_too.num_dropped,
+            truncated: cut.truncated + cut_too.truncated,
+            documents_truncated: cut.documents + cut_too.documents,
+            dropped: cut.dropped + cut_too.dropped,
+            references_taken: gives_reference.then(|| examples.num_references() + validation.num_references()),
         };
-        Ok(Self { examples, validation, counts })
+        Ok(Self { examples, validation, cut, counts })
     }
 }
 
@@ -101,11 +123,11 @@ impl Training {
     /// # Errors
     /// Of rows that cannot be learned and of the training; [`Error::Cancelled`]; [`Error::InUse`] if another run of the same is at work.
     pub fn run(self, stop: &Stop, tell: &dyn Fn(Event)) -> Result<Made> {
-        let Self { directory, mut method, resume, rows, validation: measured, identity, trainings, warnings } = self;
+        let Self { directory, mut method, resume, on_divergence, rows, validation: measured, identity, trainings, warnings } = self;
         let base = BaseTokenizer::load(&directory)?;
-        let Prepared { examples, validation, counts } = Prepared::of(&rows, &measured, &method, &base, stop)?;
+        let Prepared { examples, validation, cut, counts } = Prepared::of(&rows, &measured, &method, &base, stop)?;
         drop((rows, measured));
-        tell(Event::Kept(Kept { num_truncated: counts.truncated, num_dropped: counts.dropped }));
+        tell(Event::Prepared(counts));
 
         let mut identity = Identity::new(&identity);
         examples.identify(&mut identity);
@@ -117,19 +139,48 @@ impl Training {
         tell(Event::Claimed(claim.clone()));
         let run = method.run_mut();
         (run.stop, run.checkpoints, run.warnings) = (stop.clone(), Some(claim.checkpoints()), warnings);
+        run.first_metrics = metrics_of(cut);
 
         let mut decoder = method.decoder(&directory, base.scored)?;
         if let Some(lora) = &method.run().lora {
             decoder.attach_lora(lora)?;
         }
-        let trained = train(&mut decoder, &method, examples, validation, stop, tell).inspect_err(|error| {
-            if matches!(error, Error::Diverged { .. }) {
-                // The same run would diverge again, and one with other options has another folder. What cannot be removed goes when it is old.
-                let _ = claim.clear();
-            }
-        })?;
-        Ok(Made { decoder, trained, counts, claim })
+        let resumed_at = claim.checkpoints().last_step().unwrap_or(0);
+        let result = train(&mut decoder, &method, examples, validation, stop, tell);
+        let (trained, divergence) = recovered(result, on_divergence, resumed_at, &decoder, None, method.run())?;
+        Ok(Made { decoder, trained, divergence, counts, claim })
     }
+}
+
+/// What the first step tells of prompts that are too long; nothing, if there are none.
+fn metrics_of(Cut { truncated, documents, dropped }: Cut) -> Vec<(&'static str, f64)> {
+    let all = [(TRUNCATED_PROMPTS, truncated), (TRUNCATED_DOCUMENTS, documents), (DROPPED_EXAMPLES, dropped)];
+    all.into_iter().filter(|(_, count)| *count > 0).map(|(name, count)| (name, count as f64)).collect()
+}
+
+/// What a run gave that began, or went on, after step `resumed_at`; where it diverged, and the statement wants that, the decoder as it was at the last good checkpoint.
+///
+/// # Errors
+/// That of `result`; of a checkpoint that cannot be read.
+pub fn recovered(
+    result: Result<Trained>,
+    on_divergence: OnDivergence,
+    resumed_at: usize,
+    decoder: &Decoder,
+    critic: Option<&Critic>,
+    run: &RunOptions,
+) -> Result<(Trained, Option<Divergence>)> {
+    let error = match result {
+        Ok(trained) => return Ok((trained, None)),
+        Err(error) => error,
+    };
+    let Error::Diverged { step, what, value, .. } = error else { return Err(error) };
+    if on_divergence == OnDivergence::Error {
+        return Err(error);
+    }
+    let Some(Recovered { step: checkpoint, best_step }) = recover(decoder, critic, run)? else { return Err(error) };
+    let trained = Trained { num_steps: checkpoint, resumed_at, best_step, stopped_early: false };
+    Ok((trained, Some(Divergence { step, what: format!("{what} is {value}"), checkpoint })))
 }
 
 fn train(
@@ -176,24 +227,30 @@ struct Reference<'a> {
 }
 
 impl Reference<'_> {
-    /// Those that the query gave, or else those of the decoder as it is. `num_before`: pairs that are done already.
+    /// Those that the query gave, and of the other pairs those of the decoder as it is. `num_before`: pairs that are done already.
     fn logps(
         &self,
         decoder: &Decoder,
         pairs: &[DpoExample],
-        given: Option<Vec<ReferenceLogps>>,
+        given: Vec<Option<ReferenceLogps>>,
         num_before: usize,
     ) -> Result<Vec<ReferenceLogps>> {
         if pairs.is_empty() || !self.options.preference.loss.needs_reference() {
             return Ok(vec![ReferenceLogps { chosen: 0.0, rejected: 0.0 }; pairs.len()]);
         }
-        if let Some(given) = given {
-            return Ok(given);
-        }
-        reference_logps(decoder, pairs, self.options, &mut |done, _| {
-            (self.tell)(Event::Reference(num_before + done, self.num_pairs));
-            self.stop.check()
-        })
+        let missing: Vec<DpoExample> =
+            pairs.iter().zip(&given).filter(|(_, given)| given.is_none()).map(|(pair, _)| pair.clone()).collect();
+        let num_before = num_before + pairs.len() - missing.len();
+        let computed = match missing.is_empty() {
+            true => Vec::new(),
+            false => reference_logps(decoder, &missing, self.options, &mut |done, _| {
+                (self.tell)(Event::Reference(num_before + done, self.num_pairs));
+                self.stop.check()
+            })?,
+        };
+        let mut computed = computed.into_iter();
+        let all: Option<Vec<_>> = given.into_iter().map(|given| given.or_else(|| computed.next())).collect();
+        all.ok_or_else(|| Error::Internal("a pair has no log-probabilities of its reference".to_owned()))
     }
 }
 
@@ -207,7 +264,7 @@ mod tests {
     use super::super::input::Content;
     use super::*;
     use crate::fixtures::fixture;
-    use crate::training::{RunOptions, SftOptions};
+    use crate::training::SftOptions;
 
     fn row(weight: f32) -> Row {
         let text = |text: &str| Content::Text(text.to_owned());
@@ -219,6 +276,7 @@ mod tests {
             directory: fixture("../../src/models/builtin/tinyhop"),
             method: Method::Sft(SftOptions { run, ..SftOptions::default() }),
             resume: true,
+            on_divergence: OnDivergence::Error,
             rows: vec![row(1.0)],
             validation,
             identity: json!({}),
@@ -227,19 +285,44 @@ mod tests {
         }
     }
 
+    /// Its second step has the whole learning rate, which spoils the weights; the first one, of the warm-up, none.
+    fn diverging(checkpoint_every: usize) -> RunOptions {
+        RunOptions { epochs: 5.0, learning_rate: 1e15, warmup_ratio: 0.2, checkpoint_every, ..RunOptions::default() }
+    }
+
     #[test]
-    fn a_run_that_diverges_leaves_no_checkpoints() {
+    fn a_run_that_diverges_leaves_its_last_good_checkpoint_and_may_be_made_a_model_of() {
         let data = tempfile::tempdir().expect("a temporary directory");
-        let run = RunOptions { epochs: 5.0, learning_rate: 1e30, warmup_ratio: 0.0, checkpoint_every: 1, ..RunOptions::default() };
-        let left = || std::fs::read_dir(data.path()).expect("it is readable").count();
-        let left_before = Cell::new(0);
-        let made = training(data.path(), run, vec![]).run(&Stop::default(), &|event| {
-            if let Event::Step(_) = event {
-                left_before.set(left());
+        let steps = Cell::new(0);
+        let count = |event: Event| {
+            if let Event::Step(step) = event {
+                steps.set(step.step);
             }
-        });
-        assert!(matches!(made, Err(Error::Diverged { .. })), "it diverges");
-        assert_eq!((left_before.get(), left()), (1, 0), "a folder while it ran, and none behind it");
+        };
+        let failed = training(data.path(), diverging(1), vec![]).run(&Stop::default(), &count);
+        let Err(Error::Diverged { step: 3, checkpoint: Some(1), .. }) = failed else { panic!("{:?}", failed.err()) };
+        assert_eq!(steps.get(), 2, "the step that spoilt the weights had a loss itself");
+        let again = Training { on_divergence: OnDivergence::LastCheckpoint, ..training(data.path(), diverging(1), vec![]) };
+        let made = again.run(&Stop::default(), &|_| {}).expect("the checkpoint is there");
+        assert_eq!(made.trained.num_steps, 1);
+        assert!(matches!(&made.divergence, Some(Divergence { step: 3, checkpoint: 1, .. })), "{:?}", made.divergence);
+        let base = Decoder::load_trainable(&fixture("../../src/models/builtin/tinyhop")).expect("the built-in model is one");
+        for (name, weights) in made.decoder.parameters() {
+            let difference =
+                (weights.as_tensor() - base.parameters()[name].as_tensor()).and_then(|it| it.abs()?.max_all()?.to_scalar::<f32>());
+            assert_eq!(difference.expect("of one shape"), 0.0, "{name}: a warm-up begins with the learning rate 0");
+        }
+    }
+
+    #[test]
+    fn a_run_that_diverges_before_its_first_good_checkpoint_makes_no_model() {
+        let data = tempfile::tempdir().expect("a temporary directory");
+        for checkpoint_every in [2, 0] {
+            let run =
+                Training { on_divergence: OnDivergence::LastCheckpoint, ..training(data.path(), diverging(checkpoint_every), vec![]) };
+            let failed = run.run(&Stop::default(), &|_| {});
+            assert!(matches!(failed, Err(Error::Diverged { step: 3, checkpoint: None, .. })), "{:?}", failed.err());
+        }
     }
 
     #[test]

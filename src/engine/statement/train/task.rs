@@ -10,12 +10,13 @@ use crate::engine::options;
 use crate::error::{Error, Result};
 use crate::models::{Decoder, DecoderConfig, ModelInfo, Registry, ScoreConfig, ScoredText, Task as ModelTask};
 use crate::training::{
-    DpoOptions, PreferenceLoss, PrmOptions, RewardLoss, RftOptions, RunOptions, STATEMENT_OPTIONS, Schedule, SftOptions,
+    DpoOptions, PreferenceLoss, PrmOptions, RewardLoss, RftOptions, RunOptions, STATEMENT_OPTIONS, Schedule, SftOptions, StoppingMetric,
 };
 use crate::value::Value;
 
 /// Whether the checkpoints of an earlier run of the statement are taken up.
 const RESUME: &str = "resume";
+const ON_DIVERGENCE: &str = "on_divergence";
 /// Whether adapters are kept beside the model that they were added to.
 pub const LORA_KEEP: &str = "lora_keep";
 
@@ -32,6 +33,32 @@ pub enum Method {
 pub struct Task {
     pub method: Method,
     pub resume: bool,
+    pub on_divergence: OnDivergence,
+}
+
+/// What becomes of a run whose loss or gradient is no number.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum OnDivergence {
+    /// It fails; its last good checkpoint stays.
+    #[default]
+    Error,
+    /// The model has the weights of that checkpoint; without one it fails.
+    LastCheckpoint,
+}
+
+impl OnDivergence {
+    /// # Errors
+    /// [`Error::InvalidParameter`], [`Error::WrongType`].
+    pub fn of(given: &Options) -> Result<Self> {
+        match options::text(given, ON_DIVERGENCE)? {
+            None | Some("error") => Ok(Self::Error),
+            Some("last_checkpoint") => Ok(Self::LastCheckpoint),
+            Some(other) => {
+                let expected = "'error' or 'last_checkpoint'".to_owned();
+                Err(Error::InvalidParameter { name: ON_DIVERGENCE.to_owned(), found: format!("'{other}'"), expected })
+            }
+        }
+    }
 }
 
 impl Task {
@@ -52,8 +79,10 @@ impl Task {
             dpo.finish()?;
         }
         check_validation(method.run(), train.validate.is_some())?;
+        method.check_stopping_metric()?;
         check_adapters(&train.options, method.run())?;
-        Ok(Self { method, resume: options::boolean(&train.options, RESUME, true)? })
+        let resume = options::boolean(&train.options, RESUME, true)?;
+        Ok(Self { method, resume, on_divergence: OnDivergence::of(&train.options)? })
     }
 
     /// No sequence is longer than what the model reads.
@@ -102,8 +131,30 @@ pub fn check_validation(run: &RunOptions, has_validation: bool) -> Result<()> {
     match asked.into_iter().find_map(|(name, value)| Some((name, value?))) {
         Some((name, value)) if !has_validation => needs(name, value, "VALIDATE USING (query) with it, which gives the rows to evaluate on"),
         Some((name @ "early_stopping", value)) => needs(name, value, "evaluate_every beside it"),
+        _ => match run.early_stopping_metric {
+            Some(metric) if run.early_stopping.is_none() => Err(refused_metric(metric, "early_stopping beside it")),
+            _ => Ok(()),
+        },
+    }
+}
+
+/// Early stopping compares what the method measures.
+///
+/// # Errors
+/// [`Error::InvalidParameter`].
+pub fn check_stopping_metric(run: &RunOptions, measured: &[&str]) -> Result<()> {
+    match run.early_stopping_metric {
+        Some(metric) if !measured.contains(&metric.name()) => {
+            let names: Vec<String> = measured.iter().map(|name| format!("'{name}'")).collect();
+            Err(refused_metric(metric, &format!("one of {}, which the validation measures here", names.join(", "))))
+        }
         _ => Ok(()),
     }
+}
+
+fn refused_metric(metric: StoppingMetric, expected: &str) -> Error {
+    let found = format!("'{}'", metric.name());
+    Error::InvalidParameter { name: "early_stopping_metric".to_owned(), found, expected: expected.to_owned() }
 }
 
 /// Adapters that are to be kept need to be there, which is found before any row is read.
@@ -179,12 +230,29 @@ impl Method {
     /// Takes the loss that the rows are for, where no option names one.
     ///
     /// # Errors
-    /// As [`PrmOptions::loss_of`].
+    /// As [`PrmOptions::loss_of`] and [`check_stopping_metric`].
     pub fn settle(&mut self, rows: &[Row]) -> Result<()> {
         if let Self::Prm(prm) = self {
             prm.loss = Some(prm.loss_of(rows.first().is_some_and(|row| row.completions.len() == 2))?);
         }
-        Ok(())
+        self.check_stopping_metric()
+    }
+
+    /// Before the rows of a reward model are read, whose kind decides, any of its metrics will do.
+    fn check_stopping_metric(&self) -> Result<()> {
+        let measured: &[&str] = match self {
+            Self::Sft(_) | Self::Rft(_) => &["loss", "token_accuracy"],
+            Self::Dpo(dpo) if dpo.preference.sft_weight > 0.0 => {
+                &["loss", "reward_accuracy", "reward_margin", "chosen_reward", "chosen_logps", "sft_loss"]
+            }
+            Self::Dpo(_) => &["loss", "reward_accuracy", "reward_margin", "chosen_reward", "chosen_logps"],
+            Self::Prm(prm) => match prm.loss.map(RewardLoss::needs_pairs) {
+                Some(true) => &["loss", "reward_accuracy", "reward_margin"],
+                Some(false) => &["loss", "accuracy"],
+                None => &["loss", "reward_accuracy", "reward_margin", "accuracy"],
+            },
+        };
+        check_stopping_metric(self.run(), measured)
     }
 
     /// The shape of what is trained. `base`: that of the base.
@@ -286,6 +354,12 @@ pub fn of_run(run: &RunOptions) -> Map<String, Json> {
             set(name, json!(value));
         }
     }
+    if let Some(metric) = run.early_stopping_metric {
+        set("early_stopping_metric", json!(metric.name()));
+    }
+    if !run.token_weights.is_empty() {
+        set("token_weights", run.token_weights.to_json());
+    }
     if let Some(recompute) = run.recompute {
         set("recompute", json!(recompute));
     }
@@ -309,7 +383,8 @@ mod tests {
         let config = DecoderConfig::load(&fixture("../../src/models/builtin/tinyhop")).expect("the built-in model has one");
         let fit = |lora: LoraOptions| {
             let run = RunOptions { lora: Some(lora), max_length: usize::MAX, ..RunOptions::default() };
-            let mut task = Task { method: Method::Sft(SftOptions { run, ..SftOptions::default() }), resume: true };
+            let method = Method::Sft(SftOptions { run, ..SftOptions::default() });
+            let mut task = Task { method, resume: true, on_divergence: OnDivergence::default() };
             task.fit(&config).map(|()| task.method.run().max_length)
         };
         assert_eq!(fit(LoraOptions::default()).expect("any model has them"), config.max_position_embeddings);

@@ -199,8 +199,34 @@ async fn a_reward_model_is_a_model_of_its_own_kind() -> Result<()> {
     Ok(())
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_of_an_online_training_tries_a_step() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let session = Database::open(data.path()).await?.session();
+    run(
+        &session,
+        "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate'); \
+         CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 3); CREATE INDEX wiki_text ON wiki USING bm25 (contents); \
+         CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', k = 2, prompts = 'short', max_steps = 4, max_tokens = 32)",
+    )
+    .await?;
+    for method in ["GRPO", "PPO"] {
+        let train = format!(
+            "TRAIN {method} MODEL m FROM policy USING (SELECT 'Who directed it?' AS question, 'Ann' AS golden_answers FROM generate_series(1, 3)) \
+             VALIDATE USING (SELECT 'Who directed it?' AS question, 'Ann' AS golden_answers) WITH (agent = 'qa', batch_size = 2, group_size = 3)"
+        );
+        let dry = properties(&session, &format!("{train} DRY RUN")).await?;
+        let number = |property: &str| dry[property].parse::<f64>().expect("a number");
+        assert_eq!((number("steps"), number("trajectories"), number("sampled_trajectories")), (2.0, 9.0, 6.0), "{dry:?}");
+        assert!(number("rollout_seconds") >= 0.0 && number("update_seconds") >= 0.0);
+        assert!((number("seconds") - number("rollout_seconds") - number("update_seconds")).abs() < 0.2, "each is rounded: {dry:?}");
+        assert!(session.database().shared.registry.get("m").is_err(), "a dry run makes no model");
+    }
+    Ok(())
+}
+
 /// Options as a statement may have them, each beside the defaults.
-const OPTIONS: [&str; 25] = [
+const OPTIONS: [&str; 26] = [
     "epochs = 2",
     "max_steps = 7",
     "learning_rate = 1e-3",
@@ -220,6 +246,7 @@ const OPTIONS: [&str; 25] = [
     "checkpoint_every = 7",
     "evaluate_every = 3",
     "evaluate_every = 3, early_stopping = 2",
+    "evaluate_every = 3, early_stopping = 2, early_stopping_metric = 'loss'",
     "recompute = true",
     "lora_rank = 4",
     "lora_alpha = 8",
@@ -230,8 +257,8 @@ const OPTIONS: [&str; 25] = [
 
 /// Those of one method.
 const OPTIONS_OF: [(&str, &[&str]); 4] = [
-    ("SFT", &["prompt_weight = 0.5"]),
-    ("RFT", &["prompt_weight = 0.5", "min_reward = 0.5", "per_prompt = 2", "min_score = 0.5"]),
+    ("SFT", &["prompt_weight = 0.5", "token_weights = 'prorag'"]),
+    ("RFT", &["prompt_weight = 0.5", "token_weights = 'prorag'", "min_reward = 0.5", "per_prompt = 2", "min_score = 0.5"]),
     (
         "DPO",
         &[
@@ -294,7 +321,7 @@ async fn a_run_of_other_options_or_of_another_base_finds_no_checkpoint() -> Resu
             assert!(all.iter().any(|options| options.contains(&format!("{name} = "))), "{name} of TRAIN {method} is not tried here");
         }
         let plain = with(method, "resume = true");
-        for other in ["resume = false", "resume = true, tensorboard = 'runs'"] {
+        for other in ["resume = false", "resume = true, tensorboard = 'runs'", "resume = true, on_divergence = 'last_checkpoint'"] {
             assert_eq!(of(&plain, &base), of(&with(method, other), &base), "{other} is no part of what it computes");
         }
         let [adapted, kept] = ["lora_rank = 2", "lora_rank = 2, lora_keep = true"].map(|options| of(&with(method, options), &base));
@@ -330,8 +357,9 @@ async fn a_run_over_other_examples_finds_no_checkpoint() -> Result<()> {
         ("the completion", SftExample { completion: vec![3, 9], ..first.clone() }),
         ("a token on the other side", SftExample { prompt: vec![1], completion: vec![2, 3, 4], ..first.clone() }),
         ("the weight", SftExample { weight: 0.5, ..first.clone() }),
-        ("the mask", SftExample { mask: vec![false, true], ..first.clone() }),
-        ("the other half of the mask", SftExample { mask: vec![true, false], ..first.clone() }),
+        ("the mask", SftExample { mask: vec![0.0, 1.0], ..first.clone() }),
+        ("the weight of a token", SftExample { mask: vec![0.0, 2.0], ..first.clone() }),
+        ("the other half of the mask", SftExample { mask: vec![1.0, 0.0], ..first.clone() }),
     ];
     let sft = |examples: &[&SftExample], validation: &[&SftExample]| {
         let examples_of = |examples: &[&SftExample]| Examples::Sft(examples.iter().map(|example| (*example).clone()).collect());
@@ -351,10 +379,8 @@ async fn a_run_over_other_examples_finds_no_checkpoint() -> Result<()> {
 
     let pair = DpoExample { prompt: vec![1], chosen: vec![2, 3], rejected: vec![4] };
     let logps = ReferenceLogps { chosen: -1.0, rejected: -2.0 };
-    let none = || Examples::Dpo(vec![], None);
-    let dpo = |pair: &DpoExample, reference: Option<ReferenceLogps>| {
-        of("DPO", Examples::Dpo(vec![pair.clone()], reference.map(|logps| vec![logps])), none())
-    };
+    let none = || Examples::Dpo(vec![], vec![]);
+    let dpo = |pair: &DpoExample, reference: Option<ReferenceLogps>| of("DPO", Examples::Dpo(vec![pair.clone()], vec![reference]), none());
     runs.extend([
         ("a pair".to_owned(), dpo(&pair, None)),
         ("its prompt".to_owned(), dpo(&DpoExample { prompt: vec![9], ..pair.clone() }, None)),
@@ -364,7 +390,7 @@ async fn a_run_over_other_examples_finds_no_checkpoint() -> Result<()> {
         ("a reference".to_owned(), dpo(&pair, Some(logps))),
         ("another reference of chosen".to_owned(), dpo(&pair, Some(ReferenceLogps { chosen: -1.5, ..logps }))),
         ("another reference of rejected".to_owned(), dpo(&pair, Some(ReferenceLogps { rejected: -2.5, ..logps }))),
-        ("a pair that is measured".to_owned(), of("DPO", none(), Examples::Dpo(vec![pair.clone()], None))),
+        ("a pair that is measured".to_owned(), of("DPO", none(), Examples::Dpo(vec![pair.clone()], vec![None]))),
     ]);
 
     let step = StepExample { prompt: vec![1], step: vec![2, 3], label: 1.0 };

@@ -10,6 +10,7 @@ mod last_answer;
 mod outcome_reward;
 mod redundant_searches;
 mod relevance_reward;
+mod sequence_logp;
 mod step_reward;
 mod well_formed;
 
@@ -26,6 +27,7 @@ pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
     &last_answer::FUNCTION,
     &completion_parts::PARTS,
     &completion_parts::MASK,
+    &sequence_logp::FUNCTION,
 ];
 
 pub(crate) const FORMAT_FUNCTIONS: &[&formats::FormatFunction] = &[&well_formed::TRAJECTORY, &well_formed::STEPS, &format_reward::FUNCTION];

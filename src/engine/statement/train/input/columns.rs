@@ -2,9 +2,9 @@
 
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, ListArray, RecordBatch, StringArray, StructArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, FieldRef, Float64Type, Int64Type};
+use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, Int64Type};
 
-use super::{CHOSEN_LOGPS, Content, Form, REJECTED_LOGPS, Row, Wanted};
+use super::{CHOSEN_LOGPS, Content, Form, GivenReference, PAIR_IDS, REFERENCE, REJECTED_LOGPS, Row, Wanted, Weight};
 use crate::engine::statement::arrow;
 use crate::engine::statement::train::chat::{Chat, Problem, Said, check_completion, check_prompt};
 use crate::engine::typing::sql_type_name;
@@ -31,29 +31,20 @@ impl Columns<'_> {
     pub fn rows(&self, wanted: Wanted) -> Result<Vec<Row>> {
         let (prompts, completions) = match wanted.form {
             Form::Texts => self.written(&["completion"])?,
-            Form::Parts => (self.plain_prompts()?, vec![self.parts()?]),
-            Form::Ids => {
-                let prompts = self.ids("prompt_ids")?.into_iter().map(|ids| Content::Ids(ids, vec![])).collect();
-                (prompts, vec![self.completion_ids(wanted.has_mask)?])
-            }
+            Form::Parts => (self.plain_prompts("parts")?, vec![self.parts()?]),
+            Form::Ids => (self.prompts_of_ids(true)?, vec![self.completion_ids(wanted.has_mask)?]),
             Form::Pairs => self.written(&["chosen", "rejected"])?,
+            Form::PairIds => (self.prompts_of_ids(wanted.has_prompt_ids)?, self.completions_of_ids()?),
             Form::Steps => self.written(&["step"])?,
         };
         let optional = |is_there: bool, name: &str, instead: &str| is_there.then(|| self.numbers(name, instead)).transpose();
         let weights = optional(wanted.has_weight, "weight", "a number; COALESCE(weight, 1) where there is none")?;
         let rewards = optional(wanted.has_reward, "reward", "a number; COALESCE(reward, 0) where there is none")?;
         let scores = optional(wanted.has_score, "score", "a number; filter such rows out with WHERE")?;
-        let chosen = optional(wanted.has_reference, CHOSEN_LOGPS, "a number")?;
-        let rejected = optional(wanted.has_reference, REJECTED_LOGPS, "a number")?;
-        for (name, numbers) in [("reward", &rewards), ("score", &scores), (CHOSEN_LOGPS, &chosen), (REJECTED_LOGPS, &rejected)] {
+        for (name, numbers) in [("reward", &rewards), ("score", &scores)] {
             self.check_finite(name, numbers.as_ref())?;
         }
-        for (name, numbers) in [(CHOSEN_LOGPS, &chosen), (REJECTED_LOGPS, &rejected)] {
-            let above = numbers.iter().flat_map(|numbers| numbers.values().iter().enumerate()).find(|(_, value)| **value > LOGPS_MAX);
-            if let Some((row, value)) = above {
-                return Err(self.invalid(name, row, value, "the logarithm of a probability, at most 0"));
-            }
-        }
+        let mut references = if wanted.has_reference { self.references(wanted)? } else { Vec::new() }.into_iter();
         let labels = (wanted.form == Form::Steps).then(|| self.labels()).transpose()?;
         let value =
             |numbers: &Option<Float64Array>, row: usize, otherwise: f64| numbers.as_ref().map_or(otherwise, |numbers| numbers.value(row));
@@ -65,11 +56,69 @@ impl Columns<'_> {
             reward: value(&rewards, row, 0.0),
             score: value(&scores, row, 0.0),
             label: value(&labels, row, 0.0),
-            reference: wanted
-                .has_reference
-                .then(|| ReferenceLogps { chosen: value(&chosen, row, 0.0), rejected: value(&rejected, row, 0.0) }),
+            reference: references.next().flatten(),
         });
         Ok(rows.collect())
+    }
+
+    /// What each row says of the reference.
+    fn references(&self, wanted: Wanted) -> Result<Vec<Option<GivenReference>>> {
+        let (chosen, rejected) = (self.logps(CHOSEN_LOGPS, wanted)?, self.logps(REJECTED_LOGPS, wanted)?);
+        let both = |row: usize| Some(ReferenceLogps { chosen: chosen[row]?, rejected: rejected[row]? });
+        if !wanted.names_reference {
+            return Ok((0..chosen.len()).map(|row| both(row).map(Into::into)).collect());
+        }
+        let names = self.typed(REFERENCE, "text", is_text, &DataType::Utf8)?;
+        let names = names.as_string::<i32>();
+        let is_of_base = |row: usize| names.is_valid(row) && names.value(row) == self.chat.model();
+        let ids = if wanted.has_pair_ids { Some(PAIR_IDS.map(|name| self.ids_or_null(name))) } else { None };
+        let ids = match ids {
+            Some([chosen, rejected]) => Some((chosen?, rejected?)),
+            None => None,
+        };
+        let given = |row: usize| {
+            let logps = both(row).filter(|_| is_of_base(row))?;
+            let ids = match &ids {
+                Some((chosen, rejected)) => Some([chosen[row].clone()?, rejected[row].clone()?]),
+                None => None,
+            };
+            Some(GivenReference { logps, is_of_base: true, ids })
+        };
+        Ok((0..chosen.len()).map(given).collect())
+    }
+
+    /// A column of log-probabilities. There may be none of a row whose reference has a name.
+    fn logps(&self, name: &str, wanted: Wanted) -> Result<Vec<Option<f64>>> {
+        let column = self.typed(name, "a number", DataType::is_numeric, &DataType::Float64)?;
+        let numbers = column.as_primitive::<Float64Type>();
+        if !wanted.names_reference {
+            self.check_no_null(
+                name,
+                numbers,
+                "a number; or a column reference beside it, with which they are computed where there is none",
+            )?;
+        }
+        let read = |(row, value): (usize, Option<f64>)| match value {
+            Some(value) if !value.is_finite() => Err(self.invalid(name, row, value, "a finite number")),
+            Some(value) if value > LOGPS_MAX => Err(self.invalid(name, row, value, "the logarithm of a probability, at most 0")),
+            value => Ok(value),
+        };
+        numbers.iter().enumerate().map(read).collect()
+    }
+
+    /// Prompts of completions that are token ids.
+    fn prompts_of_ids(&self, has_prompt_ids: bool) -> Result<Vec<Content>> {
+        match has_prompt_ids {
+            true => Ok(self.ids("prompt_ids")?.into_iter().map(|ids| Content::Ids(ids, vec![])).collect()),
+            false => self.plain_prompts("token ids"),
+        }
+    }
+
+    /// Chosen and rejected as token ids.
+    fn completions_of_ids(&self) -> Result<Vec<Vec<Content>>> {
+        let column =
+            |name: &str| -> Result<Vec<Content>> { Ok(self.ids(name)?.into_iter().map(|ids| Content::Ids(ids, vec![])).collect()) };
+        PAIR_IDS.iter().map(|name| column(name)).collect()
     }
 
     /// Prompts, and by name the columns of what follows them: texts as they are, and messages by the chat template of the base.
@@ -124,11 +173,13 @@ impl Columns<'_> {
         Ok((Content::Text(prompt), completions.into_iter().map(Content::Turn).collect()))
     }
 
-    /// Prompts of completions that come in parts, which no template writes.
-    fn plain_prompts(&self) -> Result<Vec<Content>> {
+    /// Prompts of completions that come in `what`, which no template writes.
+    fn plain_prompts(&self, what: &str) -> Result<Vec<Content>> {
         let plain = |(row, said): (usize, Said)| match said {
             Said::Text(text) => Ok(Content::Text(text)),
-            Said::Messages(_) => Err(self.invalid("prompt", row, "messages", "a text beside parts, as apply_chat_template() writes it")),
+            Said::Messages(_) => {
+                Err(self.invalid("prompt", row, "messages", format!("a text beside {what}, as apply_chat_template() writes it")))
+            }
         };
         self.said("prompt")?.into_iter().enumerate().map(plain).collect()
     }
@@ -208,7 +259,7 @@ impl Columns<'_> {
             let texts = parts.value(row);
             let texts = texts.as_string::<i32>();
             self.check_mask(row, &mask, texts.len(), "part")?;
-            Ok(Content::Parts(mask.into_iter().enumerate().map(|(at, counts)| (texts.value(at).to_owned(), counts)).collect()))
+            Ok(Content::Parts(mask.into_iter().enumerate().map(|(at, weight)| (texts.value(at).to_owned(), weight)).collect()))
         });
         contents.collect()
     }
@@ -225,43 +276,55 @@ impl Columns<'_> {
         contents.collect()
     }
 
-    fn check_mask(&self, row: usize, mask: &[bool], expected: usize, what: &str) -> Result<()> {
+    fn check_mask(&self, row: usize, mask: &[Weight], expected: usize, what: &str) -> Result<()> {
         if mask.len() != expected {
             return Err(self.invalid("mask", row, format!("{} values", mask.len()), format!("{expected}, one for each {what}")));
         }
-        match self.learns_prompts || mask.contains(&true) {
+        match self.learns_prompts || mask.iter().any(|weight| weight.value() > 0.0) {
             true => Ok(()),
-            false => {
-                Err(self.invalid("mask", row, "no 1", format!("at least one {what} that is learned; filter such rows out with WHERE")))
-            }
+            false => Err(self.invalid(
+                "mask",
+                row,
+                "nothing above 0",
+                format!("at least one {what} that is learned; filter such rows out with WHERE"),
+            )),
         }
     }
 
     fn ids(&self, name: &str) -> Result<Vec<Vec<u32>>> {
-        let lists = self.lists(name, "integer[]", DataType::is_integer, DataType::Int64)?;
-        let read = |row: usize| -> Result<Vec<u32>> {
+        let expected = "integer[]; filter such rows out with WHERE";
+        let read = |(row, ids): (usize, Option<Vec<u32>>)| ids.ok_or_else(|| self.invalid(name, row, "NULL", expected));
+        self.ids_or_null(name)?.into_iter().enumerate().map(read).collect()
+    }
+
+    fn ids_or_null(&self, name: &str) -> Result<Vec<Option<Vec<u32>>>> {
+        let lists = self.lists_or_null(name, "integer[]", DataType::is_integer, DataType::Int64)?;
+        let read = |row: usize| -> Result<Option<Vec<u32>>> {
+            if lists.is_null(row) {
+                return Ok(None);
+            }
             let ids = lists.value(row);
             let ids = ids.as_primitive::<Int64Type>().values();
             let known = |id: &i64| u32::try_from(*id).ok().filter(|id| (*id as usize) < self.vocab_size);
             let wrong =
                 |id: &i64| self.invalid(name, row, id, format!("token ids of the base, from 0 to {}", self.vocab_size.saturating_sub(1)));
-            ids.iter().map(|id| known(id).ok_or_else(|| wrong(id))).collect()
+            ids.iter().map(|id| known(id).ok_or_else(|| wrong(id))).collect::<Result<_>>().map(Some)
         };
         (0..lists.len()).map(read).collect()
     }
 
-    /// True where a part or token is learned.
-    fn masks(&self) -> Result<Vec<Vec<bool>>> {
-        let is_flag = |found: &DataType| found.is_integer() || matches!(found, DataType::Boolean);
-        let lists = self.lists("mask", "integer[]", is_flag, DataType::Int64)?;
-        let read = |row: usize| -> Result<Vec<bool>> {
-            let flags = lists.value(row);
-            let flag = |flag: &i64| match flag {
-                0 => Ok(false),
-                1 => Ok(true),
-                other => Err(self.invalid("mask", row, other, "0 or 1")),
+    /// How much each part or token counts.
+    fn masks(&self) -> Result<Vec<Vec<Weight>>> {
+        let is_weight = |found: &DataType| found.is_numeric() || matches!(found, DataType::Boolean);
+        let lists = self.lists("mask", "numbers, in an array", is_weight, DataType::Float32)?;
+        let read = |row: usize| -> Result<Vec<Weight>> {
+            let weights = lists.value(row);
+            let weight = |weight: &f32| match *weight >= 0.0 && weight.is_finite() {
+                // Adding 0 leaves a negative zero none.
+                true => Ok(Weight::of(*weight + 0.0)),
+                false => Err(self.invalid("mask", row, weight, "0 for what is only read, 1 for what is learned, or another number >= 0")),
             };
-            flags.as_primitive::<Int64Type>().values().iter().map(flag).collect()
+            weights.as_primitive::<Float32Type>().values().iter().map(weight).collect()
         };
         (0..lists.len()).map(read).collect()
     }
@@ -279,6 +342,12 @@ impl Columns<'_> {
     }
 
     fn lists(&self, name: &str, expected: &str, is_item: impl Fn(&DataType) -> bool, item: DataType) -> Result<ListArray> {
+        let lists = self.lists_or_null(name, expected, is_item, item)?;
+        self.check_no_null(name, &lists, &format!("{expected}; filter such rows out with WHERE"))?;
+        Ok(lists)
+    }
+
+    fn lists_or_null(&self, name: &str, expected: &str, is_item: impl Fn(&DataType) -> bool, item: DataType) -> Result<ListArray> {
         let is_list = |found: &DataType| match found {
             DataType::List(field) | DataType::LargeList(field) | DataType::FixedSizeList(field, _) => {
                 is_item(field.data_type()) || field.data_type().is_null()
@@ -286,8 +355,7 @@ impl Columns<'_> {
             _ => false,
         };
         let column = self.typed(name, expected, is_list, &DataType::new_list(item, true))?.as_list::<i32>().clone();
-        self.check_no_null(name, &column, &format!("{expected}; filter such rows out with WHERE"))?;
-        match (0..column.len()).find(|row| column.value(*row).null_count() > 0) {
+        match (0..column.len()).find(|row| column.is_valid(*row) && column.value(*row).null_count() > 0) {
             Some(row) => Err(self.invalid(name, row, "a list with NULL in it", format!("{expected} without NULL"))),
             None => Ok(column),
         }

@@ -2,13 +2,13 @@
 
 use datafusion::logical_expr::LogicalPlan;
 
-use super::{CHOSEN_LOGPS, REJECTED_LOGPS};
+use super::{CHOSEN_LOGPS, PAIR_IDS, REFERENCE, REJECTED_LOGPS};
 use crate::engine::session::Session;
 use crate::engine::statement::train::task::Method;
 use crate::error::nearest;
 
 /// Columns that some method or form reads.
-const READ: [&str; 15] = [
+const READ: [&str; 18] = [
     "prompt",
     "completion",
     "chosen",
@@ -24,6 +24,9 @@ const READ: [&str; 15] = [
     "score",
     CHOSEN_LOGPS,
     REJECTED_LOGPS,
+    REFERENCE,
+    PAIR_IDS[0],
+    PAIR_IDS[1],
 ];
 /// Shorter names are like many others.
 const MISSPELT_MIN: usize = 5;

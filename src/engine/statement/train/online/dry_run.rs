@@ -1,16 +1,18 @@
 //! `TRAIN GRPO ... DRY RUN`: what an online training would take, without its first step.
 //!
-//! How many tokens the policy will write nobody knows before: they are bounded by the limits of the agent. Memory is known.
+//! How many tokens the policy will write nobody knows before: they are bounded by the limits of the agent. Memory is known, and time is that of a trial with the
+//! base, whose answers become longer or shorter as it learns.
 
 use arrow::array::RecordBatch;
 
 use super::super::dry_run::table;
 use super::completion_tokens_max;
 use super::task::OnlineTask;
+use super::trial::Trial;
 use crate::agent::AgentOptions;
 use crate::error::Result;
 use crate::models::DecoderConfig;
-use crate::training::{Learner, RunOptions, estimate};
+use crate::training::{Estimate, Learner, RunOptions, estimate};
 
 /// What the figures hang on.
 pub struct DryRun {
@@ -20,6 +22,9 @@ pub struct DryRun {
     pub num_questions: usize,
     /// Of VALIDATE USING.
     pub num_measured: usize,
+    pub trial: Trial,
+    /// Of matrix products, on this machine as it is now.
+    pub flops_per_second: f64,
 }
 
 impl DryRun {
@@ -32,7 +37,7 @@ impl DryRun {
     }
 
     fn properties(&self) -> Vec<(&'static str, String)> {
-        let Self { config, task, agent, num_questions, num_measured } = self;
+        let Self { config, task, agent, num_questions, num_measured, trial, flops_per_second } = self;
         let options = &task.options;
         let (num_steps, num_draws) = options.num_steps_and_draws(*num_questions);
         let num_trajectories = num_draws * options.group_size;
@@ -59,6 +64,18 @@ impl DryRun {
             ("activation_bytes", one.activation_bytes),
             ("checkpoint_bytes", one.checkpoint_bytes * num_learners),
         ];
-        properties.into_iter().map(|(name, value)| (name, value.to_string())).collect()
+        let num_evaluations = match (*num_measured > 0, options.run.evaluate_every) {
+            (false, _) => 0,
+            (true, None) => 1,
+            (true, Some(every)) => num_steps.div_ceil(every.max(1)),
+        };
+        let rollout_seconds = trial.seconds * (num_trajectories + num_evaluations * num_measured) as f64;
+        let passes = Estimate::passes_of_update(options, config);
+        let update_seconds = trial.forward_flops * passes * num_trajectories as f64 / flops_per_second.max(1.0);
+        let seconds =
+            [("rollout_seconds", rollout_seconds), ("update_seconds", update_seconds), ("seconds", rollout_seconds + update_seconds)];
+        let figures = properties.into_iter().chain([("sampled_trajectories", trial.num_sampled as u64)]);
+        let figures = figures.map(|(name, value)| (name, value.to_string()));
+        figures.chain(seconds.map(|(name, seconds)| (name, format!("{seconds:.1}")))).collect()
     }
 }

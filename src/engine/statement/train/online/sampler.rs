@@ -37,9 +37,9 @@ pub struct Sampler {
 
 /// What shapes the distribution that is sampled from.
 #[derive(Debug, Clone, Copy)]
-struct Sampling {
-    temperature: f64,
-    seed: i64,
+pub struct Sampling {
+    pub temperature: f64,
+    pub seed: i64,
 }
 
 impl Sampler {
@@ -67,7 +67,11 @@ impl Sampler {
         }
     }
 
-    async fn groups(
+    /// Groups of these questions, in order.
+    ///
+    /// # Errors
+    /// Those of the agent and of the scorer.
+    pub async fn groups(
         &self,
         policy: Policy,
         questions: Vec<&TrainingQuestion>,
@@ -84,7 +88,10 @@ impl Sampler {
 
     /// The agent with this policy, which samples from its whole distribution at the temperature and from nothing else: the probabilities that training takes are
     /// those of what was sampled.
-    fn agent(&self, policy: Policy, sampling: Sampling) -> Result<Agent> {
+    ///
+    /// # Errors
+    /// As [`Environment::agent`].
+    pub fn agent(&self, policy: Policy, sampling: Sampling) -> Result<Agent> {
         let policy = Arc::new(LocalPolicy::within(policy, self.tokens_max));
         let Sampling { temperature, seed } = sampling;
         Ok(Agent { temperature, top_p: 1.0, top_k: 0, min_p: 0.0, repetition_penalty: 1.0, seed, ..self.environment.agent(policy)? })

@@ -3,7 +3,7 @@
 use rolloutdb_sql::{Train, TrainMethod};
 use serde_json::{Map, Value as Json, json};
 
-use super::super::task::{check_adapters, check_validation, of_run};
+use super::super::task::{OnDivergence, check_adapters, check_stopping_metric, check_validation, of_run};
 use super::rewards::Reward;
 use crate::engine::options;
 use crate::error::{Error, Result};
@@ -30,6 +30,7 @@ pub struct OnlineTask {
     pub reward: Reward,
     pub step_scores: Option<StepScores>,
     pub resume: bool,
+    pub on_divergence: OnDivergence,
 }
 
 impl OnlineTask {
@@ -48,6 +49,7 @@ impl OnlineTask {
         }
         learning.check()?;
         check_validation(&learning.run, train.validate.is_some())?;
+        check_stopping_metric(&learning.run, &["reward", "exact_match", "f1", "answered", "well_formed"])?;
         check_adapters(given, &learning.run)?;
         let format = given.get("format_reward").map(|_| options::boolean(given, "format_reward", false)).transpose()?;
         let step_scores = step_scores(train)?;
@@ -61,6 +63,7 @@ impl OnlineTask {
             reward: Reward::of(options::text(given, "reward")?.unwrap_or("em"), format)?,
             step_scores,
             resume: options::boolean(given, "resume", true)?,
+            on_divergence: OnDivergence::of(given)?,
             options: learning,
         })
     }

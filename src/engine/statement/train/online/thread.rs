@@ -7,9 +7,10 @@ use candle_core::Device;
 use serde_json::Value as Json;
 
 use super::super::checkpoints::{Identity, Trainings};
-use super::super::run::{Counts, Event, Made};
+use super::super::run::{Counts, Event, Made, recovered};
+use super::super::task::OnDivergence;
 use super::source::Rollouts;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::models::{Decoder, LoraOptions};
 use crate::training::{Beside, Critic, Learner, OnlineOptions, StepMetrics, Stop, Warnings, train_online};
 
@@ -20,6 +21,7 @@ pub struct OnlineTraining {
     pub options: OnlineOptions,
     /// Take up the checkpoint of an earlier run.
     pub resume: bool,
+    pub on_divergence: OnDivergence,
     /// All that it hangs on.
     pub identity: Json,
     pub rollouts: Rollouts,
@@ -33,9 +35,9 @@ impl OnlineTraining {
     /// Blocks until the training is done. `stop` ends it between two tokens or batches.
     ///
     /// # Errors
-    /// Of the rollouts and of the training; [`Error::Cancelled`]; [`Error::InUse`] if another run of the same is at work.
+    /// Of the rollouts and of the training; [`Error::Cancelled`](crate::Error::Cancelled); [`Error::InUse`](crate::Error::InUse) if another run of the same is at work.
     pub fn run(self, stop: &Stop, tell: &dyn Fn(Event)) -> Result<Made> {
-        let Self { directory, mut options, resume, identity, rollouts, counts, trainings, warnings } = self;
+        let Self { directory, mut options, resume, on_divergence, identity, rollouts, counts, trainings, warnings } = self;
         let claim = trainings.claim(Identity::new(&identity).fingerprint(), stop)?;
         if !resume {
             claim.clear()?;
@@ -56,13 +58,10 @@ impl OnlineTraining {
             tell(Event::Step(step.clone()));
             stop.check()
         };
-        let trained = train_online(&mut decoder, beside, &rollouts, &options, &mut observe).inspect_err(|error| {
-            if matches!(error, Error::Diverged { .. }) {
-                // The same run would diverge again, and one with other options has another folder. What cannot be removed goes when it is old.
-                let _ = claim.clear();
-            }
-        })?;
-        Ok(Made { decoder, trained, counts, claim })
+        let resumed_at = claim.checkpoints().last_step().unwrap_or(0);
+        let result = train_online(&mut decoder, beside, &rollouts, &options, &mut observe);
+        let (trained, divergence) = recovered(result, on_divergence, resumed_at, &decoder, critic.as_ref(), &options.run)?;
+        Ok(Made { decoder, trained, divergence, counts, claim })
     }
 }
 
