@@ -30,6 +30,9 @@ use crate::models::Decoder;
 /// Where the options do not say, blocks run a second time in the backward pass once keeping what they computed takes more than this.
 pub(super) const ACTIVATION_BYTES_MAX: usize = 512 << 20;
 
+/// The root mean square of a weight matrix, beyond which it has been spoilt: those of models are below 10.
+const WEIGHT_MAX: f64 = 1e4;
+
 /// Names and values, in the order in which they are logged.
 pub type Metrics = Vec<(&'static str, f64)>;
 
@@ -113,7 +116,7 @@ pub(crate) trait Objective: Sync {
 /// what could not be written or removed.
 ///
 /// # Errors
-/// [`Error::Diverged`] for a loss or a gradient that is not finite, before it touches the weights, with the last good checkpoint, which stays; the observer's own error,
+/// [`Error::Diverged`] for a loss or a gradient that is not finite, before it touches the weights, and for weights that a step has spoilt, with the last good checkpoint, which stays; the observer's own error,
 /// which ends the run after the step it has just seen; [`Error::Cancelled`]; [`Error::Io`] for a checkpoint that cannot be written or
 /// read.
 pub(crate) fn train<O: Objective>(
@@ -265,7 +268,7 @@ impl<O: Objective> Trainer<'_, O> {
         StepMetrics { step: self.num_done(), num_steps: self.num_steps, metrics, is_replayed: false }
     }
 
-    /// One optimiser step; `index` counts from 0. The weights change once nothing can end it any more.
+    /// One optimiser step; `index` counts from 0. The weights change once nothing but what becomes of them can end it any more.
     fn step(&mut self, index: usize, plan: &StepPlan) -> Result<Metrics> {
         let start = Instant::now();
         let StepGradients { gradients, mut metrics, num_tokens, num_distinct_tokens } =
@@ -277,6 +280,8 @@ impl<O: Objective> Trainer<'_, O> {
         let learning_rate = self.learning_rate.at(index);
         let scale = clip_scale(grad_norm, self.run.max_grad_norm);
         self.optimizer.step(self.decoder.parameters(), &gradients, learning_rate, scale)?;
+        // The loss of a step is of the weights before it.
+        check_weights(index + 1, self.decoder.parameters())?;
         let seconds = start.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
         metrics.extend([
             ("learning_rate", learning_rate),
@@ -321,8 +326,6 @@ impl<O: Objective> Trainer<'_, O> {
         if step == 0 || self.saved_at == Some(step) {
             return Ok(());
         }
-        // A checkpoint that cannot go on must not take the place of one that can.
-        self.check_weights()?;
         checkpoint::save(checkpoints, self.decoder.parameters(), &self.optimizer, &mut self.progress)?;
         self.saved_at = Some(step);
         self.is_unproven = true;
@@ -330,18 +333,11 @@ impl<O: Objective> Trainer<'_, O> {
     }
 
     /// Gives the decoder the weights of the best evaluation, where early stopping kept them.
-    ///
-    /// The loss of a step is of the weights before it; nothing else would see what the last step made.
     fn take_best(&mut self) -> Result<()> {
-        if let Some(best) = &self.progress.judgement.best {
-            set_weights(self.decoder.parameters(), &best.weights)?;
+        match &self.progress.judgement.best {
+            Some(best) => set_weights(self.decoder.parameters(), &best.weights),
+            None => Ok(()),
         }
-        self.check_weights()
-    }
-
-    fn check_weights(&self) -> Result<()> {
-        let sum = sum_of_squares(self.decoder.parameters())?;
-        self.check_finite(self.num_done(), "sum of the squares of a weight matrix", sum)
     }
 
     fn check_finite(&self, step: usize, what: &'static str, value: f64) -> Result<()> {
@@ -349,21 +345,22 @@ impl<O: Objective> Trainer<'_, O> {
     }
 }
 
-/// The largest sum of the squares of a parameter, in the precision of the model: where it is no number, the model computes with none either. Norms of what is larger
-/// than its square root are 0, and a loss of them may look well.
+/// Refuses weights that `step` has spoilt: those that are no numbers, and those so large that norms and products of what they compute overflow. A norm of such is
+/// 0, and a loss behind it may look well.
 ///
 /// # Errors
-/// [`Error::Tensor`].
-pub(super) fn sum_of_squares(parameters: &BTreeMap<String, Var>) -> Result<f64> {
-    let mut largest = 0.0_f64;
+/// [`Error::Diverged`]; [`Error::Tensor`].
+pub(super) fn check_weights(step: usize, parameters: &BTreeMap<String, Var>) -> Result<()> {
     for weights in parameters.values() {
-        let sum = f64::from(weights.as_tensor().sqr()?.sum_all()?.to_scalar::<f32>()?);
-        if !sum.is_finite() {
-            return Ok(sum);
+        let squares = f64::from(weights.as_tensor().sqr()?.sum_all()?.to_scalar::<f32>()?);
+        let value = (squares / weights.elem_count().max(1) as f64).sqrt();
+        // What is no number is not below it either.
+        let is_sound = value <= WEIGHT_MAX;
+        if !is_sound {
+            return Err(Error::Diverged { step, what: "root mean square of a weight matrix", value, checkpoint: None });
         }
-        largest = largest.max(sum);
     }
-    Ok(largest)
+    Ok(())
 }
 
 /// Loss, other metrics and gradients of one optimiser step.

@@ -23,7 +23,7 @@ use crate::training::metrics::{MEMORY_MB, ROLLOUT_S, TOKENS_PER_S, memory_mb};
 use crate::training::options::RunOptions;
 use crate::training::schedule::LearningRate;
 use crate::training::thread::with_deep_stack;
-use crate::training::trainer::{ACTIVATION_BYTES_MAX, Metrics, StepMetrics, Trained, add_metrics, sum_of_squares};
+use crate::training::trainer::{ACTIVATION_BYTES_MAX, Metrics, StepMetrics, Trained, add_metrics, check_weights};
 use crate::training::validation::{decisive, set_weights};
 
 /// After so many steps in a row without a difference between the rewards of any group, the run says so.
@@ -180,10 +180,10 @@ impl<'a> Online<'a> {
 
     /// Gives the policy the weights of the best evaluation, where early stopping kept them.
     fn take_best(&mut self) -> Result<()> {
-        if let Some(best) = &self.progress.judgement.best {
-            set_weights(&self.parameters, &best.weights)?;
+        match &self.progress.judgement.best {
+            Some(best) => set_weights(&self.parameters, &best.weights),
+            None => Ok(()),
         }
-        self.check_weights()
     }
 
     /// The newest checkpoint is good, and the one before it goes.
@@ -264,6 +264,7 @@ impl<'a> Online<'a> {
             Learner::Group(group) => self.learn_from_groups(index, &groups, group, learning_rate)?,
             Learner::Critic(critic) => self.learn_from_critic(index, &groups, critic, learning_rate)?,
         };
+        check_weights(index + 1, &self.parameters)?;
         let seconds = started.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
         let Learned { mut metrics, grad_norm, num_tokens, num_distinct_tokens } = learned;
         metrics.extend(of_sampled(&groups));
@@ -352,8 +353,6 @@ impl<'a> Online<'a> {
         if step == 0 || self.saved_at == Some(step) {
             return Ok(());
         }
-        // A checkpoint that cannot go on must not take the place of one that can.
-        self.check_weights()?;
         let saved = checkpoint::save(checkpoints, &self.parameters, &self.optimizer, &mut self.progress);
         match saved {
             Ok(()) => (self.saved_at, self.is_unproven) = (Some(step), true),
@@ -370,10 +369,6 @@ impl<'a> Online<'a> {
             }
             other => other,
         }
-    }
-
-    fn check_weights(&self) -> Result<()> {
-        check_finite(self.num_done(), "sum of the squares of a weight matrix", sum_of_squares(&self.parameters)?)
     }
 
     /// The schedule of this peak.

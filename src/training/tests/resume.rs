@@ -182,10 +182,11 @@ fn a_finished_run_only_repeats_what_it_said() {
     assert_went_on(&run_to_end(Method::Sft, run_options(directory.path())), NUM_STEPS, &whole);
 }
 
-/// Demonstrations that set the flag at one of their batches.
+/// Demonstrations that set the flag at one of their batches, or whose loss is no number there.
 struct StopWithin<'a> {
     inner: Sft<'a>,
     stop: Stop,
+    spoils: bool,
     /// The number of the batch, counted from 1, among those that are learned from ...
     learned: AtomicUsize,
     /// ... and among those of evaluations.
@@ -193,10 +194,13 @@ struct StopWithin<'a> {
 }
 
 impl StopWithin<'_> {
-    fn count(&self, left: &AtomicUsize) {
-        if left.fetch_sub(1, Ordering::Relaxed) == 1 {
+    /// Whether it is this batch.
+    fn count(&self, left: &AtomicUsize) -> bool {
+        let is_it = left.fetch_sub(1, Ordering::Relaxed) == 1;
+        if is_it && !self.spoils {
             self.stop.stop();
         }
+        is_it
     }
 }
 
@@ -227,8 +231,12 @@ impl Objective for StopWithin<'_> {
         examples: &[usize],
         normalizer: f64,
     ) -> Result<(HeadGradients, Metrics)> {
-        self.count(&self.learned);
-        self.inner.differentiate(head, hidden, batch, examples, normalizer)
+        let is_spoilt = self.count(&self.learned) && self.spoils;
+        let (gradients, mut metrics) = self.inner.differentiate(head, hidden, batch, examples, normalizer)?;
+        if is_spoilt {
+            metrics[0].1 = f64::NAN;
+        }
+        Ok((gradients, metrics))
     }
 
     fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, examples: &[usize], normalizer: f64) -> Result<Metrics> {
@@ -237,17 +245,22 @@ impl Objective for StopWithin<'_> {
     }
 }
 
+fn stop_within<'a>(examples: &'a [SftExample], options: &RunOptions, learned: usize, measured: usize) -> StopWithin<'a> {
+    StopWithin {
+        inner: Sft { sequences: sft_sequences(examples, PROMPT_WEIGHT, options).expect("they fit"), tree_packing: options.tree_packing },
+        stop: options.stop.clone(),
+        spoils: false,
+        learned: AtomicUsize::new(learned),
+        measured: AtomicUsize::new(measured),
+    }
+}
+
 /// The run of [`Method::Sft`], ended at these batches.
 fn run_within(directory: &Path, learned: usize, measured: usize) -> Ended {
     let mut decoder = tiny_decoder(VOCAB, 7);
     let options = run_options(directory);
     let examples = copy_task(NUM_EXAMPLES);
-    let objective = |examples| StopWithin {
-        inner: Sft { sequences: sft_sequences(examples, PROMPT_WEIGHT, &options).expect("they fit"), tree_packing: options.tree_packing },
-        stop: options.stop.clone(),
-        learned: AtomicUsize::new(learned),
-        measured: AtomicUsize::new(measured),
-    };
+    let objective = |examples| stop_within(examples, &options, learned, measured);
     let (to_learn, validation) = (objective(&examples[..NUM_LEARNED]), objective(&examples[NUM_LEARNED..]));
     let mut steps = Vec::new();
     let mut observer = |metrics: &StepMetrics| {
@@ -462,11 +475,8 @@ fn diverging(directory: &Path, learning_rate: f64, warmup_ratio: f64) -> RunOpti
 }
 
 #[test]
-fn a_run_that_diverges_goes_back_to_its_last_good_checkpoint() {
-    // What squares of weights overflow at is found when these are saved, and what products of them overflow at by the step behind that.
-    for (learning_rate, warmup_ratio, diverged_at, good) in
-        [(1e30, 0.0, 1, None), (1e30, 0.1, 2, Some(1)), (1e15, 0.0, 2, None), (1e15, 0.1, 3, Some(1))]
-    {
+fn a_run_whose_weights_are_spoilt_goes_back_to_its_last_good_checkpoint() {
+    for (learning_rate, warmup_ratio, diverged_at, good) in [(1e30, 0.0, 1, None), (1e30, 0.1, 2, Some(1)), (1e8, 0.1, 2, Some(1))] {
         let one = directory();
         let result = run_to_end(Method::Sft, diverging(one.path(), learning_rate, warmup_ratio)).result;
         let Err(Error::Diverged { step, checkpoint, .. }) = result else { panic!("{learning_rate}: {result:?}") };
@@ -477,4 +487,22 @@ fn a_run_that_diverges_goes_back_to_its_last_good_checkpoint() {
         assert_eq!(recovered.map(|recovered| recovered.step), good);
         assert_eq!(weights(&decoder) == weights(&tiny_decoder(VOCAB, 7)), good.is_some(), "the first step has the learning rate 0");
     }
+}
+
+/// Weights are good when a step has a loss with them: the checkpoint before a loss that is no number is spoilt, and the one before that is still there.
+#[test]
+fn a_loss_that_is_no_number_takes_the_checkpoint_before_it() {
+    let one = directory();
+    let run = diverging(one.path(), 5e-3, 0.1);
+    let mut decoder = tiny_decoder(VOCAB, 7);
+    let examples = copy_task(NUM_LEARNED);
+    // Two batches a step: the seventh is the first of step 4.
+    let objective = StopWithin { spoils: true, ..stop_within(&examples, &run, 7, usize::MAX) };
+    let result = train(&mut decoder, &objective, None, &run, Some(BATCH_SIZE), &mut |_| Ok(()));
+    assert!(matches!(result, Err(Error::Diverged { step: 4, what: "loss", checkpoint: Some(2), .. })), "{result:?}");
+    assert_eq!(names(one.path()), ["metrics.jsonl", "step-2"]);
+    let whole = run_to_end(Method::Sft, RunOptions { checkpoints: None, ..diverging(one.path(), 5e-3, 0.1) });
+    let again = run_to_end(Method::Sft, diverging(one.path(), 5e-3, 0.1));
+    assert_eq!(again.result.expect("its losses are numbers").resumed_at, 2);
+    assert!(again.weights == whole.weights, "it went on as if nothing had happened");
 }
