@@ -7,8 +7,9 @@ use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type};
 use datafusion::error::Result;
 
+use crate::Error;
 use crate::arguments::Arguments;
-use crate::function::{Function, Interface, Kind, Parameter, Returns};
+use crate::function::{Function, Interface, Kind, Parameter, Returns, is_text};
 use crate::metrics::SECTION;
 
 pub(crate) static FUNCTION: Function = Function {
@@ -24,7 +25,17 @@ pub(crate) static FUNCTION: Function = Function {
         required: 1,
         example: ("SELECT sequence_logp(ARRAY[-0.5, -1.25])", "-1.75"),
     },
-    returns: Returns::Always(DataType::Float64),
+    returns: Returns::Computed(|found, _| match found.first() {
+        // A vector may be a text; this is none.
+        Some(text) if is_text(text) => Err(Error::ArgumentType {
+            function: "sequence_logp",
+            argument: "token_logprobs",
+            found: "text".to_owned(),
+            expected: "a list of numbers",
+        }
+        .into()),
+        _ => Ok(DataType::Float64),
+    }),
     kernel: sums,
 };
 
