@@ -11,6 +11,7 @@ use crate::depth::{check_brackets, check_chains};
 use crate::dialect::RolloutDialect;
 use crate::error::{Error, Result, char_offset};
 use crate::identity_options::order_identity_options;
+use crate::joined_texts::join_texts;
 use crate::length::check_length;
 use crate::name::{fold, is_reserved};
 use crate::numbers::check_numbers;
@@ -40,6 +41,7 @@ impl<'a> Parser<'a> {
             .tokenize_with_location_into_buf_with_mapper(&mut tokens, distance_operator)
             .map_err(|error| syntax_error(text, lower_first(&error.message), error.location))?;
         check_chains(&tokens)?;
+        join_texts(text, &mut tokens)?;
         check_names(&tokens)?;
         check_numbers(text, &tokens)?;
         check_digits(text, &tokens)?;

@@ -9,6 +9,7 @@ use crate::ast::{
 use crate::depth::{DEPTH_MAX, QUERY_DEPTH_MAX, balance};
 use crate::error::{Error, Result};
 use crate::parser::tag_of;
+use crate::postgres_forms::{call_without_parentheses, fetch_as_limit, plain_operator};
 use crate::quotes::prints_as_another;
 use crate::recursive_names::name_first_parts;
 use crate::sqlparser::dialect::PostgreSqlDialect;
@@ -52,6 +53,9 @@ impl VisitorMut for Rewriter {
         if let Some(with) = &mut query.with {
             self.enter_queries()?;
             name_first_parts(with);
+        }
+        if let Err(error) = fetch_as_limit(query) {
+            return ControlFlow::Break(Box::new(error));
         }
         // DataFusion would read the rows and lock none.
         if let Some(lock) = query.locks.first() {
@@ -137,8 +141,13 @@ impl VisitorMut for Rewriter {
         {
             *data_type = known;
         }
-        if let Some(call) = input_call(expr).or_else(|| current_role(expr)) {
+        if let Some(call) = input_call(expr).or_else(|| call_without_parentheses(expr)) {
             *expr = call;
+        }
+        match plain_operator(expr) {
+            Ok(Some(plain)) => *expr = plain,
+            Ok(None) => {}
+            Err(error) => return ControlFlow::Break(Box::new(error)),
         }
         ControlFlow::Continue(())
     }
@@ -205,24 +214,6 @@ fn type_of_catalog(data_type: &DataType) -> Option<DataType> {
         false => format!("{}({})", name.value, modifiers.join(", ")),
     };
     Parser::new(&PostgreSqlDialect {}).try_with_sql(&text).ok()?.parse_data_type().ok()
-}
-
-/// The call that `current_role` is; `current_user` and its like sqlparser knows.
-fn current_role(expr: &Expr) -> Option<Expr> {
-    let Expr::Identifier(ident) = expr else { return None };
-    if ident.quote_style.is_some() || !ident.value.eq_ignore_ascii_case("current_role") {
-        return None;
-    }
-    Some(Expr::Function(Function {
-        name: ObjectName::from(vec![ident.clone()]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::None,
-        null_treatment: None,
-        filter: None,
-        over: None,
-        within_group: vec![],
-    }))
 }
 
 /// The call that a cast to a type of ours means, since Arrow has no such cast: `vector_in('[1,2]')` for `'[1,2]'::vector`, `vector_in($1, 384)`

@@ -84,6 +84,8 @@ pub enum MembershipOption {
 pub struct SetRole {
     /// `None`: the session's own user again.
     pub role: Option<String>,
+    /// Until the end of the transaction.
+    pub local: bool,
 }
 
 /// A role by name or by what it is in the session.
@@ -239,14 +241,11 @@ pub(super) fn parse_revoke(parser: &mut Parser) -> Result<Statement> {
 /// `SET [SESSION | LOCAL] ROLE`, `RESET ROLE`; `None`: another statement comes next.
 pub(super) fn parse_set(parser: &mut Parser) -> Result<Option<Statement>> {
     if parser.eat("RESET ROLE") {
-        return Ok(Some(Statement::SetRole(SetRole { role: None })));
+        return Ok(Some(Statement::SetRole(SetRole { role: None, local: false })));
     }
     // `SET role = x`, as drivers write settings, means the same.
-    let start = if parser.is_at("SET SESSION ROLE") { "SET SESSION ROLE" } else { "SET ROLE" };
-    if parser.is_at("SET LOCAL ROLE") {
-        return Err(Error::not_supported_but("SET LOCAL ROLE", "write SET ROLE, and RESET ROLE at the end of the transaction"));
-    }
-    if !parser.eat(start) {
+    let local = parser.is_at("SET LOCAL ROLE");
+    if !["SET LOCAL ROLE", "SET SESSION ROLE", "SET ROLE"].iter().any(|words| parser.eat(words)) {
         return Ok(None);
     }
     if !parser.eat_token(&Token::Eq) {
@@ -254,7 +253,7 @@ pub(super) fn parse_set(parser: &mut Parser) -> Result<Option<Statement>> {
     }
     let is_none = parser.eat("NONE") || parser.eat("DEFAULT");
     let role = if is_none { None } else { Some(parse_name(parser)?) };
-    Ok(Some(Statement::SetRole(SetRole { role })))
+    Ok(Some(Statement::SetRole(SetRole { role, local })))
 }
 
 fn expect_kind(parser: &mut Parser) -> Result<()> {

@@ -27,13 +27,15 @@ fn roles() {
             DROP ROLE | DROP ROLE "user""#]],
     );
     check(
-        "SET ROLE ann; SET SESSION ROLE 'Ann'; SET ROLE NONE; RESET ROLE; SET role TO \"none\"",
+        "SET ROLE ann; SET SESSION ROLE 'Ann'; SET ROLE NONE; RESET ROLE; SET role TO \"none\"; SET LOCAL ROLE ann; SET LOCAL role = NONE",
         expect![[r#"
             SET | SET ROLE ann
             SET | SET ROLE "Ann"
             RESET | RESET ROLE
             RESET | RESET ROLE
-            SET | SET ROLE "none""#]],
+            SET | SET ROLE "none"
+            SET | SET LOCAL ROLE ann
+            SET | SET LOCAL ROLE NONE"#]],
     );
     check(
         "ALTER ROLE ann SET search_path = x",

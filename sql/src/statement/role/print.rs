@@ -135,7 +135,8 @@ impl fmt::Display for RevokeRole {
 impl fmt::Display for SetRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.role {
-            Some(role) => write!(f, "SET ROLE {}", PlainName(role)),
+            Some(role) => write!(f, "SET {}ROLE {}", if self.local { "LOCAL " } else { "" }, PlainName(role)),
+            None if self.local => f.write_str("SET LOCAL ROLE NONE"),
             None => f.write_str("RESET ROLE"),
         }
     }
