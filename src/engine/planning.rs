@@ -30,8 +30,8 @@ use super::statement_catalog::{OpenedTables, with_opened_tables};
 use super::task_history::CurrentTask;
 use super::views::TablesOfViews;
 use super::{
-    casts, constants, kept_types, lateral_names, macros, output_names, parameter_types, pg_catalog, quoted_constants, search_path,
-    using_columns, versions, views,
+    casts, constants, kept_types, lateral_names, macros, output_names, parameter_types, pattern_operators, pg_catalog, quoted_constants,
+    rows_in_select, search_path, using_columns, versions, views,
 };
 use crate::error::{Error, Result};
 
@@ -179,6 +179,8 @@ async fn plan_with(
     let relations = Relations::of(session, &statement, &named)?;
     let of_views = views::expand(session, &mut statement, state.scalar_functions())?;
     macros::expand(&mut statement, state.scalar_functions())?;
+    pattern_operators::write_out(&mut statement);
+    rows_in_select::write_out(&mut statement, &state, &session.database().shared.functions)?;
     constants::rewrite(&mut statement)?;
     using_columns::write_out(&mut statement)?;
     lateral_names::qualify(&mut statement);

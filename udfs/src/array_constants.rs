@@ -19,16 +19,19 @@ use crate::{array_in, text_in};
 pub struct ArrayConstantPlanner;
 
 impl ExprPlanner for ArrayConstantPlanner {
-    fn plan_binary_op(&self, mut expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
-        if is_comparison(&expr.op) {
-            match (is_quoted(&expr.left), is_quoted(&expr.right)) {
-                (true, false) => expr.left = read(expr.left, &expr.right, schema),
-                (false, true) => expr.right = read(expr.right, &expr.left, schema),
-                _ => {}
-            }
-        }
-        Ok(PlannerResult::Original(expr))
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+        Ok(PlannerResult::Original(if is_comparison(&expr.op) { read_beside(expr, schema) } else { expr }))
     }
+}
+
+/// The operands with a quoted constant beside an array as an array.
+pub(crate) fn read_beside(mut expr: RawBinaryExpr, schema: &DFSchema) -> RawBinaryExpr {
+    match (is_quoted(&expr.left), is_quoted(&expr.right)) {
+        (true, false) => expr.left = read(expr.left, &expr.right, schema),
+        (false, true) => expr.right = read(expr.right, &expr.left, schema),
+        _ => {}
+    }
+    expr
 }
 
 fn is_comparison(operator: &BinaryOperator) -> bool {

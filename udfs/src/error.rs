@@ -76,6 +76,30 @@ pub enum Error {
     #[error("invalid input syntax for type {type_name}: \"{text}\"")]
     TimeText { type_name: &'static str, text: String },
 
+    /// A part of a template pattern that PostgreSQL has and this engine has not (0A000).
+    #[error("{function} with {part:?} in its pattern is not supported yet; leave it out")]
+    PatternPart { function: &'static str, part: String },
+
+    /// A template pattern whose parts contradict each other (42601).
+    #[error("{function} cannot use this pattern: {reason}")]
+    Pattern { function: &'static str, reason: &'static str },
+
+    /// A text that a template pattern does not read (22007).
+    #[error("invalid value for {part:?} in {text:?}: {reason}")]
+    TimeByPattern { part: String, text: String, reason: String },
+
+    /// A date or time that there is not (22008).
+    #[error("date/time field value out of range: {text:?}")]
+    TimeRange { text: String },
+
+    /// An escape of LIKE or SIMILAR TO that is more than one character (22025), or stands for nothing.
+    #[error("invalid escape: {reason}")]
+    Escape { reason: &'static str },
+
+    /// A pattern of SIMILAR TO that is no regular expression (2201B).
+    #[error("invalid regular expression: {reason}")]
+    Regex { reason: String },
+
     /// A number that its type does not reach (22003).
     #[error("value \"{text}\" is out of range for type {type_name}")]
     ValueRange { type_name: &'static str, text: String },

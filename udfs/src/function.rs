@@ -102,6 +102,17 @@ impl Kind {
         }
     }
 
+    /// The name in `pg_type` of the one type that it takes, those that become it by themselves aside. `None`: several.
+    pub fn pg_type(self) -> Option<&'static str> {
+        match self {
+            Self::Text => Some("text"),
+            Self::Integer => Some("int8"),
+            Self::Boolean => Some("bool"),
+            Self::Number => Some("float8"),
+            Self::Texts | Self::Vector | Self::TextOrInteger | Self::Any | Self::Rest => None,
+        }
+    }
+
     fn expected(self) -> &'static str {
         match self {
             Self::Text => "text",

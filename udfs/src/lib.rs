@@ -11,6 +11,7 @@
 mod arguments;
 mod array_constants;
 mod array_in;
+mod array_overlap;
 mod bytea_in;
 pub mod chunk;
 mod error;
@@ -28,7 +29,9 @@ mod pg_typeof;
 pub mod postgres;
 pub mod quoting;
 pub mod search;
+pub mod similar;
 mod sql_type;
+pub mod template;
 #[cfg(test)]
 mod tests;
 mod text_in;
@@ -36,11 +39,13 @@ mod text_type;
 mod uuid_in;
 pub mod vector;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
 
 pub use array_constants::ArrayConstantPlanner;
+pub use array_overlap::ArrayOverlapPlanner;
 pub use bytea_in::{format_bytea, parse_bytea};
 pub use error::Error;
 pub use kept_type::{is_unknown, kept_type, read_constant, telling_type, told_as};
@@ -61,6 +66,7 @@ const TYPES: &[&function::Function] = &[
     &uuid_in::FUNCTION,
     &bytea_in::FUNCTION,
     &array_in::FUNCTION,
+    &array_overlap::FUNCTION,
     &interval_in::FUNCTION,
     &text_in::TEXT_IN,
     &text_in::TEXT_CAST,
@@ -70,6 +76,9 @@ const TYPES: &[&function::Function] = &[
     &quoting::QUOTE_LITERAL,
     &quoting::QUOTE_NULLABLE,
     &format::FUNCTION,
+    &template::TO_CHAR,
+    &similar::SIMILAR_TO,
+    &similar::LIKE_ESCAPE,
     &pg_typeof::FUNCTION,
 ];
 
@@ -100,8 +109,21 @@ pub fn model_functions(runtime: &Arc<dyn ModelRuntime>, judge: &Arc<dyn ModelJud
 ///
 /// `ScalarUDF::documentation` would lack the model functions: DataFusion's wrapper round an asynchronous function drops it.
 pub fn documentation() -> Vec<(String, Documentation)> {
+    let aggregates = aggregate_functions();
+    scalar_interfaces()
+        .map(|interface| (interface.name.to_owned(), interface.documentation()))
+        .chain(aggregates.iter().filter_map(|f| Some((f.name().to_owned(), f.documentation()?.clone()))))
+        .collect()
+}
+
+/// Of each function but the aggregates, the names in `pg_type` of its arguments' types; `None` for an argument that takes several.
+pub fn argument_types() -> HashMap<&'static str, Vec<Option<&'static str>>> {
+    let types = |interface: &function::Interface| interface.parameters.iter().map(|parameter| parameter.kind.pg_type()).collect();
+    scalar_interfaces().map(|interface| (interface.name, types(interface))).collect()
+}
+
+fn scalar_interfaces() -> impl Iterator<Item = &'static function::Interface> {
     let of_formats = metrics::rewards::FORMAT_FUNCTIONS.iter().map(|function| &function.interface);
-    let scalars = interfaces(METRICS).chain(of_formats).chain(interfaces(OTHERS));
     let models = [
         &model::embed::INTERFACE,
         &model::generate::INTERFACE,
@@ -111,12 +133,7 @@ pub fn documentation() -> Vec<(String, Documentation)> {
         &model::judge::JUDGE_REPLY,
         &model::judge_relevance::INTERFACE,
     ];
-    let aggregates = aggregate_functions();
-    scalars
-        .chain(models)
-        .map(|interface| (interface.name.to_owned(), interface.documentation()))
-        .chain(aggregates.iter().filter_map(|f| Some((f.name().to_owned(), f.documentation()?.clone()))))
-        .collect()
+    interfaces(METRICS).chain(of_formats).chain(interfaces(OTHERS)).chain(models)
 }
 
 fn interfaces(groups: &'static [&'static [&'static function::Function]]) -> impl Iterator<Item = &'static function::Interface> {

@@ -68,6 +68,12 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
         let alias = uuid.as_ref().clone().with_aliases(["gen_random_uuid"]);
         state.register_udf(Arc::new(alias)).expect("registering a function never fails in a session state");
     }
+    for name in ["to_timestamp", "to_date"] {
+        if let Some(function) = state.scalar_functions().get(name).cloned() {
+            let function = rolloutdb_udfs::template::with_patterns(&function);
+            state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
+        }
+    }
     for name in ["avg", "sum"] {
         if let Some(function) = state.aggregate_functions().get(name).cloned() {
             let function = rolloutdb_udfs::vector::with_vectors(&function);
@@ -77,10 +83,11 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
     for function in rolloutdb_udfs::aggregate_functions() {
         state.register_udaf(Arc::new(function)).expect("registering an aggregate never fails in a session state");
     }
-    let planners: [Arc<dyn ExprPlanner>; 3] = [
+    let planners: [Arc<dyn ExprPlanner>; 4] = [
         Arc::new(rolloutdb_udfs::vector::VectorOperatorPlanner),
         Arc::new(rolloutdb_udfs::json::JsonOperatorPlanner),
         Arc::new(rolloutdb_udfs::ArrayConstantPlanner),
+        Arc::new(rolloutdb_udfs::ArrayOverlapPlanner),
     ];
     for planner in planners {
         state.register_expr_planner(planner).expect("registering an expression planner never fails in a session state");

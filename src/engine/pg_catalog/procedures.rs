@@ -88,8 +88,13 @@ pub fn all(state: &SessionState, table_functions: &BTreeMap<&'static str, Vec<&'
             found.push(Procedure { oid: 0, name, schema_oid, arguments, returns, kind, is_set, is_strict: false, description });
         }
     };
+    let types = rolloutdb_udfs::argument_types();
     for (name, documentation) in rolloutdb_udfs::documentation() {
-        let arguments = documentation.arguments.unwrap_or_default().into_iter().map(|(name, _)| (name, any)).collect();
+        let known =
+            types.get(name.as_str()).into_iter().flatten().map(|known| known.and_then(Kind::named).map_or(any, |kind| kind.info().oid));
+        // Of arguments of several types, and of aggregates, it is any.
+        let known = known.chain(std::iter::repeat(any));
+        let arguments = documentation.arguments.unwrap_or_default().into_iter().zip(known).map(|((name, _), oid)| (name, oid)).collect();
         let kind = if state.aggregate_functions().contains_key(&name) { 'a' } else { 'f' };
         add(&name, PUBLIC_OID, arguments, kind, false, Some(documentation.description));
     }

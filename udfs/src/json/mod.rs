@@ -8,6 +8,7 @@ mod operator;
 
 mod json_array_length;
 mod json_build_object;
+mod json_concat;
 mod json_contains;
 mod json_exists;
 mod json_extract_path;
@@ -42,6 +43,7 @@ pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
     &json_extract_path_text::FUNCTION,
     &json_typeof::FUNCTION,
     &json_array_length::FUNCTION,
+    &json_concat::FUNCTION,
     &json_contains::FUNCTION,
     &json_exists::FUNCTION,
     &to_json::FUNCTION,

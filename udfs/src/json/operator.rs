@@ -1,17 +1,18 @@
-//! PostgreSQL's JSON operators in SQL: `->`, `->>`, `#>`, `#>>`, `?`, and `@>` where it has JSON on its left.
+//! PostgreSQL's JSON operators in SQL: `->`, `->>`, `#>`, `#>>`, `?`, `@>` where it has JSON on its left, and `jsonb || jsonb`.
 
 use std::sync::Arc;
 
 use arrow::datatypes::DataType;
 use datafusion::common::DFSchema;
-use datafusion::error::Result;
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable};
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use super::{json_contains, json_exists, json_extract_path, json_extract_path_text, json_get, json_get_text};
+use super::{json_concat, json_contains, json_exists, json_extract_path, json_extract_path_text, json_get, json_get_text};
+use crate::Error;
 use crate::function::{Function, is_text};
 use crate::kept_type::kept_type;
 use crate::text_in::NamedType;
@@ -22,7 +23,11 @@ pub struct JsonOperatorPlanner;
 
 impl ExprPlanner for JsonOperatorPlanner {
     fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
-        let Some(function) = function(&expr, schema)? else { return Ok(PlannerResult::Original(expr)) };
+        let function = match expr.op {
+            BinaryOperator::StringConcat => concatenation(&expr, schema)?,
+            _ => function(&expr, schema)?,
+        };
+        let Some(function) = function else { return Ok(PlannerResult::Original(expr)) };
         let takes_path = matches!(expr.op, BinaryOperator::HashArrow | BinaryOperator::HashLongArrow);
         let right = if takes_path { path(expr.right) } else { expr.right };
         let call = ScalarFunction::new_udf(Arc::new(function.udf()), vec![expr.left, right]);
@@ -44,6 +49,29 @@ fn function(expr: &RawBinaryExpr, schema: &DFSchema) -> Result<Option<&'static F
         }
         _ => None,
     })
+}
+
+/// Two values of jsonb, or one beside a constant or a parameter, are joined; with a text of another kind they are texts.
+///
+/// # Errors
+/// [`Error::NoOperator`] for two values of json.
+fn concatenation(expr: &RawBinaryExpr, schema: &DFSchema) -> Result<Option<&'static Function>> {
+    let text_type = |operand: &Expr| Ok::<_, DataFusionError>(TextType::of(&operand.to_field(schema)?.1));
+    let is_open = |operand: &Expr| match operand {
+        Expr::Literal(value, _) => value.try_as_str().is_some() || value.is_null(),
+        Expr::Placeholder(placeholder) => placeholder.field.is_none(),
+        _ => false,
+    };
+    match (text_type(&expr.left)?, text_type(&expr.right)?) {
+        (Some(TextType::Jsonb), Some(TextType::Jsonb)) => Ok(Some(&json_concat::FUNCTION)),
+        (Some(TextType::Jsonb), None) if is_open(&expr.right) => Ok(Some(&json_concat::FUNCTION)),
+        (None, Some(TextType::Jsonb)) if is_open(&expr.left) => Ok(Some(&json_concat::FUNCTION)),
+        (Some(left @ (TextType::Json | TextType::Jsonb)), Some(right @ (TextType::Json | TextType::Jsonb))) => {
+            let hint = "values of jsonb are joined: value::jsonb || other::jsonb";
+            Err(Error::NoOperator { operator: "||", left: left.to_string(), right: right.to_string(), hint }.into())
+        }
+        _ => Ok(None),
+    }
 }
 
 /// PostgreSQL's text form of a path, `'{a,1}'`, is read here; every other operand is what it is.

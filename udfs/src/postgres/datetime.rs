@@ -80,7 +80,7 @@ fn write_era(year: i64, out: &mut Vec<u8>) {
 }
 
 /// Year, month and day in the Gregorian calendar (Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms").
-fn civil_of_days(days: i64) -> (i64, i64, i64) {
+pub(crate) fn civil_of_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
     let day_of_era = days.rem_euclid(146_097);
@@ -93,7 +93,7 @@ fn civil_of_days(days: i64) -> (i64, i64, i64) {
 }
 
 /// The inverse. `None` for a day that there is not.
-fn days_of_civil(year: i64, month: i64, day: i64) -> Option<i64> {
+pub(crate) fn days_of_civil(year: i64, month: i64, day: i64) -> Option<i64> {
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }

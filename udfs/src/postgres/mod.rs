@@ -19,6 +19,7 @@ mod value_type;
 pub use array_text::{ArrayItems, parse_array};
 pub use boolean::parse_bool;
 pub use column::{Column, Items, Values, Vectors};
+pub(crate) use datetime::{civil_of_days, days_of_civil};
 pub use datetime::{parse_date, parse_time, parse_timestamp};
 pub use interval::parse_interval;
 pub(crate) use text::write_vector;

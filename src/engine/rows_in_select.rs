@@ -1,0 +1,233 @@
+//! Functions of rows in the list of SELECT: `SELECT generate_series(1, 3)` gives three rows, as in PostgreSQL. DataFusion has a function of the name whose value
+//! is one array. `unnest` it knows itself.
+
+use std::collections::HashMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use datafusion::execution::SessionState;
+use datafusion::sql::sqlparser::ast::{
+    Expr, Function, FunctionArguments, GroupByExpr, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableAlias,
+    TableAliasColumnDef, TableFactor, TableFunctionArgs, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
+};
+
+use super::apply::planner::TableFunction;
+use crate::error::{Error, Result};
+
+const SERIES: &str = "generate_series";
+
+/// The relation that its call becomes.
+const RELATION: &str = "__series_in_select";
+
+/// Moves them behind FROM where that is the same, and refuses them elsewhere.
+///
+/// # Errors
+/// [`Error::NotSupported`].
+pub fn write_out(
+    statement: &mut Statement,
+    state: &SessionState,
+    table_functions: &HashMap<&'static str, Arc<dyn TableFunction>>,
+) -> Result<()> {
+    let mut mover = Mover { state };
+    if let ControlFlow::Break(error) = statement.visit(&mut mover) {
+        return Err(error);
+    }
+    let mut checker = Checker { state, table_functions, is_unnested: false };
+    match Visit::visit(&*statement, &mut checker) {
+        ControlFlow::Break(error) => Err(error),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+struct Mover<'a> {
+    state: &'a SessionState,
+}
+
+impl VisitorMut for Mover<'_> {
+    type Break = Error;
+
+    fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
+        match self.body(&mut query.body) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => ControlFlow::Break(error),
+        }
+    }
+}
+
+impl Mover<'_> {
+    fn body(&self, body: &mut SetExpr) -> Result<()> {
+        match body {
+            SetExpr::Select(select) => self.select(select),
+            SetExpr::SetOperation { left, right, .. } => {
+                self.body(left)?;
+                self.body(right)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn select(&self, select: &mut Select) -> Result<()> {
+        let mut found = Found { state: self.state, depth: 0, calls: vec![], computes_groups: false };
+        for item in &select.projection {
+            if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                let _ = Visit::visit(expr, &mut found);
+            }
+        }
+        let Some(call) = found.calls.first() else { return Ok(()) };
+        let has_groups = !matches!(&select.group_by, GroupByExpr::Expressions(keys, _) if keys.is_empty()) || select.having.is_some();
+        // `*` would be the series too.
+        let has_wildcard =
+            select.projection.iter().any(|item| !matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }));
+        if found.calls.len() > 1 || found.computes_groups || has_groups || has_wildcard || reads_columns(call) {
+            return Err(not_here(SERIES));
+        }
+        let FunctionArguments::List(list) = &call.args else { return Err(not_here(SERIES)) };
+        let column = TableAliasColumnDef { name: Ident::with_quote('"', SERIES), data_type: None };
+        let relation = TableFactor::Table {
+            name: ObjectName::from(vec![Ident::new(SERIES)]),
+            alias: Some(TableAlias { explicit: true, name: Ident::with_quote('"', RELATION), columns: vec![column], at: None }),
+            args: Some(TableFunctionArgs { args: list.args.clone(), settings: None }),
+            with_hints: vec![],
+            version: None,
+            with_ordinality: false,
+            partitions: vec![],
+            json_path: None,
+            sample: None,
+            index_hints: vec![],
+        };
+        select.from.push(TableWithJoins { relation, joins: vec![] });
+        let mut replacer = Replacer { depth: 0 };
+        for item in &mut select.projection {
+            if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                let _ = expr.visit(&mut replacer);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the list of a SELECT calls, without its subqueries.
+struct Found<'a> {
+    state: &'a SessionState,
+    depth: usize,
+    calls: Vec<Function>,
+    /// Aggregates and window functions, which PostgreSQL computes before rows become more.
+    computes_groups: bool,
+}
+
+impl Visitor for Found<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        if let Expr::Function(call) = expr
+            && self.depth == 0
+        {
+            let name = name_of(call);
+            self.computes_groups |= call.over.is_some() || self.state.aggregate_functions().contains_key(&name);
+            if name == SERIES {
+                self.calls.push(call.clone());
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        // An array of all values, which `unnest` takes apart again.
+        if let Expr::Function(call) = expr
+            && self.depth == 0
+            && name_of(call) == "unnest"
+            && self.calls.last().is_some_and(|inner| call.to_string().contains(&inner.to_string()))
+        {
+            self.calls.pop();
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Puts the column of the series in the place of its call.
+struct Replacer {
+    depth: usize,
+}
+
+impl VisitorMut for Replacer {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if self.depth == 0 && matches!(expr, Expr::Function(call) if name_of(call) == SERIES) {
+            *expr = Expr::CompoundIdentifier([RELATION, SERIES].map(|name| Ident::with_quote('"', name)).into());
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+/// Refuses what is left of such calls.
+struct Checker<'a> {
+    state: &'a SessionState,
+    table_functions: &'a HashMap<&'static str, Arc<dyn TableFunction>>,
+    /// Whether the next expression stands in `unnest(..)`.
+    is_unnested: bool,
+}
+
+impl Visitor for Checker<'_> {
+    type Break = Error;
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
+        let is_unnested = std::mem::take(&mut self.is_unnested);
+        let Expr::Function(call) = expr else { return ControlFlow::Continue(()) };
+        let name = name_of(call);
+        self.is_unnested = name == "unnest";
+        let is_of_rows = match name.as_str() {
+            SERIES => !is_unnested,
+            other => self.table_functions.contains_key(other) && !self.state.scalar_functions().contains_key(other),
+        };
+        if is_of_rows { ControlFlow::Break(not_here(&name)) } else { ControlFlow::Continue(()) }
+    }
+}
+
+fn name_of(call: &Function) -> String {
+    call.name.0.last().and_then(|part| part.as_ident()).map(|name| name.value.to_lowercase()).unwrap_or_default()
+}
+
+fn not_here(name: &str) -> Error {
+    let instead = match name {
+        SERIES => "write it in FROM; of columns, unnest(generate_series(..)) in the list of SELECT, if each row has few values",
+        _ => "write it in FROM",
+    };
+    Error::NotSupported(format!("{name}, a function of rows, is not supported here yet: {instead}"))
+}
+
+/// Whether the arguments of a call name columns or hold queries.
+fn reads_columns(call: &Function) -> bool {
+    struct Columns;
+    impl Visitor for Columns {
+        type Break = ();
+
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            match expr {
+                Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Subquery(_) => ControlFlow::Break(()),
+                _ => ControlFlow::Continue(()),
+            }
+        }
+    }
+    call.args.visit(&mut Columns).is_break()
+}
