@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use super::cursors::CursorNumber;
+use super::session_user::RoleAt;
 use super::settings::SettingsAt;
 use crate::error::{Error, Result};
 
@@ -22,6 +23,7 @@ struct Savepoint {
 #[derive(Debug, Clone)]
 pub struct SavedState {
     pub settings: SettingsAt,
+    pub role: RoleAt,
     /// Those that are declared later are closed.
     pub cursors: BTreeSet<CursorNumber>,
     /// How many statements had written since BEGIN.

@@ -37,7 +37,7 @@ use super::progress::{NoticeSink, Notices};
 use super::roles::Role;
 use super::savepoints::Savepoints;
 use super::session_memory::SessionMemory;
-use super::session_user::{RoleId, SessionUser};
+use super::session_user::{RoleAt, RoleId, SessionUser};
 use super::setting_definitions::{MAX_CONCURRENT_JOBS, STATEMENT_MEMORY};
 use super::settings::{SessionSettings, Settings};
 use super::single_row::SingleRow;
@@ -343,6 +343,19 @@ impl Session {
     /// `None`: the user's own rights again.
     pub(super) fn set_role(&self, role: Option<RoleId>) {
         self.inner.user.set_role(role);
+        self.settings_changed();
+    }
+
+    /// The same until the end of the transaction block; false when there is none.
+    pub(super) fn set_local_role(&self, role: Option<RoleId>) -> bool {
+        let is_set = self.inner.user.set_local_role(role);
+        self.settings_changed();
+        is_set
+    }
+
+    /// The role as it was at a savepoint.
+    pub(super) fn go_back_to_role(&self, role: RoleAt) {
+        self.inner.user.go_back_to(role);
         self.settings_changed();
     }
 

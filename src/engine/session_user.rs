@@ -19,8 +19,30 @@ pub struct SessionUser {
 #[derive(Debug)]
 struct Names {
     user: RoleId,
-    /// Set by SET ROLE.
-    role: Option<RoleId>,
+    role: RoleAt,
+    /// What SET ROLE had said when the transaction block began, which ROLLBACK brings back. `None`: there is no block.
+    before: Option<Option<RoleId>>,
+}
+
+/// Whose rights a session has now.
+#[derive(Debug, Clone, Default)]
+pub struct RoleAt {
+    /// Set by SET ROLE; `None`: the user's own.
+    set: Option<RoleId>,
+    /// Set by SET LOCAL ROLE, until the end of the transaction block.
+    local: Option<Option<RoleId>>,
+}
+
+impl RoleAt {
+    fn current(&self) -> Option<&RoleId> {
+        self.local.as_ref().unwrap_or(&self.set).as_ref()
+    }
+}
+
+impl Names {
+    fn of(user: RoleId) -> Self {
+        Self { user, role: RoleAt::default(), before: None }
+    }
 }
 
 /// A role through all changes of its name. Another role that gets its name after it was dropped is not meant.
@@ -82,7 +104,7 @@ impl From<&Role> for RoleId {
 impl SessionUser {
     pub(super) fn new(roles: Roles) -> Self {
         let user = RoleId::named(&roles, &roles.superuser());
-        Self { roles, names: Arc::new(RwLock::new(Names { user, role: None })) }
+        Self { roles, names: Arc::new(RwLock::new(Names::of(user))) }
     }
 
     /// Who connected.
@@ -97,16 +119,52 @@ impl SessionUser {
 
     /// As [`Self::role`].
     pub fn role_id(&self) -> RoleId {
-        self.read(|names| names.role.as_ref().unwrap_or(&names.user).clone())
+        self.read(|names| names.role.current().unwrap_or(&names.user).clone())
     }
 
     pub(super) fn set_user(&self, user: RoleId) {
-        *self.names.write().unwrap_or_else(PoisonError::into_inner) = Names { user, role: None };
+        self.write(|names| *names = Names::of(user));
     }
 
     /// `None`: the user's own again.
     pub(super) fn set_role(&self, role: Option<RoleId>) {
-        self.names.write().unwrap_or_else(PoisonError::into_inner).role = role;
+        self.write(|names| names.role = RoleAt { set: role, local: None });
+    }
+
+    /// Until the end of the transaction block; false when there is none, and nothing happens.
+    pub(super) fn set_local_role(&self, role: Option<RoleId>) -> bool {
+        self.write(|names| {
+            let is_in_block = names.before.is_some();
+            if is_in_block {
+                names.role.local = Some(role);
+            }
+            is_in_block
+        })
+    }
+
+    /// A transaction block begins.
+    pub(super) fn begin(&self) {
+        self.write(|names| names.before = Some(names.role.set.clone()));
+    }
+
+    /// It ends, and SET LOCAL ROLE with it; SET ROLE too if it is rolled back.
+    pub(super) fn end(&self, is_committed: bool) {
+        self.write(|names| {
+            names.role.local = None;
+            if let (Some(before), false) = (names.before.take(), is_committed) {
+                names.role.set = before;
+            }
+        });
+    }
+
+    /// For a savepoint.
+    pub(super) fn role_at(&self) -> RoleAt {
+        self.read(|names| names.role.clone())
+    }
+
+    /// As it was at a savepoint.
+    pub(super) fn go_back_to(&self, role: RoleAt) {
+        self.write(|names| names.role = role);
     }
 
     /// That the user is there, and the role that SET ROLE named.
@@ -124,6 +182,10 @@ impl SessionUser {
     /// [`Error::RoleGone`] (42704).
     pub(super) fn check_user(&self) -> Result<()> {
         self.read(|names| names.user.clone()).check(&self.roles)
+    }
+
+    fn write<T>(&self, write: impl FnOnce(&mut Names) -> T) -> T {
+        write(&mut self.names.write().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn read<T>(&self, read: impl FnOnce(&Names) -> T) -> T {
@@ -164,6 +226,31 @@ mod tests {
         assert!(matches!(user.check_exists(), Err(Error::RoleGone(name)) if name == "ann"));
         assert!(roles.get(&user.role()).is_none(), "{}", user.role());
         user.set_user(RoleId::named(&roles, "nobody"));
+        assert!(!user.set_local_role(None), "there is no block");
         assert!(matches!(user.check_user(), Err(Error::RoleGone(_))));
+    }
+
+    #[test]
+    fn a_role_goes_back_with_its_block() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let roles = Roles::for_tests(directory.path(), "owner");
+        roles.change(|state| state.create("ann", true).map(drop)).expect("a role");
+        let user = SessionUser::new(roles.clone());
+        let ann = || Some(RoleId::named(&roles, "ann"));
+        for (is_committed, expected) in [(false, "owner"), (true, "ann")] {
+            user.begin();
+            user.set_role(ann());
+            user.end(is_committed);
+            assert_eq!(user.role(), expected);
+        }
+        user.begin();
+        let savepoint = user.role_at();
+        assert!(user.set_local_role(None));
+        assert_eq!(user.role(), "owner");
+        user.go_back_to(savepoint);
+        assert_eq!(user.role(), "ann");
+        user.set_local_role(None);
+        user.end(true);
+        assert_eq!(user.role(), "ann");
     }
 }

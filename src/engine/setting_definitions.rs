@@ -10,6 +10,8 @@ pub const EF_SEARCH: &str = "hnsw.ef_search";
 pub const PROBES: &str = "ivfflat.probes";
 pub const CLIENT_MIN_MESSAGES: &str = "client_min_messages";
 pub const MAX_CONCURRENT_JOBS: &str = "rollout.max_concurrent_jobs";
+pub const MAX_CONNECTIONS: &str = "max_connections";
+pub const RESERVED_CONNECTIONS: &str = "superuser_reserved_connections";
 pub const STATEMENT_MEMORY: &str = "rollout.statement_memory";
 pub const TRANSACTION_READ_ONLY: &str = "transaction_read_only";
 pub const DEFAULT_TRANSACTION_READ_ONLY: &str = "default_transaction_read_only";
@@ -134,6 +136,7 @@ pub static DEFINITIONS: &[Definition] = &[
     setting(PROBES, "20", Whole(1..=32_768), SEARCH, "How many partitions a search of an ivf index reads."),
     setting("jit", "off", Only(&["off", "false"]), "Query Tuning / Other Planner Options", "Nothing is compiled while statements run."),
     setting("lock_timeout", "0", Only(&["0"]), CLIENTS, "Statements wait for no locks of rows."),
+    setting(MAX_CONNECTIONS, "100", Fixed, CONNECTIONS, "How many clients may be connected at once; an embedded engine takes none."),
     setting("max_identifier_length", "63", Fixed, PRESET, "The length of names that clients count on."),
     setting("max_index_keys", "32", Fixed, PRESET, "The number of columns of an index that clients count on."),
     setting("password_encryption", "scram-sha-256", Only(&["scram-sha-256", "on", "true"]), CLIENTS, "How passwords are kept."),
@@ -159,6 +162,7 @@ pub static DEFINITIONS: &[Definition] = &[
     setting("session_authorization", "", Fixed, PRESET, "The session's user."),
     setting("standard_conforming_strings", "on", Only(&["on", "true"]), CLIENTS, "Backslashes in '...' are themselves."),
     setting(STATEMENT_TIMEOUT, "0", Time, CLIENTS, "How long a statement may take; 0 is for ever."),
+    setting(RESERVED_CONNECTIONS, "3", Fixed, CONNECTIONS, "Of max_connections, how many are kept for superusers."),
     setting("tcp_keepalives_count", "0", Fixed, CONNECTIONS, "How many signs of life may stay unanswered before a client is given up."),
     setting("tcp_keepalives_idle", "0", Fixed, CONNECTIONS, "Seconds of silence after which a client is asked for a sign of life."),
     setting("tcp_keepalives_interval", "0", Fixed, CONNECTIONS, "Seconds between one such question and the next."),
@@ -258,6 +262,7 @@ impl Definition {
     /// The column `vartype` of `pg_settings`.
     pub fn type_name(&self) -> &'static str {
         match &self.values {
+            Fixed if self.default.parse::<i64>().is_ok() && self.context() == "postmaster" => "integer",
             Whole(_) | Time | Size => "integer",
             Real(_) => "real",
             Choice(_) => "enum",
@@ -278,7 +283,9 @@ impl Definition {
     /// Who may change it.
     pub fn context(&self) -> &'static str {
         match self.values {
-            Fixed if self.name == MAX_CONCURRENT_JOBS || self.name.starts_with("tcp_") => "postmaster",
+            Fixed if [MAX_CONCURRENT_JOBS, MAX_CONNECTIONS, RESERVED_CONNECTIONS].contains(&self.name) || self.name.starts_with("tcp_") => {
+                "postmaster"
+            }
             Fixed => "internal",
             _ => "user",
         }

@@ -192,6 +192,9 @@ async fn attend(server: Attending, Admitted { mut socket, role, place }: Admitte
             session.set_fixed(name, &value);
         }
     }
+    for (name, value) in door.places.settings() {
+        session.set_fixed(name, &value);
+    }
     let connection = Connection::new(session, socket.get_ref(), Arc::clone(&door.cancellations), place, workers, stop);
     let handlers = Handlers(Arc::new(connection));
     if let Err(error) = greet(&mut socket, &handlers.0, role.is_superuser).await {

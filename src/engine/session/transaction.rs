@@ -17,6 +17,7 @@ impl Session {
         self.inner.write_count.store(0, Ordering::Relaxed);
         self.inner.has_queried.store(false, Ordering::Relaxed);
         self.settings().begin();
+        self.inner.user.begin();
         self.set_transaction_status(TransactionStatus::InTransaction);
     }
 
@@ -41,7 +42,12 @@ impl Session {
 
     /// For a savepoint: what ROLLBACK TO brings back.
     pub(in crate::engine) fn saved_state(&self) -> SavedState {
-        SavedState { settings: self.settings().at_savepoint(), cursors: self.cursors().numbers(), write_count: self.write_count() }
+        SavedState {
+            settings: self.settings().at_savepoint(),
+            role: self.inner.user.role_at(),
+            cursors: self.cursors().numbers(),
+            write_count: self.write_count(),
+        }
     }
 
     /// Leaves the transaction block, if there is one. The names of the settings that end with it, see [`Settings::end`].
@@ -49,6 +55,11 @@ impl Session {
         self.set_transaction_status(TransactionStatus::Idle);
         self.savepoints().clear();
         self.cursors().end_transaction(is_committed);
+        let role = self.role();
+        self.inner.user.end(is_committed);
+        if self.role() != role {
+            self.settings_changed();
+        }
         self.settings().end(is_committed)
     }
 

@@ -168,8 +168,8 @@ pub fn revoke(session: &Session, revoke: &RevokeRole) -> Result<Response> {
 
 pub fn set(session: &Session, set: &SetRole) -> Result<Response> {
     let Some(role) = &set.role else {
-        session.set_role(None);
-        return Ok(done("RESET"));
+        become_role(session, None, set.local);
+        return Ok(done(if set.local { "SET" } else { "RESET" }));
     };
     let roles = session.database().roles();
     let Some(found) = roles.get(role) else { return Err(unknown_role(role)) };
@@ -179,8 +179,16 @@ pub fn set(session: &Session, set: &SetRole) -> Result<Response> {
             session.user()
         )));
     }
-    session.set_role(Some(RoleId::from(&found)));
+    become_role(session, Some(RoleId::from(&found)), set.local);
     Ok(done("SET"))
+}
+
+fn become_role(session: &Session, role: Option<RoleId>, local: bool) {
+    if !local {
+        session.set_role(role);
+    } else if !session.set_local_role(role) {
+        session.notices().warning_with("25P01", "SET LOCAL can only be used in transaction blocks");
+    }
 }
 
 /// The role with whose rights a statement runs.

@@ -41,6 +41,7 @@ fn roll_back_to(session: &Session, name: &str) -> Result<()> {
     }
     session.savepoints().go_back_to(name)?;
     session.cursors().keep_only(&state.cursors);
+    session.go_back_to_role(state.role);
     let changed = session.settings().go_back_to(state.settings);
     session.set_transaction_status(TransactionStatus::InTransaction);
     settings::changed_again(session, &changed)

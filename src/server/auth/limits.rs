@@ -35,6 +35,11 @@ impl Places {
         Arc::new(Self { max, reserved, taken: Mutex::default() })
     }
 
+    /// What SHOW says of them.
+    pub fn settings(&self) -> [(&'static str, String); 2] {
+        [("max_connections", self.max.to_string()), ("superuser_reserved_connections", self.reserved.to_string())]
+    }
+
     /// A place, or why there is none (53300).
     pub fn take(self: &Arc<Self>, role: &Role) -> Result<Place, String> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
