@@ -1,5 +1,7 @@
 //! Whether a row of `rollout.prompts` can be used: whoever writes one is told at once, and not when an agent runs.
 
+use std::sync::Arc;
+
 use super::judging;
 use super::options::out_of_range;
 use super::prompts::{PromptRow, placeholders_of, state_named};
@@ -50,7 +52,7 @@ impl PromptRow {
         format!("prompt {protocol}.{prompt_set}.{state}")
     }
 
-    fn unknown_protocol(&self, protocols: &[std::sync::Arc<dyn Protocol>]) -> Error {
+    fn unknown_protocol(&self, protocols: &[Arc<dyn Protocol>]) -> Error {
         let names = protocols.iter().map(|protocol| protocol.name()).chain([judging::PROTOCOL]);
         let (name, known) = (self.protocol.clone(), names.map(str::to_owned).collect());
         Error::UnknownOption { kind: "protocol", name, of: "rollout.prompts".to_owned(), known }

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use super::random::CounterRng;
+use super::scratch::Scratch;
 use super::simd::{largest, softmax, sum_of_exps};
 use crate::error::{Error, Result};
 
@@ -70,7 +71,7 @@ impl Sampler {
         let token = if self.temperature == 0.0 {
             argmax(penalised.as_deref().unwrap_or(logits))
         } else {
-            let mut probabilities = penalised.unwrap_or_else(|| logits.to_vec());
+            let mut probabilities = penalised.unwrap_or_else(|| Scratch::of(logits));
             probabilities.iter_mut().for_each(|logit| *logit /= self.temperature);
             softmax(&mut probabilities);
             let uniform = CounterRng::new(seed).uniform(index as u64);
@@ -82,11 +83,11 @@ impl Sampler {
         Sampled { token: token as u32, logprob: log_probability(logits, token) }
     }
 
-    fn penalised(&self, logits: &[f32], sequence: &[u32]) -> Option<Vec<f32>> {
+    fn penalised(&self, logits: &[f32], sequence: &[u32]) -> Option<Scratch> {
         if self.repetition_penalty == 1.0 {
             return None;
         }
-        let mut penalised = logits.to_vec();
+        let mut penalised = Scratch::of(logits);
         for token in sequence.iter().copied().collect::<HashSet<u32>>() {
             let logit = &mut penalised[token as usize];
             *logit = if *logit > 0.0 { *logit / self.repetition_penalty } else { *logit * self.repetition_penalty };
@@ -160,9 +161,10 @@ fn nucleus(ordered: &[usize], probabilities: &[f32], top_p: f32) -> usize {
     below.count().max(1)
 }
 
+/// The first of the largest; 0 if none is a number.
 fn argmax(values: &[f32]) -> usize {
-    let larger = |best: usize, index: usize| if values[index] > values[best] { index } else { best };
-    (0..values.len()).fold(0, larger)
+    let largest = largest(values);
+    values.iter().position(|value| *value == largest).unwrap_or(0)
 }
 
 /// The natural log of `softmax(logits)[token]`.

@@ -38,6 +38,13 @@ impl Scratch {
         }
         Self { values, len }
     }
+
+    /// An array of these numbers.
+    pub fn of(numbers: &[f32]) -> Self {
+        let mut scratch = Self::new(numbers.len());
+        scratch.copy_from_slice(numbers);
+        scratch
+    }
 }
 
 impl Kept {

@@ -11,7 +11,6 @@ use rolloutdb_catalogs::system::SYSTEM_SCHEMA;
 use rolloutdb_catalogs::{IS_REMOVED, Table};
 
 use crate::agent::PromptRow;
-use crate::error::Error;
 
 const TABLE: &str = "prompts";
 
@@ -38,7 +37,7 @@ fn check(batch: &RecordBatch, columns: &SchemaRef, num_leading: usize) -> DataFu
         let texts = (text(&sets), text(&protocols), text(&states), text(&templates));
         // A value that is missing is the table's business.
         if let (Some(prompt_set), Some(protocol), Some(state), Some(template)) = texts {
-            PromptRow { prompt_set, protocol, state, template }.check().map_err(Error::from)?;
+            PromptRow { prompt_set, protocol, state, template }.check()?;
         }
     }
     Ok(())

@@ -278,7 +278,7 @@ fn texts_equal_those_of_the_packed_decoder() {
     }
 }
 
-/// With little room: blocks are let go and given out again, sequences give way to others, cancelled ones give theirs back, and the budgets hold.
+/// With little room: blocks are let go and given out again, cancelled sequences give theirs back, and the budgets hold.
 #[test]
 fn all_blocks_come_back() {
     let decoder = Arc::new(on_cpu(&tiny_policy().decoder));
@@ -298,11 +298,47 @@ fn all_blocks_come_back() {
             drop(results.iter_mut().find_map(Option::take));
         }
     }
-    assert!(counters.preemptions.load(Ordering::Relaxed) > 0, "all had room");
     assert!(decoder.pool().num_taken() <= 3, "{} blocks are kept, 3 may be", decoder.pool().num_taken());
     assert_eq!(decoder.pool().num_taken() * block, counters.kept_bytes.load(Ordering::Relaxed));
     drop(scheduler);
     assert_eq!(decoder.pool().num_taken(), 0);
+}
+
+/// Six sequences begin with a block each and come to three, which is more than there is room for, with what is for kept ones too.
+#[test]
+fn sequences_that_give_way_leave_their_blocks() {
+    let policy = tiny_policy();
+    let decoder = Arc::new(on_cpu(&policy.decoder));
+    let block = decoder.block_source().block_bytes();
+    let requests: Vec<GenerateRequest> = (1..=6)
+        .map(|token| GenerateRequest {
+            prompt: vec![token; 20],
+            max_new_tokens: 60,
+            sampler: Sampler { temperature: 1.0, ..Sampler::default() },
+            seed: 0,
+            stop: Vec::new(),
+        })
+        .collect();
+    let mut packed = Scheduler::new(Arc::clone(&policy.packed), policy.tokenizer.clone(), Vec::new(), memory(0));
+    let expected = run(&mut packed, requests.clone());
+    for kept in [0, 3] {
+        let counters = Arc::<KvCounters>::default();
+        let share = KvShare::new(&KvBudget::new(12 * block, kept * block), &counters);
+        let mut scheduler = Scheduler::new(Arc::clone(&decoder), policy.tokenizer.clone(), Vec::new(), share);
+        let mut results: Vec<_> = requests.iter().map(|request| add(&mut scheduler, request.clone())).collect();
+        while !scheduler.is_idle() {
+            scheduler.step();
+            assert!(decoder.pool().num_taken() <= 12 + kept, "{} blocks, of which {kept} may be kept", decoder.pool().num_taken());
+        }
+        assert!(counters.preemptions.load(Ordering::Relaxed) > 0, "all had room");
+        for (found, expected) in results.iter_mut().zip(&expected) {
+            let (found, expected) = (found.try_recv().unwrap().unwrap(), expected.as_ref().unwrap());
+            assert_eq!(found.token_ids, expected.token_ids);
+            assert_close(&found.token_logprobs, &expected.token_logprobs, "log-probabilities");
+        }
+        drop(scheduler);
+        assert_eq!(decoder.pool().num_taken(), 0);
+    }
 }
 
 /// Memory is there as long as something is held in it.
