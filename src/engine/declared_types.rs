@@ -40,15 +40,19 @@ pub async fn prepared(session: &Session, statement: Statement, types: &[Option<F
     if !write(&mut typed, &casts(&open, found.is_err())?) || open.iter().all(Option::is_none) {
         return Ok(PreparedStatement::new(statement, found?));
     }
+    let numerics: Vec<_> = open.iter().map(|declared| declared.clone().filter(|declared| found.is_ok() && is_decimal(declared))).collect();
     let described = match &typed {
-        Statement::Query(query) => {
-            let numerics: Vec<_> = open.iter().map(|declared| declared.clone().filter(|declared| is_decimal(declared))).collect();
-            statement::describe_declared(session, query, if found.is_ok() { &numerics } else { &[] }).boxed().await
-        }
+        Statement::Query(query) => statement::describe_declared(session, query, &numerics).boxed().await,
         _ => session.describe(&typed).await,
     };
     match described {
-        Ok(description) => Ok(PreparedStatement::new(typed, description).printed_as(&statement)),
+        Ok(mut description) => {
+            // Their values come with the digits that they are written with.
+            for (parameter, _) in description.parameters.iter_mut().zip(&numerics).filter(|(_, numeric)| numeric.is_some()) {
+                *parameter = None;
+            }
+            Ok(PreparedStatement::new(typed, description).printed_as(&statement))
+        }
         // It may be right with the types that it gives its parameters by itself: a text that a client sends as another type.
         Err(error) => found.map(|description| PreparedStatement::new(statement, description)).map_err(|_| error),
     }
@@ -100,9 +104,9 @@ fn takes(found: &Field, declared: &Field) -> bool {
         (DataType::List(found), DataType::List(declared)) => takes(found, declared),
         (DataType::FixedSizeList(..), DataType::List(item)) => item.data_type().is_numeric(),
         (DataType::Timestamp(..), DataType::Timestamp(..) | DataType::Date32) => true,
+        (found, sent) if found.equals_datatype(sent) => true,
         (found, sent) if found.is_numeric() && sent.is_numeric() => takes_number(found, sent),
-        (found, sent) if sent.is_numeric() => is_text(found),
-        (found, sent) => found.equals_datatype(sent),
+        (found, sent) => sent.is_numeric() && is_text(found),
     }
 }
 
