@@ -13,6 +13,7 @@ use datafusion::sql::sqlparser::ast::BinaryOperator;
 
 use super::{json_concat, json_contains, json_exists, json_extract_path, json_extract_path_text, json_get, json_get_text};
 use crate::Error;
+use crate::TextType;
 use crate::function::{Function, is_text};
 use crate::kept_type::kept_type;
 use crate::text_in::NamedType;
