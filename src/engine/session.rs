@@ -190,7 +190,7 @@ impl Session {
             .with_query_planner(Arc::new(RolloutQueryPlanner))
             .with_physical_optimizer_rule(Arc::new(InterruptibleJoins(current.clone())))
             .with_physical_optimizer_rule(Arc::new(SortsInPieces { memory: Arc::clone(&memory), current: current.clone() }))
-            .with_physical_optimizer_rule(Arc::new(InPieces(current.clone())))
+            .with_physical_optimizer_rule(Arc::new(InPieces))
             .with_type_planner(Arc::new(rolloutdb_udfs::vector::ColumnTypePlanner))
             .build();
         function::register_scalar_functions(&mut state, &database.shared);

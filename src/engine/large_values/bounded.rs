@@ -17,15 +17,12 @@ use datafusion::optimizer::{ApplyOrder, OptimizerConfig, OptimizerRule};
 
 use super::counted::counted;
 use super::pieces;
-use super::size::{Arguments, Size};
+use super::size::{Arguments, Growth};
 use crate::engine::session_memory::SessionMemory;
 use crate::error::Error;
 
 /// The longest value, as in PostgreSQL, whose values have four bytes of length before them.
 pub const VALUE_BYTES_MAX: u64 = 0x3fff_ffff - 4;
-
-/// In bytes: constants up to this are computed when the plan is made, which holds them.
-const CONSTANT_MAX: u64 = 1 << 10;
 
 /// In bytes: a value from here on is counted, and a column of smaller ones.
 const COUNTED_VALUE: u64 = 1 << 16;
@@ -63,13 +60,13 @@ fn reservation(pool: &Arc<SessionMemory>, name: &str) -> MemoryReservation {
 #[derive(Debug)]
 pub struct Bounded {
     function: Arc<ScalarUDF>,
-    size: Size,
+    growth: Growth,
     memory: Memory,
 }
 
 impl Bounded {
-    pub fn function(function: Arc<ScalarUDF>, size: Size, memory: Memory) -> Arc<ScalarUDF> {
-        Arc::new(ScalarUDF::from(Self { function, size, memory }))
+    pub fn function(function: Arc<ScalarUDF>, growth: Growth, memory: Memory) -> Arc<ScalarUDF> {
+        Arc::new(ScalarUDF::from(Self { function, growth, memory }))
     }
 
     /// The function without bounds.
@@ -82,13 +79,14 @@ impl Bounded {
         let (mut total, mut largest) = (0_u64, 0_u64);
         let known = Arguments::new(&arguments.args);
         for row in 0..arguments.number_rows {
-            let size = (self.size)(&known, row);
+            let size = (self.growth.size)(&known, row);
             (total, largest) = (total.saturating_add(size), largest.max(size));
         }
-        if PLANNING.get() && total > CONSTANT_MAX {
+        let constant_max = self.growth.constant_max;
+        if PLANNING.get() && total > constant_max {
             return Err(DataFusionError::Execution("a large value is computed when it is asked for".to_owned()));
         }
-        if PLANNING.get() || (total <= CONSTANT_MAX && self.memory.kept.is_none()) {
+        if PLANNING.get() || (total <= constant_max && self.memory.kept.is_none()) {
             return Ok(None);
         }
         if largest > VALUE_BYTES_MAX {

@@ -58,8 +58,8 @@ impl AnalyzerRule for LargeValues {
                     Ok(match inner {
                         Expr::ScalarFunction(call) if is_bounded(&call) => Transformed::no(Expr::ScalarFunction(call)),
                         Expr::ScalarFunction(call) => match size::of(call.func.name()) {
-                            Some(size) => {
-                                let func = Bounded::function(call.func, size, memory.clone());
+                            Some(growth) => {
+                                let func = Bounded::function(call.func, growth, memory.clone());
                                 Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args: call.args }))
                             }
                             None => Transformed::no(Expr::ScalarFunction(call)),
@@ -67,7 +67,7 @@ impl AnalyzerRule for LargeValues {
                         Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => {
                             match operands(*left, *right, |operand| operand.get_type(&schema)) {
                                 Ok(args) => {
-                                    let func = Bounded::function(Concatenation::function(), size::sum, memory.clone());
+                                    let func = Bounded::function(Concatenation::function(), size::JOINING, memory.clone());
                                     Transformed::yes(Expr::ScalarFunction(ScalarFunction { func, args }))
                                 }
                                 Err((left, right)) => {

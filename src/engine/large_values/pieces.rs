@@ -18,14 +18,13 @@ use datafusion::physical_expr::expressions::Literal;
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::filter::{FilterExec, FilterExecBuilder};
-use datafusion::physical_plan::metrics::MetricsSet;
+use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet, RecordOutput};
 use datafusion::physical_plan::projection::{ProjectionExec, ProjectionExpr};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, Distribution, ExecutionPlan, PlanProperties, Statistics};
 use futures::{TryStreamExt, stream};
 
 use super::bounded::is_bounded;
-use crate::engine::interruption::{CurrentStatement, Wanted};
 
 /// In bytes: what expressions may make of the rows of a piece that has more than one.
 const PIECE_BYTES: u64 = 16 << 20;
@@ -88,17 +87,16 @@ fn halves(batch: &RecordBatch) -> [RecordBatch; 2] {
 
 /// A rule that gives such pieces to the projections and filters that need them.
 #[derive(Debug)]
-pub struct InPieces(pub CurrentStatement);
+pub struct InPieces;
 
 impl PhysicalOptimizerRule for InPieces {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        let wanted = self.0.wanted();
         let in_pieces = plan.transform_up(|node| {
             if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
                 let Some(row_bytes) = large(projection.expr().iter().map(|output| &output.expr))? else { return Ok(Transformed::no(node)) };
                 let input = Arc::clone(projection.input());
                 let projection = Arc::new(ProjectionExec::try_new(projection.expr().to_vec(), input)?);
-                let divided = PiecesExec { projection, row_bytes, wanted: wanted.clone() };
+                let divided = PiecesExec { projection, row_bytes, metrics: ExecutionPlanMetricsSet::new() };
                 return Ok(Transformed::yes(Arc::new(divided) as Arc<dyn ExecutionPlan>));
             }
             if let Some(filter) = node.downcast_ref::<FilterExec>()
@@ -145,7 +143,7 @@ struct PiecesExec {
     projection: Arc<ProjectionExec>,
     /// Of constants, for each row.
     row_bytes: u64,
-    wanted: Wanted,
+    metrics: ExecutionPlanMetricsSet,
 }
 
 impl DisplayAs for PiecesExec {
@@ -185,7 +183,7 @@ impl ExecutionPlan for PiecesExec {
 
     fn with_new_children(self: Arc<Self>, mut children: Vec<Arc<dyn ExecutionPlan>>) -> Result<Arc<dyn ExecutionPlan>> {
         let projection = Arc::new(ProjectionExec::try_new(self.projection.expr().to_vec(), children.swap_remove(0))?);
-        Ok(Arc::new(Self { projection, row_bytes: self.row_bytes, wanted: self.wanted.clone() }))
+        Ok(Arc::new(Self { projection, row_bytes: self.row_bytes, metrics: ExecutionPlanMetricsSet::new() }))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
@@ -194,7 +192,7 @@ impl ExecutionPlan for PiecesExec {
             outputs: self.projection.expr().to_vec(),
             schema: self.projection.schema(),
             row_bytes: self.row_bytes,
-            wanted: self.wanted.clone(),
+            counted: BaselineMetrics::new(&self.metrics, partition),
             waiting: Vec::new(),
         };
         let pieces = stream::try_unfold(work, |mut work| async move { Ok(work.next().await?.map(|piece| (piece, work))) });
@@ -202,7 +200,7 @@ impl ExecutionPlan for PiecesExec {
     }
 
     fn metrics(&self) -> Option<MetricsSet> {
-        self.projection.metrics()
+        Some(self.metrics.clone_inner())
     }
 
     fn partition_statistics(&self, partition: Option<usize>) -> Result<Arc<Statistics>> {
@@ -216,7 +214,7 @@ struct Work {
     outputs: Vec<ProjectionExpr>,
     schema: SchemaRef,
     row_bytes: u64,
-    wanted: Wanted,
+    counted: BaselineMetrics,
     /// Rows that were read, the next ones last.
     waiting: Vec<RecordBatch>,
 }
@@ -226,7 +224,7 @@ impl Work {
         loop {
             let batch = match self.waiting.pop() {
                 Some(batch) => {
-                    // It was cut off a larger one: what is made of it takes its time, in which others ask whether it is still wanted.
+                    // It was cut off a larger one: what is made of it takes its time, and between two of them the statement may be ended.
                     tokio::task::yield_now().await;
                     batch
                 }
@@ -235,9 +233,8 @@ impl Work {
                     None => return Ok(None),
                 },
             };
-            self.wanted.check()?;
             match self.projected(&batch)? {
-                Some(piece) => return Ok(Some(piece)),
+                Some(piece) => return Ok(Some(piece.record_output(&self.counted))),
                 None => self.waiting.extend(halves(&batch).into_iter().rev()),
             }
         }
@@ -249,12 +246,15 @@ impl Work {
         if num_rows > 1 && self.row_bytes.saturating_mul(num_rows as u64) > PIECE_BYTES {
             return Ok(None);
         }
-        divisible(num_rows, || {
+        let timer = self.counted.elapsed_compute().timer();
+        let piece = divisible(num_rows, || {
             let columns =
                 self.outputs.iter().map(|output| output.expr.evaluate(batch)?.into_array(num_rows)).collect::<Result<Vec<_>>>()?;
             let options = RecordBatchOptions::new().with_row_count(Some(num_rows));
             Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
-        })
+        });
+        timer.done();
+        piece
     }
 }
 

@@ -7,8 +7,17 @@ use arrow::datatypes::{DataType, Date32Type, Int32Type, Int64Type, IntervalMonth
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ColumnarValue;
 
-/// Of a row.
-pub type Size = fn(&Arguments<'_>, usize) -> u64;
+/// How a function grows its arguments.
+#[derive(Debug, Clone, Copy)]
+pub struct Growth {
+    /// Of what it makes of a row, in bytes.
+    pub size: fn(&Arguments<'_>, usize) -> u64,
+    /// A result up to this is computed when the plan is made, which holds it.
+    pub constant_max: u64,
+}
+
+/// What comes out is what goes in: a plan that holds the one may hold the other, as the vector of a search.
+pub const JOINING: Growth = Growth { size: sum, constant_max: 1 << 18 };
 
 /// From here on places to replace are counted instead of guessed from the length.
 const GUESS_MAX: u64 = 1 << 20;
@@ -17,15 +26,14 @@ const NUMBER_TEXT: u64 = 25;
 const ITEM: u64 = 16;
 
 /// `None`: the function makes at most a few times of what it reads, or is not known.
-pub fn of(function: &str) -> Option<Size> {
-    Some(match function {
+pub fn of(function: &str) -> Option<Growth> {
+    let size: fn(&Arguments<'_>, usize) -> u64 = match function {
+        "concat" | "overlay" | "make_array" | "array_append" | "array_prepend" | "array_concat" | "array_union" => return Some(JOINING),
         "repeat" => |arguments, row| arguments.bytes(0, row).saturating_mul(arguments.count(1, row)),
         "lpad" | "rpad" => padded,
         "replace" => replaced,
         "regexp_replace" => replaced_by_pattern,
         "translate" => |arguments, row| arguments.bytes(0, row).saturating_mul(4),
-        "concat" | "overlay" | "make_array" | "named_struct" | "struct" => sum,
-        "array_append" | "array_prepend" | "array_concat" | "array_union" => sum,
         "concat_ws" => {
             |arguments, row| sum(arguments, row).saturating_add(arguments.bytes(0, row).saturating_mul(arguments.columns.len() as u64))
         }
@@ -45,11 +53,12 @@ pub fn of(function: &str) -> Option<Size> {
         },
         "generate_series" | "range" => series,
         _ => return None,
-    })
+    };
+    Some(Growth { size, constant_max: 1 << 10 })
 }
 
 /// What all arguments hold.
-pub fn sum(arguments: &Arguments<'_>, row: usize) -> u64 {
+fn sum(arguments: &Arguments<'_>, row: usize) -> u64 {
     (0..arguments.columns.len()).map(|index| arguments.bytes(index, row)).fold(0, u64::saturating_add)
 }
 
@@ -290,7 +299,7 @@ mod tests {
     }
 
     fn size(function: &str, arguments: &[ColumnarValue]) -> u64 {
-        of(function).expect("it can grow")(&Arguments::new(arguments), 0)
+        (of(function).expect("it can grow").size)(&Arguments::new(arguments), 0)
     }
 
     #[test]
@@ -322,7 +331,7 @@ mod tests {
         let arguments: Vec<ColumnarValue> =
             [Arc::new(texts) as ArrayRef, Arc::new(counts), Arc::new(lists)].map(ColumnarValue::Array).into();
         let known = Arguments::new(&arguments);
-        let repeat = of("repeat").expect("it can grow");
+        let repeat = of("repeat").expect("it can grow").size;
         assert_eq!([0, 1].map(|row| repeat(&known, row)), [0, 6]);
         assert_eq!([0, 1].map(|row| (known.bytes(2, row), known.items(2, row))), [(24, 3), (0, 0)]);
     }

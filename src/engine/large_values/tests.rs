@@ -32,7 +32,7 @@ async fn a_value_beyond_its_bound_is_refused_before_it_is_made() {
         ("SELECT repeat('x', 100000000)", "53200"),
         ("SELECT rpad('x', 100000000, 'é')", "53200"),
         ("SELECT length(replace(repeat('a', 1000000), 'a', repeat('b', 100)))", "53200"),
-        ("SELECT array_repeat('x', 1000000000)", "53200"),
+        ("SELECT array_repeat('x', 1000000000)", "54000"),
         ("SELECT 'a' || repeat('x', 40000000) || repeat('y', 40000000)", "53200"),
         ("SELECT concat(repeat('x', 40000000), repeat('y', 40000000))", "53200"),
         ("SELECT repeat('x', 40000000), repeat('y', 40000000)", "53200"),
