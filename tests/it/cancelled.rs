@@ -171,7 +171,7 @@ const WITHOUT_PAUSE: [&str; 2] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn what_computes_without_a_pause_answers_when_its_time_is_over() {
     let data = temporary();
-    let server = ServerProcess::start(data.path());
+    let mut server = ServerProcess::start(data.path());
     let client = server.connect().await;
     let tables = (1..=100).map(|n| format!("CREATE TABLE t{n} (a bigint, b bigint, c text, d text, e text)"));
     client.batch_execute(&tables.collect::<Vec<_>>().join(";")).await.expect("tables");
@@ -187,4 +187,5 @@ async fn what_computes_without_a_pause_answers_when_its_time_is_over() {
     let error =
         client.simple_query("SELECT count(*) FROM pg_attribute a, pg_attribute b, pg_attribute c").await.map(drop).expect_err("too many");
     assert_eq!(error.code().map(tokio_postgres::error::SqlState::code), Some("53200"), "{error}");
+    server.kill();
 }
