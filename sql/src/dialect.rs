@@ -2,10 +2,11 @@
 
 use std::any::TypeId;
 
-use datafusion::sql::sqlparser::ast::Expr;
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, TrimWhereField};
 use datafusion::sql::sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
+use datafusion::sql::sqlparser::tokenizer::Token;
 
 /// PostgreSQL, in which `a IS DISTINCT FROM b AND c` is `(a IS DISTINCT FROM b) AND c`: sqlparser reads everything to the end as the
 /// right side, which silently gives other rows.
@@ -16,6 +17,45 @@ impl RolloutDialect {
     pub const fn new() -> Self {
         Self(PostgreSqlDialect {})
     }
+
+    /// Behind `a BETWEEN SYMMETRIC`: between two bounds, whichever is the lower one.
+    fn between_symmetric(&self, parser: &mut Parser, left: &Expr, negated: bool) -> Result<Expr, ParserError> {
+        let first = parser.parse_subexpr(self.prec_value(Precedence::Between))?;
+        parser.expect_keyword(Keyword::AND)?;
+        let second = parser.parse_subexpr(self.prec_value(Precedence::Between))?;
+        let between = |low: &Expr, high: &Expr| {
+            let (expr, low, high) = (Box::new(left.clone()), Box::new(low.clone()), Box::new(high.clone()));
+            Box::new(Expr::Between { expr, negated, low, high })
+        };
+        let op = if negated { BinaryOperator::And } else { BinaryOperator::Or };
+        let both = Expr::BinaryOp { left: between(&first, &second), op, right: between(&second, &first) };
+        Ok(Expr::Nested(Box::new(both)))
+    }
+}
+
+/// `trim(BOTH FROM a)`, in which sqlparser wants to be told what is trimmed: blanks.
+fn trim_of_blanks(parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+    let keyword = |n: usize| match &parser.peek_nth_token_ref(n).token {
+        Token::Word(word) if word.quote_style.is_none() => word.keyword,
+        _ => Keyword::NoKeyword,
+    };
+    let trim_where = match keyword(2) {
+        Keyword::BOTH => Some(TrimWhereField::Both),
+        Keyword::LEADING => Some(TrimWhereField::Leading),
+        Keyword::TRAILING => Some(TrimWhereField::Trailing),
+        Keyword::FROM => None,
+        _ => return None,
+    };
+    let from = if trim_where.is_some() { 3 } else { 2 };
+    if keyword(0) != Keyword::TRIM || parser.peek_nth_token_ref(1).token != Token::LParen || keyword(from) != Keyword::FROM {
+        return None;
+    }
+    (0..=from).for_each(|_| parser.advance_token());
+    let trim = parser.parse_expr().and_then(|expr| {
+        parser.expect_token(&Token::RParen)?;
+        Ok(Expr::Trim { expr: Box::new(expr), trim_where, trim_what: None, trim_characters: None })
+    });
+    Some(trim)
 }
 
 /// Methods of `PostgreSqlDialect` that differ from the trait's defaults.
@@ -33,7 +73,17 @@ impl Dialect for RolloutDialect {
         self.0.dialect()
     }
 
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        trim_of_blanks(parser)
+    }
+
     fn parse_infix(&self, parser: &mut Parser, left: &Expr, _precedence: u8) -> Option<Result<Expr, ParserError>> {
+        for is_negated in [false, true] {
+            let negation: &[Keyword] = if is_negated { &[Keyword::NOT] } else { &[] };
+            if parser.parse_keywords(&[negation, &[Keyword::BETWEEN, Keyword::SYMMETRIC]].concat()) {
+                return Some(self.between_symmetric(parser, left, is_negated));
+            }
+        }
         let build = if parser.parse_keywords(&[Keyword::IS, Keyword::DISTINCT, Keyword::FROM]) {
             Expr::IsDistinctFrom
         } else if parser.parse_keywords(&[Keyword::IS, Keyword::NOT, Keyword::DISTINCT, Keyword::FROM]) {

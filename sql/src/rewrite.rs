@@ -96,6 +96,10 @@ impl VisitorMut for Rewriter {
                 let instead = "write WHERE random() < 0.1, or ORDER BY random() LIMIT n";
                 ControlFlow::Break(Box::new(Error::not_supported_but("TABLESAMPLE", instead)))
             }
+            TableFactor::Table { with_ordinality: true, .. } => {
+                let instead = "number the rows by row_number() OVER () in a query over the function";
+                ControlFlow::Break(Box::new(Error::not_supported_but("WITH ORDINALITY", instead)))
+            }
             TableFactor::Table { version: Some(TableVersion::VersionAsOf(Expr::Value(value))), .. } => {
                 if let Value::Placeholder(text) = &value.value
                     && let Some(tag) = tag_of(text)
@@ -125,6 +129,10 @@ impl VisitorMut for Rewriter {
 
     /// Texts in a row are one; it may be one that sqlparser prints as another.
     fn post_visit_value(&mut self, value: &mut ValueWithSpan) -> ControlFlow<Self::Break> {
+        // The escapes of `U&'..'` are read by now.
+        if let Value::UnicodeStringLiteral(text) = &mut value.value {
+            value.value = Value::SingleQuotedString(std::mem::take(text));
+        }
         if let Value::SingleQuotedString(text) | Value::NationalStringLiteral(text) = &mut value.value
             && prints_as_another(text, '\'')
         {

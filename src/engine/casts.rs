@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Decimal128Type, DecimalType, Field, IntervalUnit};
+use arrow::datatypes::{DataType, Decimal128Type, DecimalType, Field, IntervalUnit, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::error::Result as DataFusionResult;
@@ -10,8 +10,8 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::{BinaryExpr, Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
-use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, lit};
-use rolloutdb_udfs::postgres::has_own_text_form;
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, cast, lit};
+use rolloutdb_udfs::postgres::{date_of, has_own_text_form, time_of, timestamp_of};
 use rolloutdb_udfs::vector::is_any_vector;
 use rolloutdb_udfs::{TextType, is_plain_numeric};
 
@@ -187,8 +187,8 @@ fn is_plain(value: &Expr, schema: &DFSchema) -> bool {
 }
 
 /// The call that does the cast. `None`: Arrow does it.
-fn as_call(cast: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
-    let (value, wanted) = (cast.expr.as_ref().clone(), cast.field.as_ref());
+fn as_call(asked: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
+    let (value, wanted) = (asked.expr.as_ref().clone(), asked.field.as_ref());
     let found = value.get_type(schema);
     if let Some(name) = named_text(wanted) {
         let text = match (&found, TextType::of(wanted)) {
@@ -220,6 +220,13 @@ fn as_call(cast: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Optio
         (DataType::Utf8, _) if is_plain(&value, schema) => return call(state, TEXT_OUT, vec![value]).map(Some),
         (DataType::Utf8, found) if is_vector(&found) || has_own_text_form(&found) => return as_text(state, value, &found).map(Some),
         (DataType::List(_), found) if is_text(&found) => return read_array(state, value, wanted.data_type()).map(Some),
+        (wanted, found) if is_text(&found) && is_time(wanted) => return read_time(state, value, wanted).map(Some),
+        // Arrow cuts the digits behind the point off.
+        (DataType::Int16 | DataType::Int32 | DataType::Int64, found)
+            if found.is_floating() || matches!(found, DataType::Decimal128(_, 1..)) =>
+        {
+            return Ok(Some(cast(rounded(state, value, &found)?, wanted.data_type().clone())));
+        }
         // Arrow reads fewer forms.
         (DataType::Interval(IntervalUnit::MonthDayNano), found) if is_text(&found) => {
             return call(state, "interval_in", vec![value]).map(Some);
@@ -251,6 +258,70 @@ fn as_any_vector(wanted: &Field, value: Expr, found: &DataType, state: &SessionS
         DataType::FixedSizeList(..) if kind(found) == kind(wanted.data_type()) => Ok(value),
         _ => call(state, if is_half { "halfvec_in" } else { "vector_in" }, vec![value]),
     }
+}
+
+/// A number as the whole one to which a cast rounds it: half of a double goes to the even one, that of a numeric, as constants are in PostgreSQL, away from
+/// zero.
+pub fn rounded(state: &SessionState, value: Expr, found: &DataType) -> Result<Expr> {
+    let is_double = found.is_floating() && !is_constant(&value);
+    call(state, if is_double { "rint" } else { "round" }, vec![value])
+}
+
+fn is_constant(value: &Expr) -> bool {
+    match value {
+        Expr::Literal(..) => true,
+        Expr::Negative(inner) => is_constant(inner),
+        _ => false,
+    }
+}
+
+/// Whether a type is one of dates and times of day.
+pub fn is_time(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Date32 | DataType::Time64(_) | DataType::Timestamp(..))
+}
+
+/// A text as a date, a time of day or an instant, a constant at once.
+///
+/// # Errors
+/// [`rolloutdb_udfs::Error::TimeText`] and [`rolloutdb_udfs::Error::TimeRange`] for a constant that is none.
+pub fn read_time(state: &SessionState, value: Expr, wanted: &DataType) -> Result<Expr> {
+    if let Expr::Literal(text, _) = &value
+        && let Some(text) = text.try_as_str().flatten()
+    {
+        return match of_clock(state, text)? {
+            Some(instant) => Ok(cast(instant, wanted.clone())),
+            None => Ok(lit(time_constant(text, wanted)?.cast_to(wanted)?)),
+        };
+    }
+    let function = match wanted {
+        DataType::Date32 => "date_in",
+        DataType::Time64(_) => "time_in",
+        DataType::Timestamp(_, None) => "timestamp_in",
+        _ => "timestamptz_in",
+    };
+    Ok(cast(call(state, function, vec![value])?, wanted.clone()))
+}
+
+/// What `now` and the days about it stand for in a constant.
+fn of_clock(state: &SessionState, text: &str) -> Result<Option<Expr>> {
+    let days = match text.trim().to_ascii_lowercase().as_str() {
+        "now" => return call(state, "now", vec![]).map(Some),
+        "yesterday" => -1,
+        "today" => 0,
+        "tomorrow" => 1,
+        _ => return Ok(None),
+    };
+    let midnight = cast(call(state, "current_date", vec![])?, DataType::Timestamp(TimeUnit::Microsecond, None));
+    Ok(Some(midnight + lit(ScalarValue::new_interval_mdn(0, days, 0))))
+}
+
+fn time_constant(text: &str, wanted: &DataType) -> Result<ScalarValue, rolloutdb_udfs::Error> {
+    Ok(match wanted {
+        DataType::Date32 => ScalarValue::Date32(Some(date_of(text)?)),
+        DataType::Time64(_) => ScalarValue::Time64Microsecond(Some(time_of(text)?)),
+        DataType::Timestamp(_, zone) => ScalarValue::TimestampMicrosecond(Some(timestamp_of(text, zone.is_some())?), zone.clone()),
+        other => unreachable!("{other} is no type of times"),
+    })
 }
 
 #[cfg(test)]

@@ -58,6 +58,7 @@ mod pattern_operators;
 pub mod pg_catalog;
 mod pinned_models;
 mod planning;
+mod postgres_forms;
 mod prepared;
 mod privileges;
 mod progress;

@@ -1,4 +1,5 @@
-//! Quoted constants that are compared with bytes or a uuid take that type, as in PostgreSQL: `mark = '\x0a'` is about one byte, not four letters.
+//! Quoted constants that are compared with bytes, a uuid, a time or an interval take that type, as in PostgreSQL: `mark = '\x0a'` is about one byte, not
+//! four letters, and `day > 'Sep 29 2001'` about a day.
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -10,6 +11,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
 use rolloutdb_udfs::{NamedType, kept_type};
 
+use super::casts::{is_time, read_time};
 use super::typing::call;
 use crate::error::Result;
 
@@ -30,28 +32,30 @@ pub fn typed(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
 }
 
 fn comparison(expression: Expr, schema: &DFSchema, state: &SessionState) -> Result<Transformed<Expr>> {
-    let read = |value: Box<Expr>, function: Option<&'static str>| match function {
-        Some(function) if is_quoted(&value) => call(state, function, vec![*value]).map(Box::new),
+    let read = |value: Box<Expr>, reader: Option<&Reader>| match reader {
+        Some(Reader::Function(function)) if is_quoted(&value) => call(state, function, vec![*value]).map(Box::new),
+        Some(Reader::Time(data_type)) if is_quoted(&value) => read_time(state, *value, data_type).map(Box::new),
         _ => Ok(value),
     };
     match expression {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) => {
             let (of_left, of_right) = (reader(&left, schema), reader(&right, schema));
-            if of_left.or(of_right).is_none() {
+            if of_left.is_none() && of_right.is_none() {
                 return Ok(Transformed::no(Expr::BinaryExpr(BinaryExpr { left, op, right })));
             }
-            let (left, right) = (read(left, of_right)?, read(right, of_left)?);
+            let (left, right) = (read(left, of_right.as_ref())?, read(right, of_left.as_ref())?);
             Ok(Transformed::yes(Expr::BinaryExpr(BinaryExpr { left, op, right })))
         }
         Expr::InList(InList { expr, list, negated }) => {
-            let function = reader(&expr, schema);
-            let list = list.into_iter().map(|value| read(Box::new(value), function).map(|value| *value)).collect::<Result<Vec<_>>>()?;
-            Ok(Transformed::new_transformed(Expr::InList(InList { expr, list, negated }), function.is_some()))
+            let reader = reader(&expr, schema);
+            let list =
+                list.into_iter().map(|value| read(Box::new(value), reader.as_ref()).map(|value| *value)).collect::<Result<Vec<_>>>()?;
+            Ok(Transformed::new_transformed(Expr::InList(InList { expr, list, negated }), reader.is_some()))
         }
         Expr::Between(Between { expr, negated, low, high }) => {
-            let function = reader(&expr, schema);
-            let (low, high) = (read(low, function)?, read(high, function)?);
-            Ok(Transformed::new_transformed(Expr::Between(Between { expr, negated, low, high }), function.is_some()))
+            let reader = reader(&expr, schema);
+            let (low, high) = (read(low, reader.as_ref())?, read(high, reader.as_ref())?);
+            Ok(Transformed::new_transformed(Expr::Between(Between { expr, negated, low, high }), reader.is_some()))
         }
         other => Ok(Transformed::no(other)),
     }
@@ -62,14 +66,21 @@ fn is_comparison(operator: Operator) -> bool {
     matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }
 
-/// The function that reads a text as a value of an expression's type.
-fn reader(expression: &Expr, schema: &DFSchema) -> Option<&'static str> {
+/// How a text is read as a value of an expression's type.
+enum Reader {
+    Function(&'static str),
+    Time(DataType),
+}
+
+fn reader(expression: &Expr, schema: &DFSchema) -> Option<Reader> {
     if is_quoted(expression) {
         return None;
     }
     match expression.get_type(schema).ok()? {
-        DataType::Binary => Some("bytea_in"),
-        _ => kept_type(expression, schema).is_some_and(NamedType::is_uuid).then_some("uuid_in"),
+        DataType::Binary => Some(Reader::Function("bytea_in")),
+        DataType::Interval(_) => Some(Reader::Function("interval_in")),
+        data_type if is_time(&data_type) => Some(Reader::Time(data_type)),
+        _ => kept_type(expression, schema).is_some_and(NamedType::is_uuid).then_some(Reader::Function("uuid_in")),
     }
 }
 

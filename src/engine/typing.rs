@@ -9,7 +9,7 @@ use rolloutdb_udfs::postgres::{ANY_WIDTH, ValueType, has_own_text_form};
 use rolloutdb_udfs::vector::{any_vector_field, is_any_vector};
 use rolloutdb_udfs::{TextType, is_plain_numeric};
 
-use super::casts::{NUMERIC_IN, as_text, by_digits, named_text};
+use super::casts::{NUMERIC_IN, as_text, by_digits, is_time, named_text, read_time, rounded};
 use crate::error::{Error, Result};
 
 /// The name of a type as one writes it in SQL: `vector(384)`, `text[]`, `bigint`.
@@ -100,6 +100,12 @@ pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Fie
         (found, DataType::List(_)) if is_text(found) && matches!(value, Expr::Literal(..)) => read_array(state, value, target),
         (found, DataType::List(_) | DataType::FixedSizeList(..)) if !is_list(found) => Err(wrong(column, found)),
         (found, target) if is_list(found) && !is_list(target) => Err(wrong(column, found)),
+        (found, target) if is_text(found) && is_time(target) => read_time(state, value, target),
+        (found, DataType::Int16 | DataType::Int32 | DataType::Int64)
+            if found.is_floating() || matches!(found, DataType::Decimal128(_, 1..)) =>
+        {
+            Ok(cast(rounded(state, value, found)?, target.clone()))
+        }
         (found, target) if is_text(found) && (target.is_numeric() || *target == DataType::Boolean) => {
             if matches!(value, Expr::Literal(..)) { Ok(cast(value, target.clone())) } else { Err(wrong(column, found)) }
         }

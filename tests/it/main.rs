@@ -32,6 +32,7 @@ mod model_memory;
 mod named_statements;
 mod openai_server;
 mod output_names;
+mod postgres_answers;
 mod power_loss;
 mod prepared;
 mod process;

@@ -5,15 +5,19 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array, Int64Array, ListArray, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array, Int64Array, IntervalMonthDayNanoArray, ListArray, StringArray,
+};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{DataType, Field, FieldRef, IntervalMonthDayNano};
 use datafusion::common::cast::{as_boolean_array, as_float64_array, as_int64_array, as_list_array, as_string_array};
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
 use crate::Error;
+use crate::bytea_in::parse_bytea;
 use crate::function::{Interface, is_text};
+use crate::postgres::{Column as PostgresColumn, ValueType, Values, parse_array};
 
 pub(crate) struct Arguments<'a> {
     pub interface: &'static Interface,
@@ -91,6 +95,44 @@ impl<'a> Arguments<'a> {
         Ok(TextsColumn::Many(column.map(&list, |array| Ok(as_list_array(array)?.clone()))?))
     }
 
+    /// Intervals, and the time between two instants as one.
+    pub fn interval(&self, index: usize) -> Result<Column<IntervalMonthDayNanoArray>> {
+        self.column(index)?.map_array(|array| match PostgresColumn::new(&ValueType::Interval, array)?.values {
+            Values::Interval(intervals) => Ok(IntervalMonthDayNanoArray::new(intervals.values().clone(), array.logical_nulls())),
+            _ => unreachable!("intervals have intervals for values"),
+        })
+    }
+
+    /// Bytes, and texts as they are read for such.
+    pub fn bytes(&self, index: usize) -> Result<Column<BinaryArray>> {
+        self.column(index)?.map_array(|array| {
+            if !is_text(array.data_type()) {
+                return Ok(cast(array, &DataType::Binary)?.as_binary::<i32>().clone());
+            }
+            let texts = cast(array, &DataType::Utf8)?;
+            let bytes = as_string_array(&texts)?.iter().map(|text| text.map(parse_bytea).transpose());
+            Ok(bytes.collect::<Result<Vec<_>, Error>>()?.iter().map(Option::as_deref).collect())
+        })
+    }
+
+    pub fn lists(&self, index: usize) -> Result<Column<ListArray>> {
+        self.column(index)?.map_array(|array| Ok(as_list_array(array)?.clone()))
+    }
+
+    /// Lists of texts, also in PostgreSQL's text form, `{a,b}`; one text alone is a list of it.
+    pub fn text_lists(&self, index: usize) -> Result<Vec<Option<Vec<Option<String>>>>> {
+        let texts = self.texts(index)?;
+        let list = |row: usize| {
+            let found = texts.elements(row)?;
+            let read = match (&texts, found.as_slice()) {
+                (TextsColumn::One(_), [Some(text)]) => parse_array(text).map(|array| array.texts),
+                _ => None,
+            };
+            Some(read.unwrap_or_else(|| found.into_iter().map(|text| text.map(str::to_owned)).collect()))
+        };
+        Ok((0..self.num_rows).map(list).collect())
+    }
+
     /// The argument as it came, one row long if it is a constant.
     pub fn column(&self, index: usize) -> Result<Column<ArrayRef>> {
         Ok(match &self.values[index] {
@@ -160,7 +202,30 @@ impl<A: Array> Column<A> {
 
 impl Column<ArrayRef> {
     fn map<B>(self, to: &DataType, downcast: impl Fn(&ArrayRef) -> Result<B>) -> Result<Column<B>> {
-        Ok(Column { array: downcast(&cast(&self.array, to)?)?, constant: self.constant })
+        self.map_array(|array| downcast(&cast(array, to)?))
+    }
+
+    /// The same rows in another array.
+    pub fn map_array<B>(self, with: impl Fn(&ArrayRef) -> Result<B>) -> Result<Column<B>> {
+        Ok(Column { array: with(&self.array)?, constant: self.constant })
+    }
+}
+
+impl Column<IntervalMonthDayNanoArray> {
+    pub fn get(&self, row: usize) -> Option<IntervalMonthDayNano> {
+        self.index(row).map(|index| self.array.value(index))
+    }
+}
+
+impl Column<BinaryArray> {
+    pub fn get(&self, row: usize) -> Option<&[u8]> {
+        self.index(row).map(|index| self.array.value(index))
+    }
+}
+
+impl Column<ListArray> {
+    pub fn get(&self, row: usize) -> Option<ArrayRef> {
+        self.index(row).map(|index| self.array.value(index))
     }
 }
 

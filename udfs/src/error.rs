@@ -88,17 +88,49 @@ pub enum Error {
     #[error("invalid value for {part:?} in {text:?}: {reason}")]
     TimeByPattern { part: String, text: String, reason: String },
 
-    /// A date or time that there is not (22008).
-    #[error("date/time field value out of range: {text:?}")]
+    /// A date or time that there is not, or that its type does not reach (22008).
+    #[error("date/time field value out of range: \"{text}\"")]
     TimeRange { text: String },
 
     /// An escape of LIKE or SIMILAR TO that is more than one character (22025), or stands for nothing.
     #[error("invalid escape: {reason}")]
     Escape { reason: &'static str },
 
-    /// A pattern of SIMILAR TO that is no regular expression (2201B).
+    /// A regular expression that is none, or a pattern of SIMILAR TO (2201B).
     #[error("invalid regular expression: {reason}")]
     Regex { reason: String },
+
+    /// A computed date, time or interval that its type does not reach (22008).
+    #[error("{type_name} out of range")]
+    TimeOverflow { type_name: &'static str },
+
+    /// A part of a time that there is not (22023).
+    #[error("unit \"{unit}\" not recognized for type {type_name}")]
+    UnknownUnit { unit: String, type_name: &'static str },
+
+    /// A part of a time that values of a type do not have (0A000).
+    #[error("unit \"{unit}\" not supported for type {type_name}")]
+    UnitNotSupported { unit: String, type_name: &'static str },
+
+    /// A time zone that there is not (22023).
+    #[error("time zone \"{zone}\" not recognized; write a name as Europe/Berlin, or hours as +02")]
+    UnknownZone { zone: String },
+
+    /// (22012)
+    #[error("division by zero")]
+    DivisionByZero,
+
+    /// Bounds or a count from which no buckets come (2201G).
+    #[error("{message}")]
+    Buckets { message: &'static str },
+
+    /// A step of a path that an array does not have (22P02).
+    #[error("path element at position {position} is not an integer: \"{step}\"")]
+    JsonPathStep { position: usize, step: String },
+
+    /// A position or a count beyond what there is (2202E).
+    #[error("{what} is {found}, expected from 0 to {last}")]
+    Subscript { what: &'static str, found: i64, last: i64 },
 
     /// A number that its type does not reach (22003).
     #[error("value \"{text}\" is out of range for type {type_name}")]

@@ -1,7 +1,7 @@
 //! RolloutDB's functions: Arrow columns in, one Arrow column out.
 //!
 //! [`metrics`] scores answers and retrieved passages, [`vector`] is pgvector's distances and its text form, [`search`] has
-//! the scores of tree search, [`json`] reads JSON, [`postgres`] writes values as PostgreSQL does, [`chunk`] cuts texts into
+//! the scores of tree search, [`json`] reads JSON, `datetime`, `math`, `array` and `text` have what DataFusion computes otherwise than PostgreSQL, [`postgres`] writes values as PostgreSQL does, [`chunk`] cuts texts into
 //! passages, [`model`] calls a language model through the small trait [`model::ModelRuntime`].
 //! The metrics and scores are plain Rust functions too, because rewards are computed by the same code as evaluations.
 //!
@@ -9,11 +9,13 @@
 //! `docs/sql.md` and the checks of its arguments come from the same data. No files, no SQL text and no models in here.
 
 mod arguments;
+mod array;
 mod array_constants;
 mod array_in;
 mod array_overlap;
 mod bytea_in;
 pub mod chunk;
+mod datetime;
 mod error;
 mod format;
 mod function;
@@ -21,6 +23,7 @@ pub mod hopworld;
 mod interval_in;
 pub mod json;
 mod kept_type;
+mod math;
 pub mod metrics;
 pub mod model;
 mod named_arguments;
@@ -34,6 +37,7 @@ mod sql_type;
 pub mod template;
 #[cfg(test)]
 mod tests;
+mod text;
 mod text_in;
 mod text_type;
 mod uuid_in;
@@ -47,10 +51,13 @@ use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
 pub use array_constants::ArrayConstantPlanner;
 pub use array_overlap::ArrayOverlapPlanner;
 pub use bytea_in::{format_bytea, parse_bytea};
+pub use datetime::TimeOperatorPlanner;
 pub use error::Error;
 pub use kept_type::{is_unknown, kept_type, read_constant, telling_type, told_as};
+pub use math::MathOperatorPlanner;
 pub use named_arguments::complete_named_arguments;
 pub use numeric_in::{check_digits, field as numeric_field, is_plain_numeric, numeric_type};
+pub use text::unescaped;
 pub use text_in::NamedType;
 pub use text_type::TextType;
 
@@ -59,7 +66,16 @@ use model::{ModelJudge, ModelRuntime};
 
 /// In the order of the manual, which has those about formats between the two.
 const METRICS: &[&[&function::Function]] = &[metrics::FUNCTIONS, metrics::rewards::FUNCTIONS];
-const OTHERS: &[&[&function::Function]] = &[vector::FUNCTIONS, search::FUNCTIONS, json::FUNCTIONS, TYPES];
+const OTHERS: &[&[&function::Function]] = &[
+    vector::FUNCTIONS,
+    search::FUNCTIONS,
+    json::FUNCTIONS,
+    datetime::FUNCTIONS,
+    math::FUNCTIONS,
+    array::FUNCTIONS,
+    text::FUNCTIONS,
+    TYPES,
+];
 
 /// Readers and writers of values.
 const TYPES: &[&function::Function] = &[

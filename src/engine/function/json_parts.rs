@@ -89,7 +89,12 @@ impl ApplyFunction for JsonParts {
         let texts = arguments[0].as_string::<i32>();
         let mut parts = Parts::default();
         for row in (0..num_rows).filter(|row| texts.is_valid(*row)) {
-            parts.add(texts.value(row), self.columns, row as u32)?;
+            // Keys of jsonb are there once, and in an order of their own.
+            let normal = match self.text_type {
+                TextType::Jsonb => Some(json::normalize(texts.value(row)).map_err(DataFusionError::from)?),
+                _ => None,
+            };
+            parts.add(normal.as_deref().unwrap_or(texts.value(row)), self.columns, row as u32)?;
         }
         let (keys, values): (ArrayRef, ArrayRef) = (Arc::new(StringArray::from(parts.keys)), Arc::new(parts.values.finish()));
         let columns = match self.columns {

@@ -3,6 +3,7 @@
 mod answer;
 pub mod chat_content;
 mod chunk;
+mod clock;
 mod files;
 pub mod formats;
 mod hopworld;
@@ -59,7 +60,7 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
     let mut scalar = rolloutdb_udfs::scalar_functions();
     scalar.extend(rolloutdb_udfs::format_functions(&formats::formats()));
     scalar.extend(rolloutdb_udfs::model_functions(&models, &judge::model_judge(&shared.catalog, &shared.models)));
-    scalar.extend([step_prompt::function(), json_texts::function(), chat_content::function()]);
+    scalar.extend([step_prompt::function(), json_texts::function(), chat_content::function(), clock::function()]);
     scalar.extend(interval_times::functions());
     for function in scalar {
         state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
@@ -83,11 +84,13 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
     for function in rolloutdb_udfs::aggregate_functions() {
         state.register_udaf(Arc::new(function)).expect("registering an aggregate never fails in a session state");
     }
-    let planners: [Arc<dyn ExprPlanner>; 4] = [
+    let planners: [Arc<dyn ExprPlanner>; 6] = [
         Arc::new(rolloutdb_udfs::vector::VectorOperatorPlanner),
         Arc::new(rolloutdb_udfs::json::JsonOperatorPlanner),
         Arc::new(rolloutdb_udfs::ArrayConstantPlanner),
         Arc::new(rolloutdb_udfs::ArrayOverlapPlanner),
+        Arc::new(rolloutdb_udfs::TimeOperatorPlanner),
+        Arc::new(rolloutdb_udfs::MathOperatorPlanner),
     ];
     for planner in planners {
         state.register_expr_planner(planner).expect("registering an expression planner never fails in a session state");

@@ -24,7 +24,7 @@ pub(crate) static FUNCTION: Function = Function {
     },
 };
 
-fn exists(text: &str, key: &str) -> Result<bool, Error> {
+pub(super) fn exists(text: &str, key: &str) -> Result<bool, Error> {
     let document = Document::parse(text)?;
     let is_key = |value: Document<'_>| value.kind() == Kind::String && value.string() == key;
     Ok(document.get(key).is_some() || document.items().any(is_key) || is_key(document))

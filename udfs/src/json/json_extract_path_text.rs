@@ -7,7 +7,7 @@ pub(crate) static FUNCTION: Function = Function {
         name: "json_extract_path_text",
         section: super::SECTION,
         description: "The value at the end of a path, as text; also `json #>> path`.",
-        parameters: &[super::JSON, super::PATH],
+        parameters: &[super::JSON, super::STEPS],
         required: 2,
         example: ("SELECT json_extract_path_text('{\"a\": [1, {\"b\": \"x\"}]}', ARRAY['a', '1', 'b'])", r#"x"#),
     },

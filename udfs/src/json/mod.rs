@@ -2,15 +2,19 @@
 //!
 //! The functions take any text; one that is no JSON is an error (22P02), as if it were cast.
 
+mod change;
 mod document;
 mod normal_form;
 mod operator;
 
 mod json_array_length;
+mod json_build_array;
 mod json_build_object;
+mod json_change;
 mod json_concat;
 mod json_contains;
 mod json_exists;
+mod json_exists_keys;
 mod json_extract_path;
 mod json_extract_path_text;
 mod json_get;
@@ -18,6 +22,7 @@ mod json_get_text;
 mod json_in;
 mod json_typeof;
 mod jsonb_in;
+mod jsonb_pretty;
 mod to_json;
 
 use std::sync::Arc;
@@ -46,8 +51,22 @@ pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
     &json_concat::FUNCTION,
     &json_contains::FUNCTION,
     &json_exists::FUNCTION,
+    &json_exists_keys::ANY,
+    &json_exists_keys::ALL,
+    &json_change::SET,
+    &json_change::INSERT,
+    &json_change::DELETE,
+    &json_change::DELETE_PATH,
+    &json_change::STRIP_NULLS,
+    &json_change::STRIP_NULLS_B,
+    &jsonb_pretty::FUNCTION,
     &to_json::FUNCTION,
-    &json_build_object::FUNCTION,
+    &to_json::JSONB,
+    &to_json::ARRAY,
+    &json_build_object::JSON,
+    &json_build_object::JSONB,
+    &json_build_array::JSON,
+    &json_build_array::JSONB,
 ];
 
 const SECTION: &str = "JSON";
@@ -60,6 +79,11 @@ const KEY: Parameter = Parameter {
 };
 const PATH: Parameter =
     Parameter { name: "path", kind: Kind::Texts, description: "Keys, and positions in arrays, from the outside to the inside." };
+const STEPS: Parameter = Parameter {
+    kind: Kind::Rest,
+    description: "Keys, and positions in arrays, from the outside to the inside: in an array, or one by one.",
+    ..PATH
+};
 
 /// The items of an array, as they were written.
 ///
@@ -129,11 +153,24 @@ fn map_parts(arguments: &Arguments, append: fn(Document<'_>, &mut StringBuilder)
     })
 }
 
-/// The part of each row's document at the end of argument 1, a path, written by `append`.
+/// The part of each row's document at the end of a path, written by `append`: argument 1, or its steps are the arguments from there on.
 fn map_paths(arguments: &Arguments, append: fn(Document<'_>, &mut StringBuilder)) -> Result<ArrayRef> {
+    if arguments.count() > 2 {
+        let steps = (1..arguments.count()).map(|index| arguments.text(index)).collect::<Result<Vec<_>>>()?;
+        return append_found(arguments, append, |row| steps.iter().map(|step| step.get(row)).collect());
+    }
     let paths = arguments.texts(1)?;
+    append_found(arguments, append, |row| paths.elements(row)?.into_iter().collect())
+}
+
+/// `path`: of a row; `None` if it, or one of its steps, is NULL.
+fn append_found<'a>(
+    arguments: &Arguments,
+    append: fn(Document<'_>, &mut StringBuilder),
+    path: impl Fn(usize) -> Option<Vec<&'a str>>,
+) -> Result<ArrayRef> {
     map_documents(arguments, |document, row, texts| {
-        let found = paths.get(row).and_then(|path| path.iter().try_fold(document, |document, step| part(document, step)));
+        let found = path(row).and_then(|path| path.iter().try_fold(document, |document, step| part(document, step)));
         match found {
             Some(found) => append(found, texts),
             None => texts.append_null(),

@@ -1,4 +1,4 @@
-//! PostgreSQL's JSON operators in SQL: `->`, `->>`, `#>`, `#>>`, `?`, `@>` where it has JSON on its left, and `jsonb || jsonb`.
+//! PostgreSQL's JSON operators in SQL: `->`, `->>`, `#>`, `#>>`, `#-`, `?`, `?|`, `?&`, `jsonb || jsonb`, and `@>`, `<@` and `-` where JSON is on their left.
 
 use std::sync::Arc;
 
@@ -11,7 +11,10 @@ use datafusion::logical_expr::{Expr, ExprSchemable};
 use datafusion::scalar::ScalarValue;
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use super::{json_concat, json_contains, json_exists, json_extract_path, json_extract_path_text, json_get, json_get_text};
+use super::{
+    json_change, json_concat, json_contains, json_exists, json_exists_keys, json_extract_path, json_extract_path_text, json_get,
+    json_get_text,
+};
 use crate::Error;
 use crate::TextType;
 use crate::function::{Function, is_text};
@@ -29,7 +32,11 @@ impl ExprPlanner for JsonOperatorPlanner {
             _ => function(&expr, schema)?,
         };
         let Some(function) = function else { return Ok(PlannerResult::Original(expr)) };
-        let takes_path = matches!(expr.op, BinaryOperator::HashArrow | BinaryOperator::HashLongArrow);
+        let takes_path = matches!(expr.op, BinaryOperator::HashArrow | BinaryOperator::HashLongArrow | BinaryOperator::HashMinus);
+        if expr.op == BinaryOperator::ArrowAt {
+            let call = ScalarFunction::new_udf(Arc::new(function.udf()), vec![expr.right, expr.left]);
+            return Ok(PlannerResult::Planned(Expr::ScalarFunction(call)));
+        }
         let right = if takes_path { path(expr.right) } else { expr.right };
         let call = ScalarFunction::new_udf(Arc::new(function.udf()), vec![expr.left, right]);
         Ok(PlannerResult::Planned(Expr::ScalarFunction(call)))
@@ -43,11 +50,19 @@ fn function(expr: &RawBinaryExpr, schema: &DFSchema) -> Result<Option<&'static F
         BinaryOperator::HashArrow => Some(&json_extract_path::FUNCTION),
         BinaryOperator::HashLongArrow => Some(&json_extract_path_text::FUNCTION),
         BinaryOperator::Question => Some(&json_exists::FUNCTION),
-        // Of arrays, `@>` is DataFusion's.
+        BinaryOperator::QuestionPipe => Some(&json_exists_keys::ANY),
+        BinaryOperator::QuestionAnd => Some(&json_exists_keys::ALL),
+        BinaryOperator::HashMinus => Some(&json_change::DELETE_PATH),
+        // Of arrays, both are DataFusion's.
         BinaryOperator::AtArrow => {
-            let is_json = kept_type(&expr.left, schema).is_some_and(NamedType::is_json);
-            (is_json && is_text(&expr.right.get_type(schema)?)).then_some(&json_contains::FUNCTION)
+            (is_json(&expr.left, schema) && is_text(&expr.right.get_type(schema)?)).then_some(&json_contains::FUNCTION)
         }
+        BinaryOperator::ArrowAt => {
+            let (left, right) = (is_json(&expr.left, schema), is_json(&expr.right, schema));
+            let are_texts = is_text(&expr.left.get_type(schema)?) && is_text(&expr.right.get_type(schema)?);
+            (are_texts && (left || right)).then_some(&json_contains::FUNCTION)
+        }
+        BinaryOperator::Minus => is_json(&expr.left, schema).then_some(&json_change::DELETE),
         _ => None,
     })
 }
@@ -75,12 +90,18 @@ fn concatenation(expr: &RawBinaryExpr, schema: &DFSchema) -> Result<Option<&'sta
     }
 }
 
+/// What has no type yet, as a parameter may, is none.
+fn is_json(operand: &Expr, schema: &DFSchema) -> bool {
+    kept_type(operand, schema).is_some_and(NamedType::is_json)
+}
+
 /// PostgreSQL's text form of a path, `'{a,1}'`, is read here; every other operand is what it is.
 fn path(operand: Expr) -> Expr {
     let Expr::Literal(value, _) = &operand else { return operand };
     match value.try_as_str().flatten().and_then(|text| text.strip_prefix('{')?.strip_suffix('}')) {
         Some(steps) => {
-            let steps: Vec<_> = steps.split(',').map(|step| step.trim().trim_matches('"').into()).collect();
+            let steps = if steps.trim().is_empty() { None } else { Some(steps.split(',')) };
+            let steps: Vec<_> = steps.into_iter().flatten().map(|step| step.trim().trim_matches('"').into()).collect();
             Expr::Literal(ScalarValue::List(ScalarValue::new_list_nullable(&steps, &DataType::Utf8)), None)
         }
         None => operand,

@@ -6,7 +6,8 @@ use arrow::json::writer::{EncoderOptions, make_encoder};
 use datafusion::error::Result;
 
 use super::document::Document;
-use super::normal_form::quoted;
+use super::normal_form::{normalize, quoted};
+use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
 use crate::text_type::TextType;
 
@@ -20,16 +21,44 @@ pub(crate) static FUNCTION: Function = Function {
         example: ("SELECT to_json(ARRAY['x', NULL])", r#"["x",null]"#),
     },
     returns: Returns::Text(TextType::Json),
-    kernel: |arguments| {
-        let column = arguments.column(0)?;
-        let texts = json_texts(column.array(), &arguments.field(0))?;
-        let mut json = StringBuilder::new();
-        for row in 0..arguments.num_rows() {
-            json.append_option(texts[if column.is_constant() { 0 } else { row }].as_deref());
-        }
-        Ok(Arc::new(json.finish()) as ArrayRef)
-    },
+    kernel: |arguments| texts(arguments, |text| Ok(text.to_owned())),
 };
+
+pub(crate) static JSONB: Function = Function {
+    interface: Interface {
+        name: "to_jsonb",
+        section: super::SECTION,
+        description: "A value as jsonb. NULL for NULL.",
+        parameters: &[Parameter { name: "value", kind: Kind::Any, description: "Any value." }],
+        required: 1,
+        example: ("SELECT to_jsonb(ARRAY['x', NULL])", r#"["x", null]"#),
+    },
+    returns: Returns::Text(TextType::Jsonb),
+    kernel: |arguments| texts(arguments, |text| Ok(normalize(text)?)),
+};
+
+pub(crate) static ARRAY: Function = Function {
+    interface: Interface {
+        name: "array_to_json",
+        section: super::SECTION,
+        description: "An array as JSON. NULL for NULL.",
+        parameters: &[Parameter { name: "array", kind: Kind::Any, description: "An array." }],
+        required: 1,
+        example: ("SELECT array_to_json(ARRAY[1, NULL])", "[1,null]"),
+    },
+    returns: Returns::Text(TextType::Json),
+    kernel: |arguments| texts(arguments, |text| Ok(text.to_owned())),
+};
+
+fn texts(arguments: &Arguments, finish: fn(&str) -> Result<String>) -> Result<ArrayRef> {
+    let column = arguments.column(0)?;
+    let texts = json_texts(column.array(), &arguments.field(0))?;
+    let mut json = StringBuilder::new();
+    for row in 0..arguments.num_rows() {
+        json.append_option(texts[if column.is_constant() { 0 } else { row }].as_deref().map(finish).transpose()?);
+    }
+    Ok(Arc::new(json.finish()))
+}
 
 /// The JSON text of each value; `None` for NULL.
 pub(crate) fn json_texts(values: &ArrayRef, field: &FieldRef) -> Result<Vec<Option<String>>> {

@@ -2,10 +2,12 @@
 //!
 //! A date counts days and an instant microseconds from 1970-01-01; the largest and the smallest value are the two infinities.
 
+use super::datetime_in::{Fault, read_date, read_time, read_timestamp};
 use super::decimal::write_natural;
+use crate::Error;
 
-const MICROS_PER_SECOND: i64 = 1_000_000;
-const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
+pub(crate) const MICROS_PER_SECOND: i64 = 1_000_000;
+pub(crate) const MICROS_PER_DAY: i64 = 86_400 * MICROS_PER_SECOND;
 
 const INFINITY: &str = "infinity";
 const NEGATIVE_INFINITY: &str = "-infinity";
@@ -106,33 +108,105 @@ pub(crate) fn days_of_civil(year: i64, month: i64, day: i64) -> Option<i64> {
     (civil_of_days(days) == (year, month, day)).then_some(days)
 }
 
-/// A date: `2024-02-29`, `0044-03-15 BC`, `infinity`. `None` for other forms and for dates that there are not.
+/// A date: `2024-02-29`, `0044-03-15 BC`, `infinity`, and the forms that people type. `None` for other forms and for dates that there are not.
 #[must_use]
 pub fn parse_date(text: &str) -> Option<i32> {
-    match text.trim().to_ascii_lowercase().as_str() {
-        INFINITY => return Some(i32::MAX),
-        NEGATIVE_INFINITY => return Some(i32::MIN),
-        _ => {}
-    }
-    let (text, is_before_christ) = without_era(text.trim());
-    let (days, rest) = take_day(text, is_before_christ)?;
-    // The time of a timestamp is dropped, as in PostgreSQL; it has to be one.
-    if !rest.is_empty() {
-        take_clock(rest.strip_prefix([' ', 'T'])?.trim_start())?;
-    }
-    i32::try_from(days).ok().filter(|days| !matches!(*days, i32::MIN | i32::MAX))
+    date(text).ok()
 }
 
 /// A timestamp in microseconds, `2024-02-29 12:34:56.789`, with a zone or without; a day alone is its midnight. A zone counts only for an instant, as
 /// in PostgreSQL. `None` for other forms, for days that there are not, and beyond what microseconds count.
 #[must_use]
 pub fn parse_timestamp(text: &str, has_zone: bool) -> Option<i64> {
+    timestamp(text, has_zone).ok()
+}
+
+/// A time of day in microseconds: `12:34:56.789`, to `24:00:00`.
+#[must_use]
+pub fn parse_time(text: &str) -> Option<i64> {
+    time(text).ok()
+}
+
+/// As [`parse_date`].
+///
+/// # Errors
+/// [`Error::TimeText`] for another form, [`Error::TimeRange`] for a day that there is not.
+pub fn date_of(text: &str) -> Result<i32, Error> {
+    date(text).map_err(|fault| error_of(fault, "date", text))
+}
+
+/// As [`parse_timestamp`].
+///
+/// # Errors
+/// As [`date_of`].
+pub fn timestamp_of(text: &str, has_zone: bool) -> Result<i64, Error> {
+    let type_name = if has_zone { "timestamp with time zone" } else { "timestamp" };
+    timestamp(text, has_zone).map_err(|fault| error_of(fault, type_name, text))
+}
+
+/// As [`parse_time`].
+///
+/// # Errors
+/// As [`date_of`].
+pub fn time_of(text: &str) -> Result<i64, Error> {
+    time(text).map_err(|fault| error_of(fault, "time", text))
+}
+
+fn error_of(fault: Fault, type_name: &'static str, text: &str) -> Error {
+    let text = text.chars().take(60).collect();
+    match fault {
+        Fault::Syntax => Error::TimeText { type_name, text },
+        Fault::Range => Error::TimeRange { text },
+    }
+}
+
+fn date(text: &str) -> Result<i32, Fault> {
     match text.trim().to_ascii_lowercase().as_str() {
-        INFINITY => return Some(i64::MAX),
-        NEGATIVE_INFINITY => return Some(i64::MIN),
-        "epoch" => return Some(0),
+        INFINITY => return Ok(i32::MAX),
+        NEGATIVE_INFINITY => return Ok(i32::MIN),
+        "epoch" => return Ok(0),
         _ => {}
     }
+    let days = match iso_date(text) {
+        Some(days) => days,
+        None => read_date(text)?,
+    };
+    i32::try_from(days).ok().filter(|days| !matches!(*days, i32::MIN | i32::MAX)).ok_or(Fault::Range)
+}
+
+fn timestamp(text: &str, has_zone: bool) -> Result<i64, Fault> {
+    match text.trim().to_ascii_lowercase().as_str() {
+        INFINITY => return Ok(i64::MAX),
+        NEGATIVE_INFINITY => return Ok(i64::MIN),
+        "epoch" => return Ok(0),
+        _ => {}
+    }
+    match iso_timestamp(text, has_zone) {
+        Some(micros) => Ok(micros),
+        None => read_timestamp(text, has_zone),
+    }
+}
+
+fn time(text: &str) -> Result<i64, Fault> {
+    match take_clock(text.trim()) {
+        Some((micros, "")) => Ok(micros),
+        _ => read_time(text),
+    }
+}
+
+/// The form in which programs write dates, which is read fast.
+fn iso_date(text: &str) -> Option<i64> {
+    let (text, is_before_christ) = without_era(text.trim());
+    let (days, rest) = take_day(text, is_before_christ)?;
+    // The time of a timestamp is dropped, as in PostgreSQL; it has to be one.
+    if !rest.is_empty() {
+        let (_, rest) = take_clock(rest.strip_prefix([' ', 'T'])?.trim_start())?;
+        seconds_of_zone(rest.trim_start())?;
+    }
+    Some(days)
+}
+
+fn iso_timestamp(text: &str, has_zone: bool) -> Option<i64> {
     let (text, is_before_christ) = without_era(text.trim());
     let (days, rest) = take_day(text, is_before_christ)?;
     let (time, rest) = match rest.strip_prefix([' ', 'T', 't']) {
@@ -142,13 +216,6 @@ pub fn parse_timestamp(text: &str, has_zone: bool) -> Option<i64> {
     let offset = seconds_of_zone(rest.trim_start())?;
     let micros = days.checked_mul(MICROS_PER_DAY)?.checked_add(time)?;
     if has_zone { micros.checked_sub(offset * MICROS_PER_SECOND) } else { Some(micros) }
-}
-
-/// A time of day in microseconds: `12:34:56.789`, to `24:00:00`.
-#[must_use]
-pub fn parse_time(text: &str) -> Option<i64> {
-    let (micros, rest) = take_clock(text.trim())?;
-    rest.is_empty().then_some(micros)
 }
 
 fn without_era(text: &str) -> (&str, bool) {
@@ -199,7 +266,7 @@ pub(super) fn take_fraction(text: &str) -> (i64, &str) {
 }
 
 /// Seconds east of Greenwich of `Z`, `UTC`, `+02`, `-03:30`, `+05:30:15`; 0 of nothing.
-fn seconds_of_zone(text: &str) -> Option<i64> {
+pub(super) fn seconds_of_zone(text: &str) -> Option<i64> {
     if text.is_empty() || ["z", "utc", "gmt"].iter().any(|name| text.eq_ignore_ascii_case(name)) {
         return Some(0);
     }
@@ -255,7 +322,7 @@ mod tests {
             assert_eq!(text(|out| write_date(days, out)), expected);
             assert_eq!(parse_date(expected), Some(days));
         }
-        for text in ["2024-02-30", "2023-02-29", "2024-13-01", "0000-01-01", "", "24-01-01", "2024-01-01x", "2024-01-01 25:00"] {
+        for text in ["2024-02-30", "2023-02-29", "2024-13-01", "0000-01-01", "", "24-01-01", "2024-01-01 x", "2024-01-01 25:00"] {
             assert_eq!(parse_date(text), None, "{text}");
         }
         assert_eq!(parse_date("2024-02-29 12:00:00"), Some(19_782));
@@ -296,7 +363,8 @@ mod tests {
             assert_eq!(parse_time(expected), Some(micros));
         }
         assert_eq!(parse_time("12:34"), Some(45_240_000_000));
-        for text in ["24:00:01", "12:60:00", "1234", "12:34:56x", ""] {
+        assert_eq!(parse_time("1234"), Some(45_240_000_000));
+        for text in ["24:00:01", "12:60:00", "12345", "12:34:56 x", ""] {
             assert_eq!(parse_time(text), None, "{text}");
         }
     }

@@ -1,0 +1,142 @@
+//! Operators and forms of PostgreSQL's that DataFusion does not plan, or plans otherwise, as calls of functions: `~ n`, `|/ x`, `extract(..)`,
+//! `AT TIME ZONE`, `substring(text FROM 'pattern')`, `list[2:]`, `localtimestamp`.
+//!
+//! This comes after outputs have their names and queries of the catalog are told from others: both go by what was written.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{
+    AccessExpr, CastKind, DataType as SqlType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
+    Ident, ObjectName, Statement, Subscript, TimezoneInfo, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+};
+
+/// PostgreSQL's other names of functions.
+const OTHER_NAMES: [(&str, &str); 5] = [
+    ("ceiling", "ceil"),
+    ("every", "bool_and"),
+    ("variance", "var_samp"),
+    ("statement_timestamp", "now"),
+    ("transaction_timestamp", "now"),
+];
+
+/// The end of a slice that has none written: more items than an array has.
+const LAST_ITEM: &str = "2147483647";
+
+/// Writes such forms as calls.
+pub fn rewrite(statement: &mut Statement) {
+    let _ = statement.visit(&mut Forms);
+}
+
+struct Forms;
+
+impl VisitorMut for Forms {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::CompoundFieldAccess { access_chain, .. } => access_chain.iter_mut().for_each(write_bounds),
+            Expr::Function(function) => name_as_datafusion(function),
+            _ => {}
+        }
+        if let Some(called) = called(expr) {
+            *expr = called;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn called(expr: &Expr) -> Option<Expr> {
+    Some(match expr {
+        Expr::UnaryOp { op, expr } => {
+            let function = match op {
+                UnaryOperator::PGAbs => "abs",
+                UnaryOperator::PGSquareRoot => "sqrt",
+                UnaryOperator::PGCubeRoot => "cbrt",
+                UnaryOperator::BitwiseNot => "bitwise_not",
+                _ => return None,
+            };
+            call(function, [expr.as_ref().clone()])
+        }
+        Expr::Extract { field, expr, .. } => call("extract", [text(field.to_string().trim_matches(['\'', '"'])), expr.as_ref().clone()]),
+        Expr::AtTimeZone { timestamp, time_zone } => call("timezone", [time_zone.as_ref().clone(), timestamp.as_ref().clone()]),
+        Expr::Substring { expr, substring_from: Some(pattern), substring_for: None, shorthand: false, .. } if is_text(pattern) => {
+            call("textregexsubstr", [expr.as_ref().clone(), pattern.as_ref().clone()])
+        }
+        Expr::Function(function) => of_clock(&function.name, &function.args)?,
+        Expr::Identifier(name) => of_clock(&ObjectName::from(vec![name.clone()]), &FunctionArguments::None)?,
+        _ => return None,
+    })
+}
+
+/// `localtime`, `localtimestamp`, and `age` of one instant, which ends today.
+fn of_clock(name: &ObjectName, arguments: &FunctionArguments) -> Option<Expr> {
+    let name = name.0.last()?.as_ident().filter(|name| name.quote_style.is_none())?.value.to_ascii_lowercase();
+    match (name.as_str(), arguments) {
+        ("localtimestamp", FunctionArguments::None) => Some(cast(call("now", []), SqlType::Timestamp(None, TimezoneInfo::None))),
+        ("localtime", FunctionArguments::None) => Some(cast(call("now", []), SqlType::Time(None, TimezoneInfo::None))),
+        ("age", FunctionArguments::List(list)) => match list.args.as_slice() {
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(start))] => Some(call("age", [call("current_date", []), start.clone()])),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn name_as_datafusion(function: &mut Function) {
+    let Some(name) = function.name.0.last().and_then(|part| part.as_ident()) else { return };
+    let other = OTHER_NAMES.iter().find(|(known, _)| name.value.eq_ignore_ascii_case(known));
+    if let Some((_, known)) = other {
+        function.name = ObjectName::from(vec![Ident::new(*known)]);
+    }
+}
+
+/// Of `list[2:]` and `list[:2]` the bound that is not written. Of a subscript below 1, where DataFusion counts from the end, 0, at which there is no item.
+fn write_bounds(access: &mut AccessExpr) {
+    let AccessExpr::Subscript(subscript) = access else { return };
+    match subscript {
+        Subscript::Slice { lower_bound, upper_bound, .. } => {
+            lower_bound.get_or_insert_with(|| number("1"));
+            upper_bound.get_or_insert_with(|| number(LAST_ITEM));
+        }
+        Subscript::Index { index: index @ Expr::UnaryOp { op: UnaryOperator::Minus, .. } } => *index = number("0"),
+        Subscript::Index { .. } => {}
+    }
+}
+
+fn is_text(expr: &Expr) -> bool {
+    use Value::{DollarQuotedString, EscapedStringLiteral, SingleQuotedString};
+    match expr {
+        Expr::Value(ValueWithSpan { value, .. }) => {
+            matches!(value, SingleQuotedString(_) | EscapedStringLiteral(_) | DollarQuotedString(_))
+        }
+        Expr::Cast { data_type, .. } => matches!(data_type, SqlType::Text | SqlType::Varchar(_)),
+        Expr::Nested(inner) => is_text(inner),
+        _ => false,
+    }
+}
+
+fn text(value: &str) -> Expr {
+    Expr::value(Value::SingleQuotedString(value.to_owned()))
+}
+
+fn number(digits: &str) -> Expr {
+    Expr::value(Value::Number(digits.to_owned(), false))
+}
+
+fn cast(expr: Expr, data_type: SqlType) -> Expr {
+    Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr), data_type, array: false, format: None }
+}
+
+fn call<const N: usize>(function: &str, arguments: [Expr; N]) -> Expr {
+    let args = arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))).collect();
+    Expr::Function(Function {
+        name: ObjectName::from(vec![Ident::new(function)]),
+        uses_odbc_syntax: false,
+        parameters: FunctionArguments::None,
+        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() }),
+        filter: None,
+        null_treatment: None,
+        over: None,
+        within_group: Vec::new(),
+    })
+}
