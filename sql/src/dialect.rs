@@ -151,3 +151,25 @@ impl Dialect for RolloutDialect {
         supports_comment_optimizer_hint() -> bool;
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::{parse, parse_expression};
+
+    #[test]
+    fn forms_of_postgres_are_read_and_print_as_they_are_read() {
+        for (text, expected) in [
+            ("3 BETWEEN SYMMETRIC 5 AND 1", "(3 BETWEEN 5 AND 1 OR 3 BETWEEN 1 AND 5)"),
+            ("a NOT BETWEEN SYMMETRIC 5 AND b AND c", "(a NOT BETWEEN 5 AND b AND a NOT BETWEEN b AND 5) AND c"),
+            ("trim(BOTH FROM a)", "TRIM(BOTH a)"),
+            ("trim(FROM a)", "TRIM(a)"),
+            ("trim(LEADING 'x' FROM a)", "TRIM(LEADING 'x' FROM a)"),
+            ("U&'d\\0061t'", "'dat'"),
+        ] {
+            let read = parse_expression(text).expect(text);
+            assert_eq!(read.to_string(), expected, "{text}");
+            assert_eq!(parse_expression(expected).expect(expected).to_string(), expected);
+        }
+        assert!(parse("SELECT * FROM generate_series(1, 3) WITH ORDINALITY").is_err());
+    }
+}

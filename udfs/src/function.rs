@@ -222,7 +222,9 @@ impl Interface {
     fn syntax(&self) -> String {
         let (required, optional) = self.parameters.split_at(self.required);
         let required = required.iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
-        let opened: String = optional.iter().map(|p| format!("[, {}", p.name)).collect();
+        let is_first = |index: usize| index == 0 && required.is_empty();
+        let opened = optional.iter().enumerate().map(|(index, p)| format!("[{}{}", if is_first(index) { "" } else { ", " }, p.name));
+        let opened: String = opened.collect();
         format!("{}({required}{opened}{})", self.name, "]".repeat(optional.len()))
     }
 }

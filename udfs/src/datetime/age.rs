@@ -21,7 +21,7 @@ pub(crate) static FUNCTION: Function = Function {
             Parameter { name: "start", kind: Kind::Any, description: "A timestamp or date." },
         ],
         required: 2,
-        example: ("SELECT age(TIMESTAMP '2001-04-10 00:00:00', TIMESTAMP '1957-06-13 00:00:00')::text", "43 years 9 mons 27 days"),
+        example: ("SELECT text_out(age(TIMESTAMP '2001-04-10 00:00:00', TIMESTAMP '1957-06-13 00:00:00'))", "43 years 9 mons 27 days"),
     },
     returns: Returns::Computed(|types, _| {
         for (index, data_type) in types.iter().enumerate() {

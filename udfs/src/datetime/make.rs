@@ -99,7 +99,7 @@ pub(crate) static INTERVAL: Function = Function {
             Parameter { name: "secs", kind: Kind::Number, description: "Seconds with their fraction." },
         ],
         required: 0,
-        example: ("SELECT make_interval(1, 2, 0, 10)::text", "1 year 2 mons 10 days"),
+        example: ("SELECT text_out(make_interval(1, 2, 0, 10))", "1 year 2 mons 10 days"),
     },
     returns: Returns::Always(DataType::Interval(IntervalUnit::MonthDayNano)),
     kernel: |arguments| {

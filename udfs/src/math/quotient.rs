@@ -38,7 +38,7 @@ pub(crate) static DIV: Function = Function {
         description: "The whole quotient of a division, towards zero, as a numeric.",
         parameters: PARAMETERS,
         required: 2,
-        example: ("SELECT div(-7, 2)::text", "-3"),
+        example: ("SELECT text_out(div(-7, 2))", "-3"),
     },
     returns: Returns::Always(DataType::Decimal128(38, 0)),
     kernel: |arguments| {

@@ -25,7 +25,7 @@ pub(crate) static ENCODE: Function = Function {
         description: "Bytes as text; base64 has lines of 76 characters.",
         parameters: &[Parameter { name: "bytes", kind: Kind::Any, description: "Bytes, or a text that is read as such." }, FORMAT],
         required: 2,
-        example: ("SELECT encode('\\x1234'::bytea, 'base64')", "EjQ="),
+        example: ("SELECT encode(bytea_in('\\x1234'), 'base64')", "EjQ="),
     },
     returns: Returns::Always(DataType::Utf8),
     kernel: |arguments| {

@@ -17,7 +17,7 @@ pub(crate) static FUNCTION: Function = Function {
             Parameter { name: "index", kind: Kind::Integer, description: "Which, from 0." },
         ],
         required: 2,
-        example: ("SELECT get_byte('\\x1234567890'::bytea, 4)", "144"),
+        example: ("SELECT get_byte(bytea_in('\\x1234567890'), 4)", "144"),
     },
     returns: Returns::Always(DataType::Int32),
     kernel: |arguments| {

@@ -11,7 +11,7 @@ pub(crate) static FUNCTION: Function = Function {
     interface: Interface {
         name: "unistr",
         section: SECTION,
-        description: "The text with characters in the place of `\\\\XXXX`, `\\\\+XXXXXX`, `\\\\uXXXX` and `\\\\UXXXXXXXX`, their numbers in Unicode; two backslashes are one.",
+        description: "The text with characters in the place of `\\XXXX`, `\\+XXXXXX`, `\\uXXXX` and `\\UXXXXXXXX`, their numbers in Unicode; two backslashes are one.",
         parameters: &[TEXT],
         required: 1,
         example: ("SELECT unistr('d\\0061t\\+000061')", "data"),
