@@ -13,7 +13,7 @@ use crate::training::losses::{gae, k3, whiten};
 use crate::training::trainer::{Metrics, StepGradients};
 
 /// Numbers by policy call and by token of what it wrote.
-type ByToken = Vec<Vec<f64>>;
+pub(super) type ByToken = Vec<Vec<f64>>;
 
 /// The learning rates of a step.
 #[derive(Debug, Clone, Copy)]
@@ -138,7 +138,7 @@ impl Online<'_> {
 }
 
 /// What is earned at each token: the outcome's reward at the last one that the trajectory has, `step_weight` times its score at the last one of each call.
-fn of_outcomes(groups: &[Vec<SampledTrajectory>], step_weight: f64) -> ByToken {
+pub(super) fn of_outcomes(groups: &[Vec<SampledTrajectory>], step_weight: f64) -> ByToken {
     let mut rewards = Vec::new();
     for trajectory in groups.iter().flatten() {
         for call in &trajectory.calls {
@@ -158,7 +158,7 @@ fn of_outcomes(groups: &[Vec<SampledTrajectory>], step_weight: f64) -> ByToken {
 }
 
 /// Takes the KL penalty off each token's reward: `kl_weight · (log p − log p of the reference)`, as InstructGPT has it (arXiv:2203.02155).
-fn penalise(rewards: &mut [Vec<f64>], logps: &[Vec<f64>], reference: &[Vec<f64>], kl_weight: f64) {
+pub(super) fn penalise(rewards: &mut [Vec<f64>], logps: &[Vec<f64>], reference: &[Vec<f64>], kl_weight: f64) {
     let tokens = logps.iter().flatten().zip(reference.iter().flatten());
     for (reward, (logp, reference)) in rewards.iter_mut().flatten().zip(tokens) {
         *reward -= kl_weight * (logp - reference);
@@ -167,7 +167,7 @@ fn penalise(rewards: &mut [Vec<f64>], logps: &[Vec<f64>], reference: &[Vec<f64>]
 
 /// Advantages and returns by generalised advantage estimation, over the tokens that the policy wrote and no others: the token after a passage follows the one
 /// before it.
-fn credit(calls: &StepCalls<'_>, rewards: &[Vec<f64>], values: &[Vec<f64>], options: &CriticOptions) -> (ByToken, ByToken) {
+pub(super) fn credit(calls: &StepCalls<'_>, rewards: &[Vec<f64>], values: &[Vec<f64>], options: &CriticOptions) -> (ByToken, ByToken) {
     let (mut advantages, mut returns) = (Vec::with_capacity(rewards.len()), Vec::with_capacity(rewards.len()));
     let mut start = 0;
     while start < rewards.len() {
@@ -191,7 +191,7 @@ fn credit(calls: &StepCalls<'_>, rewards: &[Vec<f64>], values: &[Vec<f64>], opti
 }
 
 /// Mean 0 and variance 1 over all tokens of the step.
-fn whiten_all(advantages: &mut [Vec<f64>]) {
+pub(super) fn whiten_all(advantages: &mut [Vec<f64>]) {
     let mut all = advantages.concat();
     let trainable = vec![true; all.len()];
     whiten(&mut all, &trainable, true);

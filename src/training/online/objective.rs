@@ -300,6 +300,56 @@ mod tests {
         }
     }
 
+    /// By every number of the states and of the head, at a temperature: logits in f64, moved both ways.
+    #[test]
+    fn derivatives_by_states_and_head_are_central_differences() {
+        const STEP: f64 = 1e-5;
+        let (temperature, width, vocab) = (0.7, 3, 5);
+        let sequences = [Sequence { prompt: &[1], completion: &[2, 4, 0], mask: &[], prompt_weight: 0.0, completion_weight: 1.0 }];
+        // Below 1 by a ratio that the clip lets go, above by one that it holds, and in between.
+        let old_logps = Some(vec![-2.9, -1.9, -0.4]);
+        let terms = [CallTerms { advantages: vec![1.5; 3], weight: 0.2, old_logps, reference_logps: Some(vec![-1.0, -2.0, -3.0]) }];
+        let surrogate = Surrogate::Clipped(Clip { low: 0.2, high: 0.28 });
+        let objective = PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature, kl_weight: 0.1, guard_weight: 0.3 };
+        let numbers =
+            |len: usize, by: f64| (0..len).map(|index| f64::from((by * (index * index + 1) as f64).sin() as f32)).collect::<Vec<_>>();
+        let mut numbers = [numbers(3 * width, 1.3), numbers(vocab * width, 0.7)];
+        let batch = Batch::of(sequences.iter(), false);
+        let loss_at = |[hidden, weight]: &[Vec<f64>; 2]| {
+            let logp = |(hidden, target): (&[f64], &u32)| {
+                let logit = |row: &[f64]| row.iter().zip(hidden).map(|(weight, hidden)| weight * hidden).sum::<f64>() / temperature;
+                let logits: Vec<f64> = weight.chunks_exact(width).map(logit).collect();
+                logits[*target as usize] - logits.iter().map(|logit| logit.exp()).sum::<f64>().ln()
+            };
+            loss(&objective, &hidden.chunks_exact(width).zip(&batch.targets).map(logp).collect::<Vec<f64>>())
+        };
+        let matrix = |values: &[f64]| {
+            let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+            let rows = values.len() / width;
+            Tensor::from_vec(values, (rows, width), &candle_core::Device::Cpu).expect("whole rows")
+        };
+        let head = Head::new(&matrix(&numbers[1])).expect("a matrix");
+        let (found, metrics) = objective.differentiate(&head, &matrix(&numbers[0]), &batch, &[0], 3).expect("the tokens fit");
+        assert!((metrics[0].1 - loss_at(&numbers)).abs() < 1e-5, "{metrics:?}");
+        for (index, gradient) in [found.d_hidden, found.d_weight.expect("it is not frozen")].into_iter().enumerate() {
+            let found = gradient.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).expect("f32");
+            assert!(found.iter().any(|value| *value != 0.0));
+            for (at, found) in found.into_iter().enumerate() {
+                let value = numbers[index][at];
+                let mut moved = |by: f64| {
+                    numbers[index][at] = value + by;
+                    loss_at(&numbers)
+                };
+                let slope = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+                numbers[index][at] = value;
+                assert!(
+                    (f64::from(found) - slope).abs() < 1e-4 * slope.abs().max(0.1),
+                    "number {at} of input {index}: {found} and {slope}"
+                );
+            }
+        }
+    }
+
     #[test]
     fn what_has_no_advantage_has_no_gradient_unless_it_is_penalised() {
         let sequence = Sequence { prompt: &[1], completion: &[1], mask: &[], prompt_weight: 0.0, completion_weight: 1.0 };

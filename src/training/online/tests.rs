@@ -1,6 +1,8 @@
 //! Online training against PyTorch and TRL, on a small world whose best answers are known, and over checkpoints.
 
 mod golden;
+mod golden_updates;
+mod gradients;
 mod learning;
 mod options;
 mod resume;

@@ -62,6 +62,38 @@ fn head_equals_its_definition_for_any_chunk_size() {
     }
 }
 
+/// By every number of the states and of the weight: the definition in f64, moved both ways, and no derivative but that.
+#[test]
+fn gradients_are_central_differences() {
+    const STEP: f64 = 1e-5;
+    let (rows, vocab, targets, d_logps) = (4, 19, [3_u32, 18, 3, 0], [0.7, -1.3, 2.0, -0.1]);
+    let (hidden, weight) = (random((rows, WIDTH), 1.5, 11), random((vocab, WIDTH), 1.0, 12));
+    let loss = |[hidden, weight]: &[Vec<f64>; 2]| -> f64 {
+        let logp = |(hidden, target): (&[f64], u32)| {
+            let logits: Vec<f64> = weight.chunks_exact(WIDTH).map(|row| row.iter().zip(hidden).map(|(w, h)| w * h).sum()).collect();
+            logits[target as usize] - logits.iter().map(|logit| logit.exp()).sum::<f64>().ln()
+        };
+        hidden.chunks_exact(WIDTH).zip(targets).map(logp).zip(d_logps).map(|(logp, d_logp)| d_logp * logp).sum()
+    };
+    let found = Head::new(&weight).expect("a matrix").with_chunk_rows(3).gradients(&hidden, &targets, &d_logps).expect("targets in range");
+    let mut numbers = [values(&hidden), values(&weight)];
+    for (index, gradient) in [found.d_hidden, found.d_weight.expect("it is not frozen")].into_iter().enumerate() {
+        let mut differences = Vec::new();
+        for at in 0..numbers[index].len() {
+            let value = numbers[index][at];
+            let mut moved = |by: f64| {
+                numbers[index][at] = value + by;
+                loss(&numbers)
+            };
+            let difference = moved(STEP) - moved(-STEP);
+            numbers[index][at] = value;
+            differences.push((difference / (2.0 * STEP)) as f32);
+        }
+        let error = relative_error(&gradient, &Tensor::from_vec(differences, gradient.shape(), &Device::Cpu).expect("the same shape"));
+        assert!(error < 1e-5, "input {index}: {error}");
+    }
+}
+
 #[test]
 fn a_frozen_head_gives_the_same_but_no_gradient_of_its_weight() {
     let (hidden, weight) = (random((ROWS, WIDTH), 1.5, 1), random((VOCAB, WIDTH), 1.0, 2));

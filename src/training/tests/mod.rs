@@ -3,6 +3,7 @@
 mod adamw;
 mod backward;
 mod batch;
+mod every_gradient;
 mod golden;
 mod golden_lora;
 mod golden_preference;
@@ -17,9 +18,10 @@ mod schedule;
 mod score_head;
 mod validation;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use candle_core::{Device, Tensor};
+use candle_core::{Device, Tensor, Var};
 
 use super::dpo::Dpo;
 use super::example::dpo_sequences;
@@ -28,6 +30,8 @@ use super::trainer::{Objective, StepGradients, gradients};
 use super::*;
 use crate::error::{Error, Result};
 use crate::models::config::{DecoderArchitecture, OutputHead, RopeConfig, ScoreConfig};
+use crate::models::lora::LoraOptions;
+use crate::models::random::CounterRng;
 use crate::models::{Decoder, DecoderConfig};
 use crate::value::Value;
 
@@ -105,6 +109,23 @@ pub(super) fn relative_error(found: &Tensor, expected: &Tensor) -> f64 {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
     let (found, expected) = (values(found), values(expected));
     norm(&mut found.iter().zip(&expected).map(|(found, expected)| found - expected)) / norm(&mut expected.iter().copied())
+}
+
+/// The parameters that do not learn: those without a gradient, and those whose gradient is zero.
+pub(super) fn silent(parameters: &BTreeMap<String, Var>, gradients: &Gradients) -> Vec<String> {
+    let learns = |gradient: &Tensor| values(gradient).iter().any(|value| *value != 0.0);
+    parameters.keys().filter(|name| !gradients.get(name).is_some_and(learns)).cloned().collect()
+}
+
+/// Adapters whose `B` is not zero, as after some steps.
+pub(super) fn attach_trained_lora(decoder: &mut Decoder, targets: &[&str]) {
+    let targets = targets.iter().map(ToString::to_string).collect();
+    decoder.attach_lora(&LoraOptions { rank: 4, alpha: 8.0, targets, ..LoraOptions::default() }).expect("the layers exist");
+    for (index, parameter) in decoder.parameters().values().enumerate() {
+        let rng = CounterRng::new(23).stream(index as u64);
+        let values: Vec<f32> = (0..parameter.elem_count() as u64).map(|at| (0.1 * rng.normal(at)) as f32).collect();
+        parameter.set(&Tensor::from_vec(values, parameter.shape(), parameter.device()).expect("the shape fits")).expect("the shape fits");
+    }
 }
 
 /// All trainable weights, in the order of their names.

@@ -18,6 +18,8 @@ mod rms_norm;
 mod rope;
 mod silu_mul;
 mod storage;
+#[cfg(test)]
+mod tests;
 
 pub use attention::{AttentionShape, causal_attention};
 pub use embedding::embedding;

@@ -14,12 +14,12 @@ use crate::training::gradients::Gradients;
 use crate::training::losses::{AdvantageScaling, Clip, gae, token_weights, whiten};
 use crate::training::trainer::StepGradients;
 
-fn golden() -> Json {
+pub fn golden() -> Json {
     let text = std::fs::read_to_string(fixture("online.json")).expect("the fixture is committed");
     serde_json::from_str(&text).expect("the fixture is JSON")
 }
 
-fn number(json: &Json) -> f64 {
+pub fn number(json: &Json) -> f64 {
     json.as_f64().expect("a number")
 }
 
@@ -27,12 +27,12 @@ fn list<T: serde::de::DeserializeOwned>(json: &Json) -> Vec<T> {
     serde_json::from_value(json.clone()).expect("a list")
 }
 
-fn array(json: &Json) -> &[Json] {
+pub fn array(json: &Json) -> &[Json] {
     json.as_array().expect("a list")
 }
 
 /// Each step of a transcript is a policy call, whose prompt is all before it.
-fn groups(golden: &Json) -> Vec<Vec<SampledTrajectory>> {
+pub fn groups(golden: &Json) -> Vec<Vec<SampledTrajectory>> {
     let call = |step: &Json| PolicyCall {
         prompt: list(&step["prompt"]),
         completion: list(&step["completion"]),
@@ -48,7 +48,7 @@ fn groups(golden: &Json) -> Vec<Vec<SampledTrajectory>> {
 }
 
 /// Numbers of the tokens that the policy wrote, by call: the others of a transcript are left out.
-fn by_call(golden: &Json, rows: &Json, calls: &StepCalls<'_>) -> Vec<Vec<f64>> {
+pub fn by_call(golden: &Json, rows: &Json, calls: &StepCalls<'_>) -> Vec<Vec<f64>> {
     let masks = array(&golden["groups"]).iter().flat_map(array).map(|trajectory| list::<u8>(&trajectory["mask"]));
     let mut written: Vec<f64> = Vec::new();
     for (row, mask) in array(rows).iter().zip(masks) {
@@ -58,7 +58,7 @@ fn by_call(golden: &Json, rows: &Json, calls: &StepCalls<'_>) -> Vec<Vec<f64>> {
     calls.calls.iter().map(|call| rest.by_ref().take(call.completion.len()).collect()).collect()
 }
 
-fn assert_close(found: f64, expected: f64, tolerance: f64, what: &str) {
+pub fn assert_close(found: f64, expected: f64, tolerance: f64, what: &str) {
     assert!((found - expected).abs() <= tolerance * expected.abs().max(0.1), "{what}: {found}, expected {expected}");
 }
 
@@ -76,22 +76,22 @@ fn assert_gradients(parameters: &BTreeMap<String, Var>, found: &Gradients, file:
 }
 
 /// The normaliser and the scaling by name; leave one out is no scaling.
-fn group_options(options: &Json) -> GroupOptions {
+pub fn group_options(options: &Json) -> GroupOptions {
     let scaling = match options["scaling"].as_str() {
         Some("group") => AdvantageScaling::GroupStd,
         Some("batch") => AdvantageScaling::BatchStd,
         _ => AdvantageScaling::None,
     };
     let estimator = if options["scaling"] == "leave_one_out" { Estimator::Reinforce } else { Estimator::Grpo };
-    GroupOptions { estimator, scaling, likelihood_guard: 0.0 }
+    GroupOptions { estimator, scaling, likelihood_guard: number(&options["guard_weight"]) }
 }
 
-fn normalization(options: &Json) -> Normalization {
+pub fn normalization(options: &Json) -> Normalization {
     let all = [Normalization::Sequence, Normalization::Tokens, Normalization::DrGrpo, Normalization::Dapo];
     all.into_iter().find(|known| options["normalization"] == known.name()).expect("a name")
 }
 
-fn clip(options: &Json) -> Clip {
+pub fn clip(options: &Json) -> Clip {
     Clip { low: number(&options["clip_low"]), high: number(&options["clip_high"]) }
 }
 
@@ -124,13 +124,17 @@ fn check(name: &str, tree_packing: bool) {
     });
     let terms: Vec<CallTerms> = terms.collect();
     let surrogate = if is_reinforce { Surrogate::Reinforce } else { Surrogate::Clipped(clip(options)) };
-    let objective = PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature, kl_weight, guard_weight: 0.0 };
+    let guard_weight = group.likelihood_guard;
+    let objective = PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature, kl_weight, guard_weight };
     let selected = objective.with_gradient();
     let StepGradients { gradients, metrics, .. } = deep(|| objective.gradients(&policy, &selected, passes)).expect("finite numbers");
     assert_close(metrics[0].1, number(&options["loss"]), 1e-4, "loss");
+    let metric = |wanted: &str| metrics.iter().find(|(name, _)| *name == wanted).expect(wanted).1;
     if let Some(num_clipped) = options["num_clipped"].as_f64() {
-        let found = metrics.iter().find(|(name, _)| *name == "clip_fraction").expect("a share").1 * calls.total_tokens() as f64;
-        assert_close(found, num_clipped, 1e-9, "clipped tokens");
+        assert_close(metric("clip_fraction") * calls.total_tokens() as f64, num_clipped, 1e-9, "clipped tokens");
+    }
+    if guard_weight > 0.0 {
+        assert_close(metric("guard_loss"), number(&options["guard_loss"]), 1e-4, "guard_loss");
     }
     assert_gradients(policy.parameters(), &gradients, &format!("online_{name}_gradients.safetensors"), "");
 }
@@ -152,6 +156,13 @@ fn advantages_of_outcomes_and_steps_equal_torch() {
     check("grpo_dual", true);
 }
 
+/// Each call is held for itself, as it is in LLDS: where its advantage is not negative and it fell as a whole, the tokens that fell.
+#[test]
+fn the_guard_of_likelihood_equals_torch() {
+    check("grpo_guard", true);
+    check("grpo_guard", false);
+}
+
 #[test]
 fn reinforce_equals_torch() {
     check("reinforce", true);
@@ -164,7 +175,7 @@ fn calls_that_share_no_layout_have_the_same_gradients() {
 }
 
 /// The reward model of the fixtures: the policy's shape, with weights and a score of its own.
-fn critic() -> Critic {
+pub fn critic() -> Critic {
     let tensors = candle_core::safetensors::load(fixture("prm/model.safetensors"), &Device::Cpu).expect("the fixture is committed");
     let decoder = checkpoint("policy");
     for (name, parameter) in decoder.parameters() {
@@ -208,24 +219,51 @@ fn ppo_and_its_critic_equal_torch() {
         assert_close(*found, *expected, 1e-9, "advantage or return");
     }
 
-    let weight = 1.0 / calls.total_tokens() as f64;
     let old = by_call(&golden, &golden["logps"]["1.0"]["old"], &calls);
-    let terms = advantages.into_iter().zip(old);
-    let terms: Vec<CallTerms> =
-        terms.map(|(advantages, old)| CallTerms { advantages, weight, old_logps: Some(old), reference_logps: None }).collect();
+    let credit = Credit { old, old_values, advantages, returns };
+    let num_held = check_credit(options, &policy, &critic, &calls, &credit, ["online_ppo_gradients", "online_critic_gradients"]);
+    assert_eq!(Some(num_held as u64), options["num_values_held"].as_u64());
+}
+
+/// What both losses of PPO compare with, by call and token.
+pub struct Credit {
+    /// Log-probabilities.
+    pub old: Vec<Vec<f64>>,
+    pub old_values: Vec<Vec<f64>>,
+    pub advantages: Vec<Vec<f64>>,
+    pub returns: Vec<Vec<f64>>,
+}
+
+/// The losses of policy and critic and their gradients are those of the fixture, which are in these `files`; gives how many values are held.
+pub fn check_credit(options: &Json, policy: &Decoder, critic: &Critic, calls: &StepCalls<'_>, credit: &Credit, files: [&str; 2]) -> usize {
+    let (sequences, run) = (calls.sequences(), RunOptions::default());
+    let passes = Passes { run: &run, recompute: false };
+    let weight = 1.0 / calls.total_tokens() as f64;
+    let terms = credit.advantages.iter().zip(&credit.old).map(|(advantages, old)| CallTerms {
+        advantages: advantages.clone(),
+        weight,
+        old_logps: Some(old.clone()),
+        reference_logps: None,
+    });
+    let terms: Vec<CallTerms> = terms.collect();
     let surrogate = Surrogate::Clipped(clip(options));
     let objective =
         PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature: 1.0, kl_weight: 0.0, guard_weight: 0.0 };
     let selected = objective.with_gradient();
-    let StepGradients { gradients, metrics, .. } = deep(|| objective.gradients(&policy, &selected, passes)).expect("finite numbers");
+    let StepGradients { gradients, metrics, .. } = deep(|| objective.gradients(policy, &selected, passes)).expect("finite numbers");
     assert_close(metrics[0].1, number(&options["policy_loss"]), 1e-4, "policy_loss");
-    assert_gradients(policy.parameters(), &gradients, "online_ppo_gradients.safetensors", "");
+    assert_gradients(policy.parameters(), &gradients, &format!("{}.safetensors", files[0]), "");
 
     let weights = vec![weight; sequences.len()];
-    let clip = number(&options["value_clip"]);
-    let objective = ValueObjective { sequences: &sequences, old_values: &old_values, returns: &returns, weights: &weights, clip };
+    let objective = ValueObjective {
+        sequences: &sequences,
+        old_values: &credit.old_values,
+        returns: &credit.returns,
+        weights: &weights,
+        clip: number(&options["value_clip"]),
+    };
     let ValueGradients { gradients, loss, num_clipped } = deep(|| critic.gradients(&objective, passes)).expect("finite numbers");
     assert_close(loss, number(&options["value_loss"]), 1e-4, "value_loss");
-    assert_eq!(Some(num_clipped as u64), options["num_values_held"].as_u64());
-    assert_gradients(critic.parameters(), &gradients, "online_critic_gradients.safetensors", "critic.");
+    assert_gradients(critic.parameters(), &gradients, &format!("{}.safetensors", files[1]), "critic.");
+    num_clipped
 }
