@@ -42,9 +42,9 @@ async fn a_value_beyond_its_bound_is_refused_before_it_is_made() {
         let error = run(&session, sql).await.expect_err(sql);
         assert_eq!(error.sqlstate(), state, "{sql}: {error}");
     }
-    assert_eq!(session.memory().reserved(), 0, "what was refused is free");
+    assert_eq!(session.memory_pool().reserved(), 0, "what was refused is free");
     assert_eq!(number(&session, "SELECT length(repeat('x', 30000000))::bigint").await, 30_000_000);
-    assert_eq!(session.memory().reserved(), 0, "what was read is free");
+    assert_eq!(session.memory_pool().reserved(), 0, "what was read is free");
 }
 
 #[tokio::test]
@@ -53,7 +53,7 @@ async fn rows_with_large_values_come_in_pieces_that_fit() {
     let mut rows = session.sql("SELECT repeat('x', 10000000) FROM generate_series(1, 30)").await.expect("it is planned");
     let mut num_rows = 0;
     while let Some(batch) = rows.try_next().await.expect("each piece fits") {
-        assert!(session.memory().reserved() >= 10_000_000, "it is counted");
+        assert!(session.memory_pool().reserved() >= 10_000_000, "it is counted");
         num_rows += batch.num_rows();
     }
     drop(rows);
@@ -65,7 +65,7 @@ async fn rows_with_large_values_come_in_pieces_that_fit() {
     // A constant is wide in each row.
     let wide = format!("SELECT sum(length(t))::bigint FROM (SELECT '{}' AS t FROM generate_series(1, 8192)) s", "x".repeat(100_000));
     assert_eq!(number(&session, &wide).await, 819_200_000);
-    assert_eq!(session.memory().reserved(), 0);
+    assert_eq!(session.memory_pool().reserved(), 0);
 }
 
 #[tokio::test]
