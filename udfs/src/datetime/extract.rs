@@ -34,7 +34,7 @@ pub(crate) static EXTRACT: Function = Function {
         description: "A part of a time, as `extract(field FROM source)`; seconds have their fraction.",
         parameters: &[PART, TIME],
         required: 2,
-        example: ("SELECT extract(second FROM TIMESTAMP '2024-02-29 12:34:56.5')", "56.5"),
+        example: ("SELECT extract(hour FROM TIMESTAMP '2024-02-29 12:34:56.5')", "12"),
     },
     returns: Returns::Numeric,
     kernel: |arguments| {
