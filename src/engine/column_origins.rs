@@ -155,7 +155,7 @@ mod tests {
             ("SELECT word, count(*) FROM a GROUP BY word", "a2 -"),
             ("SELECT id FROM a UNION ALL SELECT id FROM b", "-"),
             ("SELECT id FROM a EXCEPT SELECT id FROM b", "-"),
-            ("SELECT id, word FROM seen", "- -"),
+            ("SELECT id, word FROM seen", "a1 a2"),
             ("SELECT upper(word), 1, (SELECT max(id) FROM b) FROM a", "- - -"),
             ("SELECT n FROM generate_series(1, 3) AS g (n)", "-"),
         ] {

@@ -344,7 +344,7 @@ mod tests {
             ("SELECT id FROM t ORDER BY l2_distance($1::halfvec, v) LIMIT 3", "halfvec(3)"),
             ("SELECT id FROM t WHERE v = $1::vector", "vector(3)"),
             ("SELECT $1::vector, CAST($2 AS halfvec)", "vector, halfvec"),
-            ("SELECT $1::vector FROM t ORDER BY v <-> $1::vector", "vector(3)"),
+            ("SELECT $1::vector FROM t ORDER BY v <-> $1::vector", "vector"),
             ("INSERT INTO t (id, v) VALUES ($1, $2::vector)", "bigint, vector(3)"),
             ("UPDATE t SET v = $1::vector", "vector(3)"),
             ("INSERT INTO t (id, u, j, v, tags) VALUES ($1, $2, $3, $4, $5)", "bigint, uuid, jsonb, vector(3), text[]"),

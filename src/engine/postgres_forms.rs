@@ -6,8 +6,8 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, CastKind, DataType as SqlType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
-    Ident, ObjectName, Statement, Subscript, TimezoneInfo, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+    AccessExpr, BinaryOperator, CastKind, DataType as SqlType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
+    FunctionArguments, Ident, ObjectName, Statement, Subscript, TimezoneInfo, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 
 /// PostgreSQL's other names of functions.
@@ -20,7 +20,7 @@ const OTHER_NAMES: [(&str, &str); 5] = [
 ];
 
 /// The end of a slice that has none written: more items than an array has.
-const LAST_ITEM: &str = "2147483647";
+const LAST_ITEM: i64 = 2_147_483_647;
 
 /// Writes such forms as calls.
 pub fn rewrite(statement: &mut Statement) {
@@ -36,6 +36,7 @@ impl VisitorMut for Forms {
         match expr {
             Expr::CompoundFieldAccess { access_chain, .. } => access_chain.iter_mut().for_each(write_bounds),
             Expr::Function(function) => name_as_datafusion(function),
+            Expr::UnaryOp { op: UnaryOperator::Minus, expr: power } if is_power(power) => *expr = power_of_negative(power),
             _ => {}
         }
         if let Some(called) = called(expr) {
@@ -68,6 +69,20 @@ fn called(expr: &Expr) -> Option<Expr> {
     })
 }
 
+fn is_power(expr: &Expr) -> bool {
+    matches!(expr, Expr::BinaryOp { op: BinaryOperator::PGExp, .. })
+}
+
+/// `-2 ^ 2`, which the parser reads as `-(2 ^ 2)`: in PostgreSQL the sign belongs to the number.
+fn power_of_negative(power: &Expr) -> Expr {
+    match power {
+        Expr::BinaryOp { left, op: BinaryOperator::PGExp, right } => {
+            Expr::BinaryOp { left: Box::new(power_of_negative(left)), op: BinaryOperator::PGExp, right: right.clone() }
+        }
+        base => Expr::UnaryOp { op: UnaryOperator::Minus, expr: Box::new(base.clone()) },
+    }
+}
+
 /// `localtime`, `localtimestamp`, and `age` of one instant, which ends today.
 fn of_clock(name: &ObjectName, arguments: &FunctionArguments) -> Option<Expr> {
     let name = name.0.last()?.as_ident().filter(|name| name.quote_style.is_none())?.value.to_ascii_lowercase();
@@ -90,17 +105,28 @@ fn name_as_datafusion(function: &mut Function) {
     }
 }
 
-/// Of `list[2:]` and `list[:2]` the bound that is not written. Of a subscript below 1, where DataFusion counts from the end, 0, at which there is no item.
+/// Of `list[2:]` and `list[:2]` the bound that is not written. Of a subscript below 0, from which DataFusion counts from the end, one beyond every array: there is
+/// no item either, and two of them stay two.
 fn write_bounds(access: &mut AccessExpr) {
     let AccessExpr::Subscript(subscript) = access else { return };
     match subscript {
         Subscript::Slice { lower_bound, upper_bound, .. } => {
-            lower_bound.get_or_insert_with(|| number("1"));
+            lower_bound.get_or_insert_with(|| number(1));
             upper_bound.get_or_insert_with(|| number(LAST_ITEM));
         }
-        Subscript::Index { index: index @ Expr::UnaryOp { op: UnaryOperator::Minus, .. } } => *index = number("0"),
-        Subscript::Index { .. } => {}
+        Subscript::Index { index } => {
+            if let Some(below) = below_zero(index) {
+                *index = number(LAST_ITEM + below);
+            }
+        }
     }
+}
+
+/// The number behind the sign of a negative constant.
+fn below_zero(expr: &Expr) -> Option<i64> {
+    let Expr::UnaryOp { op: UnaryOperator::Minus, expr } = expr else { return None };
+    let Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) = expr.as_ref() else { return None };
+    digits.parse().ok().filter(|number| (1..=LAST_ITEM).contains(number))
 }
 
 fn is_text(expr: &Expr) -> bool {
@@ -119,8 +145,8 @@ fn text(value: &str) -> Expr {
     Expr::value(Value::SingleQuotedString(value.to_owned()))
 }
 
-fn number(digits: &str) -> Expr {
-    Expr::value(Value::Number(digits.to_owned(), false))
+fn number(number: i64) -> Expr {
+    Expr::value(Value::Number(number.to_string(), false))
 }
 
 fn cast(expr: Expr, data_type: SqlType) -> Expr {

@@ -93,7 +93,9 @@ impl Objective for Sft<'_> {
 
     fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, _examples: &[usize], normalizer: f64) -> Result<Metrics> {
         let (logps, is_first): (Vec<f64>, Vec<bool>) = head.ranked_logps(hidden, &batch.targets)?.into_iter().unzip();
-        let right: f64 = is_first.iter().zip(&batch.weights).filter(|(is_first, _)| **is_first).map(|(_, weight)| weight).sum();
+        let weights_of_first = is_first.iter().zip(&batch.weights).filter(|(is_first, _)| **is_first).map(|(_, weight)| weight);
+        // The sum of no numbers is -0.
+        let right = weights_of_first.fold(0.0, |sum, weight| sum + weight);
         Ok(vec![("loss", weighted_nll(&logps, &batch.weights, normalizer)), (TOKEN_ACCURACY, right / normalizer)])
     }
 }

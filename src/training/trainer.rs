@@ -242,7 +242,6 @@ impl<O: Objective> Trainer<'_, O> {
                 break;
             }
             let metrics = self.step(index, &step_plan)?;
-            self.settle();
             self.progress.steps.push(metrics);
             self.validate()?;
             if self.num_done().checked_rem(self.run.checkpoint_every) == Some(0) {
@@ -277,6 +276,8 @@ impl<O: Objective> Trainer<'_, O> {
         let grad_norm = gradients.norm()?;
         self.check_finite(index + 1, "loss", loss)?;
         self.check_finite(index + 1, "gradient norm", grad_norm)?;
+        // With the weights before it the step has a loss, whatever becomes of them now.
+        self.settle();
         let learning_rate = self.learning_rate.at(index);
         let scale = clip_scale(grad_norm, self.run.max_grad_norm);
         self.optimizer.step(self.decoder.parameters(), &gradients, learning_rate, scale)?;

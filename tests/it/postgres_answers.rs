@@ -77,7 +77,7 @@ async fn answer(client: &Client, sql: &str) -> Answer {
 /// One name for the types that constants decide: a whole number is a bigint here and one with a point is in double precision, integers and numerics in
 /// PostgreSQL. Everything else has the name by which drivers know it.
 fn kind(name: &str) -> &str {
-    match name {
+    match name.split('(').next().unwrap_or(name) {
         "smallint" | "integer" | "bigint" | "int2" | "int4" | "int8" => "integer",
         "real" | "double precision" | "numeric" | "float4" | "float8" => "number",
         "smallint[]" | "integer[]" | "bigint[]" | "_int2" | "_int4" | "_int8" => "integer[]",
@@ -89,7 +89,7 @@ fn kind(name: &str) -> &str {
         "timestamp without time zone" => "timestamp",
         "timestamp with time zone" => "timestamptz",
         "character varying" => "varchar",
-        other if other.starts_with("character(") => "bpchar",
-        other => other.split('(').next().unwrap_or(other),
+        "character" => "bpchar",
+        other => other,
     }
 }

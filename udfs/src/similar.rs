@@ -190,7 +190,7 @@ impl Translation<'_> {
 
     /// `[a-z]`, `[^ab]`, `[[:alpha:]_]`.
     fn class(&mut self) -> Result<bool, Error> {
-        let unfinished = || wrong("brackets [] not balanced");
+        let unfinished = || wrong("a bracket [ is not closed");
         self.out.push('[');
         if self.characters.next_if_eq(&'^').is_some() {
             self.out.push('^');

@@ -240,7 +240,7 @@ fn broken_weights_are_an_error() {
     let packed = Arc::new(PackedDecoder::new(&decoder).unwrap());
     let mut scheduler = Scheduler::new(packed, policy.tokenizer.clone(), vec![0], memory(0));
     let result = run(&mut scheduler, vec![request(&[1, 2, 3], 0)]).remove(0);
-    assert!(matches!(result, Err(Error::Tensor(_))), "{result:?}");
+    assert!(matches!(result, Err(Error::BrokenWeights)), "{result:?}");
 }
 
 #[test]

@@ -233,7 +233,6 @@ impl<'a> Online<'a> {
         }
         while self.num_done() < self.num_steps && !self.is_enough() {
             let metrics = self.step(self.num_done())?;
-            self.settle();
             self.progress.steps.push(metrics);
             self.is_within_step = false;
             self.warn_of_silence();
@@ -264,6 +263,8 @@ impl<'a> Online<'a> {
             Learner::Group(group) => self.learn_from_groups(index, &groups, group, learning_rate)?,
             Learner::Critic(critic) => self.learn_from_critic(index, &groups, critic, learning_rate)?,
         };
+        // With the weights before it the step has a loss, whatever becomes of them now.
+        self.settle();
         check_weights(index + 1, &self.parameters)?;
         let seconds = started.elapsed().as_secs_f64().max(f64::MIN_POSITIVE);
         let Learned { mut metrics, grad_norm, num_tokens, num_distinct_tokens } = learned;

@@ -332,14 +332,14 @@ mod tests {
         let encoder = Encoder { tokenizer, run: &run, num_documents: Cell::new(0), stop: &stop };
         let completion = |content: &Content| encoder.completion(content).expect("it is encoded");
         let parts = [("<search>a film</search>", true), ("a passage", false), ("so it is", true)];
-        let weight = |is_learned| if is_learned { Weight::ONE } else { Weight::of(0.0) };
+        let weight = |is_learned| if is_learned { Weight::of(1.0) } else { Weight::of(0.0) };
         let (ids, mask) = completion(&Content::Parts(parts.map(|(text, is_learned)| (text.to_owned(), weight(is_learned))).into()));
         let lengths = parts.map(|(text, _)| tokenizer.encode(text).expect("it is encoded").len());
         let end = usize::from(tokenizer.eos_token_id().is_some());
         let expected = [vec![1.0; lengths[0]], vec![0.0; lengths[1]], vec![1.0; lengths[2] + end]].concat();
         assert_eq!(mask, expected);
         assert_eq!(ids.len(), mask.len());
-        let all = Content::Parts(vec![("a film".to_owned(), Weight::ONE)]);
+        let all = Content::Parts(vec![("a film".to_owned(), Weight::of(1.0))]);
         assert_eq!(completion(&all), completion(&Content::Text("a film".to_owned())));
         let half = Content::Parts(vec![("a film".to_owned(), Weight::of(0.5))]);
         let (ids, mask) = completion(&half);

@@ -48,8 +48,6 @@ pub enum Content {
 pub struct Weight(u32);
 
 impl Weight {
-    pub const ONE: Self = Self::of(1.0);
-
     pub const fn of(value: f32) -> Self {
         Self(value.to_bits())
     }
