@@ -21,6 +21,8 @@ const OTHER_NAMES: [(&str, &str); 5] = [
 
 /// The end of a slice that has none written: more items than an array has.
 const LAST_ITEM: i64 = 2_147_483_647;
+/// As many subscripts below zero stay different; more items than are left has no array either.
+const SUBSCRIPTS_APART: i64 = 1_000_000_000;
 
 /// Writes such forms as calls.
 pub fn rewrite(statement: &mut Statement) {
@@ -116,7 +118,7 @@ fn write_bounds(access: &mut AccessExpr) {
         }
         Subscript::Index { index } => {
             if let Some(below) = below_zero(index) {
-                *index = number(LAST_ITEM + below);
+                *index = number(LAST_ITEM - below.min(SUBSCRIPTS_APART));
             }
         }
     }
@@ -126,7 +128,7 @@ fn write_bounds(access: &mut AccessExpr) {
 fn below_zero(expr: &Expr) -> Option<i64> {
     let Expr::UnaryOp { op: UnaryOperator::Minus, expr } = expr else { return None };
     let Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) = expr.as_ref() else { return None };
-    digits.parse().ok().filter(|number| (1..=LAST_ITEM).contains(number))
+    digits.parse().ok().filter(|number| *number > 0)
 }
 
 fn is_text(expr: &Expr) -> bool {
