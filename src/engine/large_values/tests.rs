@@ -1,6 +1,5 @@
 use arrow::array::{AsArray, RecordBatch};
 use arrow::datatypes::Int64Type;
-use datafusion::execution::memory_pool::MemoryPool;
 use futures::TryStreamExt;
 
 use crate::error::Result;
