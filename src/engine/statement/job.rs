@@ -9,7 +9,7 @@ use datafusion::common::ScalarValue;
 use rolloutdb_sql::{JobAction, JobCommand, Statement};
 
 use super::{arrow, done, rows};
-use crate::engine::jobs::{Job, JobStatus, NewJob};
+use crate::engine::jobs::{Job, NewJob};
 use crate::engine::session::{Response, Session};
 use crate::engine::setting_definitions::is_kept_for_jobs;
 use crate::error::{Error, Result};
@@ -87,10 +87,10 @@ pub async fn execute(session: &Session, command: JobCommand) -> Result<Response>
 /// anew, and what a stopped one has made is not there or does no harm; so does CREATE TABLE AS, which finds its table if it had made it.
 ///
 /// # Errors
-/// [`Error::NotSupported`] for a COPY into a table and an INSERT that were stopped at work: they would write rows twice if they had committed.
+/// [`Error::NotSupported`] for a COPY into a table and an INSERT that have begun: they would write rows twice if they had committed.
 fn can_run_again(job: &Job) -> Result<()> {
-    // One that failed has written nothing, nor has one that was stopped in the queue.
-    if job.status == JobStatus::Failed || job.started_at_ms.is_none() {
+    // One that was stopped in the queue has written nothing.
+    if job.status.is_ended() && job.started_at_ms.is_none() {
         return Ok(());
     }
     let (what, table) = match rolloutdb_sql::parse(&job.statement)?.as_slice() {
@@ -99,6 +99,6 @@ fn can_run_again(job: &Job) -> Result<()> {
         _ => return Ok(()),
     };
     Err(Error::NotSupported(format!(
-        "{what} that was stopped cannot be resumed: it may have written its rows before; look whether {table} has them, and run the statement again if not"
+        "{what} that has begun cannot be resumed: it may have written its rows before it was stopped; look whether {table} has them, and run the statement again if not"
     )))
 }
