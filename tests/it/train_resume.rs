@@ -201,7 +201,7 @@ async fn a_statement_with_another_seed_begins_anew() -> Result<()> {
     let resumed_at = "SELECT (lineage::json ->> 'resumed_at')::bigint FROM rollout.models WHERE name = 'm' ORDER BY version DESC LIMIT 1";
     run(&session, &train.replace("epochs", "seed = 1, epochs")).await?;
     assert_eq!(number(&session, resumed_at).await?, 0);
-    assert_eq!(checkpoints(data.path()).len(), 1, "what the first run left is still there");
+    assert!(!checkpoints(data.path()).is_empty(), "what the first run left is still there");
     run(&session, &train).await?;
     assert!(number(&session, resumed_at).await? >= 5);
     assert_eq!(checkpoints(data.path()), Vec::<PathBuf>::new());

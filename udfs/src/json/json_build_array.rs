@@ -21,7 +21,7 @@ pub(crate) static JSON: Function = Function {
         example: ("SELECT json_build_array(1, NULL, 'x')", r#"[1, null, "x"]"#),
     },
     returns: Returns::Text(TextType::Json),
-    kernel: |arguments| arrays(arguments, |text| Ok(text)),
+    kernel: |arguments| arrays(arguments, Ok),
 };
 
 pub(crate) static JSONB: Function = Function {

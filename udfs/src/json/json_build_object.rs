@@ -23,7 +23,7 @@ pub(crate) static JSON: Function = Function {
         example: ("SELECT json_build_object('id', 7, 'tags', ARRAY['x'])", r#"{"id" : 7, "tags" : ["x"]}"#),
     },
     returns: Returns::Text(TextType::Json),
-    kernel: |arguments| objects(&JSON, arguments, |text| Ok(text)),
+    kernel: |arguments| objects(&JSON, arguments, Ok),
 };
 
 pub(crate) static JSONB: Function = Function {

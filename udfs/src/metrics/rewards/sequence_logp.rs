@@ -47,7 +47,7 @@ fn sums(arguments: &Arguments) -> Result<ArrayRef> {
         let row = if column.is_constant() { 0 } else { row };
         let tokens = lists.is_valid(row).then(|| lists.value(row))?;
         let tokens = tokens.as_primitive::<Float64Type>();
-        (tokens.len() > 0 && tokens.null_count() == 0).then(|| tokens.values().iter().sum::<f64>())
+        (!tokens.is_empty() && tokens.null_count() == 0).then(|| tokens.values().iter().sum::<f64>())
     };
     Ok(Arc::new((0..arguments.num_rows()).map(sum).collect::<Float64Array>()))
 }
