@@ -56,7 +56,7 @@ fn makes_a_field(expression: &Expr) -> bool {
 fn told(node: LogicalPlan) -> datafusion::error::Result<Transformed<LogicalPlan>> {
     match &node {
         LogicalPlan::Projection(_) => expressions(node),
-        LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) => Ok(expressions(node)?.transform_data(|node| columns(node))?),
+        LogicalPlan::Aggregate(_) | LogicalPlan::Window(_) => Ok(expressions(node)?.transform_data(columns)?),
         LogicalPlan::Unnest(_) => columns(node),
         LogicalPlan::Union(union) => match branches(union)? {
             Some(inputs) => {

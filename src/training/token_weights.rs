@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(weights.of_tokens("no tag", &[0..2, 2..6]), [1.0, 1.0]);
         let own = parsed(r#"{"a": 0.5, "ab": 0.25, "c": 0}"#).expect("texts and weights");
         assert_eq!(own.of_tokens("xabc", &[0..1, 1..2, 2..3, 3..4]), [1.0, 0.5, 0.25, 0.0]);
-        assert_eq!(TokenWeights::default().of_tokens("a", &[0..1]), [1.0]);
+        assert_eq!(TokenWeights::default().of_tokens("a", std::slice::from_ref(&(0..1))), [1.0]);
     }
 
     #[test]

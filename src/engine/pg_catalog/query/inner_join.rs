@@ -240,7 +240,10 @@ impl Joining<'_> {
 type Tie<'e> = Vec<(&'e Expression, &'e Expression)>;
 
 /// Places of a source's rows by their keys, for each tie. None: no condition ties the source to the others.
-struct Lookup<'e>(Vec<(Vec<&'e Expression>, HashMap<String, Vec<usize>>)>);
+struct Lookup<'e>(Vec<Index<'e>>);
+
+/// What is compared, and the rows by the text of its values.
+type Index<'e> = (Vec<&'e Expression>, HashMap<String, Vec<usize>>);
 
 impl Lookup<'_> {
     /// Of the rows that may belong to a joined one, in their order; `None`: all.
