@@ -9,6 +9,7 @@
 //! no I/O here, no async, no planning.
 
 mod async_word;
+mod calls;
 mod depth;
 mod dialect;
 mod error;
@@ -29,10 +30,12 @@ mod suggest;
 mod table_command;
 #[cfg(test)]
 mod tests;
+mod type_modifiers;
 
 pub use datafusion::sql::sqlparser;
 pub use datafusion::sql::sqlparser::ast;
 
+pub use calls::{call, cast};
 pub use error::{Error, Result};
 pub use hidden::without_passwords;
 pub use options::{OptionValue, Options};

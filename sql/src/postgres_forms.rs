@@ -1,6 +1,7 @@
 //! Forms of PostgreSQL's that the planner has under another name: `OPERATOR(pg_catalog.=)`, `current_schema` without parentheses, `FETCH FIRST n ROWS ONLY`.
 
-use crate::ast::{BinaryOperator, Expr, Fetch, Function, FunctionArguments, LimitClause, ObjectName, Query, Value};
+use crate::ast::{BinaryOperator, Expr, Fetch, LimitClause, Query, Value};
+use crate::calls::call_without_list;
 use crate::error::{Error, Result};
 
 /// Functions that are called without parentheses and that sqlparser takes for columns.
@@ -12,16 +13,7 @@ pub(crate) fn call_without_parentheses(expr: &Expr) -> Option<Expr> {
     if ident.quote_style.is_some() || !WITHOUT_PARENTHESES.iter().any(|name| ident.value.eq_ignore_ascii_case(name)) {
         return None;
     }
-    Some(Expr::Function(Function {
-        name: ObjectName::from(vec![ident.clone()]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::None,
-        null_treatment: None,
-        filter: None,
-        over: None,
-        within_group: vec![],
-    }))
+    Some(call_without_list(ident.clone()))
 }
 
 /// `a OPERATOR(pg_catalog.=) b` as `(a = b)`: in parentheses, since the operator's own name may bind more or less tightly.

@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 
 use crate::ast::{
-    AccessExpr, ArrayElemTypeDef, CastKind, DataType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, Query, Select, SetExpr, TableFactor, TableVersion, Value, ValueWithSpan, VisitMut, VisitorMut,
+    AccessExpr, ArrayElemTypeDef, CastKind, DataType, Expr, FunctionArguments, Query, Select, SetExpr, TableFactor, TableVersion, Value,
+    ValueWithSpan, VisitMut, VisitorMut,
 };
+use crate::calls::call;
 use crate::depth::{DEPTH_MAX, QUERY_DEPTH_MAX, balance};
 use crate::error::{Error, Result};
 use crate::parser::tag_of;
@@ -14,6 +15,7 @@ use crate::quotes::prints_as_another;
 use crate::recursive_names::name_first_parts;
 use crate::sqlparser::dialect::PostgreSqlDialect;
 use crate::sqlparser::parser::Parser;
+use crate::type_modifiers::check_modifiers;
 
 /// Changes every cast to a type of ours into a call of the function that reads it (`'[1,2]'::vector` into `vector_in('[1,2]')`),
 /// balances long chains of AND and OR, and refuses queries that write and expressions that are too deep.
@@ -144,10 +146,13 @@ impl VisitorMut for Rewriter {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         self.depth -= 1;
         self.query_depth -= usize::from(holds_query(expr));
-        if let Expr::Cast { data_type, .. } = expr
-            && let Some(known) = type_of_catalog(data_type)
-        {
-            *data_type = known;
+        if let Expr::Cast { data_type, .. } = expr {
+            if let Err(error) = check_modifiers(data_type) {
+                return ControlFlow::Break(Box::new(error));
+            }
+            if let Some(known) = type_of_catalog(data_type) {
+                *data_type = known;
+            }
         }
         if let Some(call) = input_call(expr).or_else(|| call_without_parentheses(expr)) {
             *expr = call;
@@ -276,18 +281,4 @@ fn text_or_parameter(expr: &Expr) -> Option<&Expr> {
 
 fn is_parameter(expr: &Expr) -> bool {
     matches!(expr, Expr::Value(value) if matches!(value.value, Value::Placeholder(_)))
-}
-
-fn call(function: &str, arguments: impl Iterator<Item = Expr>) -> Expr {
-    let args = arguments.map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))).collect();
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(function)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }

@@ -4,9 +4,10 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    CastKind, DataType as SqlType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentList, FunctionArguments,
-    Ident, ObjectName, Statement, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+    DataType as SqlType, ExactNumberInfo, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Statement, UnaryOperator, Value,
+    ValueWithSpan, VisitMut, VisitorMut,
 };
+use rolloutdb_sql::{call, cast};
 
 /// Changes them in a statement.
 pub fn write_out(statement: &mut Statement) {
@@ -42,28 +43,13 @@ fn not(expr: Expr) -> Expr {
     Expr::UnaryOp { op: UnaryOperator::Not, expr: Box::new(expr) }
 }
 
-fn call(name: &str, arguments: impl IntoIterator<Item = Expr>) -> Expr {
-    let args = arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))).collect();
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(name)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
-}
-
 /// `to_char(0.125, '0.99')` is about a numeric, whose half rounds up; a binary number's rounds to even.
 fn keep_digits(function: &mut Function) {
     let FunctionArguments::List(list) = &mut function.args else { return };
     if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(value))) = list.args.first_mut()
         && is_fraction(value)
     {
-        let numeric = SqlType::Numeric(ExactNumberInfo::None);
-        *value = Expr::Cast { kind: CastKind::Cast, expr: Box::new(value.clone()), data_type: numeric, array: false, format: None };
+        *value = cast(value.clone(), SqlType::Numeric(ExactNumberInfo::None));
     }
 }
 

@@ -13,6 +13,7 @@ use crate::ast::{
 use crate::error::{Error, Result};
 use crate::name::{Columns, Name, Qualified, column, fold, if_not_exists, temporary};
 use crate::parser::Parser;
+use crate::type_modifiers::check_modifiers;
 
 /// `CREATE [[GLOBAL | LOCAL] {TEMP | TEMPORARY}] TABLE [IF NOT EXISTS] t [(column, ..., constraint, ...)] [ON COMMIT PRESERVE ROWS] [AS query]`; columns, a
 /// query, or both.
@@ -178,6 +179,7 @@ impl ColumnDefinition {
             return Err(parser.expected("a column's name"));
         }
         let ColumnDef { name, data_type, options } = parser.ast(parser::Parser::parse_column_def)?;
+        check_modifiers(&data_type)?;
         let (data_type, identity) = serial(data_type);
         let mut definition = Self {
             name: fold(name),

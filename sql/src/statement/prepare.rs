@@ -10,6 +10,7 @@ use crate::ast::{DataType, Expr};
 use crate::error::Result;
 use crate::name::Name;
 use crate::parser::Parser;
+use crate::type_modifiers::check_modifiers;
 
 /// `PREPARE name [(type, ...)] AS statement`
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +46,7 @@ impl Prepare {
             true => parser.parenthesized(|parser| parser.ast(parser::Parser::parse_data_type))?,
             false => Vec::new(),
         };
+        types.iter().try_for_each(check_modifiers)?;
         parser.expect("AS")?;
         let is_prepared = match parser.peek_word(0) {
             Some(first) => PREPARED.contains(&first.as_str()),

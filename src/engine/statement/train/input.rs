@@ -262,12 +262,12 @@ mod tests {
     use super::*;
     use crate::training::ReferenceLogps;
 
-    fn sample(prompt: &str, completion: &str, reward: f64, score: f64) -> Row {
+    pub(super) fn sample(prompt: &str, completion: &str, reward: f64, score: f64) -> Row {
         let text = |text: &str| Content::Text(text.to_owned());
         Row { prompt: text(prompt), completions: vec![text(completion)], weight: 1.0, reward, score, label: 0.0, reference: None }
     }
 
-    fn completions(rows: &[Row]) -> Vec<&str> {
+    pub(super) fn completions(rows: &[Row]) -> Vec<&str> {
         let mut texts = Vec::new();
         for row in rows {
             match &row.completions[0] {

@@ -62,23 +62,8 @@ fn none_is_good(rows: &[Row], options: &RftOptions) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{completions, sample};
     use super::*;
-
-    fn sample(prompt: &str, completion: &str, reward: f64, score: f64) -> Row {
-        let text = |text: &str| Content::Text(text.to_owned());
-        Row { prompt: text(prompt), completions: vec![text(completion)], weight: 1.0, reward, score, label: 0.0, reference: None }
-    }
-
-    fn completions(rows: &[Row]) -> Vec<&str> {
-        let mut texts = Vec::new();
-        for row in rows {
-            match &row.completions[0] {
-                Content::Text(text) => texts.push(text.as_str()),
-                other => panic!("{other:?} is no text"),
-            }
-        }
-        texts
-    }
 
     #[test]
     fn rejection_sampling_keeps_the_best_of_each_prompt() {
