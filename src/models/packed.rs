@@ -28,7 +28,7 @@ const PARALLEL_WORK: usize = 1 << 20;
 /// core reads its own part.
 const WEIGHTS_PER_CORE_MAX: usize = 4 << 20;
 /// Tokens for which a core is worth waking.
-const TOKENS_PER_CORE: usize = 16;
+const TOKENS_PER_CORE: usize = 4;
 
 /// Where the weights of a decoder are, by Hugging Face's names.
 pub(super) trait WeightSource {

@@ -33,7 +33,7 @@ const PROMPT_TOKENS_PER_STEP: usize = 2048;
 /// Tokens worth waiting for while a sibling computes them; fewer are if they are all that is missing.
 const SHARED_MIN: usize = 16;
 /// Logits of all rows below which one thread samples.
-const PARALLEL_LOGITS: usize = 1 << 15;
+const PARALLEL_LOGITS: usize = 1 << 13;
 
 /// What a scheduler runs: a decoder whose caches are in the memory that it computes in.
 pub trait Decode: Send + Sync {
