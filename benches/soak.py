@@ -28,7 +28,7 @@ SAMPLE_SECONDS = 5
 # Of what the server holds in the last third of the time over the middle third.
 MEMORY_RATIO_MAX, MEMORY_SLACK_MB = 1.10, 48
 DESCRIPTORS_SLACK, THREADS_SLACK = 40, 24
-ENDLESS = "SELECT count(*) FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 100000) b WHERE a.value % 7 = b.value"
+ENDLESS = "SELECT count(*) FROM generate_series(1, 100000000) a(value) CROSS JOIN generate_series(1, 100000) b(value) WHERE a.value % 7 = b.value"
 CANCELLED, CONFLICT, ABORTED = "57014", "40001", "25P02"
 
 

@@ -31,6 +31,7 @@ mod durable_file;
 mod exists_as_column;
 mod files;
 mod function;
+mod function_columns;
 mod fusion;
 mod gate;
 mod index_builds;

@@ -30,8 +30,8 @@ use super::statement_catalog::{OpenedTables, with_opened_tables};
 use super::task_history::CurrentTask;
 use super::views::TablesOfViews;
 use super::{
-    casts, constants, kept_types, lateral_names, macros, output_names, parameter_types, pattern_operators, pg_catalog, postgres_forms,
-    quoted_constants, rows_in_select, search_path, using_columns, versions, views,
+    casts, constants, function_columns, kept_types, lateral_names, macros, output_names, parameter_types, pattern_operators, pg_catalog,
+    postgres_forms, quoted_constants, rows_in_select, search_path, using_columns, versions, views,
 };
 use crate::error::{Error, Result};
 
@@ -186,6 +186,7 @@ async fn plan_with(
     lateral_names::qualify(&mut statement);
     versions::open(session, &mut statement, &mut named).await?;
     Box::pin(pg_catalog::open(session, &mut state, &mut statement, &mut named)).await?;
+    function_columns::write_out(&mut statement);
     postgres_forms::rewrite(&mut statement);
     let of_views = Arc::new(Box::pin(views::open(session, of_views)).await?);
     let tables = open_table_arguments(session, &statement, &of_views.opened).await?;

@@ -15,7 +15,7 @@ const SOON: Duration = Duration::from_secs(10);
 /// The longest that a test waits for what was cancelled to be gone: a step of a model may be at work.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-const MANY: &str = "SELECT value AS id FROM generate_series(1, 4000000000)";
+const MANY: &str = "SELECT value AS id FROM generate_series(1, 4000000000) s(value)";
 
 fn memory(session: &Session) -> usize {
     session.context().runtime_env().memory_pool.reserved()
@@ -84,7 +84,7 @@ async fn work_of_models_ends_in_time() -> Result<()> {
     let session = database.session();
     let setup = "CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate');
         CREATE MODEL encoder FROM 'MODELS/bert' WITH (task = 'embed');
-        CREATE TABLE texts AS SELECT value AS id, 'text number ' || value AS contents FROM generate_series(1, 300000);
+        CREATE TABLE texts AS SELECT value AS id, 'text number ' || value AS contents FROM generate_series(1, 300000) s(value);
         CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 3);
         CREATE INDEX wiki_text ON wiki USING bm25 (contents);
         CREATE TABLE questions AS SELECT * FROM hopworld_questions(seed => 3, count => 1000);
@@ -147,7 +147,10 @@ async fn a_statement_that_is_being_planned_is_cancelled() {
     let data = temporary();
     let mut server = ServerProcess::start(data.path());
     let client = server.connect().await;
-    client.batch_execute("CREATE TABLE numbers AS SELECT value AS id, value * 7 AS n FROM generate_series(1, 10)").await.expect("a table");
+    client
+        .batch_execute("CREATE TABLE numbers AS SELECT value AS id, value * 7 AS n FROM generate_series(1, 10) s(value)")
+        .await
+        .expect("a table");
     let (stop, text) = (client.cancel_token(), planned());
     let statement = tokio::spawn(async move {
         let ended = client.simple_query(&text).await.map(drop).expect_err("it is cancelled");

@@ -76,7 +76,7 @@ async fn every_type_comes_back_in_every_format() {
 async fn a_row_is_a_message() {
     let server = TestServer::start().await;
     let client = server.connect().await;
-    let rows = "(SELECT value FROM generate_series(1, 3) ORDER BY value)";
+    let rows = "(SELECT value FROM generate_series(1, 3) s(value) ORDER BY value)";
     assert_eq!(copy_out(&client, &format!("COPY {rows} TO STDOUT")).await, ["1\n", "2\n", "3\n"]);
     assert_eq!(copy_out(&client, &format!("COPY {rows} TO STDOUT CSV HEADER")).await, ["value\n", "1\n", "2\n", "3\n"]);
     assert_eq!(copy_out(&client, &format!("COPY {rows} TO STDOUT (FORMAT jsonl)")).await[0], "{\"value\":1}\n");
@@ -175,7 +175,8 @@ async fn copies_are_cancelled() {
     let server = TestServer::start().await;
     let client = server.connect().await;
     client.batch_execute("CREATE TABLE t (a bigint)").await.expect("a table");
-    let endless = "COPY (SELECT a.value FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000) b) TO STDOUT";
+    let endless =
+        "COPY (SELECT a.value FROM generate_series(1, 100000000) a(value) CROSS JOIN generate_series(1, 1000) b(value)) TO STDOUT";
     let stream = client.copy_out(endless).await.expect("it starts");
     pin_mut!(stream);
     stream.next().await.expect("a row").expect("there are many");
@@ -216,11 +217,13 @@ async fn generated_columns_are_not_copied_and_computed_again() {
 async fn what_computes_the_rows_of_a_copy_goes_on_while_they_are_sent() {
     let server = TestServer::start().await;
     let client = server.connect().await;
-    let rows = "SELECT a.value, b.value FROM generate_series(1, 200) a JOIN generate_series(1, 200) b ON a.value + 197 < b.value";
+    let rows =
+        "SELECT a.value, b.value FROM generate_series(1, 200) a(value) JOIN generate_series(1, 200) b(value) ON a.value + 197 < b.value";
     let joined = text_out(&client, &format!("COPY ({rows}) TO STDOUT")).await;
     assert_eq!(joined.lines().count(), 3, "{joined}");
     assert_eq!(text_out(&client, &format!("COPY ({rows} ORDER BY 1 DESC, 2) TO STDOUT")).await, "2\t200\n1\t199\n1\t200\n");
-    let sorted = text_out(&client, "COPY (SELECT value FROM generate_series(1, 200000) ORDER BY value % 1000, value) TO STDOUT").await;
+    let sorted =
+        text_out(&client, "COPY (SELECT value FROM generate_series(1, 200000) s(value) ORDER BY value % 1000, value) TO STDOUT").await;
     assert_eq!(sorted.lines().count(), 200_000);
     assert!(sorted.starts_with("1000\n2000\n"));
     server.stop().await;
@@ -231,7 +234,8 @@ async fn copies_end_when_their_time_is_over() {
     let server = TestServer::start().await;
     let client = server.connect().await;
     client.batch_execute("CREATE TABLE t (a bigint); SET statement_timeout = '300ms'").await.expect("a table");
-    let endless = "COPY (SELECT a.value FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000) b) TO STDOUT";
+    let endless =
+        "COPY (SELECT a.value FROM generate_series(1, 100000000) a(value) CROSS JOIN generate_series(1, 1000) b(value)) TO STDOUT";
     let stream = client.copy_out(endless).await.expect("it starts");
     let error = stream.try_for_each(|_| async { Ok(()) }).await.expect_err("its time is over");
     assert_eq!(code(&error), "57014");

@@ -10,7 +10,10 @@ use crate::server::{TestServer, code, code_of, text_rows, text_value};
 async fn a_cursor_is_fetched_in_both_protocols() {
     let server = TestServer::start().await;
     let mut client = server.connect().await;
-    client.batch_execute("CREATE TABLE t (a bigint); INSERT INTO t SELECT value FROM generate_series(1, 20)").await.expect("a table");
+    client
+        .batch_execute("CREATE TABLE t (a bigint); INSERT INTO t SELECT value FROM generate_series(1, 20) s(value)")
+        .await
+        .expect("a table");
     let transaction = client.transaction().await.expect("BEGIN");
     // Parameters of the query belong to DECLARE.
     let declare = "DECLARE c CURSOR FOR SELECT a AS n, 'x' AS w FROM t WHERE a <= $1 ORDER BY a";
@@ -60,7 +63,7 @@ async fn a_cursor_over_rows_without_an_end_holds_none_back() {
     let server = TestServer::start().await;
     let client = server.connect().await;
     let started = Instant::now();
-    let endless = "SELECT a.value FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000) b";
+    let endless = "SELECT a.value FROM generate_series(1, 100000000) a(value) CROSS JOIN generate_series(1, 1000) b(value)";
     client.batch_execute(&format!("BEGIN; DECLARE c CURSOR FOR {endless}")).await.expect("a cursor");
     assert_eq!(text_rows(&client, "FETCH 5 FROM c").await.len(), 5);
     client.batch_execute("MOVE 1000 FROM c").await.expect("rows are passed over");

@@ -68,7 +68,7 @@ fn files(directory: &Path) -> Vec<(PathBuf, u64)> {
 
 /// Rows that take some 40 bytes each however they are packed.
 fn rows(count: usize) -> String {
-    format!("SELECT value AS id, md5(CAST(value AS text)) AS text FROM generate_series(1000, {})", 1000 + count)
+    format!("SELECT value AS id, md5(CAST(value AS text)) AS text FROM generate_series(1000, {}) s(value)", 1000 + count)
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -91,13 +91,13 @@ async fn a_full_disk_stops_the_statement_and_harms_nothing() -> Result<()> {
     let statements = [
         "INSERT INTO t SELECT id + 10000000, text FROM t UNION ALL SELECT id + 20000000, text FROM t".to_owned(),
         format!("COPY loaded FROM '{}'", source.display()),
-        format!("COPY (SELECT * FROM t a CROSS JOIN generate_series(1, 10) b) TO '{}'", target.display()),
+        format!("COPY (SELECT * FROM t a CROSS JOIN generate_series(1, 10) b(value)) TO '{}'", target.display()),
         "CREATE TABLE u AS SELECT * FROM t".to_owned(),
         "UPDATE t SET text = reverse(text)".to_owned(),
         "CREATE INDEX t_words ON t USING bm25 (text)".to_owned(),
         "REINDEX TABLE t".to_owned(),
         "ALTER TABLE t ADD COLUMN more text GENERATED ALWAYS AS (md5(text)) STORED".to_owned(),
-        "SELECT a.id, a.text || b.text FROM t a JOIN generate_series(1, 8) g ON true JOIN t b ON a.id = b.id ORDER BY 2".to_owned(),
+        "SELECT a.id, a.text || b.text FROM t a JOIN generate_series(1, 8) g(value) ON true JOIN t b ON a.id = b.id ORDER BY 2".to_owned(),
     ];
     for statement in &statements {
         let before = files(disk.path());
@@ -151,7 +151,8 @@ const WORLD: &str = "CREATE TABLE wiki AS SELECT id, contents FROM hopworld_pass
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_disk_stops_a_training_at_its_last_good_checkpoint() -> Result<()> {
-    let rows = "SELECT 'Who? ' || value AS prompt, 'He.' AS completion, 'He.' AS chosen, 'She.' AS rejected FROM generate_series(1, 8)";
+    let rows =
+        "SELECT 'Who? ' || value AS prompt, 'He.' AS completion, 'He.' AS chosen, 'She.' AS rejected FROM generate_series(1, 8) s(value)";
     let of_rows = |method: &str| {
         format!(
             "TRAIN {method} MODEL m FROM seedling USING ({rows}) WITH (epochs = 10000, max_steps = 300, batch_size = 1, checkpoint_every = 2)"

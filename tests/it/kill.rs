@@ -73,11 +73,11 @@ async fn a_killed_write_has_written_nothing() -> Result<()> {
     let data = temporary();
     {
         let database = Database::open(data.path()).await?;
-        run(&database.session(), "CREATE TABLE kept AS SELECT value AS id FROM generate_series(1, 3)").await?;
-        run(&database.session(), "CREATE TABLE many AS SELECT value AS id FROM generate_series(1, 3000000)").await?;
+        run(&database.session(), "CREATE TABLE kept AS SELECT value AS id FROM generate_series(1, 3) s(value)").await?;
+        run(&database.session(), "CREATE TABLE many AS SELECT value AS id FROM generate_series(1, 3000000) s(value)").await?;
     }
     let public = data.path().join("tables/public");
-    let rows = "SELECT value AS id FROM generate_series(1, 4000000000)";
+    let rows = "SELECT value AS id FROM generate_series(1, 4000000000) s(value)";
     for statement in [format!("INSERT INTO kept {rows}"), format!("CREATE TABLE half AS {rows}"), "UPDATE many SET id = -id".to_owned()] {
         let child = spawn(data.path(), &statement);
         let process = child.id();
@@ -108,7 +108,8 @@ async fn a_killed_backfill_goes_on() -> Result<()> {
         run(&session, &format!("CREATE MODEL encoder FROM '{}' WITH (task = 'embed')", model.display())).await?;
         run(&session, "CREATE TABLE t (id bigint PRIMARY KEY, contents text)").await?;
         for first in (0..2400).step_by(300) {
-            run(&session, &format!("INSERT INTO t SELECT value, 'text ' || value FROM generate_series({first}, {})", first + 299)).await?;
+            run(&session, &format!("INSERT INTO t SELECT value, 'text ' || value FROM generate_series({first}, {}) s(value)", first + 299))
+                .await?;
         }
     }
     let add = "ALTER TABLE t ADD COLUMN e vector(64) GENERATED ALWAYS AS (embed('encoder', contents)) STORED";
@@ -219,7 +220,7 @@ fn unfinished(directory: &Path) -> Vec<String> {
 async fn a_killed_copy_to_leaves_no_target_and_the_next_one_tidies_up() -> Result<()> {
     let (data, files) = (temporary(), temporary());
     let target = files.path().join("out.csv");
-    let copy = |count: usize| format!("COPY (SELECT value AS id FROM generate_series(1, {count})) TO '{}'", target.display());
+    let copy = |count: usize| format!("COPY (SELECT value AS id FROM generate_series(1, {count}) s(value)) TO '{}'", target.display());
     kill_when(spawn(data.path(), &copy(500_000_000)), "COPY TO", || !unfinished(files.path()).is_empty());
     assert!(!target.exists(), "a killed COPY TO made its target");
     // Another target's, and one that a running COPY TO writes, are not this one's business.

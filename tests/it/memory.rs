@@ -15,7 +15,7 @@ use rolloutdb::{Database, DatabaseOptions, Result, Session};
 const LIMIT: u64 = 128 << 20;
 /// 300 000 rows of 320 bytes that do not compress: more than queries may hold, and sorts hold their rows twice.
 const BIG: &str = "CREATE TABLE big AS SELECT value AS id, value * 7919 % 300007 AS k, \
-    repeat(md5(CAST(value AS text)), 10) AS text FROM generate_series(1, 300000)";
+    repeat(md5(CAST(value AS text)), 10) AS text FROM generate_series(1, 300000) s(value)";
 
 /// What goes to the disk.
 const SPILLING: [&str; 3] = [
@@ -148,7 +148,7 @@ async fn sorted_rows_of_a_lateral_subquery_are_accounted_for() -> Result<()> {
     let database = open(directory.path(), Some(LIMIT)).await?;
     let session = database.session();
     let wide = "CREATE TABLE wide AS SELECT value AS id, ('[' || value || ',1]')::vector(2) AS v, \
-        repeat(md5(CAST(value AS text)), 100) AS text FROM generate_series(1, 2000)";
+        repeat(md5(CAST(value AS text)), 100) AS text FROM generate_series(1, 2000) s(value)";
     session.sql(wide).await?.try_collect::<Vec<_>>().await?;
     let farthest = |rows: usize| {
         format!(

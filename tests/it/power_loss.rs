@@ -37,7 +37,7 @@ const OTHERS: [(&str, &str); 16] = [
     ("CREATE MODEL spare FROM 'builtin://tinyhop' WITH (task = 'generate')", "model encoder, model spare"),
     ("CREATE SCHEMA s", "model encoder, model spare, schema s"),
     (
-        "CREATE TABLE s.old AS SELECT value AS id, 'text ' || value AS contents FROM generate_series(1, 3)",
+        "CREATE TABLE s.old AS SELECT value AS id, 'text ' || value AS contents FROM generate_series(1, 3) s(value)",
         "model encoder, model spare, schema s, table s.old: 3",
     ),
     ("ALTER TABLE s.old RENAME TO kept", "model encoder, model spare, schema s, table s.kept: 3"),

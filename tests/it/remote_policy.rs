@@ -245,7 +245,7 @@ async fn a_cancelled_statement_gives_its_requests_up() -> Result<()> {
     let (_database, session) = with_model(data.path(), &server, ", concurrency = 4").await?;
     rows(&session, "SET statement_timeout = '400ms'").await?;
     let started = Instant::now();
-    let many = "SELECT generate('m', value::text) FROM generate_series(1, 20)";
+    let many = "SELECT generate('m', value::text) FROM generate_series(1, 20) s(value)";
     assert_eq!(rows(&session, many).await.expect_err("it is over").sqlstate(), "57014");
     assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
     while server.given_up() < 4 && started.elapsed() < PATIENCE {
@@ -262,8 +262,9 @@ async fn no_more_requests_than_allowed() -> Result<()> {
     let data = temporary();
     let server = OpenAiServer::start(|asked, _| Reply::after(20, Reply::chat(asked.prompt(), "stop")));
     let (_database, session) = with_model(data.path(), &server, ", concurrency = 3").await?;
-    let many =
-        |model: &str, count: usize| format!("SELECT count(DISTINCT generate('{model}', value::text)) FROM generate_series(1, {count})");
+    let many = |model: &str, count: usize| {
+        format!("SELECT count(DISTINCT generate('{model}', value::text)) FROM generate_series(1, {count}) s(value)")
+    };
     assert_eq!(number(&session, &many("m", 60)).await?, 60);
     assert_eq!((server.num_asked(), server.most_in_flight()), (60, 3));
     let create = format!("CREATE MODEL slow FROM 'openai://slow' WITH (base_url = '{}', requests_per_minute = 1200)", server.base_url());
@@ -290,7 +291,7 @@ async fn the_server_with_the_least_to_do_is_asked() -> Result<()> {
     let urls = |urls: &[String]| urls.iter().map(|url| format!("'{url}'")).collect::<Vec<_>>().join(", ");
     let both = urls(&[slow.base_url(), fast.base_url()]);
     rows(&session, &format!("CREATE MODEL m FROM 'openai://tiny' WITH (base_url = [{both}], concurrency = 4)")).await?;
-    let many = |model: &str| format!("SELECT count(DISTINCT generate('{model}', value::text)) FROM generate_series(1, 60)");
+    let many = |model: &str| format!("SELECT count(DISTINCT generate('{model}', value::text)) FROM generate_series(1, 60) s(value)");
     assert_eq!(number(&session, &many("m")).await?, 60);
     assert_eq!(slow.num_asked() + fast.num_asked(), 60);
     assert!(slow.num_asked() < 20, "the slow one got {} of 60", slow.num_asked());
@@ -485,7 +486,7 @@ async fn overhead_of_a_call() -> Result<()> {
         let options = format!(", concurrency = {concurrency}, cache = {cache}, stream = {stream}");
         let (_database, session) = with_model(data.path(), &server, &options).await?;
         let ask = |from: usize, to: usize| {
-            format!("SELECT count(generate('m', '{prompt}' || value::text, max_tokens => 8)) FROM generate_series({from}, {to})")
+            format!("SELECT count(generate('m', '{prompt}' || value::text, max_tokens => 8)) FROM generate_series({from}, {to}) s(value)")
         };
         rows(&session, &ask(1, 20)).await?;
         let started = Instant::now();

@@ -14,9 +14,8 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage, SimpleQueryRow};
 
 /// Rows without an end that a test would live to see.
-const ENDLESS: &str = "SELECT a.value FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000) b";
-pub(crate) const ENDLESS_COUNT: &str =
-    "SELECT count(*) FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000000) b WHERE a.value % 7 = b.value";
+const ENDLESS: &str = "SELECT a.value FROM generate_series(1, 100000000) a(value) CROSS JOIN generate_series(1, 1000) b(value)";
+pub(crate) const ENDLESS_COUNT: &str = "SELECT count(*) FROM generate_series(1, 100000000) a(value) CROSS JOIN generate_series(1, 1000000) b(value) WHERE a.value % 7 = b.value";
 
 pub(crate) struct TestServer {
     pub(crate) port: u16,
@@ -120,7 +119,8 @@ async fn a_text_of_several_statements_gets_a_response_for_each() {
 async fn statements_have_the_parameters_of_the_queries_in_them() {
     let server = TestServer::start().await;
     let client = server.connect().await;
-    let created = client.execute("CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 5) WHERE value > $1", &[&3_i64]).await;
+    let created =
+        client.execute("CREATE TABLE t AS SELECT value AS a FROM generate_series(1, 5) s(value) WHERE value > $1", &[&3_i64]).await;
     created.unwrap_or_else(|error| panic!("{error:?}"));
     assert_eq!(text_value(&client, "SELECT sum(a) FROM t").await.as_deref(), Some("9"));
     client.batch_execute("CREATE MODEL policy FROM 'builtin://tinyhop' WITH (task = 'generate')").await.expect("it is built in");
@@ -305,7 +305,7 @@ async fn a_portal_gives_its_rows_in_parts() {
     let server = TestServer::start().await;
     let mut client = server.connect().await;
     let transaction = client.transaction().await.expect("BEGIN");
-    let portal = transaction.bind("SELECT value FROM generate_series(1, 10) ORDER BY value", &[]).await.expect("it binds");
+    let portal = transaction.bind("SELECT value FROM generate_series(1, 10) s(value) ORDER BY value", &[]).await.expect("it binds");
     let mut sizes = Vec::new();
     let mut values = Vec::new();
     loop {
@@ -328,7 +328,7 @@ async fn a_portal_gives_its_rows_in_parts() {
 async fn an_error_after_the_first_rows_reaches_the_client() {
     let server = TestServer::start().await;
     let client = server.connect().await;
-    let text = "SELECT 1 / (900000 - value) FROM generate_series(1, 1000000)";
+    let text = "SELECT 1 / (900000 - value) FROM generate_series(1, 1000000) s(value)";
     let rows = client.query_raw(text, Vec::<i32>::new()).await.expect("it starts");
     pin_mut!(rows);
     let mut count = 0_usize;

@@ -163,7 +163,8 @@ async fn timeouts_end_statements_and_silent_sessions() {
     let client = server.connect().await;
     client.batch_execute("SET statement_timeout = '200ms'").await.expect("a setting");
     assert_eq!(code_of(&client, ENDLESS_COUNT).await, "57014");
-    let rows = client.query("SELECT a.value FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000) b", &[]).await;
+    let rows =
+        client.query("SELECT a.value FROM generate_series(1, 100000000) a(value) CROSS JOIN generate_series(1, 1000) b(value)", &[]).await;
     assert_eq!(code(&rows.expect_err("rows without an end")), "57014");
     // Each statement has its own time, and a statement of a text can set that of the next.
     assert_eq!(value(&client, "SET statement_timeout = 0; SELECT 1").await.as_deref(), Some("1"));
@@ -266,7 +267,7 @@ async fn a_job_outlives_its_client_and_is_cancelled_by_another() {
     let (asker, other) = (server.connect().await, server.connect().await);
     let files = tempfile::tempdir().expect("a temporary directory");
     let target = files.path().join("out.csv");
-    let copy = format!("COPY (SELECT value FROM generate_series(1, 4000000000)) TO '{}' ASYNC", target.display());
+    let copy = format!("COPY (SELECT value FROM generate_series(1, 4000000000) s(value)) TO '{}' ASYNC", target.display());
     let job = value(&asker, &copy).await.expect("the number of a job");
     drop(asker);
     let status = format!("SELECT status FROM rollout.jobs WHERE job_id = {job}");
@@ -325,7 +326,7 @@ async fn a_job_of_a_killed_server_reads_interrupted_and_goes_on() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let files = tempfile::tempdir().expect("a temporary directory");
     let target = files.path().join("out.csv");
-    let copy = |rows: u64| format!("COPY (SELECT value FROM generate_series(1, {rows})) TO '{}' ASYNC", target.display());
+    let copy = |rows: u64| format!("COPY (SELECT value FROM generate_series(1, {rows}) s(value)) TO '{}' ASYNC", target.display());
     {
         let mut server = ServerProcess::start(directory.path());
         let client = server.connect().await;

@@ -7,7 +7,7 @@ use crate::process::ServerProcess;
 use crate::wire::{Wire, query};
 
 /// A gigabyte of rows.
-const LARGE: &str = "SELECT value, repeat('x', 1000) AS text FROM generate_series(1, 1000000)";
+const LARGE: &str = "SELECT value, repeat('x', 1000) AS text FROM generate_series(1, 1000000) s(value)";
 /// What the server may hold beyond what it held before: some batches of rows, as columns and as messages.
 const MORE_MB_MAX: u64 = 256;
 const READING: Duration = Duration::from_secs(4);
@@ -21,7 +21,7 @@ async fn a_large_result_that_is_read_slowly_takes_no_memory() {
     let mut server = ServerProcess::start(data.path());
     let other = server.connect().await;
     other
-        .simple_query("SELECT count(*), max(text) FROM (SELECT value, repeat('x', 1000) AS text FROM generate_series(1, 50000)) t")
+        .simple_query("SELECT count(*), max(text) FROM (SELECT value, repeat('x', 1000) AS text FROM generate_series(1, 50000) s(value)) t")
         .await
         .expect("rows");
     let before = server.memory_mb("VmHWM");

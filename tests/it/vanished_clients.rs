@@ -36,7 +36,7 @@ async fn a_query_ends_with_its_client() {
     let watcher = server.connect().await;
     vanishes(&server, &watcher, ENDLESS_COUNT, ACTIVE).await;
     // One whose rows fill the connection, since nobody reads them.
-    let rows = "SELECT a.value, repeat('x', 1000) FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000) b";
+    let rows = "SELECT a.value, repeat('x', 1000) FROM generate_series(1, 100000000) a(value) CROSS JOIN generate_series(1, 1000) b(value)";
     vanishes(&server, &watcher, rows, ACTIVE).await;
     drop(watcher);
     server.stop().await;

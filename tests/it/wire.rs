@@ -203,7 +203,7 @@ async fn an_error_ends_a_pipeline_and_what_came_before_stays() {
 async fn a_portal_lives_as_long_as_its_transaction() {
     let server = TestServer::start().await;
     let mut wire = Wire::connect(&server).await;
-    let numbers = "SELECT value FROM generate_series(1, 5) ORDER BY value";
+    let numbers = "SELECT value FROM generate_series(1, 5) s(value) ORDER BY value";
     wire.query("BEGIN").await;
     let answer = wire.ask(&[parse("s", numbers, &[]), bind("p", "s", TEXT_FORM, &[]), execute("p", 2), sync()]).await;
     assert_eq!(kinds(&answer), "1 2 D D s ZT");

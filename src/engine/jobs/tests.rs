@@ -103,8 +103,7 @@ async fn how_far_a_killed_job_was_is_known() -> Result<()> {
     Ok(())
 }
 
-const ENDLESS: &str =
-    "SELECT count(*) FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000000) b WHERE a.value % 7 = b.value";
+const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 100000000) a(value) CROSS JOIN generate_series(1, 1000000) b(value) WHERE a.value % 7 = b.value";
 
 async fn until_it_runs(jobs: &Jobs, job_id: i64) -> Result<()> {
     while jobs.get(job_id)?.status == JobStatus::Queued {

@@ -49,7 +49,7 @@ async fn a_value_beyond_its_bound_is_refused_before_it_is_made() {
 #[tokio::test]
 async fn rows_with_large_values_come_in_pieces_that_fit() {
     let (_data, session) = session().await;
-    let mut rows = session.sql("SELECT repeat('x', 10000000) FROM generate_series(1, 30)").await.expect("it is planned");
+    let mut rows = session.sql("SELECT repeat('x', 10000000) FROM generate_series(1, 30) s(value)").await.expect("it is planned");
     let mut num_rows = 0;
     while let Some(batch) = rows.try_next().await.expect("each piece fits") {
         assert!(session.memory_pool().reserved() >= 10_000_000, "it is counted");
@@ -62,7 +62,8 @@ async fn rows_with_large_values_come_in_pieces_that_fit() {
     let filtered = "SELECT count(*) FROM generate_series(1, 5000) t(value) WHERE length(repeat('x', 20000) || value) > 20003";
     assert_eq!(number(&session, filtered).await, 4001);
     // A constant is wide in each row.
-    let wide = format!("SELECT sum(length(t))::bigint FROM (SELECT '{}' AS t FROM generate_series(1, 8192)) s", "x".repeat(100_000));
+    let wide =
+        format!("SELECT sum(length(t))::bigint FROM (SELECT '{}' AS t FROM generate_series(1, 8192) s(value)) s", "x".repeat(100_000));
     assert_eq!(number(&session, &wide).await, 819_200_000);
     assert_eq!(session.memory_pool().reserved(), 0);
 }

@@ -132,7 +132,9 @@ mod tests {
             world.run("CREATE TABLE t (id bigint PRIMARY KEY, contents text)").await?;
             for fragment in 0..FRAGMENTS {
                 let (first, last) = (fragment * ROWS, (fragment + 1) * ROWS - 1);
-                world.run(&format!("INSERT INTO t SELECT value, 'text number ' || value FROM generate_series({first}, {last})")).await?;
+                world
+                    .run(&format!("INSERT INTO t SELECT value, 'text number ' || value FROM generate_series({first}, {last}) s(value)"))
+                    .await?;
             }
             Ok(world)
         }

@@ -7,8 +7,7 @@ use futures::{StreamExt, TryStreamExt};
 use super::*;
 use crate::{Database, DatabaseOptions, Session};
 
-const ENDLESS: &str =
-    "SELECT count(*) FROM generate_series(1, 100000000) a CROSS JOIN generate_series(1, 1000000) b WHERE a.value % 7 = b.value";
+const ENDLESS: &str = "SELECT count(*) FROM generate_series(1, 100000000) a(value) CROSS JOIN generate_series(1, 1000000) b(value) WHERE a.value % 7 = b.value";
 
 async fn run(session: &Session, sql: &str) -> Result<Vec<RecordBatch>> {
     Ok(session.sql(sql).await?.try_collect().await?)

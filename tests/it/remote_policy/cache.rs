@@ -11,7 +11,7 @@ async fn create(session: &Session, server: &OpenAiServer, name: &str, at_server:
 async fn the_answers_of_a_model_are_cleared() -> Result<()> {
     let data = temporary();
     let server = OpenAiServer::start(|asked, _| Reply::chat(asked.prompt(), "stop"));
-    let many = |model: &str| format!("SELECT count(DISTINCT generate('{model}', value::text)) FROM generate_series(1, 20)");
+    let many = |model: &str| format!("SELECT count(DISTINCT generate('{model}', value::text)) FROM generate_series(1, 20) s(value)");
     {
         let session = open(data.path(), &[server.host()]).await?.session();
         create(&session, &server, "one", "tiny", "").await?;

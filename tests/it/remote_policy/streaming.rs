@@ -45,7 +45,7 @@ async fn a_text_in_pieces_is_the_text() -> Result<()> {
                 let options = format!("base_url = '{}', api = '{api}', stream = {stream}, retries = 0", server.base_url());
                 rows(&session, &format!("CREATE MODEL {name} FROM 'openai://{name}' WITH ({options})")).await?;
             }
-            let said = |model: &str| format!("SELECT generate('{model}', value::text) FROM generate_series(0, 4) ORDER BY value");
+            let said = |model: &str| format!("SELECT generate('{model}', value::text) FROM generate_series(0, 4) s(value) ORDER BY value");
             assert_eq!(rows(&session, &said("whole")).await?, TEXTS);
             assert_eq!(rows(&session, &said("pieces")).await?, TEXTS, "{api}, {piece}, {is_cut_anywhere}");
             let tallies =

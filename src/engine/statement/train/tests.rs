@@ -99,7 +99,7 @@ async fn a_dry_run_counts_what_the_training_does() -> Result<()> {
     let data = tempfile::tempdir().expect("a temporary directory");
     let session = Database::open(data.path()).await?.session();
     run(&session, BASE).await?;
-    let train = "TRAIN SFT MODEL m FROM base USING (SELECT 'Who? ' || value AS prompt, 'He.' AS completion FROM generate_series(1, 10)) \
+    let train = "TRAIN SFT MODEL m FROM base USING (SELECT 'Who? ' || value AS prompt, 'He.' AS completion FROM generate_series(1, 10) s(value)) \
         VALIDATE USING (SELECT 'Who?' AS prompt, 'She.' AS completion) WITH (epochs = 3, batch_size = 4)";
     let dry = properties(&session, &format!("{train} DRY RUN")).await?;
     assert!(session.database().shared.registry.get("m").is_err(), "a dry run makes no model");
@@ -142,7 +142,7 @@ async fn texts(session: &Session, text: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
-const PAIRS: &str = "SELECT 'Who? ' || value AS prompt, 'He.' AS chosen, 'She did.' AS rejected FROM generate_series(1, 6)";
+const PAIRS: &str = "SELECT 'Who? ' || value AS prompt, 'He.' AS chosen, 'She did.' AS rejected FROM generate_series(1, 6) s(value)";
 
 /// Its directory is a whole model, and so is a copy of it; what is made of a policy and of a reward model does not change places.
 #[tokio::test(flavor = "multi_thread")]
@@ -212,7 +212,7 @@ async fn a_dry_run_of_an_online_training_tries_a_step() -> Result<()> {
     .await?;
     for method in ["GRPO", "PPO"] {
         let train = format!(
-            "TRAIN {method} MODEL m FROM policy USING (SELECT 'Who directed it?' AS question, 'Ann' AS golden_answers FROM generate_series(1, 3)) \
+            "TRAIN {method} MODEL m FROM policy USING (SELECT 'Who directed it?' AS question, 'Ann' AS golden_answers FROM generate_series(1, 3) s(value)) \
              VALIDATE USING (SELECT 'Who directed it?' AS question, 'Ann' AS golden_answers) WITH (agent = 'qa', batch_size = 2, group_size = 3)"
         );
         let dry = properties(&session, &format!("{train} DRY RUN")).await?;

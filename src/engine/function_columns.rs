@@ -1,0 +1,66 @@
+//! Functions of one column in FROM, whose column has PostgreSQL's name: that of the alias, as in `SELECT i FROM generate_series(1, 3) AS i`, and without an
+//! alias that of the function. DataFusion calls it `value`, or by the text of the call.
+
+use std::ops::ControlFlow;
+
+use datafusion::sql::sqlparser::ast::{Ident, Statement, TableAlias, TableAliasColumnDef, TableFactor, VisitMut, VisitorMut};
+
+const SERIES: &str = "generate_series";
+const UNNEST: &str = "unnest";
+
+/// Writes the names of columns that are not written.
+pub fn write_out(statement: &mut Statement) {
+    let _ = statement.visit(&mut Columns);
+}
+
+struct Columns;
+
+impl VisitorMut for Columns {
+    type Break = ();
+
+    fn post_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<()> {
+        if let Some((function, alias)) = function_of_one_column(relation) {
+            let alias = alias.get_or_insert_with(|| TableAlias { explicit: true, name: Ident::new(function), columns: vec![], at: None });
+            if alias.columns.is_empty() {
+                alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+            }
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn function_of_one_column(relation: &mut TableFactor) -> Option<(&'static str, &mut Option<TableAlias>)> {
+    match relation {
+        TableFactor::Table { name, alias, args: Some(_), .. } | TableFactor::Function { name, alias, .. } => {
+            let function = name.0.last()?.as_ident()?;
+            function.value.eq_ignore_ascii_case(SERIES).then_some((SERIES, alias))
+        }
+        TableFactor::UNNEST { alias, array_exprs, with_offset: false, with_ordinality: false, .. } if array_exprs.len() == 1 => {
+            Some((UNNEST, alias))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_column_has_the_name_of_the_alias_or_of_the_function() {
+        for (text, expected) in [
+            ("SELECT i FROM generate_series(1, 3) AS i", "SELECT i FROM generate_series(1, 3) AS i (i)"),
+            ("SELECT * FROM generate_series(1, 3)", "SELECT * FROM generate_series(1, 3) AS generate_series (generate_series)"),
+            ("SELECT n FROM generate_series(1, 3) AS s (n)", "SELECT n FROM generate_series(1, 3) AS s (n)"),
+            ("SELECT x FROM t, unnest(t.l) AS x", "SELECT x FROM t, UNNEST(t.l) AS x (x)"),
+            ("SELECT * FROM unnest([1], [2]) AS x", "SELECT * FROM UNNEST([1], [2]) AS x"),
+            ("SELECT * FROM text_search(t, 'a') AS s", "SELECT * FROM text_search(t, 'a') AS s"),
+        ] {
+            let parsed = rolloutdb_sql::parse(text).expect(text).pop();
+            let Some(rolloutdb_sql::Statement::Query(query)) = parsed else { panic!("{text} is no query") };
+            let mut statement = Statement::Query(query);
+            write_out(&mut statement);
+            assert_eq!(statement.to_string(), expected);
+        }
+    }
+}
