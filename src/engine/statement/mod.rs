@@ -63,7 +63,7 @@ pub use change::assignment::expression;
 pub use change::quoted;
 pub use hub_model::check_room;
 pub use prepare::{arguments, execute_in, explained, found};
-pub use query::describe_declared;
+pub use query::{describe_declared, describe_of_catalog};
 pub use rollouts::{RolloutTargets, protocol_of};
 pub use settings::{reset_value, set_at_startup, set_value, shown_value};
 pub use train::Trainings;
