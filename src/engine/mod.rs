@@ -97,6 +97,7 @@ mod typing;
 mod using_columns;
 mod values_of_queries;
 mod versions;
+mod view_names;
 mod views;
 mod with_names;
 

@@ -47,6 +47,7 @@ use super::temporary::TemporarySchema;
 use super::three_valued_in::ThreeValuedIn;
 use super::timeouts::Timeouts;
 use super::values_of_queries::ValuesOfQueries;
+use super::view_names::WithoutViewNames;
 use super::{exists_as_column, function, statement};
 use crate::error::Result;
 
@@ -168,6 +169,7 @@ impl Session {
         let (config, runtime_env) = (default_config(memory.bound()), memory.runtime_env(queries));
         let runtime = SortRuntime { config: config.clone(), env: Arc::clone(&runtime_env) };
         let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> = vec![
+            Arc::new(WithoutViewNames),
             Arc::new(ResolveLateral),
             Arc::new(LateralNearestRows { effort: effort.clone(), runtime }),
             Arc::new(ValuesOfQueries),

@@ -429,13 +429,20 @@ async fn columns_tell_of_which_table_they_are() {
     let server = TestServer::start().await;
     let mut wire = Wire::connect(&server).await;
     wire.query("CREATE TABLE t (id bigint PRIMARY KEY, word text, price numeric); INSERT INTO t VALUES (1, 'a', 1.5)").await;
-    let oid = wire.query("SELECT 't'::regclass::oid::text").await;
-    let table: u32 = String::from_utf8_lossy(first(&oid, 'D').value()).parse().expect("a number");
+    wire.query("CREATE VIEW seen AS SELECT word, price * 2 AS cost FROM t").await;
+    let mut numbers = Vec::new();
+    for name in ["t", "seen"] {
+        let oid = wire.query(&format!("SELECT '{name}'::regclass::oid::text")).await;
+        numbers.push(String::from_utf8_lossy(first(&oid, 'D').value()).parse::<u32>().expect("a number"));
+    }
+    let (table, view) = (numbers[0], numbers[1]);
     for (sql, expected) in [
         ("SELECT word FROM t", (table, 2)),
         ("SELECT s.cost FROM (SELECT price AS cost FROM t) s", (table, 3)),
         ("SELECT upper(word) FROM t", (0, 0)),
         ("SELECT id FROM t UNION ALL SELECT id FROM t", (0, 0)),
+        ("SELECT cost FROM seen", (view, 2)),
+        ("SELECT s.b FROM seen AS s (a, b)", (view, 2)),
     ] {
         assert_eq!(column_origin(first(&wire.query(sql).await, 'T')), expected, "{sql}");
         let answer = wire.ask(&[parse("", sql, &[]), describe(b'S', ""), bind("", "", TEXT_FORM, &[]), describe(b'P', ""), sync()]).await;
