@@ -13,6 +13,7 @@
 
 mod abandonable_rules;
 mod activity;
+mod advisory_locks;
 mod agents;
 mod apply;
 mod background_planning;
