@@ -54,7 +54,7 @@ pub use bytea_in::{format_bytea, parse_bytea};
 pub use datetime::TimeOperatorPlanner;
 pub use error::Error;
 pub use kept_type::{is_unknown, kept_type, read_constant, telling_type, told_as};
-pub use math::MathOperatorPlanner;
+pub use math::{MathOperatorPlanner, checked_sum};
 pub use named_arguments::complete_named_arguments;
 pub use numeric_in::{check_digits, field as numeric_field, is_plain_numeric, numeric_type};
 pub use text::unescaped;

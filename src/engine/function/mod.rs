@@ -83,6 +83,10 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
             state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
         }
     }
+    if let Some(sum) = state.aggregate_functions().get("sum").cloned() {
+        let sum = rolloutdb_udfs::checked_sum(&sum);
+        state.register_udaf(Arc::new(sum)).expect("registering an aggregate never fails in a session state");
+    }
     for name in ["avg", "sum"] {
         if let Some(function) = state.aggregate_functions().get(name).cloned() {
             let function = rolloutdb_udfs::vector::with_vectors(&function);
