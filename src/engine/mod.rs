@@ -25,6 +25,7 @@ mod constants;
 mod copy_streams;
 mod corpus_retriever;
 mod correlated;
+mod counted_sets;
 mod cursors;
 mod database;
 mod declared_types;
