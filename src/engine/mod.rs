@@ -15,6 +15,7 @@ mod abandonable_rules;
 mod activity;
 mod advisory_locks;
 mod agents;
+mod aggregate_forms;
 mod apply;
 mod background_planning;
 mod binding;
@@ -101,6 +102,7 @@ mod values_of_queries;
 mod versions;
 mod view_names;
 mod views;
+mod whole_rows;
 mod with_names;
 
 pub use activity::SessionActivity;

@@ -249,7 +249,7 @@ impl Function {
     pub fn udf(&'static self) -> ScalarUDF {
         let signature = self.interface.signature(Volatility::Immutable);
         // Here json and jsonb are read alike, so each function has both of PostgreSQL's names, but for those that give values of the type.
-        const OF_ONE_TYPE: [&str; 4] = ["in", "build_object", "build_array", "strip_nulls"];
+        const OF_ONE_TYPE: [&str; 5] = ["in", "build_object", "build_array", "strip_nulls", "row"];
         let alias =
             self.interface.name.strip_prefix("json_").filter(|rest| !OF_ONE_TYPE.contains(rest)).map(|rest| format!("jsonb_{rest}"));
         let documentation = self.interface.documentation();
