@@ -18,6 +18,7 @@ mod hub_model;
 mod index;
 mod insert;
 mod job;
+mod like_table;
 mod maintenance;
 mod model;
 mod name;
