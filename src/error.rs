@@ -148,6 +148,10 @@ pub enum Error {
     #[error("canceling statement due to statement timeout")]
     StatementTimeout,
 
+    /// Sessions that wait for each other (40P01).
+    #[error("deadlock detected: who has the lock waits for this session; take locks in one order, or give some back first")]
+    Deadlock,
+
     /// A budget of memory, tokens or rows was exceeded (53200).
     #[error("{0}")]
     OutOfMemory(String),

@@ -32,8 +32,9 @@ pub fn typed(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
         if !expressions.iter().any(|expression| holds(expression, may_become_call)) {
             return Ok(Transformed::no(node));
         }
-        has_named_types |= expressions.iter().any(|expression| holds(expression, is_cast_to_named_type));
         let (schema, names) = (merge_schema(&node.inputs()), NamePreserver::new(&node));
+        let changes_type = |inner: &Expr| is_cast_to_named_type(inner) || loses_named_type(inner, &schema);
+        has_named_types |= expressions.iter().any(|expression| holds(expression, changes_type));
         node.map_expressions(|expression| {
             let name = names.save(&expression);
             let typed = expression.transform_up(|inner| called(inner, &schema, state))?;
@@ -97,6 +98,11 @@ fn is_concat(expression: &Expr) -> bool {
 
 fn is_cast_to_named_type(expression: &Expr) -> bool {
     matches!(expression, Expr::Cast(cast) if !cast.field.metadata().is_empty())
+}
+
+/// Whether it is a cast of json, jsonb or uuid, whose field has their name until the cast is a call.
+fn loses_named_type(expression: &Expr, schema: &DFSchema) -> bool {
+    matches!(expression, Expr::Cast(cast) if is_checked_text(&cast.expr, schema))
 }
 
 fn is_numeric_in(expression: &Expr) -> bool {

@@ -1,8 +1,8 @@
 //! Which columns of a result are columns of tables, as PostgreSQL tells its clients: `ResultSetMetaData.getTableName` and grids that write a changed cell back
 //! ask for it.
 //!
-//! As there a column is one of a table if the query, and every subquery on the way to it, names it and nothing else: not computed, not of a UNION, a view
-//! or a function. It is found in the plan before anything is rewritten in it.
+//! As there a column is one of a table if the query, and every subquery on the way to it, names it and nothing else: not computed, not of a UNION or
+//! a function. A column of a view is one, whatever the view computes it of. It is found in the plan before anything is rewritten in it.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use datafusion::logical_expr::{Distinct, Expr, JoinType, LogicalPlan, TableScan}
 use rolloutdb_catalogs::{ObjectKey, Table};
 
 use super::session::Session;
+use super::view_names::ViewName;
 
 /// Key of the metadata of a field; only what is told to clients has it.
 const KEY: &str = "rolloutdb.origin";
@@ -76,7 +77,10 @@ fn traced(plan: &LogicalPlan, position: usize) -> Option<TableColumn> {
         LogicalPlan::Aggregate(aggregate) => of_expression(aggregate.group_expr.get(position)?, &aggregate.input),
         LogicalPlan::Window(window) if position < window.input.schema().fields().len() => traced(&window.input, position),
         LogicalPlan::Distinct(Distinct::All(input)) => traced(input, position),
-        LogicalPlan::SubqueryAlias(alias) => traced(&alias.input, position),
+        LogicalPlan::SubqueryAlias(alias) => match ViewName::of(&alias.alias) {
+            Some(ViewName { schema, view }) => Some(TableColumn { schema, table: view, position }),
+            None => traced(&alias.input, position),
+        },
         LogicalPlan::Subquery(subquery) => traced(&subquery.subquery, position),
         LogicalPlan::Filter(filter) => traced(&filter.input, position),
         LogicalPlan::Sort(sort) => traced(&sort.input, position),
@@ -123,24 +127,25 @@ mod tests {
     async fn origins(session: &Session, sql: &str) -> Result<String> {
         let statement = session.parse(sql)?.remove(0);
         let columns = session.describe(&statement).await?.columns;
-        let numbers = session.database().shared.catalog.object_numbers(&["a", "b"].map(|name| ObjectKey::relation("public", name)))?;
+        let relations = ["a", "b", "seen", "over_seen"].map(|name| ObjectKey::relation("public", name));
+        let numbers = session.database().shared.catalog.object_numbers(&relations)?;
+        let letter = |table: u32| ["a", "b", "v", "o"][numbers.iter().position(|number| *number == table).expect("one of these")];
         let name = |field: &FieldRef| match Origin::of(field) {
-            Some(Origin { table, column }) if table == numbers[0] => format!("a{column}"),
-            Some(Origin { table, column }) if table == numbers[1] => format!("b{column}"),
-            Some(other) => format!("{other:?}"),
+            Some(Origin { table, column }) => format!("{}{column}", letter(table)),
             None => "-".to_owned(),
         };
         Ok(columns.fields().iter().map(name).collect::<Vec<_>>().join(" "))
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn plain_columns_are_those_of_their_tables() -> Result<()> {
+    async fn plain_columns_are_those_of_their_tables_and_views() -> Result<()> {
         let data = tempfile::tempdir().expect("a temporary directory");
         let session = Database::open(data.path()).await?.session();
         for sql in [
             "CREATE TABLE a (id bigint PRIMARY KEY, word text, v vector(2))",
             "CREATE TABLE b (id bigint PRIMARY KEY, a_id bigint)",
-            "CREATE VIEW seen AS SELECT id, word FROM a",
+            "CREATE VIEW seen AS SELECT id, word, id * 2 AS twice FROM a",
+            "CREATE VIEW over_seen AS SELECT id AS number FROM seen",
         ] {
             session.sql(sql).await?.try_collect::<Vec<_>>().await?;
         }
@@ -155,7 +160,11 @@ mod tests {
             ("SELECT word, count(*) FROM a GROUP BY word", "a2 -"),
             ("SELECT id FROM a UNION ALL SELECT id FROM b", "-"),
             ("SELECT id FROM a EXCEPT SELECT id FROM b", "-"),
-            ("SELECT id, word FROM seen", "a1 a2"),
+            ("SELECT word, twice, twice + 1 FROM seen", "v2 v3 -"),
+            ("SELECT s.w FROM seen AS s (i, w, t) JOIN b ON b.id = s.i", "v2"),
+            ("SELECT seen.id, a.id FROM seen JOIN a ON a.id = seen.id", "v1 a1"),
+            ("SELECT number FROM (SELECT id AS number FROM seen WHERE word = 'x' ORDER BY id LIMIT 1) s", "v1"),
+            ("SELECT number FROM over_seen", "o1"),
             ("SELECT upper(word), 1, (SELECT max(id) FROM b) FROM a", "- - -"),
             ("SELECT n FROM generate_series(1, 3) AS g (n)", "-"),
         ] {

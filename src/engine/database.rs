@@ -12,6 +12,7 @@ use rolloutdb_catalogs::{Catalog, Table};
 use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
+use super::advisory_locks::AdvisoryLocks;
 use super::apply::planner::{TableFunction, split_table_name};
 use super::gate::Places;
 use super::index_builds::IndexBuilds;
@@ -93,6 +94,7 @@ pub(super) struct Shared {
     pub privileges: Privileges,
     /// Of whom it is to make, rename and drop what.
     pub names: NameLocks,
+    pub advisory_locks: Arc<AdvisoryLocks>,
     pub secrets: Secrets,
     pub places: Arc<Places>,
     pub model_jobs: ModelJobs,
@@ -192,6 +194,7 @@ impl Database {
             roles,
             privileges,
             names: NameLocks::default(),
+            advisory_locks: Arc::default(),
             secrets,
             places,
             model_jobs,

@@ -14,7 +14,6 @@ use rolloutdb_udfs::TextType;
 use rolloutdb_udfs::vector::is_any_vector;
 
 use super::output_names::name_of;
-use super::pg_catalog::is_catalog_query;
 use super::prepared::PreparedStatement;
 use super::session::Session;
 use super::statement;
@@ -26,11 +25,10 @@ use crate::error::Result;
 /// # Errors
 /// As [`Session::describe`].
 pub async fn prepared(session: &Session, statement: Statement, types: &[Option<FieldRef>]) -> Result<PreparedStatement> {
+    // What reads the catalog alone, and is not DataFusion's to run, knows the types of it.
     if let Statement::Query(query) = &statement
-        && is_catalog_query(query)
+        && let Some(description) = statement::describe_of_catalog(session, query, types).boxed().await?
     {
-        // What reads the catalog knows the types of it.
-        let description = statement::describe_declared(session, query, types).boxed().await?;
         return Ok(PreparedStatement::new(statement, description));
     }
     let found = session.describe(&statement).await;

@@ -38,6 +38,23 @@ struct Flags {
     is_over: AtomicBool,
     /// The statement of the cursor that this one fetches from.
     reads: OnceLock<Wanted>,
+    afterwards: Afterwards,
+}
+
+/// What is done when a statement is over.
+#[derive(Default)]
+struct Afterwards(Mutex<Vec<Box<dyn FnOnce() + Send>>>);
+
+impl Afterwards {
+    fn take(&self) -> Vec<Box<dyn FnOnce() + Send>> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl fmt::Debug for Afterwards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Afterwards")
+    }
 }
 
 /// Says that a statement is over when it is dropped.
@@ -82,6 +99,11 @@ impl Wanted {
         let _ = self.0.reads.set(cursor);
     }
 
+    /// What is to be done when the statement has given its last row, or failed.
+    pub fn when_over(&self, work: impl FnOnce() + Send + 'static) {
+        self.0.afterwards.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(work));
+    }
+
     /// Whether nobody wants them any more.
     pub fn is_over(&self) -> bool {
         self.0.is_over.load(Ordering::Relaxed)
@@ -102,6 +124,7 @@ impl OverWhenDropped {
 impl Drop for OverWhenDropped {
     fn drop(&mut self) {
         self.0.end();
+        self.0.0.afterwards.take().into_iter().for_each(|work| work());
     }
 }
 

@@ -13,7 +13,9 @@
 
 mod abandonable_rules;
 mod activity;
+mod advisory_locks;
 mod agents;
+mod aggregate_forms;
 mod apply;
 mod background_planning;
 mod binding;
@@ -24,6 +26,7 @@ mod constants;
 mod copy_streams;
 mod corpus_retriever;
 mod correlated;
+mod counted_sets;
 mod cursors;
 mod database;
 mod declared_types;
@@ -98,7 +101,9 @@ mod typing;
 mod using_columns;
 mod values_of_queries;
 mod versions;
+mod view_names;
 mod views;
+mod whole_rows;
 mod with_names;
 
 pub use activity::SessionActivity;

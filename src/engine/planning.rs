@@ -30,8 +30,9 @@ use super::statement_catalog::{OpenedTables, with_opened_tables};
 use super::task_history::CurrentTask;
 use super::views::TablesOfViews;
 use super::{
-    casts, constants, function_columns, kept_types, lateral_names, macros, output_names, parameter_types, pattern_operators, pg_catalog,
-    postgres_forms, quoted_constants, rows_in_select, search_path, using_columns, versions, views,
+    aggregate_forms, casts, constants, counted_sets, function_columns, kept_types, lateral_names, macros, output_names, parameter_types,
+    pattern_operators, pg_catalog, postgres_forms, quoted_constants, rows_in_select, search_path, using_columns, versions, views,
+    whole_rows,
 };
 use crate::error::{Error, Result};
 
@@ -206,10 +207,13 @@ async fn plan_with(
         effort: session.effort().asked(),
         parameters: parameters.clone(),
     }))?;
+    whole_rows::write_out(&mut statement, &state).await;
+    aggregate_forms::rewrite(&mut statement)?;
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement, &named, &of_views).await?;
     let plan = state.statement_to_plan(statement).await?;
     check_size(&plan)?;
+    let plan = counted_sets::counted(plan)?;
     let plan = casts::typed(parameter_types::typed(plan)?, &state)?;
     let plan = quoted_constants::typed(kept_types::typed(plan)?, &state)?;
     relations.check_plan(&plan, &of_views)?;

@@ -5,9 +5,10 @@
 
 use std::ops::ControlFlow;
 
+use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, BinaryOperator, DataType as SqlType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, ObjectName,
-    Statement, Subscript, TimezoneInfo, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
+    AccessExpr, BinaryOperator, CaseWhen, DataType as SqlType, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident,
+    ObjectName, Statement, Subscript, TimezoneInfo, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use rolloutdb_sql::{call, cast};
 
@@ -66,10 +67,45 @@ fn called(expr: &Expr) -> Option<Expr> {
         Expr::Substring { expr, substring_from: Some(pattern), substring_for: None, shorthand: false, .. } if is_text(pattern) => {
             call("textregexsubstr", [expr.as_ref().clone(), pattern.as_ref().clone()])
         }
+        Expr::BinaryOp { left, op: BinaryOperator::Overlaps, right } => overlaps(left, right)?,
         Expr::Function(function) => of_clock(&function.name, &function.args)?,
         Expr::Identifier(name) => of_clock(&ObjectName::from(vec![name.clone()]), &FunctionArguments::None)?,
         _ => return None,
     })
+}
+
+/// `(start, end) OVERLAPS (start, end)`, where an interval is a length and the earlier of two times is the start: as PostgreSQL's, whose periods end before
+/// their end, unless they are one point.
+fn overlaps(left: &Expr, right: &Expr) -> Option<Expr> {
+    let [first, second] = [bounds(left)?, bounds(right)?].map(|[from, to]| {
+        let of = |function: &str| call(function, [from.clone(), to.clone()]);
+        [of("least"), of("greatest")]
+    });
+    let compare =
+        |left: &Expr, op: BinaryOperator, right: &Expr| Expr::BinaryOp { left: Box::new(left.clone()), op, right: Box::new(right.clone()) };
+    let when = |condition: Expr, result: Expr| CaseWhen { condition, result };
+    Some(Expr::Case {
+        case_token: AttachedToken::empty(),
+        end_token: AttachedToken::empty(),
+        operand: None,
+        conditions: vec![
+            when(compare(&first[0], BinaryOperator::Gt, &second[0]), compare(&first[0], BinaryOperator::Lt, &second[1])),
+            when(compare(&first[0], BinaryOperator::Lt, &second[0]), compare(&second[0], BinaryOperator::Lt, &first[1])),
+        ],
+        else_result: Some(Box::new(compare(&first[0], BinaryOperator::Eq, &second[0]))),
+    })
+}
+
+/// Both ends of a period.
+fn bounds(period: &Expr) -> Option<[Expr; 2]> {
+    let Expr::Tuple(parts) = period else { return None };
+    let [start, end] = parts.as_slice() else { return None };
+    let is_length = matches!(end, Expr::Interval(_) | Expr::Cast { data_type: SqlType::Interval { .. }, .. });
+    let end = match is_length {
+        true => Expr::BinaryOp { left: Box::new(start.clone()), op: BinaryOperator::Plus, right: Box::new(end.clone()) },
+        false => end.clone(),
+    };
+    Some([start.clone(), end])
 }
 
 fn is_power(expr: &Expr) -> bool {

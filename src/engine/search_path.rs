@@ -171,6 +171,7 @@ fn relations(statement: &mut Statement) -> Vec<&mut ObjectName> {
         Statement::Optimize(optimize) => optimize.tables.iter_mut().collect(),
         Statement::Analyze(analyze) => analyze.tables.iter_mut().collect(),
         Statement::DescribeTable(describe) => vec![&mut describe.name],
+        Statement::CreateTable(create) => create.likes.iter_mut().map(|like| &mut like.table).collect(),
         _ => vec![],
     }
 }

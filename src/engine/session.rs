@@ -17,6 +17,7 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use rolloutdb_sql::Statement;
 
 use super::activity::SessionActivity;
+use super::advisory_locks::{LockHandle, SessionLocks};
 use super::apply::extract::ExtractModelCalls;
 use super::apply::fewer_calls::FewerModelCalls;
 use super::apply::lateral::ResolveLateral;
@@ -47,6 +48,7 @@ use super::temporary::TemporarySchema;
 use super::three_valued_in::ThreeValuedIn;
 use super::timeouts::Timeouts;
 use super::values_of_queries::ValuesOfQueries;
+use super::view_names::WithoutViewNames;
 use super::{exists_as_column, function, statement};
 use crate::error::Result;
 
@@ -80,6 +82,7 @@ struct Inner {
     cursors: Mutex<Cursors>,
     named_statements: Mutex<NamedStatements>,
     savepoints: Mutex<Savepoints>,
+    advisory_locks: SessionLocks,
     /// How many statements have written since BEGIN.
     write_count: AtomicU64,
     /// Whether a statement since BEGIN has read or written anything.
@@ -168,6 +171,7 @@ impl Session {
         let (config, runtime_env) = (default_config(memory.bound()), memory.runtime_env(queries));
         let runtime = SortRuntime { config: config.clone(), env: Arc::clone(&runtime_env) };
         let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> = vec![
+            Arc::new(WithoutViewNames),
             Arc::new(ResolveLateral),
             Arc::new(LateralNearestRows { effort: effort.clone(), runtime }),
             Arc::new(ValuesOfQueries),
@@ -206,6 +210,7 @@ impl Session {
         settings.lock().set_default(STATEMENT_MEMORY, memory.bound().to_string());
         let temporary = TemporarySchema::new(&database, activity.pid());
         let task = database.shared.task_history.session();
+        let advisory_locks = database.shared.advisory_locks.session();
         let inner = Inner {
             database,
             context,
@@ -224,6 +229,7 @@ impl Session {
             cursors: Mutex::default(),
             named_statements: Mutex::default(),
             savepoints: Mutex::default(),
+            advisory_locks,
             write_count: AtomicU64::new(0),
             has_queried: AtomicBool::new(false),
             told: Mutex::default(),
@@ -233,7 +239,8 @@ impl Session {
         session.context().state_ref().write().config_mut().set_extension(Arc::new(session.downgrade()));
         session.context().state_ref().write().config_mut().set_extension(Arc::clone(&session.inner.task));
         session.context().state_ref().write().config_mut().set_extension(Arc::new(session.inner.current.clone()));
-        for function in function::session_state::functions(&session.downgrade()) {
+        let functions = function::session_state::functions(&session.downgrade());
+        for function in functions.into_iter().chain(function::advisory_functions(&session.downgrade())) {
             session.context().register_udf(function);
         }
         session
@@ -377,6 +384,11 @@ impl Session {
     /// For those that show the names and must not hold the session: its catalogs.
     pub fn session_user(&self) -> SessionUser {
         self.inner.user.clone()
+    }
+
+    /// Takes and gives back its advisory locks.
+    pub(super) fn advisory_locks(&self) -> LockHandle {
+        self.inner.advisory_locks.handle()
     }
 
     pub(super) fn temporary(&self) -> &TemporarySchema {

@@ -11,7 +11,8 @@ use datafusion::catalog::TableProvider;
 use datafusion::logical_expr::ScalarUDF;
 use datafusion::sql::TableReference;
 use datafusion::sql::sqlparser::ast::{
-    Ident, ObjectName, Query, Statement as SqlStatement, TableAlias, TableFactor, TableVersion, Visit, VisitMut, Visitor, VisitorMut,
+    Ident, ObjectName, Query, Statement as SqlStatement, TableAlias, TableFactor, TableVersion, TableWithJoins, Visit, VisitMut, Visitor,
+    VisitorMut,
 };
 use ring::rand::{SecureRandom, SystemRandom};
 use rolloutdb_catalogs::Catalog;
@@ -22,6 +23,7 @@ use super::privileges::relations::stored_table;
 use super::privileges::{Access, Object};
 use super::session::{CATALOG_NAME, Session};
 use super::statement_catalog::OpenedTables;
+use super::view_names::ViewName;
 use super::with_names::WithNames;
 use super::{macros, versions};
 use crate::error::{Error, Result};
@@ -127,9 +129,14 @@ impl Expander<'_> {
         let text = if version.is_none() { self.session.database().shared.catalog.view_query(&schema, &table) } else { None };
         let Some(text) = text else { return self.rename(relation, schema, table) };
         let own_name = || TableAlias { explicit: true, name: super::statement::quoted(&table), columns: vec![], at: None };
-        let alias = Some(alias.clone().unwrap_or_else(own_name));
+        let mut alias = alias.clone().unwrap_or_else(own_name);
         let subquery = self.query_of(&schema, &table, &text)?;
-        *relation = TableFactor::Derived { lateral: false, subquery, alias, sample: None };
+        // The columns are named where they are those of the view, and the view's name stands round them until the plan is analyzed.
+        let name = Ident::with_quote('"', ViewName { schema, view: table }.to_string());
+        let marked = TableAlias { explicit: true, name, columns: std::mem::take(&mut alias.columns), at: None };
+        let relation_of_view = TableFactor::Derived { lateral: false, subquery, alias: Some(marked), sample: None };
+        let table_with_joins = Box::new(TableWithJoins { relation: relation_of_view, joins: vec![] });
+        *relation = TableFactor::NestedJoin { table_with_joins, alias: Some(alias) };
         Ok(())
     }
 

@@ -57,6 +57,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::NoTransaction(_) => "25P01",
         Error::InUse(_) => "55006",
         Error::Cancelled(_) | Error::StatementTimeout => "57014",
+        Error::Deadlock => "40P01",
         Error::InsufficientPrivilege(_) => "42501",
         Error::TooManyJobs(_) => "53400",
         Error::StillNeeded(_) => "2BP01",

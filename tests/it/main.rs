@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+mod advisory_locks;
 mod architecture;
 mod authentication;
 mod bounded_memory;

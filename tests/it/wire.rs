@@ -372,12 +372,13 @@ async fn a_vector_without_a_dimension_has_that_of_what_it_stands_beside() {
 async fn parameters_have_the_types_that_a_client_declares() {
     let server = TestServer::start().await;
     let mut wire = Wire::connect(&server).await;
-    let (json, uuid, uuids, date, instant, interval, numeric, bytea, long) = (3802, 2950, 2951, 1082, 1184, 1186, 1700, 17, 20);
+    let (json, jsonb, text, uuid, uuids, date, instant, interval) = (114, 3802, 25, 2950, 2951, 1082, 1184, 1186);
+    let (numeric, bytea, long) = (1700, 17, 20);
     let key = "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11";
     let key_list = format!("{{{key}}}");
     for (sql, types, values, (oid, expected)) in [
-        ("SELECT $1 -> 'a'", &[json][..], &["{\"a\": {\"b\": 1}}"][..], (json, "{\"b\": 1}")),
-        ("SELECT coalesce($1, '{}')", &[json], &["{\"b\":1,  \"a\":2}"], (json, "{\"a\": 2, \"b\": 1}")),
+        ("SELECT $1 -> 'a'", &[jsonb][..], &["{\"a\": {\"b\": 1}}"][..], (jsonb, "{\"b\": 1}")),
+        ("SELECT coalesce($1, '{}')", &[jsonb], &["{\"b\":1,  \"a\":2}"], (jsonb, "{\"a\": 2, \"b\": 1}")),
         ("SELECT $1", &[uuid], &[key], (uuid, key)),
         ("SELECT nullif($1, $2)", &[uuid, uuid], &[key, "b0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11"], (uuid, key)),
         ("SELECT CASE WHEN true THEN $1 END", &[uuid], &[key], (uuid, key)),
@@ -385,6 +386,12 @@ async fn parameters_have_the_types_that_a_client_declares() {
         ("SELECT $1 UNION ALL SELECT NULL ORDER BY 1 LIMIT 1", &[uuid], &[key], (uuid, key)),
         ("SELECT ARRAY[$1::uuid]", &[uuid], &[key], (uuids, key_list.as_str())),
         ("SELECT ($1::uuid[])[1]", &[], &[key_list.as_str()], (uuid, key)),
+        ("SELECT $1::uuid::text", &[], &[key], (text, key)),
+        ("SELECT $1::text", &[uuid], &[key], (text, key)),
+        ("SELECT $1::jsonb::text", &[], &["{\"b\":1,  \"a\":2}"], (text, "{\"a\": 2, \"b\": 1}")),
+        ("SELECT key::text FROM (SELECT $1::uuid) AS t (key)", &[], &[key], (text, key)),
+        ("SELECT pg_typeof($1 -> $2)::text", &[jsonb, text], &["{\"a\": 1}", "a"], (text, "jsonb")),
+        ("SELECT pg_typeof($1 -> $2)::text", &[json, text], &["{\"a\": 1}", "a"], (text, "json")),
         ("SELECT $2 = ANY($1)", &[uuids, uuid], &[key_list.as_str(), key], (16, "t")),
         ("SELECT timestamptz '2024-03-01' - $1", &[interval], &["1 mon 1 day"], (instant, "2024-01-31 00:00:00+00")),
         ("SELECT $1", &[interval], &["1 day 02:00:00"], (interval, "1 day 02:00:00")),
@@ -410,7 +417,7 @@ async fn parameters_have_the_types_that_a_client_declares() {
         let statement = parse("", "SELECT $1", &[oid]);
         let answer = wire.ask(&[statement, bind("", "", BINARY_FORM, &[value]), execute("", 0), sync()]).await;
         assert_eq!(first(&answer, 'D').value(), value.as_slice());
-        let statement = parse("", "SELECT concat($1::text, '')", &[oid]);
+        let statement = parse("", "SELECT $1::text", &[oid]);
         let answer = wire.ask(&[statement, bind("", "", BINARY_FORM, &[value]), execute("", 0), sync()]).await;
         assert_eq!(first(&answer, 'D').value(), text.as_bytes());
     }
@@ -422,13 +429,20 @@ async fn columns_tell_of_which_table_they_are() {
     let server = TestServer::start().await;
     let mut wire = Wire::connect(&server).await;
     wire.query("CREATE TABLE t (id bigint PRIMARY KEY, word text, price numeric); INSERT INTO t VALUES (1, 'a', 1.5)").await;
-    let oid = wire.query("SELECT 't'::regclass::oid::text").await;
-    let table: u32 = String::from_utf8_lossy(first(&oid, 'D').value()).parse().expect("a number");
+    wire.query("CREATE VIEW seen AS SELECT word, price * 2 AS cost FROM t").await;
+    let mut numbers = Vec::new();
+    for name in ["t", "seen"] {
+        let oid = wire.query(&format!("SELECT '{name}'::regclass::oid::text")).await;
+        numbers.push(String::from_utf8_lossy(first(&oid, 'D').value()).parse::<u32>().expect("a number"));
+    }
+    let (table, view) = (numbers[0], numbers[1]);
     for (sql, expected) in [
         ("SELECT word FROM t", (table, 2)),
         ("SELECT s.cost FROM (SELECT price AS cost FROM t) s", (table, 3)),
         ("SELECT upper(word) FROM t", (0, 0)),
         ("SELECT id FROM t UNION ALL SELECT id FROM t", (0, 0)),
+        ("SELECT cost FROM seen", (view, 2)),
+        ("SELECT s.b FROM seen AS s (a, b)", (view, 2)),
     ] {
         assert_eq!(column_origin(first(&wire.query(sql).await, 'T')), expected, "{sql}");
         let answer = wire.ask(&[parse("", sql, &[]), describe(b'S', ""), bind("", "", TEXT_FORM, &[]), describe(b'P', ""), sync()]).await;

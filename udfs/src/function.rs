@@ -246,10 +246,21 @@ impl Returns {
 }
 
 impl Function {
+    /// What it gives, whatever its arguments; `None`: that depends on them.
+    pub fn return_field(&self) -> Option<Field> {
+        let name = self.interface.name;
+        match &self.returns {
+            Returns::Always(data_type) => Some(Field::new(name, data_type.clone(), true)),
+            Returns::Text(text_type) => Some(text_type.field(name, true)),
+            Returns::Numeric => Some(numeric_in::field(name)),
+            Returns::Computed(_) | Returns::Field(_) | Returns::Part | Returns::NamedText => None,
+        }
+    }
+
     pub fn udf(&'static self) -> ScalarUDF {
         let signature = self.interface.signature(Volatility::Immutable);
         // Here json and jsonb are read alike, so each function has both of PostgreSQL's names, but for those that give values of the type.
-        const OF_ONE_TYPE: [&str; 4] = ["in", "build_object", "build_array", "strip_nulls"];
+        const OF_ONE_TYPE: [&str; 5] = ["in", "build_object", "build_array", "strip_nulls", "row"];
         let alias =
             self.interface.name.strip_prefix("json_").filter(|rest| !OF_ONE_TYPE.contains(rest)).map(|rest| format!("jsonb_{rest}"));
         let documentation = self.interface.documentation();

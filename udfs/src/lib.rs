@@ -46,6 +46,7 @@ pub mod vector;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use arrow::datatypes::Field;
 use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
 
 pub use array_constants::ArrayConstantPlanner;
@@ -54,7 +55,7 @@ pub use bytea_in::{format_bytea, parse_bytea};
 pub use datetime::TimeOperatorPlanner;
 pub use error::Error;
 pub use kept_type::{is_unknown, kept_type, read_constant, telling_type, told_as};
-pub use math::MathOperatorPlanner;
+pub use math::{MathOperatorPlanner, checked_sum};
 pub use named_arguments::complete_named_arguments;
 pub use numeric_in::{check_digits, field as numeric_field, is_plain_numeric, numeric_type};
 pub use text::unescaped;
@@ -136,6 +137,12 @@ pub fn documentation() -> Vec<(String, Documentation)> {
 pub fn argument_types() -> HashMap<&'static str, Vec<Option<&'static str>>> {
     let types = |interface: &function::Interface| interface.parameters.iter().map(|parameter| parameter.kind.pg_type()).collect();
     scalar_interfaces().map(|interface| (interface.name, types(interface))).collect()
+}
+
+/// Of each function whose result has one type whatever it is called with, that type.
+pub fn return_fields() -> HashMap<&'static str, Field> {
+    let functions = METRICS.iter().chain(OTHERS).flat_map(|group| group.iter());
+    functions.filter_map(|function| Some((function.interface.name, function.return_field()?))).collect()
 }
 
 fn scalar_interfaces() -> impl Iterator<Item = &'static function::Interface> {

@@ -6,6 +6,7 @@ use datafusion::sql::sqlparser::parser;
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 use super::eat_temporary;
+use super::like_table::LikeTable;
 use crate::ast::{
     ColumnDef, ColumnOption, ColumnOptionDef, DataType, Expr, GeneratedAs, GeneratedExpressionMode, Ident, ObjectName, Query,
     SequenceOptions,
@@ -15,8 +16,8 @@ use crate::name::{Columns, Name, Qualified, column, fold, if_not_exists, tempora
 use crate::parser::Parser;
 use crate::type_modifiers::check_modifiers;
 
-/// `CREATE [[GLOBAL | LOCAL] {TEMP | TEMPORARY}] TABLE [IF NOT EXISTS] t [(column, ..., constraint, ...)] [ON COMMIT PRESERVE ROWS] [AS query]`; columns, a
-/// query, or both.
+/// `CREATE [[GLOBAL | LOCAL] {TEMP | TEMPORARY}] TABLE [IF NOT EXISTS] t [(column, ..., LIKE other, ..., constraint, ...)] [ON COMMIT PRESERVE ROWS]
+/// [AS query]`; columns, a query, or both.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CreateTable {
     pub name: ObjectName,
@@ -24,6 +25,8 @@ pub struct CreateTable {
     pub temporary: bool,
     pub if_not_exists: bool,
     pub columns: Vec<ColumnDefinition>,
+    /// Tables whose columns it has too, in their order.
+    pub likes: Vec<LikeTable>,
     /// Of the table's own. See [`CreateTable::all_constraints`].
     pub constraints: Vec<TableConstraint>,
     /// The rows to start with.
@@ -77,7 +80,7 @@ pub enum Identity {
 const UNSUPPORTED_CLAUSES: &[&str] = &["INHERITS", "PARTITION", "WITH", "WITHOUT", "USING", "TABLESPACE", "ON", "OF", "LIKE"];
 
 /// What a constraint of the table starts with, besides `PRIMARY KEY` and `UNIQUE`.
-const UNSUPPORTED_CONSTRAINTS: &[&str] = &["CHECK", "FOREIGN", "EXCLUDE", "LIKE"];
+const UNSUPPORTED_CONSTRAINTS: &[&str] = &["CHECK", "FOREIGN", "EXCLUDE"];
 
 impl CreateTable {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
@@ -86,7 +89,7 @@ impl CreateTable {
         parser.expect("TABLE")?;
         let if_not_exists = parser.eat("IF NOT EXISTS");
         let name = parser.object_name("the table's name")?;
-        let Items { columns, constraints } = parse_items(parser)?;
+        let Items { columns, likes, constraints } = parse_items(parser)?;
         if temporary {
             parse_on_commit(parser)?;
         }
@@ -100,10 +103,13 @@ impl CreateTable {
             return Err(Error::not_supported_but("CREATE TABLE AS ... WITH NO DATA", "add LIMIT 0 to the query"));
         }
         parser.eat("WITH DATA");
-        if columns.is_empty() && query.is_none() {
+        if !likes.is_empty() && query.is_some() {
+            return Err(Error::not_supported_but("LIKE in CREATE TABLE AS", "name the columns in the query"));
+        }
+        if columns.is_empty() && likes.is_empty() && query.is_none() {
             return Err(parser.expected("the table's columns in parentheses, or AS and a query"));
         }
-        Ok(Self { name, temporary, if_not_exists, columns, constraints, query })
+        Ok(Self { name, temporary, if_not_exists, columns, likes, constraints, query })
     }
 
     /// The primary key, at most one, and the UNIQUE constraints, wherever they were written.
@@ -134,6 +140,7 @@ fn parse_on_commit(parser: &mut Parser) -> Result<()> {
 #[derive(Default)]
 struct Items {
     columns: Vec<ColumnDefinition>,
+    likes: Vec<LikeTable>,
     constraints: Vec<TableConstraint>,
 }
 
@@ -144,6 +151,10 @@ fn parse_items(parser: &mut Parser) -> Result<Items> {
     }
     parser.parenthesized(|parser| {
         let key_exists = CreateTable::has_primary_key(&items.columns, &items.constraints);
+        if let Some(like) = LikeTable::parse_optional(parser, items.columns.len())? {
+            items.likes.push(like);
+            return Ok(());
+        }
         let is_key = if let Some(constraint) = TableConstraint::parse_optional(parser, "CREATE TABLE with")? {
             items.constraints.push(constraint);
             items.constraints.last().is_some_and(|constraint| constraint.is_primary)
@@ -307,9 +318,12 @@ fn serial(data_type: DataType) -> (DataType, Option<Identity>) {
 
 impl fmt::Display for CreateTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, temporary: is_temporary, if_not_exists: quietly, columns, constraints, query } = self;
+        let Self { name, temporary: is_temporary, if_not_exists: quietly, columns, likes, constraints, query } = self;
         write!(f, "CREATE {}TABLE {}{}", temporary(*is_temporary), if_not_exists(*quietly), Qualified(name))?;
         let mut items: Vec<String> = columns.iter().map(ToString::to_string).collect();
+        for like in likes.iter().rev() {
+            items.insert(like.position, like.to_string());
+        }
         items.extend(constraints.iter().map(ToString::to_string));
         if !items.is_empty() {
             write!(f, " ({})", items.join(", "))?;

@@ -220,6 +220,15 @@ fn create_table() {
         "CREATE TABLE t AS SELECT 1 WITH NO DATA",
         expect!["CREATE TABLE AS ... WITH NO DATA is not supported yet; add LIMIT 0 to the query"],
     );
+    check(
+        "create table T (a int, like Other including all excluding indexes, LIKE s.t, UNIQUE (a))",
+        expect![[
+            "CREATE TABLE | CREATE TABLE t (a INT, LIKE other INCLUDING COMMENTS INCLUDING COMPRESSION INCLUDING CONSTRAINTS INCLUDING DEFAULTS INCLUDING \
+             GENERATED INCLUDING IDENTITY INCLUDING STATISTICS INCLUDING STORAGE, LIKE s.t, UNIQUE (a))"
+        ]],
+    );
+    check("CREATE TABLE t (LIKE s INCLUDING ALL)", expect!["CREATE TABLE | CREATE TABLE t (LIKE s INCLUDING ALL)"]);
+    check("CREATE TABLE t (LIKE s) AS SELECT 1", expect!["LIKE in CREATE TABLE AS is not supported yet; name the columns in the query"]);
     check("CREATE UNLOGGED TABLE t (a int)", expect!["CREATE UNLOGGED TABLE is not supported yet"]);
     check(
         "CREATE OR REPLACE TABLE t AS SELECT 1",

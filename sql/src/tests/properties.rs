@@ -270,7 +270,7 @@ fn definition() -> impl Strategy<Value = Statement> {
         (object_name(), any::<bool>(), any::<bool>(), columns, primary_key, unique, proptest::option::of(query())).prop_map(
             |(name, temporary, if_not_exists, columns, primary_key, unique, query)| {
                 let constraints = primary_key.into_iter().chain(unique).collect();
-                Statement::CreateTable(CreateTable { name, temporary, if_not_exists, columns, constraints, query })
+                Statement::CreateTable(CreateTable { name, temporary, if_not_exists, columns, likes: vec![], constraints, query })
             }
         ),
         (object_name(), any::<bool>(), proptest::collection::vec(alteration(), 1..4))

@@ -22,6 +22,9 @@ pub fn column_list(text: &str, context: &mut dyn RelationPlannerContext) -> Resu
     let [Statement::CreateTable(create)] = parsed.as_slice() else {
         return Err(invalid("names and types, as in 'id text, year integer'".to_owned()));
     };
+    if !create.likes.is_empty() {
+        return Err(invalid("names and types, not those of a table".to_owned()));
+    }
     let mut fields: Vec<Field> = Vec::with_capacity(create.columns.len());
     for column in &create.columns {
         let null = context.sql_to_expr(null_of(&column.data_type)?, &DFSchema::empty())?;

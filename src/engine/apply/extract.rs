@@ -28,6 +28,7 @@ use tokio::sync::OnceCell;
 use super::join_calls::hoist_from_join;
 use super::value_calls;
 use super::{Applied, Apply, ApplyFunction, ModelUse};
+use crate::engine::function::acts;
 
 #[derive(Debug)]
 pub struct ExtractModelCalls;
@@ -265,11 +266,11 @@ impl ApplyFunction for ModelCall {
     }
 
     fn is_constant(&self) -> bool {
-        self.constants.iter().all(Option::is_some)
+        self.constants.iter().all(Option::is_some) && !acts(self.function.name())
     }
 
     fn model_use(&self) -> ModelUse {
-        if self.is_constant() { ModelUse::Little } else { ModelUse::EachRow }
+        if self.is_constant() || acts(self.function.name()) { ModelUse::Little } else { ModelUse::EachRow }
     }
 
     async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> crate::error::Result<Applied> {

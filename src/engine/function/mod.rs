@@ -1,5 +1,6 @@
 //! The functions that need the engine: table functions over tables, agents and HopWorld. Pure functions are in `rolloutdb_udfs`.
 
+mod advisory;
 mod answer;
 pub mod chat_content;
 mod chunk;
@@ -18,6 +19,7 @@ mod rollout_tree;
 mod search;
 mod search_options;
 pub mod session_state;
+mod sleep;
 mod step_prompt;
 
 use std::collections::HashMap;
@@ -33,8 +35,14 @@ use super::database::Shared;
 use super::retrieval_cache::RetrievalCache;
 use crate::models::{Registry, Runtime};
 
+pub use advisory::functions as advisory_functions;
 pub use identity::identity_numbers;
 pub use only_value::only_value;
+
+/// Whether each call of an asynchronous function does something, so that one must not stand for another.
+pub fn acts(name: &str) -> bool {
+    name == "pg_sleep" || name.starts_with("pg_advisory_")
+}
 
 /// Every table function by name.
 pub fn table_functions(
@@ -60,7 +68,7 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
     let mut scalar = rolloutdb_udfs::scalar_functions();
     scalar.extend(rolloutdb_udfs::format_functions(&formats::formats()));
     scalar.extend(rolloutdb_udfs::model_functions(&models, &judge::model_judge(&shared.catalog, &shared.models)));
-    scalar.extend([step_prompt::function(), json_texts::function(), chat_content::function(), clock::function()]);
+    scalar.extend([step_prompt::function(), json_texts::function(), chat_content::function(), clock::function(), sleep::function()]);
     scalar.extend(interval_times::functions());
     for function in scalar {
         state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
@@ -74,6 +82,10 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
             let function = rolloutdb_udfs::template::with_patterns(&function);
             state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
         }
+    }
+    if let Some(sum) = state.aggregate_functions().get("sum").cloned() {
+        let sum = rolloutdb_udfs::checked_sum(&sum);
+        state.register_udaf(Arc::new(sum)).expect("registering an aggregate never fails in a session state");
     }
     for name in ["avg", "sum"] {
         if let Some(function) = state.aggregate_functions().get(name).cloned() {

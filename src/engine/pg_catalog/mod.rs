@@ -12,6 +12,7 @@ mod functions;
 mod held;
 mod mentions;
 mod planned;
+mod procedure_types;
 mod procedures;
 mod query;
 mod rows_of_batch;

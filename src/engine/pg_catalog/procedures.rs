@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use datafusion::execution::SessionState;
 
 use super::functions::{self, Function};
+use super::procedure_types::{AGGREGATES, of_built_in, of_ours};
 use super::snapshot::{PG_CATALOG_OID, PUBLIC_OID};
 use super::types::{Kind, TYPES};
 
@@ -81,12 +82,15 @@ pub fn all(state: &SessionState, table_functions: &BTreeMap<&'static str, Vec<&'
     let mut found: Vec<Procedure> = functions::all().map(of_catalog).collect();
     let mut names: BTreeSet<String> = found.iter().map(|procedure| procedure.name.clone()).collect();
     let any = Kind::Any.info().oid;
-    let mut add = |name: &str, schema_oid: u32, arguments: Vec<(String, u32)>, kind: char, is_set: bool, description: Option<String>| {
-        let is_plain = !name.is_empty() && !name.starts_with('_') && names.insert(name.to_owned());
+    let mut add = |procedure: Procedure| {
+        let is_plain = !procedure.name.is_empty() && !procedure.name.starts_with('_') && names.insert(procedure.name.clone());
         if is_plain {
-            let (name, returns) = (name.to_owned(), if is_set { Kind::Record.info().oid } else { any });
-            found.push(Procedure { oid: 0, name, schema_oid, arguments, returns, kind, is_set, is_strict: false, description });
+            found.push(procedure);
         }
+    };
+    let of = |name: &str, schema_oid: u32, arguments: Vec<(String, u32)>, returns: u32, kind: char| {
+        let name = name.to_owned();
+        Procedure { oid: 0, name, schema_oid, arguments, returns, kind, is_set: false, is_strict: false, description: None }
     };
     let types = rolloutdb_udfs::argument_types();
     for (name, documentation) in rolloutdb_udfs::documentation() {
@@ -94,18 +98,35 @@ pub fn all(state: &SessionState, table_functions: &BTreeMap<&'static str, Vec<&'
             types.get(name.as_str()).into_iter().flatten().map(|known| known.and_then(Kind::named).map_or(any, |kind| kind.info().oid));
         // Of arguments of several types, and of aggregates, it is any.
         let known = known.chain(std::iter::repeat(any));
-        let arguments = documentation.arguments.unwrap_or_default().into_iter().zip(known).map(|((name, _), oid)| (name, oid)).collect();
-        let kind = if state.aggregate_functions().contains_key(&name) { 'a' } else { 'f' };
-        add(&name, PUBLIC_OID, arguments, kind, false, Some(documentation.description));
+        let is_aggregate = state.aggregate_functions().contains_key(&name);
+        let known_aggregate = AGGREGATES.iter().find(|(known, ..)| is_aggregate && *known == name);
+        let types: Vec<u32> = match known_aggregate {
+            Some((_, kinds, _)) => kinds.iter().map(|kind| kind.info().oid).collect(),
+            None => known.take(documentation.arguments.as_ref().map_or(0, Vec::len)).collect(),
+        };
+        let arguments = documentation.arguments.unwrap_or_default().into_iter().zip(types).map(|((name, _), oid)| (name, oid)).collect();
+        let returns = known_aggregate.map(|(.., kind)| kind.info().oid).or_else(|| of_ours(&name)).unwrap_or(any);
+        let procedure = of(&name, PUBLIC_OID, arguments, returns, if is_aggregate { 'a' } else { 'f' });
+        add(Procedure { description: Some(documentation.description), ..procedure });
     }
     for (name, parameters) in table_functions {
         let arguments = parameters.iter().map(|parameter| ((*parameter).to_owned(), any)).collect();
-        add(name, PUBLIC_OID, arguments, 'f', true, None);
+        add(Procedure { is_set: true, ..of(name, PUBLIC_OID, arguments, Kind::Record.info().oid, 'f') });
     }
-    let (scalar, aggregate, window) = (state.scalar_functions(), state.aggregate_functions(), state.window_functions());
-    scalar.keys().for_each(|name| add(name, PG_CATALOG_OID, vec![(String::new(), any)], 'f', false, None));
-    aggregate.keys().for_each(|name| add(name, PG_CATALOG_OID, vec![(String::new(), any)], 'a', false, None));
-    window.keys().for_each(|name| add(name, PG_CATALOG_OID, vec![], 'w', false, None));
+    let unnamed = |types: &[u32]| types.iter().map(|oid| (String::new(), *oid)).collect::<Vec<_>>();
+    for name in state.scalar_functions().keys() {
+        let (arguments, returns) = of_built_in(name).map_or_else(|| (vec![any], any), Clone::clone);
+        add(of(name, PG_CATALOG_OID, unnamed(&arguments), returns, 'f'));
+    }
+    for name in state.aggregate_functions().keys().filter(|name| !AGGREGATES.iter().any(|(known, ..)| known == name)) {
+        add(of(name, PG_CATALOG_OID, unnamed(&[any]), any, 'a'));
+    }
+    state.window_functions().keys().for_each(|name| add(of(name, PG_CATALOG_OID, vec![], any, 'w')));
+    let ours: BTreeSet<String> = found.iter().map(|procedure| procedure.name.clone()).collect();
+    for (name, kinds, returns) in AGGREGATES.iter().filter(|(name, ..)| !ours.contains(*name)) {
+        let types: Vec<u32> = kinds.iter().map(|kind| kind.info().oid).collect();
+        found.push(of(name, PG_CATALOG_OID, unnamed(&types), returns.info().oid, 'a'));
+    }
     found.sort_by(|left, right| (&left.name, left.arguments.len()).cmp(&(&right.name, right.arguments.len())));
     number(&mut found);
     found.extend(readers_and_writers());

@@ -41,7 +41,10 @@ pub async fn authorize(session: &Session, statement: &Statement) -> Result<()> {
             CopySource::Query(_) => Ok(()),
         },
 
-        Statement::CreateTable(create) => rights.create_in_schema(&create.name),
+        Statement::CreateTable(create) => {
+            create.likes.iter().try_for_each(|like| rights.table(&like.table, &[Privilege::Select]))?;
+            rights.create_in_schema(&create.name)
+        }
         Statement::CreateView(create) if create.or_replace && rights.exists(&create.name)? => rights.owner(&create.name),
         Statement::CreateView(create) => rights.create_in_schema(&create.name),
         Statement::CreateSchema(_) | Statement::CreateModel(_) | Statement::CreateAgent(_) => rights.create_in_database(),

@@ -55,6 +55,7 @@ impl Session {
         self.set_transaction_status(TransactionStatus::Idle);
         self.savepoints().clear();
         self.cursors().end_transaction(is_committed);
+        self.advisory_locks().end_transaction();
         let role = self.role();
         self.inner.user.end(is_committed);
         if self.role() != role {

@@ -96,6 +96,15 @@ async fn with_origins_described(session: &Session, query: &Query, types: &[Optio
     Ok(description)
 }
 
+/// Of a query that the catalog answers; `None`: it is another one. `types`: what a client has said of parameters.
+pub async fn describe_of_catalog(session: &Session, query: &Query, types: &[Option<FieldRef>]) -> Result<Option<Description>> {
+    if !pg_catalog::is_catalog_query(query) {
+        return Ok(None);
+    }
+    let resolved = temporary::resolved_query(session, query)?;
+    Box::pin(pg_catalog::describe_declared(session, &resolved, types)).await
+}
+
 /// The same where a client has said of what types parameters are.
 pub async fn describe_declared(session: &Session, query: &Query, types: &[Option<FieldRef>]) -> Result<Description> {
     let resolved = temporary::resolved_query(session, query)?;

@@ -220,6 +220,7 @@ pub async fn discard(session: &Session) -> Result<Response> {
     session.set_role(None);
     session.cursors().close_all();
     session.named_statements().release_all();
+    session.advisory_locks().unlock_all();
     Ok(done("DISCARD ALL"))
 }
 

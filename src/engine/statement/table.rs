@@ -10,12 +10,12 @@ use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{LogicalPlan, TableType};
 use datafusion::sql::sqlparser::ast::{DataType as SqlType, Expr as SqlExpr};
-use rolloutdb_catalogs::{Error as CatalogError, TableDefinition};
+use rolloutdb_catalogs::{Error as CatalogError, Table, TableDefinition};
 use rolloutdb_sql::{ColumnDefinition, CreateTable, DescribeTable, DropTable, Identity, Statement, TableConstraint};
 use rolloutdb_udfs::postgres::{ANY_WIDTH, ValueType};
 use rolloutdb_udfs::vector::DIMENSIONS_MAX;
 
-use super::{arrow, done, name, rows, table_name};
+use super::{arrow, done, like_table, name, rows, table_name};
 use crate::engine::output_names;
 use crate::engine::pinned_models;
 use crate::engine::planning::plan_query;
@@ -35,7 +35,8 @@ pub async fn create(session: &Session, create: &CreateTable, parameters: &[Scala
     if create.query.is_some() {
         return create_as(session, create, &schema, &table, parameters).await;
     }
-    let definition = definition(session, create, &table).await?;
+    let likes = like_table::open(session, create).await?;
+    let definition = definition(session, create, &table, &likes).await?;
     let object = Object::table(&schema, &table);
     let _name = name::to_make(session, &object).await;
     match catalog.create_table(&schema, &table, definition, false).await {
@@ -46,6 +47,7 @@ pub async fn create(session: &Session, create: &CreateTable, parameters: &[Scala
         created => {
             created?;
             session.own(object)?;
+            like_table::note_what_stays(session, create, &likes).await?;
         }
     }
     Ok(done("CREATE TABLE"))
@@ -159,12 +161,19 @@ fn mixed_in_unions(plan: &LogicalPlan) -> Result<Vec<HashMap<String, String>>> {
     Ok(mixed)
 }
 
-async fn definition(session: &Session, create: &CreateTable, table: &str) -> Result<TableDefinition> {
+/// `likes`: the tables whose columns it has too.
+async fn definition(session: &Session, create: &CreateTable, table: &str, likes: &[Arc<Table>]) -> Result<TableDefinition> {
     let mut fields = Vec::with_capacity(create.columns.len());
     for column in &create.columns {
         fields.push(column_field(session, column).await?);
     }
-    let mut definition = TableDefinition::new(&Schema::new(fields))?;
+    like_table::insert_columns(create, likes, &mut fields);
+    let columns = Schema::new(fields);
+    output_names::check_unique(&columns)?;
+    let mut definition = TableDefinition::new(&columns)?;
+    for (like, other) in create.likes.iter().zip(likes) {
+        definition = like_table::with_properties(definition, table, like, other)?;
+    }
     for constraint in create.all_constraints() {
         definition = with_constraint(definition, table, &constraint)?;
     }

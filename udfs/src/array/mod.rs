@@ -3,6 +3,7 @@
 mod bounds;
 mod fill;
 mod items;
+mod ordered;
 mod replace;
 mod trim;
 
@@ -24,6 +25,8 @@ pub(crate) const FUNCTIONS: &[&Function] = &[
     &bounds::UPPER,
     &fill::FUNCTION,
     &trim::FUNCTION,
+    &ordered::AT_FRACTION,
+    &ordered::MOST_FREQUENT,
 ];
 
 const SECTION: &str = "Arrays";

@@ -65,6 +65,7 @@ pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
     &to_json::ARRAY,
     &json_build_object::JSON,
     &json_build_object::JSONB,
+    &json_build_object::ROW,
     &json_build_array::JSON,
     &json_build_array::JSONB,
 ];

@@ -2,12 +2,14 @@
 
 mod atan2;
 mod bits;
+mod checked_sum;
 mod operator;
 mod quotient;
 mod rint;
 mod sign;
 mod width_bucket;
 
+pub use checked_sum::checked_sum;
 pub use operator::MathOperatorPlanner;
 
 use crate::function::{Function, Kind, Parameter};

@@ -107,8 +107,10 @@ pub(super) const FUNCTIONS: &[Function] = &[
     // Sessions do wait for each other, as for the name of a table that is made and for a training's checkpoints; who waits for whom is not kept.
     Function::new("pg_blocking_pids", &[Kind::Int4], Returns::Many(Kind::Int4), |_| Ok(Value::list([]))),
     Function::new("pg_safe_snapshot_blocking_pids", &[Kind::Int4], Returns::Many(Kind::Int4), |_| Ok(Value::list([]))),
-    // There are none, so none is left.
-    Function::new("pg_advisory_unlock_all", &[], Returns::One(Kind::Void), |_| Ok(Value::text(""))),
+    Function::new("pg_advisory_unlock_all", &[], Returns::One(Kind::Void), |call| {
+        call.context.snapshot.session()?.advisory_locks().unlock_all();
+        Ok(Value::text(""))
+    }),
     Function::new("pg_listening_channels", &[], TEXT, |_| Ok(Value::list([]))).set(),
     Function::new("pg_stat_get_numscans", &[Kind::Oid], Returns::One(Kind::Int8), |_| Ok(Value::Null)),
     Function::new("pg_relation_filenode", &[Kind::RegClass], Returns::One(Kind::Oid), |call| Ok(call.value(0).clone())),

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{HashMap, HashSet};
 
 use super::evaluate::values;
+use super::operators::out_of_range;
 use super::run::ordered;
 use super::{Aggregate, AggregateFunction, Context, Env, Expression, Extra, Select, Window, WindowFunction};
 use crate::engine::pg_catalog::value::{Row, Value};
@@ -70,20 +71,20 @@ fn aggregated(aggregate: &Aggregate, group: &[&Row], outer: Option<&Env<'_>>, co
     }
     inputs.sort_by(|left, right| by_order(&aggregate.order, &left.0, &right.0));
     let inputs: Vec<Vec<Value>> = inputs.into_iter().map(|(_, arguments)| arguments).collect();
-    Ok(folded(aggregate.function, &inputs))
+    folded(aggregate.function, &inputs)
 }
 
-fn folded(function: AggregateFunction, inputs: &[Vec<Value>]) -> Value {
+fn folded(function: AggregateFunction, inputs: &[Vec<Value>]) -> Result<Value> {
     let firsts = || inputs.iter().filter_map(|arguments| arguments.first());
     let present = || firsts().filter(|value| !value.is_null());
-    match function {
+    Ok(match function {
         // count(*) has no argument.
         AggregateFunction::Count => {
             Value::Int(inputs.iter().filter(|arguments| arguments.first().is_none_or(|value| !value.is_null())).count() as i64)
         }
         AggregateFunction::Min => present().min_by(|left, right| left.order(right)).cloned().unwrap_or(Value::Null),
         AggregateFunction::Max => present().max_by(|left, right| left.order(right)).cloned().unwrap_or(Value::Null),
-        AggregateFunction::Sum => present().cloned().reduce(sum).unwrap_or(Value::Null),
+        AggregateFunction::Sum => sum(present())?,
         AggregateFunction::Average => {
             let numbers: Vec<f64> = present().filter_map(Value::as_float).collect();
             if numbers.is_empty() { Value::Null } else { Value::Float(numbers.iter().sum::<f64>() / numbers.len() as f64) }
@@ -104,13 +105,17 @@ fn folded(function: AggregateFunction, inputs: &[Vec<Value>]) -> Value {
             }
             Value::optional_text(joined)
         }
-    }
+    })
 }
 
-fn sum(left: Value, right: Value) -> Value {
-    match (&left, &right) {
-        (Value::Int(left), Value::Int(right)) => Value::Int(left.saturating_add(*right)),
-        _ => left.as_float().zip(right.as_float()).map_or(Value::Null, |(left, right)| Value::Float(left + right)),
+/// # Errors
+/// A sum of whole numbers that a bigint has no place for (22003).
+fn sum<'a>(numbers: impl Iterator<Item = &'a Value> + Clone) -> Result<Value> {
+    let whole = numbers.clone().map(|number| if let Value::Int(number) = number { Some(i128::from(*number)) } else { None });
+    match whole.sum::<Option<i128>>() {
+        _ if numbers.clone().next().is_none() => Ok(Value::Null),
+        Some(sum) => i64::try_from(sum).map(Value::Int).map_err(|_| out_of_range()),
+        None => Ok(numbers.map(Value::as_float).sum::<Option<f64>>().map_or(Value::Null, Value::Float)),
     }
 }
 

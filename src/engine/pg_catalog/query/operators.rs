@@ -60,8 +60,12 @@ fn rows_equal(lefts: &[Value], rights: &[Value]) -> Result<Value> {
     Ok(equal)
 }
 
+/// Of a whole number that a bigint has no place for (22003).
+pub(super) fn out_of_range() -> Error {
+    Error::from(DataFusionError::from(ArrowError::ArithmeticOverflow("bigint out of range".to_owned())))
+}
+
 fn arithmetic(operator: Binary, left: &Value, right: &Value) -> Result<Value> {
-    let out_of_range = || Error::from(DataFusionError::from(ArrowError::ArithmeticOverflow("bigint out of range".to_owned())));
     let by_zero = || Error::from(DataFusionError::from(ArrowError::DivideByZero));
     if let (Value::Int(left), Value::Int(right)) = (left, right) {
         if *right == 0 && matches!(operator, Binary::Divide | Binary::Modulo) {

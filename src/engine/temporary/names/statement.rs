@@ -30,6 +30,7 @@ impl Names<'_> {
                 if let Some(query) = &mut create.query {
                     self.visit(query)?;
                 }
+                create.likes.iter_mut().try_for_each(|like| self.name(&mut like.table))?;
                 create.temporary = self.created(&mut create.name, create.temporary)?;
                 Ok(())
             }
