@@ -1,4 +1,4 @@
-"""A Qwen2 of 0.1 B parameters with random weights and a tokenizer of its own: as costly as a real one of its size. Needs torch and transformers."""
+"""A Qwen2 of 0.1 B parameters, or of another shape, with random weights and a tokenizer of its own: as costly as a real one of its size. Needs torch and transformers."""
 
 from texts import corpus
 
@@ -12,7 +12,7 @@ SHAPE = {
 }
 
 
-def save(directory):
+def save(directory, shape=SHAPE, tied=True):
     """Writes it to a directory, and gives the model and the tokenizer of transformers."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -22,12 +22,12 @@ def save(directory):
     pieces.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     pieces.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=SHAPE["vocab_size"], special_tokens=["<|end|>"], initial_alphabet=alphabet, show_progress=False)
+    trainer = trainers.BpeTrainer(vocab_size=min(shape["vocab_size"], SHAPE["vocab_size"]), special_tokens=["<|end|>"], initial_alphabet=alphabet, show_progress=False)
     pieces.train_from_iterator(corpus("hotpotqa"), trainer)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=pieces, eos_token="<|end|>", pad_token="<|end|>", padding_side="left")
     tokenizer.save_pretrained(directory)
     torch.manual_seed(1)
-    config = Qwen2Config(**SHAPE, tie_word_embeddings=True, max_position_embeddings=4_096, bos_token_id=None, eos_token_id=0)
+    config = Qwen2Config(**shape, tie_word_embeddings=tied, max_position_embeddings=4_096, bos_token_id=None, eos_token_id=0)
     model = Qwen2ForCausalLM(config).eval().float()
     with torch.no_grad():
         # The logit of the end is 0, never the largest: no greedy text ends early.

@@ -2,7 +2,8 @@
 
 Needs torch, transformers and trl (below 1.14) beside requirements.txt, and ROLLOUTDB naming a release binary. Both sides compute on the CPU in single
 precision with the same number of threads, from the same weights and the same rows; TRL runs in processes of its own (trl_peer.py). Before anything is
-timed, both must have the same losses and the same norm of the first gradient. README.md describes the measures.
+timed, both must have the same losses and the same norm of the first gradient. README.md describes the measures. `--device cuda` measures other things, on a
+GPU: training_gpu.py.
 """
 
 import json
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+import training_gpu
 from harness import Bench, multiply_rate, parse, parser
 from server import Server
 from trl_peer import Peer, make_policy
@@ -55,7 +57,10 @@ def main():
     options.add_argument("--policies", default="tinyhop,qwen2", help="of them: tinyhop (a million parameters), qwen2 (0.1 B random ones)")
     options.add_argument("--threads", type=int, default=2, help="of each contestant; the processors are limited to as many")
     options.add_argument("--steps", type=int, help="of one turn")
+    options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     options = parse(options, rounds=5)
+    if options.device == "cuda":
+        return training_gpu.main(options)
     limit_processors(options.threads)
     options.threads = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as folder, Bench("training", options) as bench:

@@ -9,19 +9,18 @@
 //! it; then memory holds one `[N, H]` tensor per block and the graph of one block (Chen et al. 2016, arXiv:1604.06174). The same
 //! operations run in the same order in all three ways, so all give the same bits.
 //!
-//! The weights may be frozen under low-rank adapters, see `lora.rs`.
+//! The weights may be frozen under low-rank adapters, see `lora.rs`. A copy on another device ([`Decoder::on`]) computes by candle's operations.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::path::Path;
-use std::sync::Arc;
 
-use candle_core::{Device, Tensor, Var};
+use candle_core::{DType, Device, Tensor, Var};
 
 use super::config::{DecoderArchitecture, DecoderConfig, OutputHead, SCORE, ScoreConfig};
 pub(super) use super::config::{EMBEDDING, HEAD};
 use super::lora::{self, Adapter, LoraOptions, Weight};
-use super::ops::{self, AttentionShape, Forest, Rope, RopeTable};
+use super::ops::{Arithmetic, AttentionShape, Forest, Pass, Rope};
 use super::random::CounterRng;
 use super::weights::{self, Weights};
 use crate::error::{Error, Result};
@@ -44,6 +43,7 @@ pub struct Decoder {
     /// Of the adapters, if there are any.
     lora: Option<LoraOptions>,
     device: Device,
+    arithmetic: Arithmetic,
 }
 
 /// What a forward pass leaves for the backward pass, beside its result.
@@ -62,7 +62,7 @@ pub enum Keep {
 pub struct Forward {
     /// `[N, H]`, after the last norm, detached.
     pub hidden: Tensor,
-    batch: Batch,
+    pass: Pass,
     /// From the lowest part that learns to the last norm.
     kept: Vec<Kept>,
 }
@@ -120,16 +120,6 @@ struct Projection {
     bias: Option<Tensor>,
     /// Weight `[head_dim]` of the RMSNorm of every head.
     norm: Option<Tensor>,
-}
-
-/// What all parts of one forward share.
-#[derive(Debug)]
-struct Batch {
-    tokens: Arc<[u32]>,
-    attention: AttentionShape,
-    positions: Arc<[u32]>,
-    rope: Arc<RopeTable>,
-    eps: f64,
 }
 
 /// Where a network finds its weights by name.
@@ -212,10 +202,58 @@ impl Decoder {
                 parameters.insert(name.clone(), parameter);
             }
         }
-        let network = Network::new(&config, &Source { tensors: &tensors, parameters: &parameters, scale: 1.0 })?;
+        Self::of(config, tensors, parameters, None, Arithmetic::Fused)
+    }
+
+    /// `parameters`: those of the tensors that are trained, and adapters.
+    fn of(
+        config: DecoderConfig,
+        tensors: BTreeMap<String, Tensor>,
+        parameters: BTreeMap<String, Var>,
+        lora: Option<LoraOptions>,
+        arithmetic: Arithmetic,
+    ) -> Result<Self> {
+        let scale = lora.as_ref().map_or(1.0, LoraOptions::scale);
+        let network = Network::new(&config, &Source { tensors: &tensors, parameters: &parameters, scale })?;
         let device = network.embedding.device().clone();
         let rope = Rope::new(config.rope.frequencies(config.head_dim));
-        Ok(Self { values: network.detached(), network, rope, config, tensors, parameters, lora: None, device })
+        Ok(Self { values: network.detached(), network, rope, config, tensors, parameters, lora, device, arithmetic })
+    }
+
+    /// A copy on a device that computes by candle's operations, with products in `dtype`. What is trained is f32 there, and so are vectors; frozen matrices have
+    /// the type of the products.
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if the device has no room.
+    pub fn on(&self, device: &Device, dtype: DType) -> Result<Self> {
+        // Detached first: where the device is the same, a variable would stay the same one.
+        let mut parameters = BTreeMap::new();
+        for (name, parameter) in &self.parameters {
+            parameters.insert(name.clone(), Var::from_tensor(&parameter.as_detached_tensor().to_device(device)?)?);
+        }
+        let mut tensors = BTreeMap::new();
+        for (name, tensor) in &self.tensors {
+            let placed = match parameters.get(name) {
+                Some(parameter) => parameter.as_tensor().clone(),
+                // Cast before it is moved, so that the device never holds more than it keeps.
+                None if tensor.rank() >= 2 => tensor.detach().to_dtype(dtype)?.to_device(device)?,
+                None => tensor.detach().to_device(device)?,
+            };
+            tensors.insert(name.clone(), placed);
+        }
+        Self::of(self.config.clone(), tensors, parameters, self.lora.clone(), Arithmetic::Plain(dtype))
+    }
+
+    /// Takes the values of all that is trained from a copy that [`Self::on`] made.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] if it was not made so; [`Error::Tensor`].
+    pub fn take_parameters(&self, other: &Self) -> Result<()> {
+        for (name, parameter) in &self.parameters {
+            let trained = other.parameters.get(name).ok_or_else(|| Error::Internal(format!("the copy has no parameter {name}")))?;
+            parameter.set(&trained.as_detached_tensor().to_device(&self.device)?)?;
+        }
+        Ok(())
     }
 
     /// The shape of the model.
@@ -270,12 +308,12 @@ impl Decoder {
     /// # Errors
     /// [`Error::Tensor`] if a token id or the layout does not fit.
     pub fn hidden_of_forest(&self, tokens: &[u32], layout: &Forest) -> Result<Tensor> {
-        let batch = self.batch(tokens, layout)?;
-        let mut x = self.network.run(&Part::Embedding, &batch)?;
+        let pass = self.pass(tokens, layout)?;
+        let mut x = self.network.run(&Part::Embedding, &pass)?;
         for index in 0..self.network.layers.len() {
-            x = self.network.run(&Part::Block(index, x), &batch)?;
+            x = self.network.run(&Part::Block(index, x), &pass)?;
         }
-        Ok(self.network.run(&Part::Norm(x), &batch)?)
+        Ok(self.network.run(&Part::Norm(x), &pass)?)
     }
 
     /// As [`Self::hidden_of_forest`], part by part: the result has no graph, and what [`Self::backward_blocks`] needs is in what is kept.
@@ -283,14 +321,14 @@ impl Decoder {
     /// # Errors
     /// As [`Self::hidden_of_forest`].
     pub fn forward_blocks(&self, tokens: &[u32], layout: &Forest, keep: Keep) -> Result<Forward> {
-        let batch = self.batch(tokens, layout)?;
-        let mut pass = Pass { decoder: self, batch, keep, lowest: self.lowest_trainable(), kept: Vec::new() };
-        let mut x = pass.run(Part::Embedding)?;
+        let pass = self.pass(tokens, layout)?;
+        let mut run = Run { decoder: self, pass, keep, lowest: self.lowest_trainable(), kept: Vec::new() };
+        let mut x = run.part(Part::Embedding)?;
         for index in 0..self.network.layers.len() {
-            x = pass.run(Part::Block(index, x))?;
+            x = run.part(Part::Block(index, x))?;
         }
-        let hidden = pass.run(Part::Norm(x))?;
-        Ok(Forward { hidden, batch: pass.batch, kept: pass.kept })
+        let hidden = run.part(Part::Norm(x))?;
+        Ok(Forward { hidden, pass: run.pass, kept: run.kept })
     }
 
     /// Hands the gradient of every one of [`Self::parameters`] to `add`, once, by name, from the last part to the lowest that learns.
@@ -304,13 +342,13 @@ impl Decoder {
     /// [`Error::Internal`] if a parameter received no gradient: candle cuts graphs without a word, and a silently frozen parameter
     /// would look like a policy that learns badly. The error of `add`.
     pub fn backward_blocks(&self, forward: Forward, d_hidden: &Tensor, add: &mut dyn FnMut(&str, &Tensor) -> Result<()>) -> Result<()> {
-        let Forward { batch, mut kept, .. } = forward;
+        let Forward { pass, mut kept, .. } = forward;
         let lowest = self.lowest_trainable();
         let mut d_output = d_hidden.detach();
         while let Some(part) = kept.pop() {
             let graph = match part {
                 Kept::Graph(graph) => graph,
-                Kept::Input(part) => self.graph(part, &batch, lowest)?,
+                Kept::Input(part) => self.graph(part, &pass, lowest)?,
             };
             let mut gradients = (&graph.output * &d_output)?.sum_all()?.backward()?;
             for (name, parameter) in self.parameters_of(&graph.part) {
@@ -358,7 +396,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The weight called `name` as the decoder computes with it: the sum that [`Self::merge_lora`] would leave, where adapters stand beside it.
+    /// The weight called `name` as the decoder computes with it, in f32: the sum that [`Self::merge_lora`] would leave, where adapters stand beside it.
     ///
     /// # Errors
     /// [`Error::Internal`] for a name that the decoder does not have, [`Error::Tensor`].
@@ -368,7 +406,7 @@ impl Decoder {
             _ => None,
         };
         let known = || self.tensors.get(name).cloned().ok_or_else(|| Error::Internal(format!("the decoder has no tensor {name}")));
-        adapted.map_or_else(known, Ok)
+        Ok(adapted.map_or_else(known, Ok)?.to_dtype(DType::F32)?)
     }
 
     /// A frozen decoder of the weights that stand beside the adapters, in the same memory: what the policy was before it learned.
@@ -380,7 +418,7 @@ impl Decoder {
             return Err(Error::Internal("a decoder without adapters has no weights but those that it trains".into()));
         }
         let tensors = self.tensors.iter().map(|(name, tensor)| (name.clone(), tensor.detach())).collect();
-        Self::new(self.config.clone(), tensors, false)
+        Self::of(self.config.clone(), tensors, BTreeMap::new(), None, self.arithmetic)
     }
 
     /// Writes the adapters as `adapter_config.json` and `adapter_model.safetensors`, which PEFT loads. `base`: the name of the model that they belong to.
@@ -423,10 +461,7 @@ impl Decoder {
             *score = parameter.as_tensor().clone();
             parameters.insert(SCORE.to_owned(), parameter);
         }
-        let source = Source { tensors: &tensors, parameters: &parameters, scale: options.scale() };
-        self.network = Network::new(&self.config, &source)?;
-        self.values = self.network.detached();
-        (self.tensors, self.parameters, self.lora) = (tensors, parameters, Some(options));
+        *self = Self::of(self.config.clone(), tensors, parameters, Some(options), self.arithmetic)?;
         Ok(())
     }
 
@@ -453,31 +488,31 @@ impl Decoder {
     }
 
     /// Runs a part with its graph. The input is a variable of its own, unless the part is the `lowest` that learns.
-    fn graph(&self, part: Part, batch: &Batch, lowest: Option<usize>) -> Result<Graph> {
+    fn graph(&self, part: Part, pass: &Pass, lowest: Option<usize>) -> Result<Graph> {
         let part = if Some(part.position()) == lowest { part } else { part.with_variable()? };
-        let output = self.network.run(&part, batch)?;
+        let output = self.network.run(&part, pass)?;
         Ok(Graph { part, output })
     }
 
-    fn batch(&self, tokens: &[u32], layout: &Forest) -> Result<Batch> {
+    fn pass(&self, tokens: &[u32], layout: &Forest) -> Result<Pass> {
         let (num_tokens, longest) = (layout.num_tokens(), layout.longest());
         let limit = self.config.max_position_embeddings;
         if num_tokens != tokens.len() || longest > limit {
             let found = format!("{} tokens in a layout of {num_tokens}, its longest sequence of {longest}", tokens.len());
             return Err(candle_core::Error::Msg(format!("{found}: expected one of all tokens, and at most {limit} in a sequence")).into());
         }
-        Ok(Batch {
-            tokens: tokens.into(),
-            attention: AttentionShape {
-                forest: layout.clone(),
-                num_heads: self.config.num_attention_heads,
-                num_key_value_heads: self.config.num_key_value_heads,
-                head_dim: self.config.head_dim,
-            },
-            positions: layout.positions().collect(),
-            rope: self.rope.table(longest),
-            eps: self.config.rms_norm_eps,
-        })
+        let attention = AttentionShape {
+            forest: layout.clone(),
+            num_heads: self.config.num_attention_heads,
+            num_key_value_heads: self.config.num_key_value_heads,
+            head_dim: self.config.head_dim,
+        };
+        Ok(Pass::new(self.arithmetic, tokens.into(), attention, &self.rope, self.config.rms_norm_eps, &self.device)?)
+    }
+
+    /// By which operations it computes.
+    pub fn arithmetic(&self) -> Arithmetic {
+        self.arithmetic
     }
 
     /// The device of the weights.
@@ -487,25 +522,25 @@ impl Decoder {
 }
 
 /// A forward pass at work.
-struct Pass<'a> {
+struct Run<'a> {
     decoder: &'a Decoder,
-    batch: Batch,
+    pass: Pass,
     keep: Keep,
     lowest: Option<usize>,
     kept: Vec<Kept>,
 }
 
-impl Pass<'_> {
+impl Run<'_> {
     /// Runs a part, keeps what is asked for and gives the output `[N, H]`, detached.
-    fn run(&mut self, part: Part) -> Result<Tensor> {
+    fn part(&mut self, part: Part) -> Result<Tensor> {
         let is_needed = self.lowest.is_some_and(|lowest| lowest <= part.position());
         if is_needed && self.keep == Keep::Graphs {
-            let graph = self.decoder.graph(part, &self.batch, self.lowest)?;
+            let graph = self.decoder.graph(part, &self.pass, self.lowest)?;
             let output = graph.output.detach();
             self.kept.push(Kept::Graph(graph));
             return Ok(output);
         }
-        let output = self.decoder.values.run(&part, &self.batch)?;
+        let output = self.decoder.values.run(&part, &self.pass)?;
         if is_needed && self.keep == Keep::Inputs {
             self.kept.push(Kept::Input(part));
         }
@@ -590,11 +625,11 @@ impl Network {
     }
 
     /// The output `[N, H]` of a part.
-    fn run(&self, part: &Part, batch: &Batch) -> candle_core::Result<Tensor> {
+    fn run(&self, part: &Part, pass: &Pass) -> candle_core::Result<Tensor> {
         match part {
-            Part::Embedding => ops::embedding(&self.embedding, &batch.tokens),
-            Part::Block(index, x) => self.layers[*index].forward(x, batch),
-            Part::Norm(x) => ops::rms_norm(x, &self.norm, batch.eps),
+            Part::Embedding => pass.embedding(&self.embedding),
+            Part::Block(index, x) => self.layers[*index].forward(x, pass),
+            Part::Norm(x) => pass.rms_norm(x, &self.norm),
         }
     }
 }
@@ -637,20 +672,20 @@ impl Layer {
         }
     }
 
-    /// `[N, H]` to `[N, H]`.
-    fn forward(&self, x: &Tensor, batch: &Batch) -> candle_core::Result<Tensor> {
-        let normed = ops::rms_norm(x, &self.input_norm, batch.eps)?;
-        let x = (x + self.attention(&normed, batch)?)?;
-        let normed = ops::rms_norm(&x, &self.post_attention_norm, batch.eps)?;
-        let gated = ops::silu_mul(&self.gate.forward(&normed, None)?, &self.up.forward(&normed, None)?)?;
-        &x + self.down.forward(&gated, None)?
+    /// `[N, H]` to `[N, H]`, which is f32 whatever the type of the products.
+    fn forward(&self, x: &Tensor, pass: &Pass) -> candle_core::Result<Tensor> {
+        let normed = pass.rms_norm(x, &self.input_norm)?;
+        let x = (x + self.attention(&normed, pass)?.to_dtype(DType::F32)?)?;
+        let normed = pass.rms_norm(&x, &self.post_attention_norm)?;
+        let gated = pass.silu_mul(&self.gate.forward(&normed, None, pass)?, &self.up.forward(&normed, None, pass)?)?;
+        &x + self.down.forward(&gated, None, pass)?.to_dtype(DType::F32)?
     }
 
-    fn attention(&self, x: &Tensor, batch: &Batch) -> candle_core::Result<Tensor> {
-        let query = ops::rope(&self.query.heads(x, batch.eps)?, &batch.positions, &batch.rope)?;
-        let key = ops::rope(&self.key.heads(x, batch.eps)?, &batch.positions, &batch.rope)?;
-        let mixed = ops::causal_attention(&query, &key, &self.value.heads(x, batch.eps)?, &batch.attention)?;
-        self.output.forward(&mixed, None)
+    fn attention(&self, x: &Tensor, pass: &Pass) -> candle_core::Result<Tensor> {
+        let query = pass.rope(&self.query.heads(x, pass)?)?;
+        let key = pass.rope(&self.key.heads(x, pass)?)?;
+        let mixed = pass.attention(&query, &key, &self.value.heads(x, pass)?)?;
+        self.output.forward(&mixed, None, pass)
     }
 }
 
@@ -661,13 +696,13 @@ impl Projection {
     }
 
     /// `[N, H]` to `[N, heads * head_dim]`.
-    fn heads(&self, x: &Tensor, eps: f64) -> candle_core::Result<Tensor> {
+    fn heads(&self, x: &Tensor, pass: &Pass) -> candle_core::Result<Tensor> {
         // The norm of the heads stands behind the whole projection, its adapter included.
-        let heads = self.weight.forward(x, self.bias.as_ref())?;
+        let heads = self.weight.forward(x, self.bias.as_ref(), pass)?;
         let Some(norm) = &self.norm else { return Ok(heads) };
         let (rows, width) = heads.dims2()?;
         let head_dim = norm.dim(0)?;
-        ops::rms_norm(&heads.reshape((rows * (width / head_dim), head_dim))?, norm, eps)?.reshape((rows, width))
+        pass.rms_norm(&heads.reshape((rows * (width / head_dim), head_dim))?, norm)?.reshape((rows, width))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Where a model computes: the option `device` of `CREATE MODEL`.
+//! Where a model computes, or a training: the option `device` of `CREATE MODEL` and `TRAIN`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,6 +6,9 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+
+/// What the errors of CUDA and cuBLAS say of memory that is not there.
+const OUT_OF_MEMORY: [&str; 2] = ["CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED"];
 
 #[cfg(feature = "cuda")]
 pub use rolloutdb_kernels::cuda::Gpu;
@@ -54,6 +57,18 @@ impl Device {
     /// Of a version that was made before there was a choice: a GPU would give its vectors other digits than those that are stored.
     pub(super) fn of_old_versions() -> Self {
         Self::Cpu
+    }
+}
+
+/// An error of a device, with `advice` where it has no memory left. By its text: the types of CUDA's errors are there in builds for it only.
+pub(super) fn of_memory(error: Error, advice: &str) -> Error {
+    let is_meant = |inner: &candle_core::Error| {
+        let text = inner.to_string();
+        OUT_OF_MEMORY.iter().any(|code| text.contains(code))
+    };
+    match error {
+        Error::Tensor(inner) if is_meant(&inner) => Error::OutOfMemory(format!("the GPU has no memory left; {advice}")),
+        other => other,
     }
 }
 
@@ -165,11 +180,18 @@ pub(super) fn candle_gpu(number: usize) -> Result<candle_core::Device> {
     if let Some(gpu) = gpus.get(&number) {
         return Ok(gpu.clone());
     }
+    let gpu = open_gpu(number)?;
+    gpus.insert(number, gpu.clone());
+    Ok(gpu)
+}
+
+/// As [`candle_gpu`], for one user alone.
+#[cfg(feature = "cuda-policies")]
+pub(super) fn open_gpu(number: usize) -> Result<candle_core::Device> {
     let gpu = candle_core::Device::new_cuda_with_stream(number)
         .map_err(|error| Error::NotSupported(format!("GPU {number} cannot be used: {error}")))?;
     // SAFETY: one stream uses this memory, so that no event is needed to order its uses.
     unsafe { gpu.as_cuda_device()?.disable_event_tracking() };
-    gpus.insert(number, gpu.clone());
     Ok(gpu)
 }
 

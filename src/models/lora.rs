@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use candle_core::{Device, Tensor, Var};
+use candle_core::{DType, Device, Tensor, Var};
 use regex::Regex;
 use serde_json::{Value, json};
 
 use super::config::{DecoderConfig, SCORE, read_json};
-use super::ops;
+use super::ops::{self, Pass};
 use super::random::CounterRng;
 use super::shown::shown;
 use super::weights::{self, Weights};
@@ -149,12 +149,12 @@ pub(super) struct Adapter {
 
 impl Weight {
     /// `[N, I]` to `[N, O]`.
-    pub fn forward(&self, x: &Tensor, bias: Option<&Tensor>) -> candle_core::Result<Tensor> {
-        let out = ops::linear(x, &self.base, bias)?;
+    pub fn forward(&self, x: &Tensor, bias: Option<&Tensor>, pass: &Pass) -> candle_core::Result<Tensor> {
+        let out = pass.linear(x, &self.base, bias)?;
         let Some(Adapter { a, b, scale }) = &self.adapter else { return Ok(out) };
         // The scale goes to the narrow side: `[N, r]` instead of `[N, O]`.
-        let narrow = (ops::linear(x, a, None)? * *scale)?;
-        &out + ops::linear(&narrow, b, None)?
+        let narrow = (pass.linear(x, a, None)? * *scale)?;
+        &out + pass.linear(&narrow, b, None)?
     }
 
     /// The same numbers without a graph. They stay the same when training changes them in place.
@@ -221,7 +221,7 @@ pub(super) fn merge(
     Ok(())
 }
 
-/// `W + s B A` of the layer `module`, as a new tensor; `None` without an adapter.
+/// `W + s B A` of the layer `module`, as a new f32 tensor in host memory; `None` without an adapter.
 ///
 /// # Errors
 /// [`Error::Internal`] if the layer has one matrix of an adapter alone, or no weight; [`Error::Tensor`].
@@ -232,12 +232,13 @@ pub(super) fn merged(
     parameters: &BTreeMap<String, Var>,
 ) -> Result<Option<Tensor>> {
     let [a, b] = parameter_names(module).map(|name| parameters.get(&name).map(Var::as_detached_tensor));
+    let host = |tensor: &Tensor| tensor.detach().to_device(&Device::Cpu)?.to_dtype(DType::F32);
     let (a, b) = match (a, b) {
         (None, None) => return Ok(None),
-        (Some(a), Some(b)) => (a, b),
+        (Some(a), Some(b)) => (host(&a)?, host(&b)?),
         _ => return Err(not_whole(module)),
     };
-    let base = tensors.get(&format!("{module}.weight")).ok_or_else(|| not_whole(module))?.detach();
+    let base = host(tensors.get(&format!("{module}.weight")).ok_or_else(|| not_whole(module))?)?;
     // Our product, because the order of its sums does not depend on the number of threads.
     let change = (ops::linear(&b, &a.t()?.contiguous()?, None)? * scale)?; // [O, I]
     Ok(Some((base + change)?))

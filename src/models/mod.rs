@@ -48,6 +48,7 @@ mod source;
 mod tests;
 pub mod tokenizer;
 mod tokenizer_growth;
+pub mod training_device;
 mod training_policy;
 pub mod weights;
 
@@ -71,4 +72,5 @@ pub use runtime::{Policy, Runtime};
 pub use sampling::Sampler;
 pub use scored_text::ScoredText;
 pub use tokenizer::Tokenizer;
+pub use training_device::TrainingGpu;
 pub use training_policy::TrainingPolicy;

@@ -15,7 +15,7 @@ use super::runtime::Policy;
 use super::tokenizer::Tokenizer;
 use crate::error::Result;
 
-/// Tokenizer, chat template and memory of a base, for the weights that training makes of it. They compute on the CPU, where they are trained.
+/// Tokenizer, chat template and memory of a base, for the weights that training makes of it. They compute on the CPU, wherever they are trained.
 #[derive(Debug)]
 pub struct TrainingPolicy {
     info: Arc<ModelInfo>,

@@ -1,10 +1,11 @@
 //! AdamW (Loshchilov & Hutter 2019, arXiv:1711.05101) on a decoder's variables.
 //!
 //! candle-nn's optimiser keeps its moments in the dtype of the parameter, has no groups, no clipping and no state that can be
-//! saved. This one works in place, in the order of the parameters' names, and equals `torch.optim.AdamW`.
+//! saved. This one works in place, in the order of the parameters' names, and equals `torch.optim.AdamW`. Its moments are where its parameters are.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
@@ -14,6 +15,7 @@ use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, View};
 
 use super::gradients::Gradients;
 use crate::error::{Error, Result};
+use crate::models::ops::Arithmetic;
 
 /// Elements that one thread updates at a time: each of them alone, so the cuts do not change a bit of the result.
 pub(super) const CHUNK: usize = 1 << 15;
@@ -30,11 +32,13 @@ pub struct AdamWOptions {
     /// Share of a matrix that a step of learning rate 1 takes away. Biases and norm weights do not decay, embeddings do,
     /// which are the groups of Hugging Face's trainer.
     pub weight_decay: f64,
+    /// By which operations. Fused ones update parameters in host memory in one pass; candle's those of any device, beside which the moments are then.
+    pub arithmetic: Arithmetic,
 }
 
 impl Default for AdamWOptions {
     fn default() -> Self {
-        Self { mean_decay: 0.9, square_decay: 0.999, epsilon: 1e-8, weight_decay: 0.0 }
+        Self { mean_decay: 0.9, square_decay: 0.999, epsilon: 1e-8, weight_decay: 0.0, arithmetic: Arithmetic::Fused }
     }
 }
 
@@ -49,17 +53,55 @@ pub struct ParameterGroup<'a> {
 }
 
 /// First and second moment of one parameter, element by element.
-#[derive(Debug, Clone, PartialEq)]
-struct Moments {
+#[derive(Debug, Clone)]
+enum Moments {
+    Host(HostMoments),
+    /// f32, of the shape of the parameter.
+    Device {
+        mean: Tensor,
+        square: Tensor,
+    },
+}
+
+#[derive(Debug, Clone)]
+struct HostMoments {
     mean: Vec<f32>,
     square: Vec<f32>,
 }
 
 impl Moments {
+    /// `mean`, `square`: element by element.
+    fn new(mean: Vec<f32>, square: Vec<f32>, parameter: &Tensor, arithmetic: Arithmetic) -> Result<Self> {
+        if arithmetic == Arithmetic::Fused {
+            return Ok(Self::Host(HostMoments { mean, square }));
+        }
+        let placed = |values| Tensor::from_vec(values, parameter.shape(), parameter.device());
+        Ok(Self::Device { mean: placed(mean)?, square: placed(square)? })
+    }
+
     /// Of a parameter that was never updated.
-    fn zeros(parameter: &Tensor) -> Self {
+    fn zeros(parameter: &Tensor, arithmetic: Arithmetic) -> Result<Self> {
         let zeros = vec![0.0; parameter.elem_count()];
-        Self { mean: zeros.clone(), square: zeros }
+        Self::new(zeros.clone(), zeros, parameter, arithmetic)
+    }
+
+    fn update(&mut self, parameter: &Var, gradient: &Tensor, rule: Rule) -> Result<()> {
+        match self {
+            Self::Host(moments) => {
+                let gradient = gradient.flatten_all()?.to_vec1::<f32>()?;
+                Ok(parameter.inplace_op1(&Update { rule, gradient: &gradient, moments: RefCell::new(moments) })?)
+            }
+            Self::Device { mean, square } => Ok(rule.apply_to_tensors(parameter, gradient, mean, square)?),
+        }
+    }
+
+    /// Mean and square, in host memory.
+    fn values(&self) -> Result<[Cow<'_, [f32]>; 2]> {
+        let host = |tensor: &Tensor| Ok::<Cow<'_, [f32]>, Error>(Cow::Owned(tensor.flatten_all()?.to_vec1()?));
+        match self {
+            Self::Host(HostMoments { mean, square }) => Ok([mean.into(), square.into()]),
+            Self::Device { mean, square } => Ok([host(mean)?, host(square)?]),
+        }
     }
 }
 
@@ -78,9 +120,12 @@ impl AdamW {
     }
 
     /// A fresh optimiser with the moments of all these parameters, whose state is whole even where some of them are never updated.
-    pub(crate) fn of(options: AdamWOptions, parameters: &BTreeMap<String, Var>) -> Self {
-        let moments = parameters.iter().map(|(name, parameter)| (name.clone(), Moments::zeros(parameter)));
-        Self { moments: moments.collect(), ..Self::new(options) }
+    ///
+    /// # Errors
+    /// [`Error::Tensor`] if the device has no memory left.
+    pub(crate) fn of(options: AdamWOptions, parameters: &BTreeMap<String, Var>) -> Result<Self> {
+        let zeros = |(name, parameter): (&String, &Var)| Ok::<_, Error>((name.clone(), Moments::zeros(parameter, options.arithmetic)?));
+        Ok(Self { moments: parameters.iter().map(zeros).collect::<Result<_>>()?, ..Self::new(options) })
     }
 
     /// As [`AdamW::step_groups`], of one group.
@@ -104,16 +149,18 @@ impl AdamW {
     /// `v̂ = v / (1 − β₂ᵗ)`; λ is 0 for vectors.
     ///
     /// # Errors
-    /// [`Error::Internal`] if a parameter has no gradient, [`Error::Tensor`] if one is not an f32 tensor in host memory.
+    /// [`Error::Internal`] if a parameter has no gradient, [`Error::Tensor`] if one is not an f32 tensor, or not where the options want it.
     pub fn step_groups(&mut self, groups: &[ParameterGroup<'_>]) -> Result<()> {
         self.step += 1;
         for ParameterGroup { parameters, gradients, learning_rate, gradient_scale } in groups {
             for (name, parameter) in *parameters {
                 let gradient = gradients.get(name).ok_or_else(|| Error::Internal(format!("no gradient for the parameter {name}")))?;
-                let moments = self.moments.entry(name.clone()).or_insert_with(|| Moments::zeros(parameter));
-                let gradient = gradient.flatten_all()?.to_vec1::<f32>()?;
                 let rule = self.options.rule(self.step, *learning_rate, *gradient_scale, parameter.rank() >= 2);
-                parameter.inplace_op1(&Update { rule, gradient: &gradient, moments: RefCell::new(moments) })?;
+                let moments = match self.moments.entry(name.clone()) {
+                    Entry::Occupied(known) => known.into_mut(),
+                    Entry::Vacant(new) => new.insert(Moments::zeros(parameter, self.options.arithmetic)?),
+                };
+                moments.update(parameter, gradient, rule)?;
             }
         }
         Ok(())
@@ -122,12 +169,13 @@ impl AdamW {
     /// Writes the moments and the step count as safetensors: `<parameter>.mean`, `<parameter>.square`, metadata `step`.
     ///
     /// # Errors
-    /// [`Error::Io`]
+    /// [`Error::Io`]; [`Error::Tensor`] if a moment cannot be read from its device.
     pub fn save(&self, path: &Path) -> Result<()> {
-        let views = self.moments.iter().flat_map(|(name, moments)| {
-            let Moments { mean, square } = moments;
-            [(format!("{name}.mean"), MomentView::new(mean)), (format!("{name}.square"), MomentView::new(square))]
-        });
+        let mut views = Vec::with_capacity(2 * self.moments.len());
+        for (name, moments) in &self.moments {
+            let [mean, square] = moments.values()?;
+            views.extend([(format!("{name}.mean"), MomentView::new(mean)), (format!("{name}.square"), MomentView::new(square))]);
+        }
         let metadata = HashMap::from([("step".to_string(), self.step.to_string())]);
         safetensors::serialize_to_file(views, Some(metadata), path).map_err(|error| match error {
             SafeTensorError::IoError(source) => Error::Io { path: path.into(), source },
@@ -138,7 +186,7 @@ impl AdamW {
     /// Reads what [`AdamW::save`] wrote.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::Damaged`] if the file is not such a state or not one of these `parameters`.
+    /// [`Error::Io`]; [`Error::Damaged`] if the file is not such a state or not one of these `parameters`; [`Error::Tensor`].
     pub fn load(path: &Path, options: AdamWOptions, parameters: &BTreeMap<String, Var>) -> Result<Self> {
         let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.into(), source })?;
         Self::decode(path, &bytes, options, parameters)
@@ -154,21 +202,21 @@ impl AdamW {
         let mut moments = BTreeMap::new();
         for (name, parameter) in parameters {
             let read = |suffix: &str| read_moment(&tensors, &format!("{name}.{suffix}"), parameter).map_err(damaged);
-            moments.insert(name.clone(), Moments { mean: read("mean")?, square: read("square")? });
+            moments.insert(name.clone(), Moments::new(read("mean")?, read("square")?, parameter, options.arithmetic)?);
         }
         Ok(Self { options, step, moments })
     }
 }
 
-/// One moment as a vector of a safetensors file. Its bytes are made when they are written, so that a state is never in memory twice.
+/// One moment as a vector of a safetensors file. Its bytes are made when they are written, so that a state is never in host memory twice.
 struct MomentView<'a> {
-    values: &'a [f32],
+    values: Cow<'a, [f32]>,
     shape: [usize; 1],
 }
 
 impl<'a> MomentView<'a> {
-    fn new(values: &'a [f32]) -> Self {
-        Self { values, shape: [values.len()] }
+    fn new(values: Cow<'a, [f32]>) -> Self {
+        Self { shape: [values.len()], values }
     }
 }
 
@@ -183,14 +231,14 @@ impl View for MomentView<'_> {
 
     fn data(&self) -> Cow<'_, [u8]> {
         let mut bytes = Vec::with_capacity(self.data_len());
-        for value in self.values {
+        for value in self.values.iter() {
             bytes.extend_from_slice(&value.to_le_bytes());
         }
         bytes.into()
     }
 
     fn data_len(&self) -> usize {
-        size_of_val(self.values)
+        size_of_val(&*self.values)
     }
 }
 
@@ -252,13 +300,24 @@ impl Rule {
         *square = self.square_decay * *square + self.one_minus_square_decay * gradient * gradient;
         *parameter = self.keep * *parameter - self.step_size * *mean / (square.sqrt() * self.root_scale + self.epsilon);
     }
+
+    /// The same by candle's operations, on the device of all of them.
+    fn apply_to_tensors(&self, parameter: &Var, gradient: &Tensor, mean: &mut Tensor, square: &mut Tensor) -> candle_core::Result<()> {
+        let times = |tensor: &Tensor, factor: f32| tensor.affine(f64::from(factor), 0.0);
+        let gradient = times(gradient, self.gradient_scale)?;
+        *mean = (times(mean, self.mean_decay)? + times(&gradient, self.one_minus_mean_decay)?)?;
+        *square = (times(square, self.square_decay)? + times(&gradient.sqr()?, self.one_minus_square_decay)?)?;
+        let root = square.sqrt()?.affine(f64::from(self.root_scale), f64::from(self.epsilon))?;
+        let step = times(&(&*mean / root)?, self.step_size)?;
+        parameter.set(&(times(&parameter.as_detached_tensor(), self.keep)? - step)?)
+    }
 }
 
 /// [`Rule`] over one parameter, in its own memory. The cell is there because candle hands an in-place operation out as `&self`.
 struct Update<'a> {
     rule: Rule,
     gradient: &'a [f32],
-    moments: RefCell<&'a mut Moments>,
+    moments: RefCell<&'a mut HostMoments>,
 }
 
 impl InplaceOp1 for Update<'_> {

@@ -13,6 +13,7 @@ use super::trainer::Metrics;
 use crate::error::Result;
 use crate::models::decoder::Keep;
 use crate::models::lora::LoraOptions;
+use crate::models::ops::Arithmetic;
 use crate::models::{Decoder, DecoderConfig};
 
 /// Adds one batch's gradients to `sum` and returns its metrics.
@@ -63,15 +64,27 @@ pub(crate) fn rows(decoder: &Decoder, batch: &Batch) -> Result<Tensor> {
 /// Bytes of the activations of a batch of so many tokens when every block's graph is kept. Where the lowest adapter is not in the first block, it is less.
 ///
 /// `lora`: adapters that the decoder can have; others count nothing.
-pub(crate) fn activation_bytes(config: &DecoderConfig, lora: Option<&LoraOptions>, num_tokens: usize) -> usize {
-    let (query, key_value) = (config.query_width(), config.key_value_width());
-    // The input, both norms, the result of attention, of the MLP, and the sums after them; gate, up and their product; queries
-    // before and after rotation and what attention mixes; keys before and after rotation and values.
-    let block = 7 * config.hidden_size + 3 * config.intermediate_size + 3 * query + 3 * key_value;
-    // Norms of heads keep one more tensor each.
-    let head_norms = if config.architecture.has_query_key_norm() { query + key_value } else { 0 };
+pub(crate) fn activation_bytes(config: &DecoderConfig, lora: Option<&LoraOptions>, arithmetic: Arithmetic, num_tokens: usize) -> usize {
+    let (hidden, query, key_value) = (config.hidden_size, config.query_width(), config.key_value_width());
+    let normed_heads = if config.architecture.has_query_key_norm() { query + key_value } else { 0 };
+    let (wide, narrow, narrow_bytes) = match arithmetic {
+        // The input, both norms, the result of attention, of the MLP, and the sums after them; gate, up and their product; queries
+        // before and after rotation and what attention mixes; keys before and after rotation and values. Norms of heads keep one more tensor each.
+        Arithmetic::Fused => (7 * hidden + 3 * config.intermediate_size + 3 * (query + key_value) + normed_heads, 0, 0),
+        Arithmetic::Plain(dtype) => (
+            // In f32: the input, what is added to it twice and the sums; of a norm squares, quotient and product; queries and keys on their way through the
+            // rotation.
+            11 * hidden + 4 * (query + key_value) + 3 * normed_heads,
+            // In the type of the products: what five of them read; queries, keys and values before and after their bias, rotated, and mixed; the results of
+            // attention and MLP; gate, before and after its function, up and their product.
+            7 * hidden + 4 * query + 5 * key_value + 4 * config.intermediate_size,
+            dtype.size_in_bytes(),
+        ),
+    };
     // The embedded tokens, and the last norm with a copy of its input.
-    let ends = 3 * config.hidden_size;
+    let ends = 3 * hidden;
+    let layers = config.num_hidden_layers;
     let adapters = lora.and_then(|lora| lora.num_activations(config).ok()).unwrap_or(0);
-    size_of::<f32>() * num_tokens * (config.num_hidden_layers * (block + head_norms) + adapters + ends)
+    let adapter_bytes = adapters * if narrow_bytes > 0 { narrow_bytes } else { size_of::<f32>() };
+    num_tokens * (size_of::<f32>() * (layers * wide + ends) + layers * narrow * narrow_bytes + adapter_bytes)
 }

@@ -10,7 +10,7 @@ use candle_core::Tensor;
 use super::backward;
 use super::batch::Batch;
 use super::example::{DpoExample, Sequence, dpo_sequences};
-use super::head::{Head, HeadGradients};
+use super::head::{DecoderHead, Head, HeadGradients};
 use super::losses::{PairLengths, PairLogps, Preference, PreferenceTerm};
 use super::options::DpoOptions;
 use super::plan::all_in_batches;
@@ -126,7 +126,7 @@ impl<'a> Dpo<'a> {
     fn score(&self, reference: &Decoder, examples: &[usize]) -> Result<Vec<ReferenceLogps>> {
         let batch = self.batch(examples);
         let hidden = backward::rows(reference, &batch)?; // [R, H]
-        let logps = Head::new(reference.head_weight())?.logps(&hidden, &batch.targets)?;
+        let logps = Head::of(reference)?.logps(&hidden, &batch.targets)?;
         let sums = sum_by_sequence(&batch, &logps);
         Ok(sums.chunks_exact(2).map(|pair| ReferenceLogps { chosen: pair[0], rejected: pair[1] }).collect())
     }

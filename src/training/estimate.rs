@@ -1,11 +1,11 @@
 //! What a run would take, from its plan and the shape of its model: for a dry run, before hours are spent.
 //!
-//! The figures are those of this trainer: f32, AdamW, one block's graph at a time where activations are computed again. They leave out what does not grow
-//! with the run: the program, the rows, a few buffers of a batch.
+//! The figures are those of this trainer: AdamW, one block's graph at a time where activations are computed again; f32 on the CPU, and on a GPU what is trained
+//! in f32 and the rest in the type of the products. They leave out what does not grow with the run: the program, the rows, a few buffers of a batch.
 
 use std::time::{Duration, Instant};
 
-use candle_core::{Device, Tensor};
+use candle_core::{DType, Device, Tensor};
 
 use super::backward::activation_bytes;
 use super::example::{DpoExample, SftExample};
@@ -16,7 +16,8 @@ use super::sharing::{Sharing, Size};
 use super::trainer::ACTIVATION_BYTES_MAX;
 use crate::error::Result;
 use crate::models::config::OutputHead;
-use crate::models::{DecoderConfig, ops};
+use crate::models::ops::{self, Arithmetic};
+use crate::models::{DecoderConfig, TrainingGpu};
 
 const F32_BYTES: u64 = 4;
 /// AdamW's moments, and the sum of the gradients of a step.
@@ -26,8 +27,9 @@ const SAVED_STATES: u64 = 2;
 
 /// How long a product is repeated to measure its speed, and its sizes, which are those of a small model.
 const MEASURED: Duration = Duration::from_millis(50);
-const ROWS: usize = 512;
-const WIDTH: usize = 512;
+const SIZE: usize = 512;
+/// A GPU is fast at large ones alone.
+const SIZE_ON_GPU: usize = 4096;
 
 /// What a run would take.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,7 +44,7 @@ pub struct Estimate {
     pub parameters: u64,
     /// Fewer with adapters.
     pub trainable_parameters: u64,
-    /// In bytes, like the ones below; with those of adapters.
+    /// In bytes on the device that computes, like the ones below; with those of adapters.
     pub weight_bytes: u64,
     /// Moments of AdamW and the gradients of a step.
     pub optimizer_bytes: u64,
@@ -73,15 +75,16 @@ pub fn estimate(
         let num_distinct_tokens = work.add(&batch, costs, packing(sharing, run));
         largest_batch = largest_batch.max(num_distinct_tokens);
     }
-    let lora = run.lora.as_ref();
-    let kept = activation_bytes(config, lora, largest_batch);
-    let is_recomputed = run.recompute.unwrap_or_else(|| activation_bytes(config, lora, full_batch) > ACTIVATION_BYTES_MAX);
+    let (lora, arithmetic) = (run.lora.as_ref(), run.device.arithmetic_of_training());
+    let kept = activation_bytes(config, lora, arithmetic, largest_batch);
+    let is_recomputed = run.recompute.unwrap_or_else(|| activation_bytes(config, lora, arithmetic, full_batch) > ACTIVATION_BYTES_MAX);
     let flops = work.forward_flops(config) * passes(lora.is_some(), is_recomputed);
     let parameters = count(config.tensor_shapes().iter().map(|(_, shape)| shape.as_slice()));
     let adapters = lora.map_or(0, |lora| lora.num_parameters(config).unwrap_or(0));
     // A score learns beside adapters.
     let score = if let OutputHead::Score(_) = config.head { config.hidden_size as u64 } else { 0 };
     let trainable = if lora.is_some() { adapters + score } else { parameters };
+    let frozen = parameters + adapters - trainable;
     let best = u64::from(run.early_stopping.is_some());
     Estimate {
         num_examples: costs.len(),
@@ -90,12 +93,20 @@ pub fn estimate(
         num_distinct_tokens: work.num_distinct_tokens,
         parameters,
         trainable_parameters: trainable,
-        weight_bytes: (parameters + adapters) * F32_BYTES,
+        weight_bytes: trainable * F32_BYTES + frozen * bytes_of_frozen(arithmetic),
         optimizer_bytes: trainable * STATES * F32_BYTES,
         activation_bytes: if is_recomputed { recomputed_bytes(config, largest_batch, kept) } else { kept as u64 },
         checkpoint_bytes: trainable * (1 + SAVED_STATES + best) * F32_BYTES,
         flops,
         seconds: flops / flops_per_second.max(1.0),
+    }
+}
+
+/// Of a weight that does not learn. Vectors stay f32 anywhere, and are few.
+fn bytes_of_frozen(arithmetic: Arithmetic) -> u64 {
+    match arithmetic {
+        Arithmetic::Fused => F32_BYTES,
+        Arithmetic::Plain(dtype) => dtype.size_in_bytes() as u64,
     }
 }
 
@@ -131,7 +142,7 @@ impl Estimate {
     /// several: probabilities, values, and those of the reference.
     pub fn passes_of_update(options: &OnlineOptions, config: &DecoderConfig) -> f64 {
         let run = &options.run;
-        let kept = activation_bytes(config, run.lora.as_ref(), run.batch_tokens);
+        let kept = activation_bytes(config, run.lora.as_ref(), run.device.arithmetic_of_training(), run.batch_tokens);
         let of_update = passes(run.lora.is_some(), run.recompute.unwrap_or(kept > ACTIVATION_BYTES_MAX));
         let num_learners = if let Learner::Critic(_) = options.learner { 2.0 } else { 1.0 };
         let before = if options.updates_per_batch > 1 || num_learners > 1.0 { num_learners } else { 0.0 };
@@ -139,21 +150,29 @@ impl Estimate {
         options.updates_per_batch as f64 * of_update * num_learners + before + reference
     }
 
-    /// The speed of the matrix products that training consists of, on this machine as it is now: it takes a twentieth of a second.
+    /// The speed of the matrix products that training consists of, where it computes, as it is now: it takes a twentieth of a second.
     ///
     /// # Errors
-    /// [`Error::Tensor`](crate::Error::Tensor).
-    pub fn measured_flops_per_second() -> Result<f64> {
-        let x = Tensor::ones((ROWS, WIDTH), candle_core::DType::F32, &Device::Cpu)?;
-        let weight = Tensor::ones((WIDTH, WIDTH), candle_core::DType::F32, &Device::Cpu)?;
-        // The first one wakes the threads.
-        ops::linear(&x, &weight, None)?;
+    /// Those of [`TrainingGpu::open`]; [`Error::Tensor`](crate::Error::Tensor).
+    pub fn measured_flops_per_second(device: crate::models::Device) -> Result<f64> {
+        let gpu = TrainingGpu::open(device)?;
+        let (place, size) = gpu.as_ref().map_or((&Device::Cpu, SIZE), |gpu| (gpu.device(), SIZE_ON_GPU));
+        let ones = Tensor::ones((size, size), DType::F32, place)?;
+        let multiply = || match device.arithmetic_of_training() {
+            Arithmetic::Fused => ops::linear(&ones, &ones, None),
+            Arithmetic::Plain(dtype) => ops::plain::linear(&ones, &ones, None, dtype),
+        };
+        // The first one wakes the threads, or compiles.
+        multiply()?;
+        place.synchronize()?;
         let (started, mut count) = (Instant::now(), 0);
         while started.elapsed() < MEASURED {
-            ops::linear(&x, &weight, None)?;
+            multiply()?;
+            // A GPU takes work before it has done it.
+            place.synchronize()?;
             count += 1;
         }
-        Ok(f64::from(count) * 2.0 * (ROWS * WIDTH * WIDTH) as f64 / started.elapsed().as_secs_f64())
+        Ok(f64::from(count) * 2.0 * (size as f64).powi(3) / started.elapsed().as_secs_f64())
     }
 }
 
@@ -267,6 +286,21 @@ mod tests {
         assert_eq!(adapters.activation_bytes - full.activation_bytes, 4 * kept as u64);
     }
 
+    /// Of 7 B parameters 14 GB where they are frozen; 16 bytes each where they are trained.
+    #[test]
+    fn a_gpu_holds_what_is_frozen_in_half_of_the_bytes() {
+        let (config, device) = (config(), crate::models::Device::Cuda(0));
+        let estimated = |lora: Option<LoraOptions>| {
+            let run = RunOptions { device, lora, ..RunOptions::default() };
+            estimate(&config, &[10], None, &run, None, 1e9)
+        };
+        let (full, adapters) = (estimated(None), estimated(Some(LoraOptions { rank: 4, ..LoraOptions::default() })));
+        assert_eq!(full.weight_bytes + full.optimizer_bytes, 16 * full.parameters);
+        assert_eq!(adapters.weight_bytes, 2 * adapters.parameters + 4 * adapters.trainable_parameters);
+        assert_eq!(adapters.optimizer_bytes, 12 * adapters.trainable_parameters);
+        assert_eq!(adapters.checkpoint_bytes, 12 * adapters.trainable_parameters);
+    }
+
     #[test]
     fn costs_are_those_of_cut_prompts() {
         let run = RunOptions { max_length: 8, batch_tokens: 14, ..RunOptions::default() };
@@ -293,7 +327,7 @@ mod tests {
         let [packed, apart] = [run, apart].map(|run| estimate(&config, &costs, Some(&sharing), &run, Some(2), 1e9));
         assert_eq!((packed.num_tokens, packed.num_distinct_tokens), (44, 13), "ten of the prompt, the 2 behind it, a 5 and a 6");
         assert_eq!((apart.num_tokens, apart.num_distinct_tokens), (44, 44));
-        assert_eq!(packed.activation_bytes, activation_bytes(&config, None, 13) as u64);
+        assert_eq!(packed.activation_bytes, activation_bytes(&config, None, Arithmetic::Fused, 13) as u64);
         assert!(packed.flops < 0.4 * apart.flops, "{packed:?} beside {apart:?}");
     }
 
@@ -312,7 +346,7 @@ mod tests {
 
     #[test]
     fn the_speed_of_products_is_measured() {
-        let speed = Estimate::measured_flops_per_second().expect("a product");
+        let speed = Estimate::measured_flops_per_second(crate::models::Device::Cpu).expect("a product");
         assert!((1e7..1e15).contains(&speed), "{speed}");
     }
 }

@@ -51,13 +51,32 @@ impl Gradients {
         self.0.get(name)
     }
 
-    /// The global L2 norm: squares are summed in f64 in the order of the names, so that a run repeats bit by bit.
+    /// The global L2 norm: squares are summed in f64 in the order of the names, so that a run repeats bit by bit. Those of a gradient on a device are summed
+    /// there.
     pub fn norm(&self) -> Result<f64> {
-        let mut sum = 0.0;
-        for gradient in self.0.values() {
-            let squares = gradient.flatten_all()?.to_vec1::<f32>()?;
-            sum += squares.into_iter().map(|value| f64::from(value) * f64::from(value)).sum::<f64>();
-        }
-        Ok(sum.sqrt())
+        let squares = |gradient: &Tensor| if gradient.device().is_cpu() { host_squares(gradient) } else { device_squares(gradient) };
+        Ok(self.0.values().map(squares).sum::<Result<f64>>()?.sqrt())
+    }
+}
+
+fn host_squares(gradient: &Tensor) -> Result<f64> {
+    let values = gradient.flatten_all()?.to_vec1::<f32>()?;
+    Ok(values.into_iter().map(|value| f64::from(value) * f64::from(value)).sum())
+}
+
+fn device_squares(gradient: &Tensor) -> Result<f64> {
+    Ok(f64::from(gradient.sqr()?.sum_all()?.to_scalar::<f32>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_sums_the_squares_that_the_host_does() {
+        let values: Vec<f32> = (0..6000).map(|index| (index as f32).sin()).collect();
+        let gradient = Tensor::from_vec(values, (60, 100), &candle_core::Device::Cpu).expect("the shape fits");
+        let (host, device) = (host_squares(&gradient).expect("f32"), device_squares(&gradient).expect("f32"));
+        assert!((host - device).abs() < 1e-5 * host, "{host} and {device}");
     }
 }

@@ -4,13 +4,17 @@
 //! copies of it. Here only the rows whose prediction counts pass, some hundred at a time, and the derivatives are written
 //! by hand: with `p = softmax(logits)` and `g_t = ∂loss/∂logp_t`,
 //! `∂loss/∂logits_t = g_t · (onehot(target_t) − p_t)`, `d_hidden = d_logits · weight`, `d_weight = d_logitsᵀ · hidden`.
+//!
+//! On the CPU loops over rows do that in place; where the decoder computes by candle's operations, so does the head (`logits.rs`).
 
-use candle_core::{IndexOp, Tensor};
+use candle_core::{DType, IndexOp, Tensor};
 use rayon::prelude::*;
 
+use super::logits;
 use crate::error::{Error, Result};
 use crate::models::Decoder;
 use crate::models::config::OutputHead;
+use crate::models::ops::Arithmetic;
 use crate::models::simd::{LANES, exp};
 
 /// About this many logits exist at once, so that they stay in the processor's cache between the passes over them ...
@@ -18,6 +22,8 @@ const CHUNK_LOGITS: usize = 1 << 20;
 /// ... but with a large vocabulary at least so many rows, or adding up `d_weight` would cost more than computing it.
 const CHUNK_ROWS_MIN: usize = 256;
 const CHUNK_ROWS_MAX: usize = 1024;
+/// On a device: of a vocabulary of 152,000 a few tensors of 311 MB exist at once.
+const CHUNK_ROWS_PLAIN: usize = 512;
 
 /// What stands between a decoder's last norm and a loss, outside of the autograd graph.
 pub(crate) trait DecoderHead: Sized {
@@ -31,8 +37,9 @@ pub(crate) trait DecoderHead: Sized {
 /// The weight of the vocabulary head, detached.
 #[derive(Debug)]
 pub(crate) struct Head {
-    /// `[V, H]`, f32.
+    /// `[V, H]`, of the type of the products.
     weight: Tensor,
+    arithmetic: Arithmetic,
     vocab_size: usize,
     chunk_rows: usize,
     /// No gradient of the weight is asked for.
@@ -55,7 +62,7 @@ impl DecoderHead for Head {
         if matches!(decoder.config().head, OutputHead::Score(_)) {
             return Err(Error::Internal("a score is no head of a vocabulary".to_owned()));
         }
-        let head = Self::new(decoder.head_weight())?;
+        let head = Self::new(decoder.head_weight())?.with_arithmetic(decoder.arithmetic())?;
         Ok(if decoder.head_parameter().is_some() { head } else { head.with_frozen_weight() })
     }
 }
@@ -65,7 +72,15 @@ impl Head {
     pub fn new(weight: &Tensor) -> Result<Self> {
         let (vocab_size, _) = weight.dims2()?;
         let chunk_rows = (CHUNK_LOGITS / vocab_size.max(1)).clamp(CHUNK_ROWS_MIN, CHUNK_ROWS_MAX);
-        Ok(Self { weight: weight.detach(), vocab_size, chunk_rows, is_frozen: false })
+        Ok(Self { weight: weight.detach(), arithmetic: Arithmetic::Fused, vocab_size, chunk_rows, is_frozen: false })
+    }
+
+    /// The same head by these operations.
+    pub fn with_arithmetic(self, arithmetic: Arithmetic) -> Result<Self> {
+        match arithmetic {
+            Arithmetic::Fused => Ok(self),
+            Arithmetic::Plain(dtype) => Ok(Self { weight: self.weight.to_dtype(dtype)?, arithmetic, chunk_rows: CHUNK_ROWS_PLAIN, ..self }),
+        }
     }
 
     /// The same head without a gradient of its weight, which is a third of the work.
@@ -84,7 +99,10 @@ impl Head {
     /// # Errors
     /// [`Error::InvalidParameter`] for a target outside the vocabulary.
     pub fn logps(&self, hidden: &Tensor, targets: &[u32]) -> Result<Vec<f64>> {
-        self.each(hidden, targets, |row, target| softmax_numerators(row, target).0)
+        if self.arithmetic == Arithmetic::Fused {
+            return self.each(hidden, targets, |row, target| softmax_numerators(row, target).0);
+        }
+        Ok(self.ranked_logps(hidden, targets)?.into_iter().map(|(logp, _)| logp).collect())
     }
 
     /// As [`Head::logps`], each with whether no other token is more probable.
@@ -92,10 +110,18 @@ impl Head {
     /// # Errors
     /// As [`Head::logps`].
     pub fn ranked_logps(&self, hidden: &Tensor, targets: &[u32]) -> Result<Vec<(f64, bool)>> {
-        self.each(hidden, targets, |row, target| {
-            let is_first = row[target] >= largest(row);
-            (softmax_numerators(row, target).0, is_first)
-        })
+        if self.arithmetic == Arithmetic::Fused {
+            return self.each(hidden, targets, |row, target| {
+                let is_first = row[target] >= largest(row);
+                (softmax_numerators(row, target).0, is_first)
+            });
+        }
+        self.check(targets)?;
+        let mut found = Vec::with_capacity(targets.len());
+        for (chunk, targets) in self.chunks(hidden, targets)? {
+            found.extend(logits::ranked_logps(&self.product(&chunk)?, targets)?);
+        }
+        Ok(found)
     }
 
     /// What `of` makes of the logits of each row and the place of its target.
@@ -124,21 +150,31 @@ impl Head {
         let mut d_weight: Option<Tensor> = None;
         for (index, (chunk, chunk_targets)) in self.chunks(hidden, targets)?.into_iter().enumerate() {
             let chunk_d_logps = &d_logps[index * self.chunk_rows..][..chunk_targets.len()];
-            let mut logits = self.logits(&chunk)?;
-            let rows = logits.par_chunks_mut(self.vocab_size).zip(chunk_targets).zip(chunk_d_logps);
-            logps.par_extend(rows.map(|((row, &target), &d_logp)| logits_to_gradient(row, target as usize, d_logp)));
-            let d_logits = Tensor::from_vec(logits, (chunk_targets.len(), self.vocab_size), hidden.device())?;
-            d_hidden.push(d_logits.matmul(&self.weight)?);
+            let d_logits = self.d_logits(&chunk, chunk_targets, chunk_d_logps, &mut logps)?;
+            d_hidden.push(d_logits.matmul(&self.weight)?.to_dtype(DType::F32)?);
             if self.is_frozen {
                 continue;
             }
-            let part = d_logits.t()?.matmul(&chunk)?;
+            let part = d_logits.t()?.matmul(&chunk.to_dtype(d_logits.dtype())?)?.to_dtype(DType::F32)?;
             d_weight = Some(match d_weight {
                 Some(sum) => (sum + part)?,
                 None => part,
             });
         }
         Ok(HeadGradients { outputs: logps, d_hidden: Tensor::cat(&d_hidden, 0)?, d_weight })
+    }
+
+    /// The derivatives `[r, V]` by the logits of a chunk, of the type of the products; adds to `logps` those of its targets.
+    fn d_logits(&self, chunk: &Tensor, targets: &[u32], d_logps: &[f64], logps: &mut Vec<f64>) -> Result<Tensor> {
+        if self.arithmetic != Arithmetic::Fused {
+            let (found, d_logits) = logits::gradient(&self.product(chunk)?, targets, d_logps)?;
+            logps.extend(found);
+            return Ok(d_logits.to_dtype(self.weight.dtype())?);
+        }
+        let mut logits = self.logits(chunk)?;
+        let rows = logits.par_chunks_mut(self.vocab_size).zip(targets).zip(d_logps);
+        logps.par_extend(rows.map(|((row, &target), &d_logp)| logits_to_gradient(row, target as usize, d_logp)));
+        Ok(Tensor::from_vec(logits, (targets.len(), self.vocab_size), chunk.device())?)
     }
 
     /// Pairs of hidden rows `[r, H]` and their targets, `r <= chunk_rows`.
@@ -152,7 +188,12 @@ impl Head {
 
     /// `[r, V]`, row after row.
     fn logits(&self, hidden: &Tensor) -> Result<Vec<f32>> {
-        Ok(hidden.matmul(&self.weight.t()?)?.flatten_all()?.to_vec1()?)
+        Ok(self.product(hidden)?.flatten_all()?.to_vec1()?)
+    }
+
+    /// The logits `[r, V]` as f32, whatever the type of the product is.
+    fn product(&self, hidden: &Tensor) -> Result<Tensor> {
+        Ok(hidden.to_dtype(self.weight.dtype())?.matmul(&self.weight.t()?)?.to_dtype(DType::F32)?)
     }
 
     fn check(&self, targets: &[u32]) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Learning: what changes the weights of a policy, on the CPU, in f32.
+//! Learning: what changes the weights of a policy: on the CPU in f32, or on a GPU with products in bf16 and weights in f32.
 //!
 //! Token ids and options in, a trained decoder and one [`StepMetrics`] per optimiser step out. Statements read their rows,
 //! tokenise them and publish the result; this module knows no SQL, no tables and no tokenizer. On the disk it knows checkpoints alone.
@@ -11,7 +11,7 @@
 //! | `validation`, `checkpoint`, `recovery`, `metrics_log` | early stopping; what a run leaves for one that goes on, or where it diverged |
 //! | [`losses`] | losses, advantages and their derivatives, pure f64 |
 //! | `backward` | the model's blocks one by one, forward and backward |
-//! | `head`, `score_head` | the vocabulary head, or a score, outside the autograd graph |
+//! | `head`, `logits`, `score_head` | the vocabulary head, or a score, outside the autograd graph |
 //! | `example`, `batch`, `plan` | truncation, padding-free batches, the order of the examples |
 //! | `forest`, `sharing` | beginnings that sequences share: laid out once in a batch, and found among all examples |
 //! | `gradients`, `adamw`, `schedule` | accumulation and clipping, the update, the learning rate |
@@ -30,6 +30,7 @@ mod example;
 mod forest;
 mod gradients;
 mod head;
+mod logits;
 pub mod losses;
 mod metrics;
 mod metrics_log;

@@ -13,6 +13,7 @@ use super::stop::Stop;
 use super::token_weights::TokenWeights;
 use super::warnings::Warnings;
 use crate::error::{Error, Result};
+use crate::models::Device;
 use crate::models::lora::LoraOptions;
 use crate::value::Value;
 
@@ -113,6 +114,8 @@ pub struct RunOptions {
     /// Whether the backward pass computes the activations of a block again instead of keeping them: less memory, more time, the
     /// same gradients. Without it the size of a full batch decides.
     pub recompute: Option<bool>,
+    /// Where it computes.
+    pub device: Device,
     /// Trains adapters of low rank instead of the weights.
     pub lora: Option<LoraOptions>,
     /// Texts within completions whose tokens have a weight of their own, of demonstrations alone. Who makes the examples gives it to their masks.
@@ -153,6 +156,7 @@ impl Default for RunOptions {
             early_stopping: None,
             early_stopping_metric: None,
             recompute: None,
+            device: Device::Auto,
             lora: None,
             token_weights: TokenWeights::default(),
             checkpoints: None,
@@ -170,8 +174,8 @@ macro_rules! names_with {
         &[
             "epochs", "max_steps", "learning_rate", "schedule", "warmup_ratio", "weight_decay", "max_grad_norm", "batch_tokens",
             "gradient_accumulation", "step_tokens", "max_length", "long_prompts", "shuffle", "group_by_prefix", "tree_packing", "seed",
-            "checkpoint_every", "evaluate_every", "early_stopping", "early_stopping_metric", "recompute", "lora_rank", "lora_alpha",
-            "lora_targets", "lora_rslora",
+            "checkpoint_every", "evaluate_every", "early_stopping", "early_stopping_metric", "recompute", "device", "lora_rank",
+            "lora_alpha", "lora_targets", "lora_rslora",
             $($own),*
         ]
     };
@@ -202,6 +206,7 @@ impl RunOptions {
             "early_stopping" => self.early_stopping = Some(count(name, value)?),
             "early_stopping_metric" => self.early_stopping_metric = Some(stopping_metric(name, value)?),
             "recompute" => self.recompute = Some(boolean(name, value)?),
+            "device" => self.device = text(name, value)?.parse()?,
             "lora_rank" => self.adapters().rank = count(name, value)?,
             "lora_alpha" => self.adapters().alpha = positive(name, value)?,
             "lora_targets" => self.adapters().targets = list(name, value)?,

@@ -134,7 +134,7 @@ pub(crate) fn train<O: Objective>(
     let sharing = sharing(objective, run);
     let plan = Plan::new(&costs, run, batch_size).with_sharing(sharing.as_ref());
     let num_steps = plan.num_steps();
-    let options = AdamWOptions { weight_decay: run.weight_decay, ..AdamWOptions::default() };
+    let options = AdamWOptions { weight_decay: run.weight_decay, arithmetic: decoder.arithmetic(), ..AdamWOptions::default() };
     let mut trainer = Trainer {
         objective,
         validation,
@@ -160,7 +160,8 @@ pub(super) fn sharing(objective: &impl Objective, run: &RunOptions) -> Option<Sh
 
 /// Whether a block's activations are computed again in the backward pass, by the tokens of a full batch. Both ways give the same bits.
 fn recompute(decoder: &Decoder, run: &RunOptions, full_batch: usize) -> bool {
-    run.recompute.unwrap_or_else(|| activation_bytes(decoder.config(), decoder.lora(), full_batch) > ACTIVATION_BYTES_MAX)
+    let kept = || activation_bytes(decoder.config(), decoder.lora(), decoder.arithmetic(), full_batch);
+    run.recompute.unwrap_or_else(|| kept() > ACTIVATION_BYTES_MAX)
 }
 
 struct Trainer<'a, O> {

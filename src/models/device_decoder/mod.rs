@@ -21,6 +21,7 @@ use self::plan::{Group, Heads, Limits, Plan, Span};
 use self::tensors::{KvTensors, gather};
 use super::config::DecoderConfig;
 use super::decoder::{Decoder, EMBEDDING, HEAD};
+use super::device::of_memory;
 use super::kv_cache::{BLOCK, BlockSource, KvCache};
 use super::ops::Rope;
 use super::packed::Segment;
@@ -33,9 +34,6 @@ pub use self::pool::{BlockPool, PooledBlock};
 
 /// Added to the scores of keys that a row does not see: no number is left of them, and none becomes infinite.
 const UNSEEN: f64 = 1e30;
-
-/// What the errors of CUDA and cuBLAS say of memory that is not there.
-const OUT_OF_MEMORY: [&str; 2] = ["CUDA_ERROR_OUT_OF_MEMORY", "CUBLAS_STATUS_ALLOC_FAILED"];
 
 /// Weights of a decoder on a device, and its keys and values.
 #[derive(Debug)]
@@ -386,36 +384,11 @@ fn unwritten(segments: &[Segment<'_, Arc<BlockPool>>]) -> Vec<u32> {
     rows
 }
 
-/// An error of the device as its user sees it. By its text: the types of CUDA's errors are there in builds for it only.
+/// An error of the device as its user sees it.
 fn of_device(error: Error) -> Error {
-    match error {
-        Error::Tensor(inner) if is_out_of_memory(&inner) => Error::OutOfMemory(
-            "the GPU has no memory left; let other models go with UNLOAD MODEL, or run fewer or shorter sequences at once".to_owned(),
-        ),
-        other => other,
-    }
-}
-
-fn is_out_of_memory(error: &candle_core::Error) -> bool {
-    let text = error.to_string();
-    OUT_OF_MEMORY.iter().any(|code| text.contains(code))
+    of_memory(error, "let other models go with UNLOAD MODEL, or run fewer or shorter sequences at once")
 }
 
 fn unknown(name: &str) -> Error {
     Error::Internal(format!("the decoder has no tensor {name}, or it was taken twice"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The texts are those of cudarc, which only builds for CUDA have.
-    #[test]
-    fn memory_that_a_gpu_has_not_got_is_no_fault_of_ours() {
-        let cuda = |text: &str| Error::Tensor(candle_core::Error::Cuda(text.into()).context("a product"));
-        for text in ["DriverError(CUDA_ERROR_OUT_OF_MEMORY, \"out of memory\")", "CublasError(CUBLAS_STATUS_ALLOC_FAILED)"] {
-            assert!(matches!(of_device(cuda(text)), Error::OutOfMemory(_)), "{text}");
-        }
-        assert!(matches!(of_device(cuda("CublasError(CUBLAS_STATUS_EXECUTION_FAILED)")), Error::Tensor(_)));
-    }
 }

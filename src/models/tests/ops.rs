@@ -6,6 +6,7 @@ use candle_core::{DType, Device, Result, Tensor, Var};
 use proptest::prelude::*;
 
 use crate::models::config::RopeConfig;
+use crate::models::ops::tiles::{self, Limits, Tiles};
 use crate::models::ops::{self, AttentionShape, Forest, RopeTable, reference};
 use crate::models::random::CounterRng;
 
@@ -43,8 +44,11 @@ proptest! {
     #[test]
     fn linear(rows in 1_usize..40, input in 1_usize..70, output in 1_usize..50, seed: u64) {
         let inputs = [random(&[rows, input], seed), random(&[output, input], seed ^ 1), random(&[output], seed ^ 2)];
+        let f32 = DType::F32;
         check(&inputs, |v| ops::linear(&v[0], &v[1], Some(&v[2])), |v| reference::linear(&v[0], &v[1], Some(&v[2])));
+        check(&inputs, |v| ops::plain::linear(&v[0], &v[1], Some(&v[2]), f32), |v| reference::linear(&v[0], &v[1], Some(&v[2])));
         check(&inputs[..2], |v| ops::linear(&v[0], &v[1], None), |v| reference::linear(&v[0], &v[1], None));
+        check(&inputs[..2], |v| ops::plain::linear(&v[0], &v[1], None, f32), |v| reference::linear(&v[0], &v[1], None));
     }
 
     #[test]
@@ -52,6 +56,7 @@ proptest! {
         let rng = CounterRng::new(seed);
         let ids: Vec<u32> = (0..rows as u64).map(|i| (rng.bits(i) % vocab as u64) as u32).collect();
         check(&[random(&[vocab, width], seed)], |v| ops::embedding(&v[0], &ids), |v| reference::embedding(&v[0], &ids));
+        check(&[random(&[vocab, width], seed)], |v| ops::plain::embedding(&v[0], &ids), |v| reference::embedding(&v[0], &ids));
     }
 
     #[test]
@@ -85,6 +90,15 @@ proptest! {
     fn attention_over_trees(forest in forest(40), heads in heads(), seed: u64) {
         let shape = heads.shape(forest);
         check(&attention_inputs(&shape, seed), |v| fused(v, &shape), |v| plain(v, &shape));
+    }
+
+    #[test]
+    fn attention_in_tiles(forest in forest(40), heads in heads(), rows in 1_usize..50, scores in 1_usize..20_000, seed: u64) {
+        let shape = heads.shape(forest);
+        for limits in [Limits { rows, scores }, Limits::DEFAULT] {
+            let tiles = Arc::new(Tiles::new(shape.clone(), limits, &Device::Cpu).unwrap());
+            check(&attention_inputs(&shape, seed), |v| tiles::causal_attention(&v[0], &v[1], &v[2], &tiles), |v| plain(v, &shape));
+        }
     }
 
     #[test]
@@ -235,4 +249,25 @@ fn gradients_of_attention_over_trees_are_finite_differences() {
             assert!(error < 2e-5 * expected.abs().max(1.0), "number {at} of input {index}: {found}, expected {expected}");
         }
     }
+}
+
+/// A gradient that nobody asks for would cost a product, and one of a type that is not the variable's would not be added to others.
+#[test]
+fn products_in_half_precision_give_the_gradients_that_are_asked_for() {
+    let [x, weight] = [random(&[5, 8], 1), random(&[3, 8], 2)];
+    let frozen = weight.as_detached_tensor().to_dtype(DType::BF16).unwrap();
+    for weight in [weight.as_tensor(), &frozen] {
+        let out = ops::plain::linear(&x, weight, None, DType::BF16).unwrap();
+        assert_eq!((out.dims(), out.dtype()), (&[5, 3][..], DType::BF16));
+        let gradients = out.to_dtype(DType::F32).unwrap().sum_all().unwrap().backward().unwrap();
+        assert_eq!(gradients.get(&x).unwrap().dtype(), DType::F32);
+        assert_eq!(gradients.get(weight).map(Tensor::dtype), weight.is_variable().then_some(DType::F32));
+    }
+}
+
+#[test]
+fn a_token_beyond_a_table_is_refused_on_any_device() {
+    let table = random(&[4, 3], 1);
+    assert!(ops::plain::embedding(&table, &[0, 3]).is_ok());
+    assert!(ops::plain::embedding(&table, &[0, 4]).is_err());
 }

@@ -5,7 +5,6 @@
 //! It goes with the run; its checkpoints have it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use candle_core::{DType, Tensor, Var};
 
@@ -59,14 +58,6 @@ pub(super) struct ValueGradients {
 }
 
 impl Critic {
-    /// A critic with the blocks of the policy in a directory.
-    ///
-    /// # Errors
-    /// As [`Decoder::load`].
-    pub fn load(directory: &Path) -> Result<Self> {
-        Self::new(Decoder::load_trainable(directory)?)
-    }
-
     /// A critic whose blocks are those of `policy`, in the same memory, under adapters of its own. `policy`: one with adapters.
     ///
     /// # Errors

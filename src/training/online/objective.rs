@@ -12,7 +12,7 @@ use crate::training::backward::{self, add_batch};
 use crate::training::batch::Batch;
 use crate::training::example::Sequence;
 use crate::training::gradients::Gradients;
-use crate::training::head::{Head, HeadGradients};
+use crate::training::head::{DecoderHead, Head, HeadGradients};
 use crate::training::losses::{Clip, TokenTerm, clipped_surrogate, k3, likelihood_guard, reinforce};
 use crate::training::trainer::{Metrics, StepGradients, add_metrics};
 
@@ -158,7 +158,7 @@ impl PolicyObjective<'_> {
 /// # Errors
 /// [`Error::Cancelled`](crate::error::Error::Cancelled) between two batches; those of the decoder.
 pub(crate) fn token_logps(decoder: &Decoder, sequences: &[Sequence<'_>], temperature: f64, passes: Passes<'_>) -> Result<Vec<Vec<f64>>> {
-    let head = Head::new(decoder.head_weight())?;
+    let head = Head::of(decoder)?;
     let all: Vec<usize> = (0..sequences.len()).collect();
     let mut logps = vec![Vec::new(); sequences.len()];
     for calls in passes.batches(sequences, &all) {

@@ -21,8 +21,8 @@ macro_rules! online_names {
     ($($own:literal),*) => {
         &[
             "epochs", "max_steps", "learning_rate", "schedule", "warmup_ratio", "weight_decay", "max_grad_norm", "batch_tokens",
-            "max_length", "shuffle", "seed", "checkpoint_every", "evaluate_every", "early_stopping", "early_stopping_metric", "recompute", "tree_packing",
-            "lora_rank", "lora_alpha", "lora_targets", "lora_rslora", "batch_size", "group_size", "temperature", "updates_per_batch",
+            "max_length", "shuffle", "seed", "checkpoint_every", "evaluate_every", "early_stopping", "early_stopping_metric", "recompute", "device",
+            "tree_packing", "lora_rank", "lora_alpha", "lora_targets", "lora_rslora", "batch_size", "group_size", "temperature", "updates_per_batch",
             "loss_normalization", "clip_low", "clip_high", "kl_weight", "step_weight", $($own),*
         ]
     };

@@ -130,14 +130,14 @@ impl<'a> Online<'a> {
         let mut parameters = policy.parameters().clone();
         parameters.extend(beside.critic.into_iter().flat_map(|critic| critic.parameters().clone()));
         let order = QuestionOrder::new(source.num_questions(), options.batch_size, run);
-        let kept = activation_bytes(policy.config(), policy.lora(), run.batch_tokens);
+        let kept = activation_bytes(policy.config(), policy.lora(), policy.arithmetic(), run.batch_tokens);
         Ok(Self {
             policy,
             beside,
             source,
             options,
             // A checkpoint may come before the first step that teaches anything.
-            optimizer: AdamW::of(adamw_options(run), &parameters),
+            optimizer: AdamW::of(adamw_options(run, policy), &parameters)?,
             parameters,
             num_steps: order.num_steps(),
             order,
@@ -154,7 +154,7 @@ impl<'a> Online<'a> {
     fn restore(&mut self) -> Result<()> {
         let run = &self.options.run;
         let Some(checkpoints) = &run.checkpoints else { return Ok(()) };
-        let found = checkpoint::load(checkpoints, adamw_options(run), &self.parameters, self.num_steps, &run.warnings)?;
+        let found = checkpoint::load(checkpoints, adamw_options(run, self.policy), &self.parameters, self.num_steps, &run.warnings)?;
         let Some(restored) = found else { return Ok(()) };
         set_weights(&self.parameters, &restored.weights)?;
         self.optimizer = restored.optimizer;
@@ -399,6 +399,6 @@ pub(super) fn check_finite(step: usize, what: &'static str, value: f64) -> Resul
     if value.is_finite() { Ok(()) } else { Err(Error::Diverged { step, what, value, checkpoint: None }) }
 }
 
-fn adamw_options(run: &RunOptions) -> AdamWOptions {
-    AdamWOptions { weight_decay: run.weight_decay, ..AdamWOptions::default() }
+fn adamw_options(run: &RunOptions, policy: &Decoder) -> AdamWOptions {
+    AdamWOptions { weight_decay: run.weight_decay, arithmetic: policy.arithmetic(), ..AdamWOptions::default() }
 }

@@ -1,13 +1,17 @@
 use std::collections::BTreeMap;
 
-use candle_core::Var;
+use candle_core::{DType, Var};
 
 use super::golden::golden;
 use super::*;
+use crate::models::ops::Arithmetic;
 use crate::models::random::CounterRng;
 use crate::training::adamw::CHUNK;
 
-const OPTIONS: AdamWOptions = AdamWOptions { mean_decay: 0.9, square_decay: 0.999, epsilon: 1e-8, weight_decay: 0.1 };
+const OPTIONS: AdamWOptions =
+    AdamWOptions { mean_decay: 0.9, square_decay: 0.999, epsilon: 1e-8, weight_decay: 0.1, arithmetic: Arithmetic::Fused };
+/// By candle's operations, as on a GPU.
+const PLAIN: AdamWOptions = AdamWOptions { arithmetic: Arithmetic::Plain(DType::BF16), ..OPTIONS };
 const SHAPES: [(&str, &[usize]); 2] = [("matrix", &[2, 3]), ("vector", &[3])];
 
 fn tensors(values: &serde_json::Value) -> BTreeMap<String, Tensor> {
@@ -29,14 +33,16 @@ fn gradients(values: &serde_json::Value) -> Gradients {
 #[test]
 fn five_steps_equal_torch() {
     let golden = &golden()["adamw_small"];
-    let parameters = parameters(&golden["start"]);
-    let mut optimizer = AdamW::new(OPTIONS);
-    for step in 0..5 {
-        optimizer.step(&parameters, &gradients(&golden["gradients"][step]), 0.01, 1.0).expect("the shapes fit");
-    }
-    for (name, expected) in tensors(&golden["end"]) {
-        for (found, expected) in values(&parameters[&name]).into_iter().zip(values(&expected)) {
-            assert!((found - expected).abs() < 1e-6, "{name}: {found}, expected {expected}");
+    for options in [OPTIONS, PLAIN] {
+        let parameters = parameters(&golden["start"]);
+        let mut optimizer = AdamW::new(options);
+        for step in 0..5 {
+            optimizer.step(&parameters, &gradients(&golden["gradients"][step]), 0.01, 1.0).expect("the shapes fit");
+        }
+        for (name, expected) in tensors(&golden["end"]) {
+            for (found, expected) in values(&parameters[&name]).into_iter().zip(values(&expected)) {
+                assert!((found - expected).abs() < 1e-6, "{options:?}, {name}: {found}, expected {expected}");
+            }
         }
     }
 }
@@ -46,20 +52,22 @@ fn a_saved_state_goes_on_bit_by_bit() {
     let golden = &golden()["adamw_small"];
     let directory = tempfile::tempdir().expect("a temporary directory");
     let path = directory.path().join("optimizer.safetensors");
-    let (whole, resumed) = (parameters(&golden["start"]), parameters(&golden["start"]));
-    let (mut one, mut first) = (AdamW::new(OPTIONS), AdamW::new(OPTIONS));
-    for step in 0..3 {
-        one.step(&whole, &gradients(&golden["gradients"][step]), 0.01, 0.5).expect("the shapes fit");
-        first.step(&resumed, &gradients(&golden["gradients"][step]), 0.01, 0.5).expect("the shapes fit");
-    }
-    first.save(&path).expect("a writable directory");
-    let mut second = AdamW::load(&path, OPTIONS, &resumed).expect("it was just saved");
-    for step in 3..5 {
-        one.step(&whole, &gradients(&golden["gradients"][step]), 0.01, 0.5).expect("the shapes fit");
-        second.step(&resumed, &gradients(&golden["gradients"][step]), 0.01, 0.5).expect("the shapes fit");
-    }
-    for name in whole.keys() {
-        assert_eq!(values(&whole[name]), values(&resumed[name]), "{name}");
+    for options in [OPTIONS, PLAIN] {
+        let (whole, resumed) = (parameters(&golden["start"]), parameters(&golden["start"]));
+        let (mut one, mut first) = (AdamW::new(options), AdamW::new(options));
+        for step in 0..3 {
+            one.step(&whole, &gradients(&golden["gradients"][step]), 0.01, 0.5).expect("the shapes fit");
+            first.step(&resumed, &gradients(&golden["gradients"][step]), 0.01, 0.5).expect("the shapes fit");
+        }
+        first.save(&path).expect("a writable directory");
+        let mut second = AdamW::load(&path, options, &resumed).expect("it was just saved");
+        for step in 3..5 {
+            one.step(&whole, &gradients(&golden["gradients"][step]), 0.01, 0.5).expect("the shapes fit");
+            second.step(&resumed, &gradients(&golden["gradients"][step]), 0.01, 0.5).expect("the shapes fit");
+        }
+        for name in whole.keys() {
+            assert_eq!(values(&whole[name]), values(&resumed[name]), "{options:?}, {name}");
+        }
     }
 }
 

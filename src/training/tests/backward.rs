@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::*;
 use crate::models::decoder::Keep;
 use crate::models::lora::LoraOptions;
-use crate::models::ops::Forest;
+use crate::models::ops::{Arithmetic, Forest};
 use crate::training::backward::{activation_bytes, rows};
 use crate::training::example::sft_sequences;
 use crate::training::head::DecoderHead;
@@ -62,13 +62,13 @@ fn check_same_bits(decoder: &Decoder, objective: &impl Objective, what: &str) {
     }
 }
 
-fn check_scores(decoder: &Decoder, what: &str) {
+pub fn check_scores(decoder: &Decoder, what: &str) {
     let pairs = copy_pairs(5);
     let objective = PairScores::new(&pairs, &PrmOptions::default()).expect("they fit");
     check_same_bits(decoder, &objective, &format!("{what}, prm"));
 }
 
-fn check_methods(decoder: &Decoder, what: &str) {
+pub fn check_methods(decoder: &Decoder, what: &str) {
     let run = RunOptions::default();
     let examples = copy_task(5);
     let sft = Sft { sequences: sft_sequences(&examples, 0.3, &run).expect("they fit"), tree_packing: true };
@@ -161,7 +161,7 @@ fn recomputing_takes_less_than_two_fifths_of_the_memory() {
     let tokens: Vec<u32> = (0..4096).map(|index| (index * 7) % VOCAB as u32).collect();
     let bytes = |keep| decoder.forward_blocks(&tokens, &Forest::sequences(&[256; 16]), keep).expect("the tokens fit").kept_bytes();
     let (kept, inputs) = (bytes(Keep::Graphs), bytes(Keep::Inputs));
-    assert_eq!(kept, activation_bytes(decoder.config(), None, tokens.len()));
+    assert_eq!(kept, activation_bytes(decoder.config(), None, Arithmetic::Fused, tokens.len()));
     assert_eq!(bytes(Keep::Nothing), 0);
     // While the backward pass is at a block, the graph of that block is there too.
     let recomputed = inputs + kept / 12;
@@ -177,7 +177,7 @@ fn a_block_with_adapters_keeps_what_is_counted() {
             let mut decoder = decoder_of(DecoderArchitecture::Qwen2, num_layers);
             attach_trained_lora(&mut decoder, targets);
             let kept = decoder.forward_blocks(&tokens, &Forest::sequences(&[64; 4]), Keep::Graphs).expect("the tokens fit").kept_bytes();
-            (kept, activation_bytes(decoder.config(), decoder.lora(), tokens.len()))
+            (kept, activation_bytes(decoder.config(), decoder.lora(), Arithmetic::Fused, tokens.len()))
         };
         let ((kept, counted), (kept_with_one_more, counted_with_one_more)) = (bytes(2), bytes(3));
         assert_eq!(kept_with_one_more - kept, counted_with_one_more - counted, "{targets:?}");

@@ -24,7 +24,7 @@ fn check(decoder: &Decoder, objective: &impl Objective, what: &str) {
 }
 
 /// SFT and rejection fine-tuning, which is SFT on what was kept, and all losses of pairs.
-fn check_policy(decoder: &Decoder, what: &str) {
+pub fn check_policy(decoder: &Decoder, what: &str) {
     let run = RunOptions::default();
     let examples = copy_task(5);
     let sequences = sft_sequences(&examples, 0.0, &run).expect("they fit");
@@ -39,7 +39,7 @@ fn check_policy(decoder: &Decoder, what: &str) {
     }
 }
 
-fn check_reward_model(decoder: &Decoder, what: &str) {
+pub fn check_reward_model(decoder: &Decoder, what: &str) {
     let pairs = copy_pairs(5);
     let objective = PairScores::new(&pairs, &PrmOptions::default()).expect("they fit");
     check(decoder, &objective, &format!("{what}, pairs"));
@@ -51,11 +51,11 @@ fn check_reward_model(decoder: &Decoder, what: &str) {
     }
 }
 
-fn architectures() -> [DecoderArchitecture; 3] {
+pub fn architectures() -> [DecoderArchitecture; 3] {
     [DecoderArchitecture::Qwen2, DecoderArchitecture::Qwen3, DecoderArchitecture::Llama]
 }
 
-fn reward_model_of(architecture: DecoderArchitecture) -> Decoder {
+pub fn reward_model_of(architecture: DecoderArchitecture) -> Decoder {
     let config = decoder_of(architecture, 2).config().clone().with_score(ScoreConfig::default());
     Decoder::random(config, 11).expect("the sizes fit each other")
 }

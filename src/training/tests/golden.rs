@@ -96,9 +96,17 @@ pub fn assert_parameters(decoder: &Decoder, file: &str) {
     println!("{file}: parameters differ by at most {largest:.1e}");
 }
 
-fn check_dpo(name: &str, reference: &str) {
+/// Where a checkpoint computes.
+pub type Place = fn(Decoder) -> Decoder;
+
+/// As it was loaded.
+pub fn here(decoder: Decoder) -> Decoder {
+    decoder
+}
+
+pub fn check_dpo(name: &str, reference: &str, place: Place) {
     let golden = golden();
-    let (policy, reference) = (checkpoint("policy"), checkpoint(reference));
+    let (policy, reference) = (place(checkpoint("policy")), place(checkpoint(reference)));
     let (examples, options) = (pairs(&golden), options(&golden));
     let logps = reference_logps(&reference, &examples, &options, &mut |_, _| Ok(())).expect("the pairs fit");
     for (found, expected) in logps.iter().zip(golden[name]["reference_logps"].as_array().expect("a list")) {
@@ -114,18 +122,18 @@ fn check_dpo(name: &str, reference: &str) {
 
 #[test]
 fn dpo_loss_and_gradients_equal_torch() {
-    check_dpo("dpo", "reference");
+    check_dpo("dpo", "reference", here);
 }
 
 #[test]
 fn dpo_at_the_reference_is_ln_2_and_its_gradient_is_not_zero() {
-    check_dpo("dpo_at_reference", "policy");
+    check_dpo("dpo_at_reference", "policy", here);
     assert_relative(number(&golden()["dpo_at_reference"]["loss"]), std::f64::consts::LN_2, 1e-12, "loss");
 }
 
-fn check_sft(name: &str, model: &str) {
+pub fn check_sft(name: &str, model: &str, place: Place) {
     let golden = golden();
-    let decoder = checkpoint(model);
+    let decoder = place(checkpoint(model));
     let examples = demonstrations(&golden);
     let sequences = sft_sequences(&examples, 0.0, &RunOptions::default()).expect("they fit");
     let objective = Sft { sequences, tree_packing: true };
@@ -136,19 +144,23 @@ fn check_sft(name: &str, model: &str) {
 
 #[test]
 fn sft_loss_and_gradients_equal_torch_with_a_tied_head() {
-    check_sft("sft_tied", "policy");
+    check_sft("sft_tied", "policy", here);
 }
 
 #[test]
 fn sft_loss_and_gradients_equal_torch_with_a_head_of_its_own() {
-    check_sft("sft_untied", "reference");
+    check_sft("sft_untied", "reference", here);
 }
 
 #[test]
 fn five_clipped_steps_with_warm_up_equal_torch() {
+    check_steps(here);
+}
+
+pub fn check_steps(place: Place) {
     let golden = golden();
     let adamw = &golden["adamw"];
-    let (mut policy, reference) = (checkpoint("policy"), checkpoint("reference"));
+    let (mut policy, reference) = (place(checkpoint("policy")), place(checkpoint("reference")));
     let examples = pairs(&golden);
     let mut options = options(&golden);
     options.batch_size = 3;

@@ -2,7 +2,9 @@
 
 use serde_json::Value as Json;
 
-use super::golden::{ALL, assert_gradients, assert_parameters, assert_relative, assert_steps, demonstrations, golden, number, tensors};
+use super::golden::{
+    ALL, Place, assert_gradients, assert_parameters, assert_relative, assert_steps, demonstrations, golden, here, number, tensors,
+};
 use super::*;
 use crate::training::example::sft_sequences;
 use crate::training::sft::Sft;
@@ -35,10 +37,14 @@ fn logits(decoder: &Decoder, tokens: &[u32]) -> Vec<f64> {
 
 #[test]
 fn loss_and_gradients_equal_peft() {
+    check_gradients(here);
+}
+
+pub fn check_gradients(place: Place) {
     let golden_lora = lora_golden();
     let examples = demonstrations(&golden());
     for name in ADAPTERS {
-        let decoder = adapted(name);
+        let decoder = place(adapted(name));
         assert_eq!(decoder.lora().expect("it has adapters").scale(), number(&golden_lora[name]["scale"]));
         let sequences = sft_sequences(&examples, 0.0, &RunOptions::default()).expect("they fit");
         let objective = Sft { sequences, tree_packing: true };
@@ -75,9 +81,13 @@ fn logits_equal_peft_before_and_after_the_merge() {
 
 #[test]
 fn five_clipped_steps_with_warm_up_equal_peft() {
+    check_steps(here);
+}
+
+pub fn check_steps(place: Place) {
     let golden_lora = lora_golden();
     let adamw = &golden_lora["adamw"];
-    let mut decoder = adapted("lora");
+    let mut decoder = place(adapted("lora"));
     let before: Vec<Vec<f64>> = decoder.tensors().values().map(values).collect();
     let run = RunOptions {
         epochs: number(&adamw["num_steps"]),

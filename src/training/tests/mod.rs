@@ -3,10 +3,13 @@
 mod adamw;
 mod backward;
 mod batch;
+mod device;
 mod every_gradient;
 mod golden;
 mod golden_lora;
 mod golden_preference;
+#[cfg(feature = "cuda-policies")]
+mod gpu;
 mod head;
 mod learning;
 mod options;

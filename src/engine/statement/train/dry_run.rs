@@ -12,7 +12,7 @@ use super::input::Row;
 use super::run::{Counts, Prepared};
 use super::task::Method;
 use crate::error::Result;
-use crate::models::DecoderConfig;
+use crate::models::{DecoderConfig, Device};
 use crate::training::{Estimate, Sharing, Stop, dpo_sequences, estimate, sft_sequences};
 
 pub fn schema() -> SchemaRef {
@@ -37,7 +37,7 @@ impl DryRun {
     /// Those of the rows and of the adapters that the training would have; [`Error::Cancelled`](crate::Error::Cancelled).
     pub fn run(&self, stop: &Stop) -> Result<RecordBatch> {
         let (counts, estimate) = self.figures(stop)?;
-        table(&properties(counts, &estimate))
+        table(&properties(counts, &estimate, self.method.run().device))
     }
 
     /// Examples, and what they take, with the time for the log-probabilities of the reference.
@@ -57,7 +57,7 @@ impl DryRun {
             check(&validation, method)?;
         }
         let (costs, sharing) = (costs(&examples, method)?, sharing(&examples, method)?);
-        let flops_per_second = Estimate::measured_flops_per_second()?;
+        let flops_per_second = Estimate::measured_flops_per_second(run.device)?;
         let mut estimate = estimate(&method.shape(config), &costs, sharing.as_ref(), run, method.batch_size(), flops_per_second);
         if let Method::Dpo(options) = method
             && options.preference.loss.needs_reference()
@@ -98,7 +98,7 @@ fn sharing(examples: &Examples, method: &Method) -> Result<Option<Sharing>> {
     }
 }
 
-fn properties(counts: Counts, estimate: &Estimate) -> Vec<(&'static str, String)> {
+fn properties(counts: Counts, estimate: &Estimate, device: Device) -> Vec<(&'static str, String)> {
     vec![
         ("examples", counts.examples.to_string()),
         ("validation_examples", counts.validation_examples.to_string()),
@@ -108,6 +108,7 @@ fn properties(counts: Counts, estimate: &Estimate) -> Vec<(&'static str, String)
         ("tokens", estimate.num_tokens.to_string()),
         ("distinct_tokens", estimate.num_distinct_tokens.to_string()),
         ("steps", estimate.num_steps.to_string()),
+        ("device", device.of_training().description()),
         ("parameters", estimate.parameters.to_string()),
         ("trainable_parameters", estimate.trainable_parameters.to_string()),
         ("weight_bytes", estimate.weight_bytes.to_string()),

@@ -60,7 +60,8 @@ pub async fn execute(session: &Session, train: &Train, parameters: &[ScalarValue
         let (num_questions, num_measured, agent) = (questions.learned.len(), questions.measured.len(), acting.options.clone());
         let calls = session.task().map(|task| Arc::clone(task.calls())).unwrap_or_default();
         let trial = Box::pin(calls.scope(trial::run(session, base, &config, &task, acting, questions))).await?;
-        let flops_per_second = super::on_thread(|_| Estimate::measured_flops_per_second()).await?;
+        let device = task.options.run.device;
+        let flops_per_second = super::on_thread(move |_| Estimate::measured_flops_per_second(device)).await?;
         let dry_run = DryRun { config, task, agent, num_questions, num_measured, trial, flops_per_second };
         return Ok(rows("TRAIN", dry_run.run()?));
     }

@@ -11,7 +11,8 @@ use super::examples::{BaseTokenizer, Cut, Examples};
 use super::input::Row;
 use super::task::{Method, OnDivergence};
 use crate::error::{Error, Result};
-use crate::models::Decoder;
+use crate::models::training_device::of_training;
+use crate::models::{Decoder, TrainingGpu};
 use crate::training::{
     Critic, DROPPED_EXAMPLES, DpoExample, DpoOptions, Recovered, ReferenceLogps, RunOptions, StepMetrics, Stop, TRUNCATED_DOCUMENTS,
     TRUNCATED_PROMPTS, Trained, Warnings, recover, reference_logps, train_dpo_validated, train_prm_validated, train_sft_validated,
@@ -123,6 +124,12 @@ impl Training {
     /// # Errors
     /// Of rows that cannot be learned and of the training; [`Error::Cancelled`]; [`Error::InUse`] if another run of the same is at work.
     pub fn run(self, stop: &Stop, tell: &dyn Fn(Event)) -> Result<Made> {
+        let gpu = TrainingGpu::open(self.method.run().device)?;
+        self.run_on(gpu.as_ref(), stop, tell)
+    }
+
+    /// `gpu`: none is the CPU.
+    fn run_on(self, gpu: Option<&TrainingGpu>, stop: &Stop, tell: &dyn Fn(Event)) -> Result<Made> {
         let Self { directory, mut method, resume, on_divergence, rows, validation: measured, identity, trainings, warnings } = self;
         let base = BaseTokenizer::load(&directory)?;
         let Prepared { examples, validation, cut, counts } = Prepared::of(&rows, &measured, &method, &base, stop)?;
@@ -146,7 +153,7 @@ impl Training {
             decoder.attach_lora(lora)?;
         }
         let resumed_at = claim.checkpoints().last_step().unwrap_or(0);
-        let result = train(&mut decoder, &method, examples, validation, stop, tell);
+        let result = on_gpu(gpu, &mut decoder, |decoder| train(decoder, &method, examples, validation, stop, tell));
         let (trained, divergence) = recovered(result, on_divergence, resumed_at, &decoder, None, method.run())?;
         Ok(Made { decoder, trained, divergence, counts, claim })
     }
@@ -181,6 +188,15 @@ pub fn recovered(
     let Some(Recovered { step: checkpoint, best_step }) = recover(decoder, critic, run)? else { return Err(error) };
     let trained = Trained { num_steps: checkpoint, resumed_at, best_step, stopped_early: false };
     Ok((trained, Some(Divergence { step, what: format!("{what} is {value}"), checkpoint })))
+}
+
+/// Trains a copy of the decoder on the GPU, if there is one, and takes over what it has learned.
+pub fn on_gpu<T>(gpu: Option<&TrainingGpu>, decoder: &mut Decoder, train: impl FnOnce(&mut Decoder) -> Result<T>) -> Result<T> {
+    let Some(gpu) = gpu else { return train(decoder) };
+    let mut copy = gpu.copy_of(decoder)?;
+    let trained = train(&mut copy).map_err(of_training)?;
+    decoder.take_parameters(&copy)?;
+    Ok(trained)
 }
 
 fn train(
@@ -259,11 +275,14 @@ mod tests {
     use std::cell::Cell;
     use std::path::Path;
 
+    use candle_core::DType;
     use serde_json::json;
 
     use super::super::input::Content;
     use super::*;
     use crate::fixtures::fixture;
+    use crate::models::LoraOptions;
+    use crate::models::ops::Arithmetic;
     use crate::training::SftOptions;
 
     fn row(weight: f32) -> Row {
@@ -311,6 +330,30 @@ mod tests {
             let difference =
                 (weights.as_tensor() - base.parameters()[name].as_tensor()).and_then(|it| it.abs()?.max_all()?.to_scalar::<f32>());
             assert_eq!(difference.expect("of one shape"), 0.0, "{name}: a warm-up begins with the learning rate 0");
+        }
+    }
+
+    /// As on a GPU: the copy that was trained is gone, and the decoder that becomes a model has what it learned.
+    #[test]
+    fn a_run_on_a_gpu_leaves_its_weights_in_host_memory() {
+        let run = || RunOptions { epochs: 3.0, learning_rate: 1e-4, ..RunOptions::default() };
+        let lora = |rank| LoraOptions { rank, ..LoraOptions::default() };
+        for options in [run(), RunOptions { lora: Some(lora(2)), ..run() }] {
+            let trained = |gpu: Option<TrainingGpu>| {
+                let data = tempfile::tempdir().expect("a temporary directory");
+                let training = training(data.path(), options.clone(), vec![row(1.0)]);
+                training.run_on(gpu.as_ref(), &Stop::default(), &|_| {}).expect("finite numbers").decoder
+            };
+            let (expected, found) = (trained(None), trained(Some(TrainingGpu::on_cpu(DType::F32))));
+            assert_eq!(found.arithmetic(), Arithmetic::Fused);
+            let directory = tempfile::tempdir().expect("a temporary directory");
+            found.save(directory.path()).expect("its weights are f32 in host memory");
+            for (name, expected) in expected.parameters() {
+                let found = found.parameters()[name].as_tensor();
+                let difference = (found - expected.as_tensor()).and_then(|it| it.sqr()?.mean_all()?.sqrt()?.to_scalar::<f32>());
+                // Three steps of 1e-4.
+                assert!(difference.expect("of one shape") < 1e-5, "{name}");
+            }
         }
     }
 

@@ -81,6 +81,7 @@ impl Task {
         check_validation(method.run(), train.validate.is_some())?;
         method.check_stopping_metric()?;
         check_adapters(&train.options, method.run())?;
+        method.run().device.check_training()?;
         let resume = options::boolean(&train.options, RESUME, true)?;
         Ok(Self { method, resume, on_divergence: OnDivergence::of(&train.options)? })
     }
@@ -360,6 +361,8 @@ pub fn of_run(run: &RunOptions) -> Map<String, Json> {
     if !run.token_weights.is_empty() {
         set("token_weights", run.token_weights.to_json());
     }
+    // With the name of a GPU: another one may round otherwise.
+    set("device", json!(run.device.of_training().description()));
     if let Some(recompute) = run.recompute {
         set("recompute", json!(recompute));
     }

@@ -14,6 +14,7 @@ use super::examples::Examples;
 use super::*;
 use crate::Database;
 use crate::engine::privileges::Object;
+use crate::models::Device;
 use crate::training::{DpoExample, Estimate, PrmExamples, ReferenceLogps, STATEMENT_OPTIONS, SftExample, StepExample};
 
 const BASE: &str = "CREATE MODEL base FROM 'random://qwen2' \
@@ -317,7 +318,8 @@ async fn a_run_of_other_options_or_of_another_base_finds_no_checkpoint() -> Resu
         let Err(Error::UnknownOption { known, .. }) = Task::of(&parsed(&with(method, "no_such = 1"))) else {
             panic!("TRAIN {method} takes an option that there is none of");
         };
-        for name in known.iter().filter(|name| !STATEMENT_OPTIONS.contains(&name.as_str())) {
+        // Where it computes changes the result by where that is, which the next test tries.
+        for name in known.iter().filter(|name| !STATEMENT_OPTIONS.contains(&name.as_str()) && *name != "device") {
             assert!(all.iter().any(|options| options.contains(&format!("{name} = "))), "{name} of TRAIN {method} is not tried here");
         }
         let plain = with(method, "resume = true");
@@ -338,6 +340,32 @@ async fn a_run_of_other_options_or_of_another_base_finds_no_checkpoint() -> Resu
         runs.push((what.to_owned(), of(&plain, &other)));
     }
     check_different(&runs);
+    Ok(())
+}
+
+/// Another device rounds otherwise, so that its checkpoints are of another run, and lineage tells which it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_run_on_another_device_finds_no_checkpoint() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let session = Database::open(data.path()).await?.session();
+    run(&session, BASE).await?;
+    let base = session.database().shared.registry.get("base")?;
+    let train = parsed(&with("SFT", "device = 'cpu'"));
+    let identity = |device: Device| {
+        let mut method = Task::of(&train).expect("it is as it should be").method;
+        method.run_mut().device = device;
+        (lineage::identity(&train, &base, &method), method.in_force()["device"].clone())
+    };
+    let ((on_cpu, cpu), (on_gpu, gpu)) = (identity(Device::Cpu), identity(Device::Cuda(1)));
+    assert_ne!(on_cpu, on_gpu);
+    assert_eq!(cpu, "cpu");
+    assert!(gpu.as_str().is_some_and(|gpu| gpu.starts_with("cuda:1")), "{gpu}");
+    #[cfg(not(feature = "cuda-policies"))]
+    {
+        assert_eq!(identity(Device::Auto).0, on_cpu, "nothing else is there");
+        let refused = Task::of(&parsed(&with("SFT", "device = 'cuda'"))).err();
+        assert!(matches!(&refused, Some(Error::NotSupported(message)) if message.contains("'cpu'")), "{refused:?}");
+    }
     Ok(())
 }
 

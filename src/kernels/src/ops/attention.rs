@@ -7,7 +7,6 @@ use rayon::prelude::*;
 
 use super::blocks::{Block, Run};
 use super::forest::{Forest, Tree};
-use super::reference;
 use super::storage::{Destination, Matrix, Threads, Write, multiply, values, with_values};
 use crate::simd::{dot, softmax, softmax_backward};
 
@@ -44,7 +43,7 @@ impl AttentionShape {
         self.num_key_value_heads * self.head_dim
     }
 
-    fn check(&self, query: (usize, usize), key: (usize, usize), value: (usize, usize)) -> Result<()> {
+    pub(super) fn check(&self, query: (usize, usize), key: (usize, usize), value: (usize, usize)) -> Result<()> {
         let rows = self.forest.num_tokens();
         if query != (rows, self.query_width()) || key != (rows, self.key_width()) || value != key {
             let Self { num_heads, num_key_value_heads, head_dim, .. } = self;
@@ -67,9 +66,6 @@ impl AttentionShape {
 /// If shapes do not fit.
 pub fn causal_attention(query: &Tensor, key: &Tensor, value: &Tensor, shape: &AttentionShape) -> Result<Tensor> {
     shape.check(query.dims2()?, key.dims2()?, value.dims2()?)?;
-    if !query.device().is_cpu() {
-        return reference::causal_attention(query, key, value, shape);
-    }
     query.contiguous()?.apply_op3(&key.contiguous()?, &value.contiguous()?, CausalAttention(shape.clone()))
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 
-use super::reference;
 use super::storage::{values, with_values};
 
 /// The rows `ids` of `table` `[V, H]`, as `[N, H]`. The backward adds each row's gradient to its id's row.
@@ -12,9 +11,6 @@ use super::storage::{values, with_values};
 /// # Errors
 /// If an id is not below `V`.
 pub fn embedding(table: &Tensor, ids: &[u32]) -> Result<Tensor> {
-    if !table.device().is_cpu() {
-        return reference::embedding(table, ids);
-    }
     table.apply_op1(Embedding { ids: ids.into() })
 }
 

@@ -83,6 +83,11 @@ impl Forest {
         path(&self.segments, segment)
     }
 
+    /// The rows of each tree.
+    pub(super) fn tree_rows(&self) -> impl Iterator<Item = Range<usize>> {
+        self.trees.iter().map(|tree| tree.rows.clone())
+    }
+
     pub(super) fn trees(&self) -> &[Tree] {
         &self.trees
     }

@@ -2,7 +2,6 @@
 
 use candle_core::{CpuStorage, CustomOp2, CustomOp3, Device, Layout, Result, Shape, Tensor};
 
-use super::reference;
 use super::storage::{Destination, Matrix, Threads, Write, multiply, values, with_values};
 
 /// Linear layer: `x` `[N, I]`, `weight` `[O, I]`, `bias` `[O]` or none; gives `[N, O]`.
@@ -10,9 +9,6 @@ use super::storage::{Destination, Matrix, Threads, Write, multiply, values, with
 /// # Errors
 /// If shapes do not fit.
 pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
-    if !x.device().is_cpu() {
-        return reference::linear(x, weight, bias);
-    }
     let x = x.contiguous()?;
     match bias {
         Some(bias) => x.apply_op3(weight, bias, Linear),
@@ -23,7 +19,7 @@ pub fn linear(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tens
 struct Linear;
 
 /// `(N, I, O)` of a product, checked.
-fn sizes(x: &Layout, weight: &Layout) -> Result<(usize, usize, usize)> {
+pub(super) fn sizes(x: &Layout, weight: &Layout) -> Result<(usize, usize, usize)> {
     let (rows, input) = x.shape().dims2()?;
     let (output, weight_input) = weight.shape().dims2()?;
     if input != weight_input {

@@ -1,4 +1,4 @@
-//! The fused operations as plain differentiable candle operations: what the tests compare with, and the path on other devices.
+//! The fused operations as plain differentiable candle operations: what the tests compare with, and of which `plain` is made.
 //!
 //! Arguments, shapes and errors are those of the function of the same name in the parent module.
 
@@ -37,17 +37,27 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
 
 /// See [`super::rope`].
 pub fn rope(x: &Tensor, positions: &Arc<[u32]>, table: &Arc<RopeTable>) -> Result<Tensor> {
-    let (rows, width) = x.dims2()?;
+    let [cos, sin] = rotations(positions, table, x.device())?;
+    rotated(x, &cos, &sin)
+}
+
+/// Cosines and sines of these positions, each `[N, 1, head_dim / 2]`.
+pub fn rotations(positions: &[u32], table: &RopeTable, device: &Device) -> Result<[Tensor; 2]> {
     let half = table.at(0).0.len();
     let gather = |pick: fn(&RopeTable, usize) -> &[f32]| {
         let values: Vec<f32> = positions.iter().flat_map(|position| pick(table, *position as usize).iter().copied()).collect();
-        Tensor::from_vec(values, (rows, 1, half), x.device())
+        Tensor::from_vec(values, (positions.len(), 1, half), device)
     };
-    let (cos, sin) = (gather(|table, at| table.at(at).0)?, gather(|table, at| table.at(at).1)?);
+    Ok([gather(|table, at| table.at(at).0)?, gather(|table, at| table.at(at).1)?])
+}
+
+/// `x` `[N, heads * head_dim]` rotated by what [`rotations`] gives.
+pub fn rotated(x: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
+    let ((rows, width), half) = (x.dims2()?, cos.dim(2)?);
     let heads = x.reshape((rows, width / (2 * half), 2 * half))?;
     let (first, second) = (heads.narrow(2, 0, half)?, heads.narrow(2, half, half)?);
-    let rotated_first = (first.broadcast_mul(&cos)? - second.broadcast_mul(&sin)?)?;
-    let rotated_second = (second.broadcast_mul(&cos)? + first.broadcast_mul(&sin)?)?;
+    let rotated_first = (first.broadcast_mul(cos)? - second.broadcast_mul(sin)?)?;
+    let rotated_second = (second.broadcast_mul(cos)? + first.broadcast_mul(sin)?)?;
     Tensor::cat(&[rotated_first, rotated_second], 2)?.reshape((rows, width))
 }
 

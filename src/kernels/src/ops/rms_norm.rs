@@ -3,7 +3,6 @@
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::reference;
 use super::storage::{values, with_values};
 use crate::simd::{rms_norm_row, rms_norm_row_backward};
 
@@ -15,9 +14,6 @@ const ROWS: usize = 128;
 /// # Errors
 /// If the widths differ.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, eps: f64) -> Result<Tensor> {
-    if !x.device().is_cpu() {
-        return reference::rms_norm(x, weight, eps);
-    }
     x.contiguous()?.apply_op2(weight, RmsNorm { eps: eps as f32 })
 }
 

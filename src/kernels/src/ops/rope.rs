@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::reference;
 use super::storage::{values, with_values};
 use crate::simd::rotate;
 
@@ -80,9 +79,6 @@ pub fn rope(x: &Tensor, positions: &Arc<[u32]>, table: &Arc<RopeTable>) -> Resul
     let rows = x.dim(0)?;
     if positions.len() != rows || positions.iter().any(|position| *position as usize >= table.len()) {
         candle_core::bail!("rope: {rows} rows, {} positions, a table of {}", positions.len(), table.len());
-    }
-    if !x.device().is_cpu() {
-        return reference::rope(x, positions, table);
     }
     x.contiguous()?.apply_op1(Rotate { positions: Arc::clone(positions), table: Arc::clone(table) })
 }

@@ -3,7 +3,6 @@
 use candle_core::{CpuStorage, CustomOp2, Layout, Result, Shape, Tensor};
 use rayon::prelude::*;
 
-use super::reference;
 use super::storage::{values, with_values};
 use crate::simd::{silu_mul_backward, silu_mul_forward};
 
@@ -15,9 +14,6 @@ const CHUNK: usize = 1 << 14;
 /// # Errors
 /// If the shapes differ.
 pub fn silu_mul(gate: &Tensor, up: &Tensor) -> Result<Tensor> {
-    if !gate.device().is_cpu() {
-        return reference::silu_mul(gate, up);
-    }
     gate.contiguous()?.apply_op2(&up.contiguous()?, SiluMul)
 }
 

@@ -1,8 +1,11 @@
 //! Small runs whose policies must become better, and what must not change them.
 
+use candle_core::{DType, Device};
+
 use super::*;
 use crate::models::LoraOptions;
 use crate::models::config::{DecoderConfig, HEAD};
+use crate::models::ops::Arithmetic;
 use crate::training::{Schedule, Warnings};
 
 /// A run that is short and sure of itself.
@@ -30,9 +33,18 @@ fn ppo() -> OnlineOptions {
 
 const WORLD: Parity = Parity { num_questions: 4, num_validation_questions: 0 };
 
+/// The decoder where the policy computes.
+fn beside(policy: &Decoder, decoder: Decoder) -> Result<Decoder> {
+    match policy.arithmetic() {
+        Arithmetic::Fused => Ok(decoder),
+        Arithmetic::Plain(dtype) => decoder.on(policy.device(), dtype),
+    }
+}
+
 fn train(policy: &mut Decoder, options: &OnlineOptions) -> Result<Vec<StepMetrics>> {
-    let reference = if options.kl_weight > 0.0 { Some(tiny_decoder(VOCAB, 11)) } else { None };
-    let critic = if matches!(options.learner, Learner::Critic(_)) { Some(Critic::new(tiny_decoder(VOCAB, 12))?) } else { None };
+    let reference = if options.kl_weight > 0.0 { Some(beside(policy, tiny_decoder(VOCAB, 11))?) } else { None };
+    let is_ppo = matches!(options.learner, Learner::Critic(_));
+    let critic = if is_ppo { Some(Critic::new(beside(policy, tiny_decoder(VOCAB, 12))?)?) } else { None };
     let beside = Beside { reference: reference.as_ref(), critic: critic.as_ref() };
     let mut steps = Vec::new();
     train_online(policy, beside, &WORLD, options, &mut |step| {
@@ -97,6 +109,15 @@ fn reinforce_raises_the_probability_of_what_is_rewarded() {
 #[test]
 fn ppo_raises_the_probability_of_what_is_rewarded() {
     check_learns("ppo", &ppo(), &mut tiny_decoder(VOCAB, 4));
+}
+
+/// By the operations of a GPU, on candle's CPU device: rollouts are sampled by a packed copy in host memory all the same.
+#[test]
+fn policies_learn_from_rollouts_in_bf16() {
+    let in_bf16 = |seed| tiny_decoder(VOCAB, seed).on(&Device::Cpu, DType::BF16).expect("the CPU has room");
+    let several = OnlineOptions { updates_per_batch: 2, kl_weight: 0.001, ..with_run(OnlineOptions::grpo()) };
+    check_learns("grpo with two updates and a penalty, in bf16", &several, &mut in_bf16(2));
+    check_learns("ppo in bf16", &ppo(), &mut in_bf16(4));
 }
 
 /// What is sampled has the adapters in it: else the policy would never see what it has learned.

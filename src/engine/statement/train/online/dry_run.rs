@@ -11,7 +11,7 @@ use super::task::OnlineTask;
 use super::trial::Trial;
 use crate::agent::AgentOptions;
 use crate::error::Result;
-use crate::models::DecoderConfig;
+use crate::models::{DecoderConfig, Device};
 use crate::training::{Estimate, Learner, RunOptions, estimate};
 
 /// What the figures hang on.
@@ -46,10 +46,14 @@ impl DryRun {
         let one = estimate(config, &[options.run.batch_tokens], None, &one_batch, None, 1.0);
         let (is_ppo, has_adapters) = (matches!(options.learner, Learner::Critic(_)), options.run.lora.is_some());
         let num_learners = 1 + u64::from(is_ppo);
-        let base_bytes = one.parameters * size_of::<f32>() as u64;
-        // What is trained and the copy that generates; under adapters what is compared with, and the critic, share the base's weights.
-        let num_bases = 2 + if has_adapters { 0 } else { u64::from(options.kl_weight > 0.0) + u64::from(is_ppo) };
-        let adapter_bytes = (one.weight_bytes - base_bytes) * num_learners;
+        let host_bytes = one.parameters * size_of::<f32>() as u64;
+        let adapter_bytes = if has_adapters { one.trainable_parameters * size_of::<f32>() as u64 } else { 0 };
+        let base_bytes = one.weight_bytes - adapter_bytes;
+        // Under adapters what is compared with, and the critic, share the base's weights.
+        let num_bases = 1 + if has_adapters { 0 } else { u64::from(options.kl_weight > 0.0) + u64::from(is_ppo) };
+        let device = options.run.device.of_training();
+        // The copy that generates is in host memory.
+        let copy_bytes = if device == Device::Cpu { host_bytes } else { 0 };
         let properties = [
             ("questions", *num_questions as u64),
             ("validation_questions", *num_measured as u64),
@@ -59,7 +63,7 @@ impl DryRun {
             ("sequence_tokens_max", task.tokens_max() as u64),
             ("parameters", one.parameters),
             ("trainable_parameters", one.trainable_parameters * num_learners),
-            ("weight_bytes", base_bytes * num_bases + adapter_bytes),
+            ("weight_bytes", base_bytes * num_bases + copy_bytes + adapter_bytes * num_learners),
             ("optimizer_bytes", one.optimizer_bytes * num_learners),
             ("activation_bytes", one.activation_bytes),
             ("checkpoint_bytes", one.checkpoint_bytes * num_learners),
@@ -75,7 +79,7 @@ impl DryRun {
         let seconds =
             [("rollout_seconds", rollout_seconds), ("update_seconds", update_seconds), ("seconds", rollout_seconds + update_seconds)];
         let figures = properties.into_iter().chain([("sampled_trajectories", trial.num_sampled as u64)]);
-        let figures = figures.map(|(name, value)| (name, value.to_string()));
+        let figures = figures.map(|(name, value)| (name, value.to_string())).chain([("device", device.description())]);
         figures.chain(seconds.map(|(name, seconds)| (name, format!("{seconds:.1}")))).collect()
     }
 }

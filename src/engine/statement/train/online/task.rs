@@ -51,6 +51,7 @@ impl OnlineTask {
         check_validation(&learning.run, train.validate.is_some())?;
         check_stopping_metric(&learning.run, &["reward", "exact_match", "f1", "answered", "well_formed"])?;
         check_adapters(given, &learning.run)?;
+        learning.run.device.check_training()?;
         let format = given.get("format_reward").map(|_| options::boolean(given, "format_reward", false)).transpose()?;
         let step_scores = step_scores(train)?;
         if let (None, Some(weight)) = (&step_scores, learning.run.given.get("step_weight")) {

@@ -1,0 +1,51 @@
+//! What the vocabulary head makes of a chunk of logits where they are on a device: the numbers of `head.rs`, by candle's operations.
+
+use candle_core::{D, DType, Tensor};
+
+use crate::error::Result;
+
+/// Of each row of logits `[r, V]`, f32: the log-probability of its target, and whether no other token is more probable.
+pub(super) fn ranked_logps(logits: &Tensor, targets: &[u32]) -> Result<Vec<(f64, bool)>> {
+    let rows = Rows::of(logits, targets)?;
+    let is_first = rows.of_target.ge(0.0_f32)?.to_dtype(DType::F32)?;
+    let (logps, is_first) = (column(&rows.logps()?)?, column(&is_first)?);
+    Ok(logps.into_iter().zip(is_first).map(|(logp, is_first)| (logp, is_first > 0.0)).collect())
+}
+
+/// The log-probabilities of the targets, and the derivatives `d_logp · (onehot(target) − p)` `[r, V]`.
+pub(super) fn gradient(logits: &Tensor, targets: &[u32], d_logps: &[f64]) -> Result<(Vec<f64>, Tensor)> {
+    let rows = Rows::of(logits, targets)?;
+    let d_logps: Vec<f32> = d_logps.iter().map(|d_logp| *d_logp as f32).collect();
+    let d_logps = Tensor::from_vec(d_logps, rows.targets.shape(), logits.device())?;
+    let d_others = rows.exponentials.broadcast_mul(&(&d_logps / &rows.sums)?.neg()?)?;
+    Ok((column(&rows.logps()?)?, d_others.scatter_add(&rows.targets, &d_logps, 1)?))
+}
+
+/// Rows of logits, taken apart for a softmax.
+struct Rows {
+    /// `[r, 1]`, as the next ones.
+    targets: Tensor,
+    /// Its logit less the largest one.
+    of_target: Tensor,
+    sums: Tensor,
+    /// `[r, V]`: of the logits less the largest one.
+    exponentials: Tensor,
+}
+
+impl Rows {
+    fn of(logits: &Tensor, targets: &[u32]) -> Result<Self> {
+        let targets = Tensor::from_slice(targets, (targets.len(), 1), logits.device())?;
+        let shifted = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?)?;
+        let of_target = shifted.gather(&targets, 1)?;
+        let exponentials = shifted.exp()?;
+        Ok(Self { sums: exponentials.sum_keepdim(D::Minus1)?, targets, of_target, exponentials })
+    }
+
+    fn logps(&self) -> Result<Tensor> {
+        Ok((&self.of_target - self.sums.log()?)?)
+    }
+}
+
+fn column(values: &Tensor) -> Result<Vec<f64>> {
+    Ok(values.flatten_all()?.to_vec1::<f32>()?.into_iter().map(f64::from).collect())
+}
