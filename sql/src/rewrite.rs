@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use crate::ast::{
-    AccessExpr, ArrayElemTypeDef, CastKind, DataType, Expr, FunctionArguments, Query, Select, SetExpr, TableFactor, TableVersion, Value,
-    ValueWithSpan, VisitMut, VisitorMut,
+    AccessExpr, ArrayElemTypeDef, CastKind, DataType, Expr, FunctionArguments, Query, Select, SetExpr, TableFactor, TableVersion,
+    UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use crate::calls::call;
 use crate::depth::{DEPTH_MAX, QUERY_DEPTH_MAX, balance};
@@ -154,6 +154,7 @@ impl VisitorMut for Rewriter {
                 *data_type = known;
             }
         }
+        part_operators(expr);
         if let Some(call) = input_call(expr).or_else(|| call_without_parentheses(expr)) {
             *expr = call;
         }
@@ -207,6 +208,27 @@ fn writing_body(body: &SetExpr) -> Option<&'static str> {
         SetExpr::SetOperation { left, right, .. } => writing_body(left).or_else(|| writing_body(right)),
         // A query in parentheses is visited by itself.
         SetExpr::Query(_) | SetExpr::Select(_) | SetExpr::Values(_) | SetExpr::Table(_) => None,
+    }
+}
+
+/// Parentheses between two operators before a value: sqlparser prints `- -1` as `--1`, which is a comment.
+fn part_operators(expr: &mut Expr) {
+    if let Expr::UnaryOp { op, expr: operand } = expr
+        && *op != UnaryOperator::Not
+        && begins_with_operator(operand)
+    {
+        let inner = std::mem::replace(operand.as_mut(), Expr::value(Value::Null));
+        **operand = Expr::Nested(Box::new(inner));
+    }
+}
+
+fn begins_with_operator(expr: &Expr) -> bool {
+    match expr {
+        Expr::UnaryOp { op, .. } => *op != UnaryOperator::Not,
+        Expr::BinaryOp { left: first, .. }
+        | Expr::Cast { kind: CastKind::DoubleColon, expr: first, .. }
+        | Expr::CompoundFieldAccess { root: first, .. } => begins_with_operator(first),
+        _ => false,
     }
 }
 

@@ -55,7 +55,16 @@ impl Bits {
             Some(nulls) => mask.values() & nulls.inner(),
             None => mask.values().clone(),
         };
-        is_in.set_indices().for_each(|position| self.insert(first + position));
+        // A word of the mask covers parts of two words, unless `first` is a multiple of 64.
+        let (start, shift) = (first / 64, first % 64);
+        for (index, word) in is_in.bit_chunks().iter_padded().enumerate().filter(|(_, word)| *word != 0) {
+            self.words[start + index] |= word << shift;
+            // None of these bits is left where the last word of the set ends.
+            let carried = if shift == 0 { 0 } else { word >> (64 - shift) };
+            if carried != 0 {
+                self.words[start + index + 1] |= carried;
+            }
+        }
     }
 
     pub(crate) fn intersect(&mut self, other: &Self) {
@@ -129,8 +138,17 @@ mod tests {
         assert_eq!((bits.count(), bits.contains(129), bits.contains(64)), (128, true, false));
         let mut mask = Bits::none(130);
         mask.insert_mask(63, &BooleanArray::from(vec![Some(true), Some(true), None, Some(false), Some(true)]));
+        mask.insert_mask(0, &BooleanArray::from(vec![false; 130]));
         bits.intersect(&mask);
         assert_eq!(ones(bits.words(), 0, 70).collect::<Vec<_>>(), [63, 67]);
+        for first in [0, 1, 60, 64, 70] {
+            let (mut by_words, mut one_by_one) = (Bits::none(200), Bits::none(200));
+            let is_in: Vec<bool> = (0..130).map(|row| row % 7 == 0 || row > 120).collect();
+            // A part of an array begins within a byte.
+            by_words.insert_mask(first, &BooleanArray::from(is_in.clone()).slice(3, 127));
+            (3..130).filter(|row| is_in[*row]).for_each(|row| one_by_one.insert(first + row - 3));
+            assert_eq!(by_words.words(), one_by_one.words(), "from row {first} on");
+        }
         let mut steps = Bits::none(3);
         for (count, len) in [(0, 0), (5, 5), (56, 61), (1, 62), (130, 192), (64, 256)] {
             steps.extend_with(count);
