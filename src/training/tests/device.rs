@@ -12,9 +12,9 @@ use crate::training::backward::activation_bytes;
 use crate::training::example::sft_sequences;
 use crate::training::sft::Sft;
 
-/// How far the weights of a run in bf16 may be from those of one in f32, by how far those have moved. bf16 keeps eight bits, and AdamW makes a whole step of a
-/// gradient that is all rounding.
-const BF16_DISTANCE_MAX: f64 = 0.3;
+/// The relative L2 error of the whole gradient of a step in bf16, which keeps eight bits: a product of two rounded numbers is wrong by up to 2^-8, and a few of them
+/// lie between a token and a weight.
+const BF16_GRADIENT_ERROR_MAX: f64 = 5e-2;
 
 fn in_f32(decoder: Decoder) -> Decoder {
     decoder.on(&Device::Cpu, DType::F32).expect("the CPU has room")
@@ -108,7 +108,7 @@ fn trees_and_sequences_are_as_with_fused_operations() {
 }
 
 fn run_options(seed: u64) -> SftOptions {
-    let run = RunOptions { epochs: 60.0, learning_rate: 1e-2, weight_decay: 0.01, seed, ..RunOptions::default() };
+    let run = RunOptions { epochs: 80.0, learning_rate: 1e-2, weight_decay: 0.01, seed, ..RunOptions::default() };
     SftOptions { run, batch_size: Some(8), prompt_weight: 0.0 }
 }
 
@@ -124,23 +124,31 @@ fn learn(decoder: &mut Decoder, options: &SftOptions) -> (f64, f64) {
     (losses[0], losses[losses.len() - 1])
 }
 
-fn distance(one: &[f64], other: &[f64]) -> f64 {
-    one.iter().zip(other).map(|(one, other)| (one - other) * (one - other)).sum::<f64>().sqrt()
+#[test]
+fn a_step_in_bf16_is_about_that_in_f32() {
+    let examples = copy_task(6);
+    let step = |place: Place| {
+        let decoder = place(checkpoint("policy"));
+        let sequences = sft_sequences(&examples, 0.3, &RunOptions::default()).expect("they fit");
+        let step = step_gradients(&decoder, &Sft { sequences, tree_packing: true }, &[&[0, 1, 2, 3, 4, 5]]).expect("finite numbers");
+        let gradients = decoder.parameters().keys().flat_map(|name| values(step.gradients.get(name).expect(name))).collect::<Vec<f64>>();
+        (step.metrics[0].1, Tensor::new(gradients.iter().map(|value| *value as f32).collect::<Vec<f32>>(), &Device::Cpu).expect("memory"))
+    };
+    let ((loss, gradient), (loss_in_bf16, gradient_in_bf16)) = (step(in_f32), step(in_bf16));
+    golden::assert_relative(loss_in_bf16, loss, 1e-2, "loss");
+    let error = relative_error(&gradient_in_bf16, &gradient);
+    println!("losses {loss} and {loss_in_bf16}, relative error of the gradient {error:.1e}");
+    assert!(error < BF16_GRADIENT_ERROR_MAX, "relative error {error}");
 }
 
 #[test]
 fn bf16_learns_what_f32_does() {
     let start = tiny_decoder(VOCAB, 1);
-    let before = weights(&start);
-    let (mut wide, mut narrow) = (copy_of(&start), in_bf16(copy_of(&start)));
-    let (first, last) = learn(&mut wide, &run_options(2));
-    assert!(last < 0.2 * first, "f32: the loss went from {first} to {last}");
-    let (first_in_bf16, last_in_bf16) = learn(&mut narrow, &run_options(2));
-    assert!((first_in_bf16 - first).abs() < 0.01 * first, "{first_in_bf16} beside {first}");
-    assert!(last_in_bf16 < 0.2 * first, "bf16: the loss went from {first_in_bf16} to {last_in_bf16}");
-    let (moved, apart) = (distance(&weights(&wide), &before), distance(&weights(&wide), &weights(&narrow)));
-    println!("losses {last} and {last_in_bf16}; weights moved by {moved}, and are {apart} apart");
-    assert!(apart < BF16_DISTANCE_MAX * moved, "the weights are {apart} apart and have moved by {moved}");
+    for (dtype, place) in PLACES {
+        let (first, last) = learn(&mut place(copy_of(&start)), &run_options(2));
+        assert!((first - (VOCAB as f64).ln()).abs() < 0.3, "{dtype}: random weights know nothing, but the loss starts at {first}");
+        assert!(last < 0.3 * first, "{dtype}: the loss went from {first} to {last}");
+    }
 }
 
 /// Of a LoRA on a GPU the frozen matrices are bf16, and what learns is f32; the decoder in host memory gets what was learned, and keeps its weights.
@@ -197,7 +205,10 @@ fn a_block_keeps_about_what_is_counted() {
             let kept = |keep| decoder.forward_blocks(&tokens, &Forest::sequences(&[64; 4]), keep).expect("the tokens fit").kept_bytes();
             let (graphs, counted) = (kept(Keep::Graphs), activation_bytes(decoder.config(), None, Arithmetic::Plain(dtype), tokens.len()));
             println!("{architecture:?} {dtype:?}: {graphs} bytes with views, {counted} counted");
-            assert!((graphs / 2..=graphs).contains(&counted), "{architecture:?} {dtype:?}: {graphs} bytes with views, {counted} counted");
+            assert!(
+                (graphs / 2..=graphs + graphs / 4).contains(&counted),
+                "{architecture:?} {dtype:?}: {graphs} bytes with views, {counted} counted"
+            );
             assert!(kept(Keep::Inputs) < graphs / 4);
         }
     }
