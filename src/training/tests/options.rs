@@ -15,6 +15,7 @@ fn example(name: &str) -> Value {
         "loss" => text("ipo"),
         "length_normalization" => text("mean"),
         "lora_targets" => text("q_proj"),
+        "device" => text("cpu"),
         "shuffle" | "tree_packing" => Value::Bool(false),
         "group_by_prefix" | "recompute" | "lora_rslora" => Value::Bool(true),
         "epochs" | "max_grad_norm" => Value::Int(2),

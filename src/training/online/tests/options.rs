@@ -12,7 +12,7 @@ fn error(options: &OnlineOptions, name: &str, value: Value) -> Error {
 
 #[test]
 fn every_listed_name_can_be_set() {
-    let words = ["grpo", "group", "dapo", "trajectory", "constant", "q_proj", "reward"].map(|word| Value::Text(word.to_owned()));
+    let words = ["grpo", "group", "dapo", "trajectory", "constant", "q_proj", "reward", "cpu"].map(|word| Value::Text(word.to_owned()));
     let candidates = [vec![Value::Int(1), Value::Bool(true), Value::Float(0.5)], words.to_vec()].concat();
     for defaults in [OnlineOptions::grpo(), OnlineOptions::ppo()] {
         for name in defaults.names() {
