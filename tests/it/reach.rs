@@ -55,6 +55,7 @@ const WITHOUT_PATHS: &[&str] = &[
     "grant",
     "insert",
     "job",
+    "like_table",
     "maintenance",
     "merge",
     "mod",

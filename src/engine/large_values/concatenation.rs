@@ -76,8 +76,9 @@ impl ScalarUDFImpl for Concatenation {
 fn joined(operands: &[ArrayRef], data_type: &DataType) -> Result<ArrayRef> {
     let as_type = |wanted: &DataType| operands.iter().map(|operand| cast(operand, wanted)).collect::<Result<Vec<_>, _>>();
     Ok(match data_type {
-        DataType::Utf8 => texts::<i32>(operands)?,
-        DataType::LargeUtf8 => texts::<i64>(operands)?,
+        // A rule that comes after the types were settled may put a text of another width in.
+        DataType::Utf8 => texts::<i32>(&as_type(data_type)?)?,
+        DataType::LargeUtf8 => texts::<i64>(&as_type(data_type)?)?,
         DataType::Utf8View => cast(&texts::<i64>(&as_type(&DataType::LargeUtf8)?)?, data_type)?,
         _ => {
             let bytes = as_type(&DataType::LargeBinary)?;
