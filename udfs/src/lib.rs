@@ -49,6 +49,7 @@ use std::sync::Arc;
 use arrow::datatypes::Field;
 use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
 
+pub use array::in_own_order;
 pub use array_constants::ArrayConstantPlanner;
 pub use array_overlap::ArrayOverlapPlanner;
 pub use bytea_in::{format_bytea, parse_bytea};

@@ -93,6 +93,12 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
             state.register_udaf(Arc::new(function)).expect("registering an aggregate never fails in a session state");
         }
     }
+    for name in ["array_agg", "string_agg"] {
+        if let Some(function) = state.aggregate_functions().get(name).cloned() {
+            let function = rolloutdb_udfs::in_own_order(&function);
+            state.register_udaf(Arc::new(function)).expect("registering an aggregate never fails in a session state");
+        }
+    }
     for function in rolloutdb_udfs::aggregate_functions() {
         state.register_udaf(Arc::new(function)).expect("registering an aggregate never fails in a session state");
     }

@@ -4,6 +4,7 @@ mod bounds;
 mod fill;
 mod items;
 mod ordered;
+mod own_order;
 mod replace;
 mod trim;
 
@@ -15,6 +16,8 @@ use datafusion::error::Result;
 
 use crate::arguments::{Arguments, Column};
 use crate::function::{Function, Kind, Parameter};
+
+pub use own_order::in_own_order;
 
 pub(crate) const FUNCTIONS: &[&Function] = &[
     &replace::REMOVE,
