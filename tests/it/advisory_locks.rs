@@ -8,7 +8,7 @@ use tokio_postgres::{Client, NoTls};
 use crate::server::{TestServer, code, code_of, text_value, until};
 
 /// How soon a client hears that what it cancelled has ended.
-const SOON: Duration = Duration::from_millis(250);
+const SOON: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The client again, with the SQLSTATE if the statement failed.
