@@ -8,6 +8,8 @@ use datafusion::sql::sqlparser::ast::{
     FunctionArguments, Ident, ObjectName, OrderByExpr, Query, Select, SelectItem, SetExpr, Statement, Value, VisitMut, VisitorMut,
 };
 
+use rolloutdb_sql::call;
+
 use super::whole_rows::JSON_ROW;
 use crate::error::{Error, Result};
 
@@ -102,12 +104,12 @@ fn called(function: &Function) -> Result<Option<Expr>> {
         ("jsonb_agg", [value]) => Some(json_in("jsonb_in", "[", items(function, value), "]")),
         ("json_object_agg", [key, value]) => Some(json_in("json_in", "{ ", members(function, key, value), " }")),
         ("jsonb_object_agg", [key, value]) => Some(json_in("jsonb_in", "{ ", members(function, key, value), " }")),
-        ("row_to_json", [row]) => Some(call("to_json", vec![row.clone()])),
+        ("row_to_json", [row]) => Some(call("to_json", [row.clone()])),
         ("percentile_disc", [fraction]) => {
             let Some(values) = ordered_values(function, &name)? else { return Ok(None) };
-            Some(call("item_at_fraction", vec![values, fraction.clone()]))
+            Some(call("item_at_fraction", [values, fraction.clone()]))
         }
-        ("mode", []) => ordered_values(function, &name)?.map(|values| call("most_frequent", vec![values])),
+        ("mode", []) => ordered_values(function, &name)?.map(|values| call("most_frequent", [values])),
         _ => None,
     })
 }
@@ -123,21 +125,21 @@ fn arguments(function: &Function) -> Vec<Expr> {
 }
 
 fn json_in(function: &str, before: &str, joined: Expr, behind: &str) -> Expr {
-    call(function, vec![concatenated(concatenated(text(before), joined), text(behind))])
+    call(function, [concatenated(concatenated(text(before), joined), text(behind))])
 }
 
 /// `string_agg(coalesce(to_json(value), 'null'), ', ')` with what else the aggregate has.
 fn items(function: &Function, value: &Expr) -> Expr {
     let is_row = matches!(value, Expr::Function(row) if name_of(row).as_deref() == Some(JSON_ROW));
-    let item = call("coalesce", vec![call("to_json", vec![value.clone()]), text("null")]);
+    let item = call("coalesce", [call("to_json", [value.clone()]), text("null")]);
     string_agg(function, item, if is_row { BETWEEN_ROWS } else { BETWEEN_VALUES })
 }
 
 /// The same of `"key" : value`, which an object has between its braces.
 fn members(function: &Function, key: &Expr, value: &Expr) -> Expr {
-    let object = call("json_build_object", vec![key.clone(), value.clone()]);
+    let object = call("json_build_object", [key.clone(), value.clone()]);
     let number = |digits: &str| Expr::value(Value::Number(digits.to_owned(), false));
-    let member = call("right", vec![call("left", vec![object, number("-1")]), number("-1")]);
+    let member = call("right", [call("left", [object, number("-1")]), number("-1")]);
     string_agg(function, member, BETWEEN_VALUES)
 }
 
@@ -183,19 +185,4 @@ fn concatenated(left: Expr, right: Expr) -> Expr {
 
 fn text(value: &str) -> Expr {
     Expr::value(Value::SingleQuotedString(value.to_owned()))
-}
-
-/// A call of a function.
-pub fn call(function: &str, arguments: Vec<Expr>) -> Expr {
-    let args = arguments.into_iter().map(|argument| FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))).collect();
-    Expr::Function(Function {
-        name: ObjectName::from(vec![Ident::new(function)]),
-        uses_odbc_syntax: false,
-        parameters: FunctionArguments::None,
-        args: FunctionArguments::List(FunctionArgumentList { duplicate_treatment: None, args, clauses: Vec::new() }),
-        filter: None,
-        null_treatment: None,
-        over: None,
-        within_group: Vec::new(),
-    })
 }

@@ -12,6 +12,8 @@ use datafusion::sql::sqlparser::ast::{
     TableFactor, Value, VisitMut, VisitorMut, With,
 };
 
+use rolloutdb_sql::call;
+
 use super::lateral_names::{folded, relation_name};
 
 /// The functions that take a row.
@@ -44,7 +46,7 @@ fn find(statement: &mut Statement, place: usize) -> Option<Found> {
     let mut places = Places { scopes: Vec::new(), place, action: Action::Find(None) };
     let _ = statement.visit(&mut places);
     match places.action {
-        Action::Find(found) => found,
+        Action::Find(found) => found.map(|found| *found),
         Action::Replace(_) => None,
     }
 }
@@ -54,7 +56,7 @@ fn replace(statement: &mut Statement, place: usize, row: Expr) {
 }
 
 enum Action {
-    Find(Option<Found>),
+    Find(Option<Box<Found>>),
     Replace(Expr),
 }
 
@@ -177,7 +179,7 @@ impl VisitorMut for Rows<'_> {
             *row = written.clone();
         } else {
             let found = Found { name: name.clone(), relation: relation.clone(), with: self.places.with() };
-            self.places.action = Action::Find(Some(found));
+            self.places.action = Action::Find(Some(Box::new(found)));
         }
         ControlFlow::Break(())
     }
@@ -239,5 +241,5 @@ fn row_of(relation: &Ident, columns: &[String]) -> Expr {
         let column = vec![relation.clone(), Ident::with_quote('"', name)];
         [Expr::value(Value::SingleQuotedString(name.clone())), Expr::CompoundIdentifier(column)]
     };
-    super::aggregate_forms::call(JSON_ROW, columns.iter().flat_map(of_column).collect())
+    call(JSON_ROW, columns.iter().flat_map(of_column))
 }

@@ -67,6 +67,10 @@ impl AggregateUDFImpl for OwnOrder {
         Ok(Some(ordered.map_or(self, |inner| Arc::new(Self { inner: Arc::new(inner) }))))
     }
 
+    fn supports_null_handling_clause(&self) -> bool {
+        self.inner.supports_null_handling_clause()
+    }
+
     fn documentation(&self) -> Option<&Documentation> {
         self.inner.documentation()
     }
