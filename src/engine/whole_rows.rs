@@ -52,12 +52,12 @@ fn find(statement: &mut Statement, place: usize) -> Option<Found> {
 }
 
 fn replace(statement: &mut Statement, place: usize, row: Expr) {
-    let _ = statement.visit(&mut Places { scopes: Vec::new(), place, action: Action::Replace(row) });
+    let _ = statement.visit(&mut Places { scopes: Vec::new(), place, action: Action::Replace(Box::new(row)) });
 }
 
 enum Action {
     Find(Option<Box<Found>>),
-    Replace(Expr),
+    Replace(Box<Expr>),
 }
 
 /// Does something with the place of that number among those where a row may stand.
@@ -176,7 +176,7 @@ impl VisitorMut for Rows<'_> {
             return ControlFlow::Continue(());
         }
         if let Action::Replace(written) = &self.places.action {
-            *row = written.clone();
+            *row = written.as_ref().clone();
         } else {
             let found = Found { name: name.clone(), relation: relation.clone(), with: self.places.with() };
             self.places.action = Action::Find(Some(Box::new(found)));
