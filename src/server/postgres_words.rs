@@ -46,6 +46,12 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         rule(r#".*column "(.+?)" must appear in the GROUP BY clause or must be part of an aggregate function.*"#, |found| {
             format!("column \"{}\" must appear in the GROUP BY clause or be used in an aggregate function", &found[1])
         }),
+        rule(".*Physical plan does not support logical expression OuterReferenceColumn.*", |_| {
+            "columns of the table before it cannot be read here: write a join, or unnest() of them in the list of SELECT".to_owned()
+        }),
+        rule(r"Argument #\d must be an INTEGER or NULL, got Column.*", |_| {
+            "generate_series() in FROM takes constants; of columns write unnest(generate_series(..)) in the list of SELECT".to_owned()
+        }),
         rule("(LIMIT|OFFSET) must be ?>= ?0, '(.+)' was provided", |found| {
             format!("{} must not be negative; it is {}", &found[1], &found[2])
         }),
@@ -182,6 +188,14 @@ mod tests {
                 "column \"t.body\" must appear in the GROUP BY clause or be used in an aggregate function",
             ),
             ("SELECT a FROM t LIMIT -1", "LIMIT must not be negative; it is -1"),
+            (
+                "SELECT x FROM (SELECT make_array(a) AS l FROM t) u, unnest(u.l) AS x (x)",
+                "columns of the table before it cannot be read here: write a join, or unnest() of them in the list of SELECT",
+            ),
+            (
+                "SELECT value FROM t, generate_series(1, t.a)",
+                "generate_series() in FROM takes constants; of columns write unnest(generate_series(..)) in the list of SELECT",
+            ),
         ] {
             assert_eq!(message_of(sql).await, expected, "{sql}");
         }

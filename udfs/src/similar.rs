@@ -94,7 +94,7 @@ pub fn like_pattern(pattern: &str, escape: &str) -> Result<String, Error> {
 /// Whether a text is described by a pattern of SIMILAR TO.
 ///
 /// # Errors
-/// As [`similar_regex`].
+/// As `similar_regex`.
 pub fn is_similar(text: &str, pattern: &str, escape: &str) -> Result<bool, Error> {
     Ok(similar_regex(pattern, escape)?.is_match(text))
 }
