@@ -5,12 +5,14 @@
 //!                                               └─ .. answer is .. ─► end                      └─ .. answer is .. ─► end
 //! ```
 //!
-//! Every prompt holds the passages found so far, each once, then the question and the sentences. The last step is asked for the answer
+//! Every prompt holds the passages found so far, each once where it was found first, then the question and the sentences. The last step is asked for the answer
 //! alone, and so is one after a blank response.
 
 mod prompts;
 #[cfg(test)]
 mod tests;
+
+use std::collections::HashSet;
 
 use super::format::steps_then_answer;
 use super::lines::{ANSWER_IS, first_line, first_sentence, has_phrase, read_announced_answer, read_answer};
@@ -101,18 +103,15 @@ impl Protocol for IrCot {
     }
 }
 
-/// The passages of the newest retrievals, each once, oldest first.
+/// The passages of the newest retrievals, each once, in the order in which they were found first: so the passages of a step stand
+/// in front of those of the next one, whose prompt begins as that of the step before it.
 fn found_so_far(context: &Context) -> Vec<&Passage> {
-    let mut newest_first: Vec<&Passage> = Vec::new();
+    let mut shown = HashSet::new();
     for found in context.retrievals().rev() {
-        if newest_first.len() >= MAX_PASSAGES {
+        if shown.len() >= MAX_PASSAGES {
             break;
         }
-        // Backwards, since the whole is turned round below.
-        let new = found.passages.iter().rev().filter(|passage| newest_first.iter().all(|shown| shown.id != passage.id));
-        let new: Vec<&Passage> = new.collect();
-        newest_first.extend(new);
+        shown.extend(found.passages.iter().map(|passage| &passage.id));
     }
-    newest_first.reverse();
-    newest_first
+    context.retrievals().flat_map(|found| found.passages.iter()).filter(|passage| shown.remove(&passage.id)).collect()
 }

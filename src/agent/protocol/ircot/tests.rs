@@ -35,15 +35,15 @@ async fn golden_trajectory() {
         Question: When was the director of Jaws born?
         Thought:« Jaws was directed by Steven Spielberg.»
         --- reasoning thought
-        [1] Steven Spielberg: Steven Spielberg was born in 1946.
-        [2] Jaws: Jaws is a film. It was directed by Steven Spielberg.
+        [1] Jaws: Jaws is a film. It was directed by Steven Spielberg.
+        [2] Steven Spielberg: Steven Spielberg was born in 1946.
         [3] Alien: Alien is a film. It was directed by Ridley Scott.
         Question: When was the director of Jaws born?
         Thought: Jaws was directed by Steven Spielberg.« Steven Spielberg was born in 1946.»
         --- reasoning answer_generation
-        [1] Alien: Alien is a film. It was directed by Ridley Scott.
+        [1] Jaws: Jaws is a film. It was directed by Steven Spielberg.
         [2] Steven Spielberg: Steven Spielberg was born in 1946.
-        [3] Jaws: Jaws is a film. It was directed by Steven Spielberg.
+        [3] Alien: Alien is a film. It was directed by Ridley Scott.
         Question: When was the director of Jaws born?
         Thought: Jaws was directed by Steven Spielberg. Steven Spielberg was born in 1946.« So the answer is: 1946.»
         === answered Some("1946")
@@ -80,7 +80,7 @@ async fn the_last_step_answers() {
     .assert_eq(&shown(&agent, "Why? So the answer is x.").await);
 }
 
-/// Older retrievals are shown, in their order, until there are enough passages.
+/// Older retrievals are shown, each passage where it was found first, until there are enough passages.
 #[test]
 fn passages_accumulate() {
     let found = |ids: std::ops::Range<usize>| {
@@ -92,6 +92,16 @@ fn passages_accumulate() {
     let shown = |context: &Context| found_so_far(context).iter().map(|passage| passage.id.parse().unwrap()).collect::<Vec<usize>>();
     let context = Context::new("Why?", State::Reasoning).opened(found(0..4)).followed(step(2..6), State::Reasoning);
     assert_eq!(shown(&context), [0, 1, 2, 3, 4, 5]);
+    let context = context.followed(step(1..3), State::Reasoning);
+    assert_eq!(shown(&context), [0, 1, 2, 3, 4, 5], "what is found again stays where it was");
     let context = context.followed(step(10..30), State::Reasoning);
     assert_eq!(shown(&context), (10..30).collect::<Vec<_>>());
+}
+
+/// A policy that caches prefixes computes of a step what it found and what was thought, and nothing that the step before it had read.
+#[test]
+fn a_default_prompt_begins_as_the_one_before_it() {
+    let templates = prompts::builtin().into_iter().filter(|row| row.prompt_set == "default");
+    let heads: HashSet<String> = templates.map(|row| row.template.split("{passages}").next().unwrap().to_owned()).collect();
+    assert_eq!(heads.len(), 1, "{heads:?}");
 }
