@@ -124,7 +124,7 @@ pub struct RunOptions {
     pub checkpoints: Option<Checkpoints>,
     /// Ends the run between two batches; no option of the statement.
     pub stop: Stop,
-    /// Metrics that the first step has beside its own, by names of [`metrics`](super::metrics); no option of the statement.
+    /// Metrics that the first step has beside its own, by names of `training::metrics`; no option of the statement.
     pub first_metrics: Vec<(&'static str, f64)>,
     /// Hears of what ends nothing; no option of the statement.
     pub warnings: Warnings,
