@@ -5,8 +5,8 @@
 //!                                               └─ .. answer is .. ─► end                      └─ .. answer is .. ─► end
 //! ```
 //!
-//! Every prompt holds the passages found so far, each once where it was found first, then the question and the sentences. The last step is asked for the answer
-//! alone, and so is one after a blank response.
+//! Every prompt holds the passages found so far, each once where it was found first, then the question and the sentences.
+//! The last step is asked for the answer alone, and so is one after a blank response.
 
 mod prompts;
 #[cfg(test)]

@@ -39,4 +39,9 @@ const DEFAULT_BEGIN_REASONING: &str = after_the_passages!("");
 
 const DEFAULT_REASONING: &str = after_the_passages!(" {thoughts}");
 
-const DEFAULT_ANSWER_GENERATION: &str = after_the_passages!(" {thoughts}\nSo the answer is:");
+const DEFAULT_ANSWER_GENERATION: &str = after_the_passages!(
+    " {thoughts}
+
+No more can be found: write nothing but the answer now, as short as possible.
+So the answer is:"
+);
