@@ -1,6 +1,6 @@
 # `make demo` runs the main job, `make test` passes all tests; both install what is missing or say what to install.
 
-.PHONY: cuda demo test test-clients check models retrieval references bench setup
+.PHONY: cuda cuda-policies demo test test-clients check models retrieval references bench setup
 
 # Our crate with some optimisation, which the tests do without for the sake of short builds: it doubles the speed of the search.
 demo: setup
@@ -26,6 +26,10 @@ models:
 # A release build whose encoders run on NVIDIA GPUs from Ampere on, where there is one with driver 580 or newer and CUDA 13. Building needs none.
 cuda: setup
 	CUDA_HOME="$$(.ci/cuda-toolkit)" cargo build --release --features cuda
+
+# The same with policies and training on the GPU, by candle's kernels: it starts only where the driver and CUDA's libraries are. CUDA_COMPUTE_CAP is that of the GPU, 90 for an H100.
+cuda-policies: setup
+	export CUDA_HOME="$$(.ci/cuda-stubs)" && PATH="$$CUDA_HOME/bin:$$PATH" CUDA_COMPUTE_CAP="$${CUDA_COMPUTE_CAP:-90}" cargo build --release --features cuda-policies
 
 # Recall of text, vector and hybrid search on the published data; many minutes, most of them embedding.
 retrieval: setup

@@ -57,11 +57,12 @@ def parse(options, rounds=7):
 
 @dataclass
 class Calls:
-    """`call(i)` does the i-th piece of work, which is `units` queries or rows."""
+    """`call(i)` does the i-th piece of work, which is `units` queries or rows. A round has `least` calls or more: one of calls that take a minute."""
 
     name: str
     call: object
     units: float = 1
+    least: int = 2
     count: int = 0
     latencies: list = field(default_factory=list)
 
@@ -72,7 +73,7 @@ class Calls:
     def rate(self, seconds):
         start = last = time.perf_counter()
         done = 0
-        while done < 2 or last - start < seconds:
+        while done < self.least or last - start < seconds:
             self.call(self.count)
             now = time.perf_counter()
             self.latencies.append(now - last)

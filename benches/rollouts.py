@@ -1,20 +1,22 @@
-"""Tree search: questions per minute of GENERATE ROLLOUTS, with what prompts share computed once, and with every prompt computed whole.
+"""Tree search: questions per second of GENERATE ROLLOUTS, with what prompts share computed once, and with every prompt computed whole.
 
-The tree workload is fixed: HopWorld, BM25, tinyhop, equal options and seeds, so that all contestants grow the same trees (which is checked); with
-`--policy qwen2` a random Qwen2 of 0.1 B parameters over HotpotQA's questions and passages (texts.py says where they are), in the protocol ircot, which takes
-any text for a thought, with its default prompts. The peer without shared prefixes is the same program with `--prefix-cache 0`. With --transformers, which
-needs torch and transformers beside requirements.txt, as many calls of as many tokens are also made of `transformers`, in batches of calls of similar lengths.
-README.md describes the measures.
+A tree workload (`--workload`) is fixed: a corpus, a protocol, prompts, equal options and seeds, so that all contestants grow the same trees (which is checked).
+That of the target is `replay`: prompts that begin with 1,500 tokens of worked examples, four children a node, down to depth four, as a replay of a tree of
+thoughts, in the protocol ircot, which takes any text for a thought; with tinyhop over HopWorld, or with a random Qwen2 of 0.1 B parameters over HotpotQA's
+questions and passages (texts.py says where they are). The peer without shared prefixes is the same program with `--prefix-cache 0`. With
+--transformers, which needs torch and transformers beside requirements.txt, as many calls of as many tokens are also made of `transformers`, in batches of calls
+of similar lengths. README.md describes the measures.
 """
 
 import importlib.util
 import os
 import tempfile
+from dataclasses import dataclass
 
 import random_qwen2
 from harness import Bench, Calls, parse, parser
 from server import Server
-from texts import data_folder
+from texts import data_folder, solved
 
 WORLD = 3
 # The best of 16 to 128 on two cores.
@@ -34,12 +36,39 @@ SETUP = [
     "CREATE INDEX wiki_text ON wiki USING bm25 (contents)",
     "CREATE AGENT qa WITH (policy = 'policy', corpus = 'wiki', retriever = 'text', prompts = '{prompts}', protocol = '{protocol}', max_tokens = 48, max_steps = {steps})",
 ]
-# By name: tables, protocol, prompt set, the most steps, questions of one call, and simulations of each. tinyhop was trained with the short prompts; with the
-# default ones, whose instructions are as long as those of the published systems, it writes what it writes: they are for what is shared, and not for what is answered.
+# Steps of questions of another world, and questions of HotpotQA with the passages that hold the answer: about 1,500 tokens of either policy.
+HOPWORLD_EXAMPLES = f"""
+    SELECT string_agg(step_prompt(state, question, thoughts, passages, 'short') || completion, E'\n\n') FROM (
+        SELECT * FROM hopworld_demonstrations(seed => {WORLD + 1}, worlds => 1, questions_per_world => 5) LIMIT 10)"""
+HOTPOTQA_EXAMPLES = "SELECT $1::text"
+WITH_EXAMPLES = """
+    INSERT INTO rollout.prompts SELECT 'examples', protocol, state, ({examples}) || E'\n\n' || template
+    FROM rollout.builtin_prompts WHERE protocol = '{protocol}' AND prompt_set = 'short'"""
+
+
+@dataclass
+class Workload:
+    """Trees of `questions` questions a call."""
+
+    policy: str
+    tables: list
+    protocol: str
+    prompts: str
+    steps: int
+    questions: int
+    simulations: int
+    children: int = 2
+    depth: int = 8
+
+
+# tinyhop was trained with the short prompts; with the default ones, whose instructions are as long as those of the published systems, it writes what it writes:
+# they are for what is shared, and not for what is answered.
 WORKLOADS = {
-    "tinyhop": (HOPWORLD, "reasonrag", "short", 8, 12, 16),
-    "tinyhop-default-prompts": (HOPWORLD, "reasonrag", "default", 8, 4, 64),
-    "qwen2": (HOTPOTQA, "ircot", "default", 4, 1, 8),
+    "tinyhop": Workload("tinyhop", HOPWORLD, "reasonrag", "short", 8, 12, 16),
+    "tinyhop-default-prompts": Workload("tinyhop", HOPWORLD, "reasonrag", "default", 8, 4, 64),
+    "tinyhop-replay": Workload("tinyhop", HOPWORLD, "ircot", "examples", 4, 4, 16, children=4, depth=4),
+    "qwen2": Workload("qwen2", HOTPOTQA, "ircot", "default", 4, 1, 8),
+    "qwen2-replay": Workload("qwen2", HOTPOTQA, "ircot", "examples", 4, 1, 4, children=4, depth=4),
 }
 # Selection, new nodes, backpropagation and rows, of the time of a statement.
 TREE_SHARE = 0.02
@@ -47,40 +76,37 @@ TREE_SHARE = 0.02
 
 def main():
     options = parser(__doc__)
-    options.add_argument("--policy", choices=list(WORKLOADS), default="tinyhop")
-    options.add_argument("--questions", type=int, help="trees of one call; default 12 of tinyhop, 4 with its default prompts, 1 of qwen2; quick a quarter")
-    options.add_argument("--simulations", type=int, help="of each question; default 16 of tinyhop, 64 with its default prompts, 8 of qwen2. ReasonRAG took 64")
+    options.add_argument("--workload", choices=list(WORKLOADS), default="tinyhop-replay")
+    options.add_argument("--questions", type=int, help="trees of one call; default that of the workload; quick a quarter")
+    options.add_argument("--simulations", type=int, help="of each question; default that of the workload. ReasonRAG took 64")
     options.add_argument("--transformers", action="store_true", help="the prompts in transformers too")
     options = parse(options, rounds=5)
+    workload = WORKLOADS[options.workload]
+    workload.questions = options.questions or (-(-workload.questions // 4) if options.quick else workload.questions)
+    workload.simulations = options.simulations or workload.simulations
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
-        if options.policy == "qwen2":
+        if workload.policy == "qwen2":
             random_qwen2.save(directory)
-        workload = Workload(options, directory)
-        with Bench("rollouts", options) as bench, Searcher(workload) as ours, Searcher(workload, "--prefix-cache", "0") as without:
-            name = f"MCTS with {options.policy}, {workload.simulations} simulations a question"
+        with Bench("rollouts", options) as bench, Searcher(workload, directory) as ours, Searcher(workload, directory, "--prefix-cache", "0") as without:
+            name = f"MCTS with {options.workload}, {workload.simulations} simulations a question"
             bench.run(name, lambda measure: compare(measure, ours, without, options))
-
-
-class Workload:
-    def __init__(self, options, directory):
-        self.tables, self.protocol, self.prompts, self.steps, questions, simulations = WORKLOADS[options.policy]
-        self.simulations = options.simulations or simulations
-        self.policy = directory if options.policy == "qwen2" else "builtin://tinyhop"
-        self.num_questions = options.questions or (-(-questions // 4) if options.quick else questions)
 
 
 class Searcher:
     """A server that grows trees of the same questions, call by call the next ones, in tables of their own."""
 
-    def __init__(self, workload, *options):
-        self.workload, self.server = workload, Server(*options)
+    def __init__(self, workload, directory, *options):
+        self.workload, self.directory, self.server = workload, directory, Server(*options)
 
     def __enter__(self):
         self.server.__enter__()
         self.connection = self.server.connect()
         work = self.workload
+        policy = self.directory if work.policy == "qwen2" else "builtin://tinyhop"
+        if work.prompts == "examples":
+            self.write_examples()
         for statement in [*work.tables, *SETUP]:
-            self.connection.execute(statement.format(data=data_folder(), policy=work.policy, protocol=work.protocol, prompts=work.prompts, steps=work.steps))
+            self.connection.execute(statement.format(data=data_folder(), policy=policy, protocol=work.protocol, prompts=work.prompts, steps=work.steps))
         self.num_questions = self.rows("SELECT count(*) FROM questions")[0][0]
         return self
 
@@ -88,14 +114,20 @@ class Searcher:
         self.connection.close()
         self.server.__exit__(*error)
 
+    def write_examples(self):
+        if self.workload.tables is HOPWORLD:
+            return self.connection.execute(WITH_EXAMPLES.format(examples=HOPWORLD_EXAMPLES, protocol=self.workload.protocol))
+        examples = "\n\n".join(f"{passages}\nQuestion: {question}\nThought: So the answer is: {answer}" for passages, question, answer in solved("hotpotqa", 6))
+        return self.connection.execute(WITH_EXAMPLES.format(examples=HOTPOTQA_EXAMPLES, protocol=self.workload.protocol).replace("$1", "%s"), [examples])
+
     def grow(self, call, table=None):
         # Every call has other questions: those of the call before are in the cache. The row says how long it took, and how long in the trees.
-        count = self.workload.num_questions
+        count = self.workload.questions
         first = call * count % (self.num_questions - count)
         return self.connection.execute(
             f"GENERATE ROLLOUTS INTO {table or f'run{call}'} USING AGENT qa "
             f"FROM (SELECT id, question, golden_answers FROM questions ORDER BY id LIMIT {count} OFFSET {first}) "
-            f"WITH (simulations = {self.workload.simulations}, children = 2, seed = 7)"
+            f"WITH (simulations = {self.workload.simulations}, children = {self.workload.children}, max_depth = {self.workload.depth}, seed = 7)"
         ).fetchone()
 
     def rows(self, sql):
@@ -103,7 +135,7 @@ class Searcher:
 
 
 def compare(measure, ours, without, options):
-    count = ours.workload.num_questions
+    count = ours.workload.questions
     trees = "SELECT question_id, node_id, parent_id, response, visit_count, process_reward FROM checked ORDER BY question_id, node_id"
     *_, seconds, tree_seconds = ours.grow(70, "checked")
     without.grow(70, "checked")
@@ -113,9 +145,11 @@ def compare(measure, ours, without, options):
         "SELECT sum(prompt_tokens)::int8, sum(cached_tokens)::int8, sum(generated_tokens)::int8, count(*) FROM checked"
     )[0]
     measure.check("share of prompt tokens that were shared", cached_tokens / prompt_tokens, at_least=0.5)
-    print(f"  {nodes} nodes of {count} trees: {prompt_tokens:,} prompt tokens, {generated_tokens:,} generated", flush=True)
-    ours_calls, peers = Calls("RolloutDB", ours.grow, count), [Calls("without shared prefixes", without.grow, count)]
-    beside = [Calls("transformers", Transformers(ours).run, count)] if options.transformers and importlib.util.find_spec("transformers") else []
+    fewer = (prompt_tokens + generated_tokens) / (prompt_tokens - cached_tokens + generated_tokens)
+    print(f"  {nodes} nodes of {count} trees: {prompt_tokens:,} prompt tokens, {generated_tokens:,} generated; {fewer:.2f} times as many without sharing", flush=True)
+    least = 1 if ours.workload.policy == "qwen2" else 2
+    ours_calls, peers = Calls("RolloutDB", ours.grow, count, least), [Calls("without shared prefixes", without.grow, count, least)]
+    beside = [Calls("transformers", Transformers(ours).run, count, least)] if options.transformers and importlib.util.find_spec("transformers") else []
     before = ours.server.seconds_by_thread()
     measure.compare(ours_calls, peers, target=3.0, unit="questions/s", beside=beside)
     spent = ours.server.seconds_by_thread() - before

@@ -11,5 +11,17 @@ def data_folder():
 
 def corpus(name):
     """Title and contents of each passage of a set."""
-    passages = (json.loads(line) for line in (data_folder() / name / "corpus.jsonl").read_text(encoding="utf-8").splitlines())
-    return [f"{passage['title']} {passage['contents']}" for passage in passages]
+    return [f"{passage['title']} {passage['contents']}" for passage in read(data_folder() / name / "corpus.jsonl")]
+
+
+def solved(name, count):
+    """The last questions of a set, each as its passages, which hold the answer, the question, and an answer to it."""
+    folder = data_folder() / name
+    passages = {row["id"]: row["contents"] for row in read(folder / "corpus.jsonl")}
+    for row in read(folder / "questions.jsonl")[-count:]:
+        yield "\n".join(passages[key] for key in row["metadata"]["supporting_ids"]), row["question"], row["golden_answers"][0]
+
+
+def read(path):
+    """The rows of a file of JSON lines."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line]

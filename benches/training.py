@@ -48,6 +48,8 @@ PAIRS_OF = {
     "pairs": "SELECT prompt, chosen, rejected FROM preference_pairs(run, min_gap => 0.05, per_node => 1, dedupe => true) ORDER BY 1, 2, 3",
     "tree_pairs": "SELECT prompt, chosen, rejected FROM preference_pairs(run, min_gap => 0.01) ORDER BY question_id, depth, prompt, chosen, rejected",
 }
+# How a training takes the pairs of trees: as the query gives them, drawn in groups that begin alike, and drawn one by one, as it does unless it is told.
+ORDERS = {"in order": "shuffle = false", "group_by_prefix": "group_by_prefix = true", "one by one": "shuffle = true"}
 # Questions of one step of GRPO, completions of each, and their tokens. Policies without a task still differ in a reward that many words earn.
 GRPO = {"questions": 4, "group_size": 8, "max_tokens": 48, "temperature": 1.0}
 
@@ -68,7 +70,8 @@ def main():
         for policy in options.policies.split(","):
             bench.run(f"DPO step, {policy}", lambda measure, policy=policy: contest.dpo(measure, policy))
             bench.run(f"DPO peak memory, {policy}", lambda measure, policy=policy: contest.memory(measure, policy))
-            bench.run(f"DPO on trees, {policy}", lambda measure, policy=policy: contest.trees(measure, policy))
+            for name, order in ORDERS.items():
+                bench.run(f"DPO on trees, {name}, {policy}", lambda measure, policy=policy, order=order: contest.trees(measure, policy, order))
             bench.run(f"GRPO, rollouts and update, {policy}", lambda measure, policy=policy: contest.grpo(measure, policy))
 
 
@@ -189,23 +192,32 @@ class Contest:
         measure.checks.append(f"before the model {idle:.0f} MB, TRL {min(idle_peers.values()):.0f} MB")
         measure.report(ours, peers, [min(peers.values()) / ours], target=1 / 0.6, unit="MB")
 
-    def trees(self, measure, policy):
+    def trees(self, measure, policy, order):
         """All pairs of the nodes of search trees, laid out as a trie and one after the other; the losses must be the same."""
         steps, pairs = self.steps(policy, "tree_steps"), 16 if self.options.quick else SIZES[policy]["tree_pairs"]
+        rows = (steps + 1) * pairs
+        if order != ORDERS["in order"]:
+            # Of many trees, so that those of one do not meet by themselves.
+            rows = min(len(self.rows("tree_pairs")), 20 * rows)
         with Server() as server:
-            ours = Trainer(server, self.directory(policy), self.file("tree_pairs", (steps + 1) * pairs))
-            packed, unpacked = ours.dpo(steps + 1, pairs), ours.dpo(steps + 1, pairs, packed=False)
+            ours = Trainer(server, self.directory(policy), self.file("tree_pairs", rows))
+
+            def dpo(packed):
+                return ours.dpo(steps + 1, pairs, packed, order, rows)
+
+            packed, unpacked = dpo(True), dpo(False)
             worst = min(agreement(found, expected) for found, expected in zip(packed.metrics["loss"], unpacked.metrics["loss"]))
             measure.check("agreement of the losses", worst, at_least=0.999)
             shares = [sum(run.metrics["distinct_tokens"]) for run in (packed, unpacked)]
             print(f"  tokens that went through the model: {shares[0]:,.0f}, and {shares[1]:,.0f} without trees", flush=True)
             contestants = [
-                Steps("RolloutDB", lambda: ours.dpo(steps + 1, pairs).step_seconds()[1:], pairs),
-                Steps("tree_packing = false", lambda: ours.dpo(steps + 1, pairs, packed=False).step_seconds()[1:], pairs),
+                Steps("RolloutDB", lambda: dpo(True).step_seconds()[1:], pairs),
+                Steps("tree_packing = false", lambda: dpo(False).step_seconds()[1:], pairs),
             ]
             ideal = "the rate without, times what the tokens become fewer"
             without = pairs / statistics.mean(unpacked.step_seconds()[1:])
-            measure.compare(contestants[0], contestants[1:], target=2.0, floor=(without * shares[1] / shares[0], ideal), unit="pairs/s")
+            target = None if order == ORDERS["one by one"] else 2.0
+            measure.compare(contestants[0], contestants[1:], target=target, floor=(without * shares[1] / shares[0], ideal), unit="pairs/s")
 
     def grpo(self, measure, policy):
         """Tokens per second from the question to the updated weights: as many questions, completions and updates, and one prompt and one answer each."""
@@ -292,13 +304,13 @@ class Trainer:
             self.connection.execute("CREATE TABLE pairs (id bigint, prompt text, chosen text, rejected text)")
             self.connection.execute(f"COPY pairs FROM '{rows}' (FORMAT jsonl)")
 
-    def dpo(self, steps, pairs, packed=True):
-        """Steps on the first rows in order."""
+    def dpo(self, steps, pairs, packed=True, order=ORDERS["in order"], rows=None):
+        """Steps on the first rows, as many as the steps take unless it is said."""
         statement = (
             "TRAIN DPO MODEL timed FROM policy "
-            f"USING (SELECT prompt, chosen, rejected FROM pairs ORDER BY id LIMIT {steps * pairs}) "
+            f"USING (SELECT prompt, chosen, rejected FROM pairs ORDER BY id LIMIT {rows or steps * pairs}) "
             f"WITH (beta = {BETA}, learning_rate = {LEARNING_RATE}, schedule = 'constant', warmup_ratio = 0, batch_size = {pairs}, batch_tokens = {BATCH_TOKENS}, "
-            f"max_steps = {steps}, epochs = 1, shuffle = false, tree_packing = {str(packed).lower()}, checkpoint_every = 0, resume = false)"
+            f"max_steps = {steps}, epochs = 1, {order}, tree_packing = {str(packed).lower()}, checkpoint_every = 0, resume = false)"
         )
         return self.train(statement, "timed")
 

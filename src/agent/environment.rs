@@ -266,9 +266,12 @@ impl Agent {
 
     /// What the policy reads. A transcript that goes on is in the policy's form already.
     fn prompt(&self, context: &Context) -> Result<String> {
-        let prompt = self.protocol.prompt(&self.prompts, context)?;
-        let goes_on = context.transcript().is_some_and(|transcript| prompt.starts_with(&transcript));
-        if goes_on { Ok(prompt) } else { self.policy.written(prompt) }
+        let mut prompt = self.protocol.prompt(&self.prompts, context)?;
+        if context.transcript().is_some_and(|transcript| prompt.starts_with(&transcript)) {
+            return Ok(prompt);
+        }
+        let begun = prompt.split_off(self.protocol.turn_start(&prompt));
+        Ok(self.policy.written(prompt)? + &begun)
     }
 
     fn sampling(&self, state: State, seed: u64) -> Sampling {

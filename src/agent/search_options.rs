@@ -1,6 +1,7 @@
 //! Options of the tree search and of plain sampling: what `GENERATE ROLLOUTS ... WITH (...)` says.
 
-use serde::{Deserialize, Serialize};
+use rolloutdb_udfs::metrics::Variant;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use super::judging::{self, Subject};
 use super::options::{at_least_zero, count, fraction, integer, out_of_range, penalty, share, temperature, text, top_k, unknown_option};
@@ -50,6 +51,19 @@ pub enum Returns {
     Discounted,
 }
 
+/// By which score an answer earns its reward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AnswerReward {
+    F1,
+    #[serde(rename = "em")]
+    ExactMatch,
+}
+
+/// Whose words and equal answers: the systems of [`Variant`], by their names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RewardVariant(pub Variant);
+
 /// The tree search: what `GENERATE ROLLOUTS ... WITH (...)` says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -62,6 +76,9 @@ pub struct SearchOptions {
     pub selection: Selection,
     /// The constant c of UCT and PUCT.
     pub exploration: f64,
+    /// Score of an answer, in [0, 1].
+    pub reward: AnswerReward,
+    pub reward_variant: RewardVariant,
     pub returns: Returns,
     /// Step-length decay α of SPRE, in (0, 1]: 1 does not care how long a trajectory is.
     pub alpha: f64,
@@ -106,6 +123,8 @@ impl Default for SearchOptions {
             children: 2,
             selection: Selection::Uct,
             exploration: std::f64::consts::SQRT_2,
+            reward: AnswerReward::F1,
+            reward_variant: RewardVariant(Variant::Squad),
             returns: Returns::Spre,
             alpha: 0.9,
             gamma: 0.99,
@@ -141,6 +160,7 @@ type Preset = fn() -> SearchOptions;
 const METHODS: &[(&str, Method)] = &[("mcts", Method::Mcts), ("sample", Method::Sample), ("best_of_n", Method::BestOfN)];
 const SELECTIONS: &[(&str, Selection)] = &[("uct", Selection::Uct), ("puct", Selection::Puct)];
 const VALUES: &[(&str, ValueSource)] = &[("simulate", ValueSource::Simulate), ("judge", ValueSource::Judge), ("prm", ValueSource::Prm)];
+const REWARDS: &[(&str, AnswerReward)] = &[("f1", AnswerReward::F1), ("em", AnswerReward::ExactMatch)];
 const RETURNS: &[(&str, Returns)] = &[("spre", Returns::Spre), ("discounted", Returns::Discounted)];
 const PRESETS: &[(&str, Preset)] =
     &[("reasonrag", SearchOptions::default), ("prorag", SearchOptions::prorag), ("r3rag", SearchOptions::r3rag)];
@@ -153,6 +173,8 @@ impl SearchOptions {
         "children",
         "selection",
         "exploration",
+        "reward",
+        "reward_variant",
         "returns",
         "alpha",
         "gamma",
@@ -236,6 +258,8 @@ impl SearchOptions {
                 self.exploration = self.selection.usual_exploration();
             }
             "exploration" => self.exploration = at_least_zero(name, value)?,
+            "reward" => self.reward = choice(name, value, REWARDS)?,
+            "reward_variant" => self.reward_variant = RewardVariant(choice(name, value, Variant::ALL)?),
             "returns" => self.returns = choice(name, value, RETURNS)?,
             "alpha" => self.alpha = share(name, value)?,
             "gamma" => self.gamma = share(name, value)?,
@@ -298,13 +322,14 @@ impl SearchOptions {
         Ok(())
     }
 
-    /// ProRAG's search (arXiv 2601.21912): wide trees by PUCT, discounted returns, greedy completions.
+    /// ProRAG's search (arXiv 2601.21912): wide trees by PUCT, discounted returns, greedy completions, answers compared as ProRAG does.
     fn prorag() -> Self {
         Self {
             simulations: 200,
             children: 5,
             selection: Selection::Puct,
             exploration: PUCT_EXPLORATION,
+            reward_variant: RewardVariant(Variant::ProRag),
             returns: Returns::Discounted,
             gamma: 0.99,
             max_depth: 10,
@@ -335,6 +360,26 @@ impl Selection {
             Self::Uct => std::f64::consts::SQRT_2,
             Self::Puct => PUCT_EXPLORATION,
         }
+    }
+}
+
+impl RewardVariant {
+    fn as_str(self) -> &'static str {
+        Variant::ALL.iter().find(|(_, variant)| *variant == self.0).map_or("squad", |(name, _)| name)
+    }
+}
+
+impl Serialize for RewardVariant {
+    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for RewardVariant {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let known = Variant::ALL.iter().find(|(known, _)| *known == name);
+        known.map(|(_, variant)| Self(*variant)).ok_or_else(|| de::Error::custom(format!("unknown variant \"{name}\"")))
     }
 }
 
@@ -493,7 +538,7 @@ mod tests {
     #[test]
     fn every_listed_name_can_be_set() {
         let mut words = vec![Int(1)];
-        words.extend(["prorag", "sample", "puct", "discounted", "judge", "0.1,1", "{question} {golden_answers} {steps}"].map(word));
+        words.extend(["prorag", "em", "sample", "puct", "discounted", "judge", "0.1,1", "{question} {golden_answers} {steps}"].map(word));
         for name in SearchOptions::NAMES {
             assert!(words.iter().any(|value| SearchOptions::default().set(name, value).is_ok()), "{name}");
         }

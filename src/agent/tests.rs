@@ -267,3 +267,17 @@ async fn a_transcript_goes_on_in_the_answer_that_it_began() {
     assert_eq!(second.prompt.matches("[user]").count(), 1);
     assert!(second.prompt.contains("Steven Spielberg") && second.prompt.contains("<information>"), "{}", second.prompt);
 }
+
+/// ProRAG's steps are opened in the policy's mouth: the user does not say them.
+#[tokio::test]
+async fn what_a_prompt_begins_for_the_policy_stands_in_its_answer() {
+    let script = Script::new(&["Who?\n</step>\n<subquery>Jaws</subquery>", "By him.\n</step>\n<subanswer>Spielberg</subanswer>"]);
+    let mut agent = agent_of("prorag", Chatty(script), MemoryCorpus::films());
+    agent.max_steps = 2;
+    let trajectory = answer(&agent, QUESTION, "q1").await.unwrap();
+    let [first, second] = trajectory.steps.as_slice() else { panic!("{} steps", trajectory.steps.len()) };
+    assert!(first.prompt.starts_with("[user]Question:") && first.prompt.ends_with("[assistant]<step>\n"), "{}", first.prompt);
+    assert_eq!(first.prompt.matches("<step>").count(), 1);
+    assert!(second.prompt.starts_with(&[&*first.prompt, &*first.response].concat()), "{}", second.prompt);
+    assert_eq!(second.prompt.matches("[user]").count(), 1);
+}

@@ -195,7 +195,7 @@ impl PolicyClient for LocalPolicy {
 
     fn written(&self, prompt: String) -> Result<String> {
         match self.policy.chat_template()? {
-            Some(template) => template.render(&[ChatMessage::user(prompt)], true, &serde_json::Map::new()),
+            Some(template) => template.render(&[ChatMessage::user(prompt)], true),
             None => Ok(prompt),
         }
     }

@@ -6,6 +6,7 @@ use std::path::Path;
 use candle_core::Device;
 use serde_json::{Value as Json, json};
 
+use super::chat_template::{CHAT_TEMPLATE_KWARGS, take_variables};
 use super::config::read_json;
 use super::decoder::Decoder;
 use super::hub::SCHEME;
@@ -21,7 +22,7 @@ const PICKLE_FILE: &str = "adapter_model.bin";
 /// The field of the configuration that names the model that the adapters belong to.
 const BASE_FIELD: &str = "base_model_name_or_path";
 /// The options of CREATE MODEL from adapters.
-const OPTIONS: [&str; 3] = ["task", "device", "base"];
+const OPTIONS: [&str; 4] = ["task", "device", "base", CHAT_TEMPLATE_KWARGS];
 
 /// The model that adapters are added to.
 #[derive(Clone, Copy)]
@@ -47,12 +48,13 @@ impl Registry {
     /// precision; those of `may_use`.
     pub fn create_adapted(
         &self,
-        create: CreateModel,
+        mut create: CreateModel,
         files: ModelFiles<'_>,
         base: AdapterBase<'_>,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<ModelInfo> {
         self.check_new(&create.name)?;
+        let variables = take_variables(&mut create.options)?;
         if let Some((name, _)) = create.options.first() {
             let of = "CREATE MODEL from adapters".to_owned();
             return Err(Error::UnknownOption { kind: "option", name: name.clone(), of, known: OPTIONS.map(str::to_owned).into() });
@@ -76,7 +78,8 @@ impl Registry {
         add(&info, &adapters, staged.path()).map_err(|error| of_source(error, &adapters, files.directory))?;
         let mut lineage = source::lineage(&create.source, &[]);
         lineage["base"] = json!(info.reference());
-        let origin = Origin { source: create.source, device: create.device, lineage, remote: None, embedding: None };
+        let chat_template_kwargs = variables.or_else(|| info.chat_template_kwargs.clone());
+        let origin = Origin { source: create.source, device: create.device, lineage, remote: None, embedding: None, chat_template_kwargs };
         self.publish_new(&create.name, create.task, staged, origin, is_cancelled)
     }
 

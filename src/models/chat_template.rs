@@ -14,9 +14,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 
 use super::config::{read_bounded, read_json};
+use super::registry::ModelInfo;
 use super::shown::shown;
 use super::tokenizer::TOKENIZER_CONFIG_FILE;
 use crate::error::{Error, Result};
+use crate::value::Value as OptionValue;
 
 /// File of a template beside `tokenizer_config.json`, where transformers 5 puts it.
 pub const CHAT_TEMPLATE_FILE: &str = "chat_template.jinja";
@@ -32,28 +34,42 @@ const ABSENT: [&str; 2] = ["tools", "documents"];
 /// Tokens that templates name.
 const TOKENS: [&str; 4] = ["bos_token", "eos_token", "unk_token", "pad_token"];
 
+/// What a conversation has by itself, and no variable says.
+const OF_CONVERSATIONS: [&str; 2] = ["messages", "add_generation_prompt"];
+
 /// One turn of a conversation.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ChatMessage {
     /// `system`, `user` or `assistant`; a template decides which there are.
     pub role: String,
     pub content: String,
+    /// What else a template may look at, as `reasoning_content` and `tool_calls`.
+    #[serde(flatten)]
+    others: BTreeMap<String, Value>,
 }
+
+/// What a template may ask for beside the conversation, by name: `enable_thinking` of Qwen3.
+pub type ChatVariables = Map<String, Json>;
 
 /// The chat template of a model.
 #[derive(Debug)]
 pub struct ChatTemplate {
     environment: Environment<'static>,
     tokens: BTreeMap<String, String>,
+    variables: ChatVariables,
 }
 
 impl ChatMessage {
-    /// What the user says.
-    pub fn user(content: impl Into<String>) -> Self {
-        Self { role: "user".to_owned(), content: content.into() }
+    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Self {
+        Self { role: role.into(), content: content.into(), others: BTreeMap::new() }
     }
 
-    /// A conversation as a JSON array of objects with `role` and `content`.
+    /// What the user says.
+    pub fn user(content: impl Into<String>) -> Self {
+        Self::new("user", content)
+    }
+
+    /// A conversation as a JSON array of objects with `role` and `content`; what else they have is for the template.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`].
@@ -66,7 +82,43 @@ impl ChatMessage {
     }
 }
 
+/// The name of the option of `CREATE MODEL`, as vLLM, SGLang and TRL have it.
+pub const CHAT_TEMPLATE_KWARGS: &str = "chat_template_kwargs";
+
+/// Takes [`CHAT_TEMPLATE_KWARGS`] out of the options of a model, a JSON object; `None` if it is not there.
+///
+/// # Errors
+/// [`Error::WrongType`] for no text; [`Error::InvalidParameter`] for another text, and for a variable that a conversation has by itself.
+pub fn take_variables(options: &mut Vec<(String, OptionValue)>) -> Result<Option<ChatVariables>> {
+    let expected = r#"a JSON object, as in '{"enable_thinking": false}'"#;
+    let Some(position) = options.iter().position(|(name, _)| name == CHAT_TEMPLATE_KWARGS) else { return Ok(None) };
+    let invalid = |found: String, expected: &str| {
+        Err(Error::InvalidParameter { name: CHAT_TEMPLATE_KWARGS.to_owned(), found, expected: expected.to_owned() })
+    };
+    let text = match options.remove(position).1 {
+        OptionValue::Text(text) => text,
+        other => {
+            let what = format!("option {CHAT_TEMPLATE_KWARGS}");
+            return Err(Error::WrongType { what, found: other.to_string(), expected: expected.to_owned() });
+        }
+    };
+    let Ok(Json::Object(variables)) = serde_json::from_str::<Json>(&text) else { return invalid(format!("'{}'", shown(&text)), expected) };
+    match OF_CONVERSATIONS.into_iter().chain(TOKENS).find(|name| variables.contains_key(*name)) {
+        Some(name) => invalid(format!("a variable \"{name}\""), "variables that neither a conversation nor the tokenizer has by itself"),
+        None => Ok(Some(variables)),
+    }
+}
+
 impl ChatTemplate {
+    /// That of a model, with the variables that it was made with.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn of(info: &ModelInfo) -> Result<Option<Self>> {
+        let template = Self::load(&info.directory)?;
+        Ok(template.map(|template| template.with_variables(info.chat_template_kwargs.clone().unwrap_or_default())))
+    }
+
     /// The template of a model directory: `chat_template.jinja`, or the field `chat_template` of `tokenizer_config.json`; `None` if it has none.
     ///
     /// # Errors
@@ -98,15 +150,22 @@ impl ChatTemplate {
         environment.add_filter("tojson", to_json);
         environment.add_function("raise_exception", raise_exception);
         environment.add_template_owned(NAME, source)?;
-        Ok(Self { environment, tokens })
+        Ok(Self { environment, tokens, variables: ChatVariables::new() })
     }
 
-    /// The text of a conversation, with the beginning of an answer if `add_generation_prompt`; `variables` are what a template may ask for besides.
+    /// The same, in which these have a value.
+    #[must_use]
+    fn with_variables(self, variables: ChatVariables) -> Self {
+        Self { variables, ..self }
+    }
+
+    /// The text of a conversation, with the beginning of an answer if `add_generation_prompt`.
     ///
     /// # Errors
     /// [`Error::InvalidParameter`] with the words of the template, if it refuses the conversation or cannot be rendered.
-    pub fn render(&self, messages: &[ChatMessage], add_generation_prompt: bool, variables: &Map<String, Json>) -> Result<String> {
-        let mut context: BTreeMap<&str, Value> = variables.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))).collect();
+    pub fn render(&self, messages: &[ChatMessage], add_generation_prompt: bool) -> Result<String> {
+        let mut context: BTreeMap<&str, Value> =
+            self.variables.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))).collect();
         context.extend(self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text.as_str()))));
         for name in ABSENT {
             context.entry(name).or_insert_with(|| Value::from(()));
@@ -212,17 +271,11 @@ mod tests {
     #[derive(Deserialize)]
     struct Case {
         template: String,
-        messages: Vec<Turn>,
+        messages: Vec<ChatMessage>,
         add_generation_prompt: bool,
         variables: Map<String, Json>,
         text: Option<String>,
         error: Option<String>,
-    }
-
-    #[derive(Deserialize)]
-    struct Turn {
-        role: String,
-        content: String,
     }
 
     fn template(source: &str) -> ChatTemplate {
@@ -238,11 +291,10 @@ mod tests {
         assert!(cases.len() > 200);
         for case in cases {
             let source = std::fs::read_to_string(directory.join(&case.template).with_extension("jinja")).unwrap();
-            let messages: Vec<_> = case.messages.into_iter().map(|turn| ChatMessage { role: turn.role, content: turn.content }).collect();
-            match template(&source).render(&messages, case.add_generation_prompt, &case.variables) {
-                Ok(text) => assert_eq!(Some(text), case.text, "{} of {messages:?}", case.template),
+            match template(&source).with_variables(case.variables).render(&case.messages, case.add_generation_prompt) {
+                Ok(text) => assert_eq!(Some(text), case.text, "{} of {:?}", case.template, case.messages),
                 Err(error) => {
-                    let expected = case.error.unwrap_or_else(|| panic!("{} of {messages:?}: {error}", case.template));
+                    let expected = case.error.unwrap_or_else(|| panic!("{} of {:?}: {error}", case.template, case.messages));
                     assert!(error.to_string().contains(&expected), "{error} instead of {expected}");
                 }
             }
@@ -251,8 +303,7 @@ mod tests {
 
     #[test]
     fn json_keeps_backslashes_and_letters() {
-        let rendered =
-            template("{{ messages[0].content | tojson }}").render(&[ChatMessage::user("\\u003c <a href='x'>&\\")], false, &Map::new());
+        let rendered = template("{{ messages[0].content | tojson }}").render(&[ChatMessage::user("\\u003c <a href='x'>&\\")], false);
         assert_eq!(rendered.unwrap(), r#""\\u003c <a href='x'>&\\""#);
     }
 
@@ -265,8 +316,20 @@ mod tests {
     }
 
     #[test]
+    fn variables_are_an_object_of_other_names() {
+        let take = |text: &str| take_variables(&mut vec![(CHAT_TEMPLATE_KWARGS.to_owned(), OptionValue::Text(text.to_owned()))]);
+        assert_eq!(take(r#"{"enable_thinking": false}"#).unwrap().unwrap()["enable_thinking"], Json::Bool(false));
+        for wrong in ["", "[]", "{", r#"{"messages": []}"#, r#"{"eos_token": "x"}"#] {
+            assert!(matches!(take(wrong), Err(Error::InvalidParameter { .. })), "{wrong}");
+        }
+        assert!(take_variables(&mut vec![]).unwrap().is_none());
+        let mut number = vec![(CHAT_TEMPLATE_KWARGS.to_owned(), OptionValue::Int(1))];
+        assert!(matches!(take_variables(&mut number), Err(Error::WrongType { .. })));
+    }
+
+    #[test]
     fn there_are_no_tools_and_no_wide_indents() {
-        let render = |source: &str| template(source).render(&[ChatMessage::user("a")], false, &Map::new());
+        let render = |source: &str| template(source).render(&[ChatMessage::user("a")], false);
         assert_eq!(render("{% if tools is not none or documents %}tools{% endif %}.").unwrap(), ".");
         assert!(matches!(render("{{ messages | tojson(indent=1000000000) }}"), Err(Error::InvalidParameter { .. })));
         assert!(matches!(render("{{ messages | tojson(sort_keys=true) }}"), Err(Error::InvalidParameter { .. })));
@@ -275,7 +338,7 @@ mod tests {
     #[test]
     fn a_template_without_an_end_is_stopped() {
         let endless = template("{% for a in range(9999) %}{% for b in range(9999) %}{{ b }}{% endfor %}{% endfor %}");
-        let error = endless.render(&[ChatMessage::user("")], true, &Map::new()).unwrap_err();
+        let error = endless.render(&[ChatMessage::user("")], true).unwrap_err();
         assert!(matches!(error, Error::InvalidParameter { .. }), "{error}");
     }
 
@@ -285,7 +348,7 @@ mod tests {
         assert!(ChatTemplate::load(directory.path()).unwrap().is_none());
         let config = r#"{"bos_token": {"content": "<b>"}, "chat_template": [{"name": "tools", "template": "no"}, {"name": "default", "template": "{{ bos_token }}"}]}"#;
         std::fs::write(directory.path().join(TOKENIZER_CONFIG_FILE), config).unwrap();
-        let render = || ChatTemplate::load(directory.path()).unwrap().unwrap().render(&[], false, &Map::new()).unwrap();
+        let render = || ChatTemplate::load(directory.path()).unwrap().unwrap().render(&[], false).unwrap();
         assert_eq!(render(), "<b>");
         std::fs::write(directory.path().join(CHAT_TEMPLATE_FILE), "file {{ bos_token }}").unwrap();
         assert_eq!(render(), "file <b>");

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use tokenizers::decoders::DecoderWrapper;
 
-use super::tokenizer::Tokenizer;
+use super::tokenizer::{CONTEXT_TOKENS, Tokenizer};
 use crate::error::Result;
 
 /// What a byte-level tokenizer writes for the bytes that it does not write as they are begins here (GPT-2).
@@ -71,6 +71,12 @@ pub struct GrowingText {
 }
 
 impl GrowingText {
+    /// The text that grows after the tokens of a prompt.
+    pub fn after(prompt: &[u32]) -> Self {
+        let ids = prompt[prompt.len().saturating_sub(CONTEXT_TOKENS)..].to_vec();
+        Self { read: ids.len(), ids, ..Self::default() }
+    }
+
     /// Appends a token.
     ///
     /// # Errors

@@ -229,6 +229,7 @@ mod tests {
             lineage: serde_json::Value::Null,
             remote: None,
             embedding: None,
+            chat_template_kwargs: None,
             gguf: None,
         })
     }

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use tempfile::TempDir;
 
+use super::chat_template::{CHAT_TEMPLATE_KWARGS, ChatTemplate, ChatVariables, take_variables};
 use super::checkpoint::{self, Checkpoint};
 use super::config::{DecoderArchitecture, EncoderConfig};
 use super::device::{Device, Place};
@@ -74,6 +75,9 @@ pub struct ModelInfo {
     /// Of a model that embeds: what its maker said in place of its files.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub embedding: Option<EmbeddingOptions>,
+    /// Of a model with a chat template: what this may ask for beside the conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template_kwargs: Option<ChatVariables>,
     /// Of a model from a GGUF file: how its weights are stored. It generates, and is not trained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gguf: Option<GgufInfo>,
@@ -112,6 +116,7 @@ pub(super) struct Origin {
     pub lineage: Json,
     pub remote: Option<RemoteOptions>,
     pub embedding: Option<EmbeddingOptions>,
+    pub chat_template_kwargs: Option<ChatVariables>,
 }
 
 /// The models of a data directory.
@@ -268,11 +273,15 @@ impl Registry {
             return self.create_remote(create);
         }
         let lineage = source::lineage(&create.source, &create.options);
-        let embedding = if matches!(source, Source::RandomQwen2) { None } else { EmbeddingOptions::take(&mut create.options)? };
+        // A random one has neither: its own options are all there are.
+        let (embedding, chat_template_kwargs) = match source {
+            Source::RandomQwen2 => (None, None),
+            _ => (EmbeddingOptions::take(&mut create.options)?, take_variables(&mut create.options)?),
+        };
         let open_any: &OpenFile<'_> = &|path| std::fs::File::open(path).map_err(|source| io(path, source));
         let staged = self.stage()?;
         source.write(&create.options, &create.texts, staged.path(), files.map_or(open_any, |files| files.open))?;
-        let origin = Origin { source: create.source, device: create.device, lineage, remote: None, embedding };
+        let origin = Origin { source: create.source, device: create.device, lineage, remote: None, embedding, chat_template_kwargs };
         self.publish_new(&create.name, create.task, staged, origin, is_cancelled)
     }
 
@@ -290,7 +299,8 @@ impl Registry {
         self.check_new(&create.name)?;
         let lineage = source::lineage(&create.source, &create.options);
         let embedding = EmbeddingOptions::take(&mut create.options)?;
-        let origin = Origin { source, device: create.device, lineage, remote: None, embedding };
+        let chat_template_kwargs = take_variables(&mut create.options)?;
+        let origin = Origin { source, device: create.device, lineage, remote: None, embedding, chat_template_kwargs };
         self.publish_new(&create.name, create.task, staged, origin, is_cancelled)
     }
 
@@ -315,6 +325,13 @@ impl Registry {
         if let Some(options) = origin.embedding.as_ref().filter(|_| checkpoint.task != Task::Embed) {
             return Err(options.refused_for(checkpoint.task));
         }
+        if origin.chat_template_kwargs.is_some() && (checkpoint.task != Task::Generate || ChatTemplate::load(staged.path())?.is_none()) {
+            return Err(invalid(
+                CHAT_TEMPLATE_KWARGS,
+                "variables",
+                "a model that generates and has a chat template among its files beside them",
+            ));
+        }
         match checkpoint.task {
             Task::Generate => PolicyDecoder::check(checkpoint.gguf.as_ref(), device)?,
             Task::Rerank if DecoderArchitecture::is_score_class(&checkpoint.architecture) => LoadedScorer::check(device)?,
@@ -338,7 +355,14 @@ impl Registry {
         let remote = RemoteOptions::read(&create.source, &create.options)?;
         let lineage = source::lineage(&create.source, &create.options);
         let checkpoint = Checkpoint { task: Task::Generate, architecture: "remote".to_owned(), parameter_count: 0, gguf: None };
-        let origin = Origin { source: create.source, device: Device::Auto, lineage, remote: Some(remote), embedding: None };
+        let origin = Origin {
+            source: create.source,
+            device: Device::Auto,
+            lineage,
+            remote: Some(remote),
+            embedding: None,
+            chat_template_kwargs: None,
+        };
         self.publish_checkpoint(&create.name, self.stage()?, checkpoint, origin, true)
     }
 
@@ -450,7 +474,9 @@ impl Registry {
         let source = format!("train://{}", base.reference());
         // A decoder with a score computes on the CPU, wherever the policy does that it was made of.
         let device = if checkpoint.task == base.task { base.device } else { Device::Auto };
-        let origin = Origin { source, device, lineage, remote: None, embedding: None };
+        // What it has learned is written by the template in this way.
+        let chat_template_kwargs = base.chat_template_kwargs.clone();
+        let origin = Origin { source, device, lineage, remote: None, embedding: None, chat_template_kwargs };
         self.publish_checkpoint(name, staged, checkpoint, origin, false)
     }
 
@@ -481,6 +507,7 @@ impl Registry {
             lineage: origin.lineage,
             remote: origin.remote,
             embedding: origin.embedding,
+            chat_template_kwargs: origin.chat_template_kwargs,
             gguf: checkpoint.gguf,
         };
         write_info(&info, staged.path())?;

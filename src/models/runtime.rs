@@ -270,7 +270,7 @@ fn load_policy(info: &ModelInfo, kv_budgets: &KvBudgets) -> Result<LoadedPolicy>
     let tokenizer = Tokenizer::load(&info.directory)?;
     let mut eos_token_ids = decoder.config().eos_token_ids.clone();
     eos_token_ids.extend(tokenizer.eos_token_id());
-    let chat_template = ChatTemplate::load(&info.directory).map_err(|error| error.to_string());
+    let chat_template = ChatTemplate::of(info).map_err(|error| error.to_string());
     let kv_budget = kv_budgets.of(PolicyDecoder::place(info));
     Ok(LoadedPolicy { decoder, tokenizer, chat_template, eos_token_ids, kv_budget, kv_counters: Arc::default() })
 }
@@ -328,7 +328,7 @@ impl ModelRuntime for Runtime {
         let template = policy.chat_template()?.ok_or_else(no_template)?;
         let render = |conversation: &str| {
             let messages = ChatMessage::read_all(conversation)?;
-            template.render(&messages, add_generation_prompt, &serde_json::Map::new())
+            template.render(&messages, add_generation_prompt)
         };
         Ok(StringArray::from(conversations.iter().map(|conversation| conversation.map(render).transpose()).collect::<Result<Vec<_>>>()?))
     }

@@ -83,7 +83,7 @@ impl Sampler {
         Sampled { token: token as u32, logprob: log_probability(logits, token) }
     }
 
-    fn penalised(&self, logits: &[f32], sequence: &[u32]) -> Option<Scratch> {
+    pub(super) fn penalised(&self, logits: &[f32], sequence: &[u32]) -> Option<Scratch> {
         if self.repetition_penalty == 1.0 {
             return None;
         }
@@ -96,7 +96,7 @@ impl Sampler {
     }
 
     /// The tokens to choose from, the most probable first; `None` for all.
-    fn kept(&self, probabilities: &[f32]) -> Option<Vec<usize>> {
+    pub(super) fn kept(&self, probabilities: &[f32]) -> Option<Vec<usize>> {
         let by_k = if self.top_k == 0 { probabilities.len() } else { self.top_k.min(probabilities.len()) };
         if by_k == probabilities.len() && self.top_p >= 1.0 && self.min_p == 0.0 {
             return None;

@@ -413,7 +413,8 @@ impl Sequence {
     /// One that has not begun.
     fn new(job: Job, number: u64) -> Self {
         let tokens = job.request.prompt.clone();
-        Self { job, number, tokens, logprobs: Vec::new(), text: GrowingText::default(), cached_tokens: None }
+        let text = GrowingText::after(&tokens);
+        Self { job, number, tokens, logprobs: Vec::new(), text, cached_tokens: None }
     }
 
     fn generated(&self) -> &[u32] {
@@ -443,7 +444,7 @@ impl Sequence {
     }
 
     fn completion(&mut self, finish: Finish, tokenizer: &Tokenizer) -> Result<Completion> {
-        let mut text = tokenizer.decode(self.generated())?;
+        let mut text = tokenizer.decode_after(&self.job.request.prompt, self.generated())?;
         if let Some(position) = stop_position(&text, &self.job.request.stop).filter(|_| finish == Finish::Stop) {
             text.truncate(position);
         }

@@ -36,6 +36,8 @@ pub(super) const QWEN2_WORDS: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 /// Four times the largest that is published.
 const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
+/// Tokens that a decoder has to see to write those after them as a part of the same text: one of them is no special token, and ends a character.
+pub(super) const CONTEXT_TOKENS: usize = 8;
 /// Two special tokens and one of the text.
 const TRUNCATED_MIN: usize = 3;
 /// What the settings call special tokens that are no part of a text, and what they are in files whose settings do not say.
@@ -200,6 +202,21 @@ impl Tokenizer {
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
         let ids: Vec<u32> = ids.iter().copied().filter(|id| !self.controls.contains(id)).collect();
         self.inner.decode(&ids, false).map_err(|error| Error::Internal(format!("decoding tokens: {error}")))
+    }
+
+    /// What `ids` add to the text of the tokens `before` them, of which the last few matter: its leading blank too, which the decoders of some tokenizers take
+    /// away from a text (Llama 2).
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub fn decode_after(&self, before: &[u32], ids: &[u32]) -> Result<String> {
+        if self.bytes().is_some() {
+            return self.decode(ids);
+        }
+        let before = &before[before.len().saturating_sub(CONTEXT_TOKENS)..];
+        let (known, mut all) = (self.decode(before)?, self.decode(&[before, ids].concat())?);
+        // The bytes of one character may be on both sides.
+        if all.starts_with(&known) { Ok(all.split_off(known.len())) } else { self.decode(ids) }
     }
 
     /// The bytes of each token, if a text is the bytes of its tokens one after the other.

@@ -51,7 +51,7 @@ impl TrainingPolicy {
         let model = LoadedPolicy {
             decoder: PolicyDecoder::Cpu(Arc::new(decoder)),
             tokenizer: self.tokenizer.clone(),
-            chat_template: ChatTemplate::load(&self.info.directory).map_err(|error| error.to_string()),
+            chat_template: ChatTemplate::of(&self.info).map_err(|error| error.to_string()),
             eos_token_ids,
             kv_budget: Arc::clone(&self.kv_budget),
             kv_counters: Arc::default(),

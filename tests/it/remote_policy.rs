@@ -130,6 +130,36 @@ async fn completions_ends_and_log_probabilities() -> Result<()> {
     Ok(())
 }
 
+/// They come to the steps of answers and to the nodes of trees: the ids where the server tells them too.
+#[tokio::test(flavor = "multi_thread")]
+async fn log_probabilities_reach_the_rows() -> Result<()> {
+    for has_ids in [true, false] {
+        let data = temporary();
+        let server = OpenAiServer::start(move |_, _| {
+            let mut choice =
+                json!({"text": "Jaws", "finish_reason": "stop", "logprobs": {"tokens": ["Ja", "ws"], "token_logprobs": [-0.5, -0.25]}});
+            if has_ids {
+                choice["token_ids"] = json!([7, 8]);
+            }
+            Reply::json(json!({"choices": [choice], "usage": {"prompt_tokens": 5, "completion_tokens": 2}}))
+        });
+        let (_database, session) = with_model(data.path(), &server, ", api = 'completions', logprobs = true").await?;
+        for statement in [
+            "CREATE TABLE wiki AS SELECT 'a' AS id, 'Jaws is a film.' AS contents",
+            "CREATE INDEX wiki_text ON wiki USING bm25 (contents)",
+            "CREATE AGENT qa WITH (policy = 'm', corpus = 'wiki', retriever = 'text', protocol = 'direct', prompts = 'short')",
+            "GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT 'q' AS id, 'Which film?' AS question, 'Jaws' AS golden_answers) WITH (method = 'sample', simulations = 1)",
+        ] {
+            rows(&session, statement).await?;
+        }
+        assert_eq!(rows(&session, "SELECT logprob FROM answer_steps('Which film?', agent => 'qa')").await?, ["-0.75"], "ids: {has_ids}");
+        let node = "SELECT token_ids::text || ' ' || token_logprobs::text FROM run WHERE parent_id IS NOT NULL";
+        let ids = if has_ids { "{7,8}" } else { "{}" };
+        assert_eq!(rows(&session, node).await?, [format!("{ids} {{-0.5,-0.25}}")]);
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_passes_is_tried_again() -> Result<()> {
     let whole = json!({"choices": [{"message": {"content": "never whole"}}]}).to_string();

@@ -92,6 +92,23 @@ async fn what_a_job_warns_of_is_kept_with_the_job_and_with_the_model() -> Result
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_column_that_is_not_read_is_told() -> Result<()> {
+    let data = temporary();
+    let session = with_base(data.path()).await?;
+    let pairs = "SELECT prompt, completion AS chosen, completion || ' no' AS rejected, 1.0 AS weight, 1.0 AS reference_chosen_logp FROM demonstrations LIMIT 4";
+    run(&session, &format!("TRAIN DPO MODEL m FROM seedling USING ({pairs}) WITH (max_steps = 1) ASYNC")).await?;
+    let ended = rows(&session, "WAIT FOR JOB 1").await?;
+    assert_eq!(ended[1], "done", "{ended:?}");
+    let notices = rows(&session, "SELECT array_to_string(notices, '/') FROM rollout.jobs").await?;
+    for told in
+        [r#"column "weight" is not read by TRAIN DPO; TRAIN SFT and TRAIN RFT read it"#, r#"did you mean "reference_chosen_logps"?"#]
+    {
+        assert!(notices[0].contains(told), "{notices:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_training_is_shown_to_tensorboard() -> Result<()> {
     let (data, elsewhere) = (temporary(), temporary());
     let session = with_base(data.path()).await?;

@@ -24,6 +24,9 @@ const SFT: &str = "FROM seedling USING (SELECT prompt, completion FROM demonstra
 const DPO: &str = "FROM seedling USING (SELECT prompt, chosen, rejected FROM pairs)
     WITH (epochs = 1000, max_steps = 80, batch_size = 2, learning_rate = 1e-4, lora_rank = 4, checkpoint_every = EVERY)";
 
+const PRM: &str = "FROM seedling USING (SELECT prompt, chosen, rejected FROM pairs)
+    WITH (epochs = 1000, max_steps = 60, batch_size = 2, learning_rate = 1e-3, checkpoint_every = EVERY)";
+
 const HOPPER: &str = "CREATE MODEL hopper FROM 'builtin://tinyhop' WITH (task = 'generate');
     CREATE TABLE wiki AS SELECT id, contents FROM hopworld_passages(seed => 3);
     CREATE INDEX wiki_text ON wiki USING bm25 (contents);
@@ -86,9 +89,12 @@ async fn check_resumed(session: &Session, data: &Path, train: &str) -> Result<()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_training_goes_on() -> Result<()> {
-    for (method, base, train) in [("SFT", BASE, SFT), ("DPO", BASE, DPO), ("GRPO", HOPPER, GRPO)] {
+    let whole = DPO.replace("lora_rank = 4, ", "");
+    let ppo = GRPO.replace("group_size = 4", "group_size = 2");
+    let of_examples = [("SFT", BASE, SFT), ("DPO", BASE, DPO), ("DPO", BASE, &whole), ("PRM", BASE, PRM)];
+    for (method, base, train) in of_examples.into_iter().chain([("GRPO", HOPPER, GRPO), ("PPO", HOPPER, &ppo)]) {
         let data = temporary();
-        let train = format!("TRAIN {method} MODEL resumed {}", train.replace("EVERY", if method == "GRPO" { "1" } else { "5" }));
+        let train = format!("TRAIN {method} MODEL resumed {}", train.replace("EVERY", if base == HOPPER { "1" } else { "5" }));
         kill_and_resume(data.path(), base, &train).await;
         let database = Database::open(data.path()).await?;
         check_resumed(&database.session(), data.path(), &train).await?;
@@ -138,6 +144,39 @@ async fn a_cancelled_job_goes_on_at_the_step_where_it_was_stopped() -> Result<()
         assert_eq!(ended[1], "done", "{ended:?}");
         check_resumed(&session, data.path(), &train).await?;
     }
+    Ok(())
+}
+
+/// The base and the versions that are there write as they did, while the next one is learned.
+#[tokio::test(flavor = "multi_thread")]
+async fn older_versions_are_used_while_a_training_runs() -> Result<()> {
+    let data = temporary();
+    let database = Database::open(data.path()).await?;
+    let session = database.session();
+    run(&session, BASE).await?;
+    run(&session, &format!("TRAIN SFT MODEL m {}", SFT.replace("EVERY", "0").replace("max_steps = 100", "max_steps = 3"))).await?;
+    // With another number for each time that it is asked, since an answer is kept.
+    let ask = |tokens: usize| {
+        let written = |model: &str| format!("generate('{model}', 'Question', max_tokens => {tokens})");
+        format!("SELECT {}, {}, {}", written("seedling"), written("m@1"), written("m"))
+    };
+    let before = rows(&session, &ask(12)).await?;
+    assert_eq!(before[1], before[2], "it is the newest");
+    let endless = SFT.replace("EVERY", "0").replace("max_steps = 100, ", "").replace("FROM seedling", "FROM m");
+    run(&session, &format!("TRAIN SFT MODEL m {endless} ASYNC")).await?;
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while number(&session, "SELECT coalesce(max(units_done), 0) FROM pg_stat_progress_train WHERE phase = 'steps'").await? < 3 {
+        assert!(Instant::now() < deadline, "the job did not get to work within two minutes");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    run(&session, "UNLOAD MODEL m").await?;
+    let meanwhile = rows(&session, &ask(11)).await?;
+    for (meanwhile, before) in meanwhile.iter().zip(&before) {
+        assert!(!meanwhile.is_empty() && before.starts_with(meanwhile.as_str()), "{meanwhile:?} and {before:?}");
+    }
+    assert_eq!(rows(&session, "SELECT status FROM rollout.jobs").await?, ["running"]);
+    assert_eq!(number(&session, "SELECT count(*) FROM rollout.models WHERE name = 'm'").await?, 1);
+    run(&session, "CANCEL JOB 1").await?;
     Ok(())
 }
 

@@ -2,8 +2,9 @@
 
 Trains a policy for a few steps with the binary, answers questions with it, and exports pairs, labels and trajectories. Then transformers
 loads the trained directory and must write the same responses with the same log-probabilities; pyarrow and pandas must read the exported
-pairs, and datasets and TRL the layouts of other trainers. The same policy with a chat template gives conversations, which transformers
-must write by that template as the policy has read them. Needs torch, transformers, pandas, pyarrow, datasets, and a TRL that has its
+pairs, and datasets and TRL the layouts of other trainers. PEFT loads the adapters of trainings, also those with a score, beside which transformers must
+give the logits and the scores of the model in which they are merged, and so must the database. The same policy with a chat template gives conversations, which transformers
+must write by that template as the policy has read them. Needs torch, transformers, peft, pandas, pyarrow, datasets, and a TRL that has its
 trainer of process reward models (up to 1.13). Exits with 0 if all holds.
 """
 
@@ -17,7 +18,8 @@ import pandas
 import pyarrow.parquet
 import torch
 from datasets import load_dataset
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl import is_conversational
 from trl.data_utils import is_conversational_from_value
 from trl.experimental.prm import PRMTrainer
@@ -56,6 +58,19 @@ GENERATE ROLLOUTS INTO chats USING AGENT chatting FROM (SELECT id, question, gol
   WITH (method = 'sample', simulations = 2, temperature = 1.0, seed = 7);
 COPY (SELECT DISTINCT prompt FROM chats WHERE depth = 1) TO '{files}/first_prompts.parquet';
 COPY (SELECT * FROM trajectories(chats, format => 'messages', policy => 'chatting')) TO '{files}/chatting.jsonl';
+"""
+# Adapters by method, targets and scale.
+DEMONSTRATIONS = """SELECT step_prompt(state, question, thoughts, passages, 'short') AS prompt, completion
+  FROM hopworld_demonstrations(seed => 5, worlds => 1, questions_per_world => 20)"""
+ADAPTERS = {
+    "lora": ("SFT", DEMONSTRATIONS, "lora_rank = 4"),
+    "rslora": ("SFT", DEMONSTRATIONS, "lora_rank = 4, lora_rslora = true, lora_targets = 'q_proj, v_proj'"),
+    "pattern": ("DPO", "SELECT prompt, chosen, rejected FROM preference_pairs(run)", "lora_rank = 2, lora_targets = '.*\\.[01]\\.self_attn\\..*'"),
+    "online": ("GRPO", "SELECT question, golden_answers FROM questions", "agent = 'qa', reward = 'f1', batch_size = 2, group_size = 4, lora_rank = 4"),
+}
+REWARD_MODEL = """
+TRAIN PRM MODEL prm FROM base USING (SELECT prompt, chosen, rejected FROM preference_pairs(run)) WITH (max_steps = 3, learning_rate = 1e-3, lora_rank = 4, lora_keep = true);
+COPY (SELECT prompt, response, rerank('prm', prompt, response) AS score FROM run WHERE response <> '' ORDER BY question_id, node_id LIMIT 20) TO '{files}/scores.parquet';
 """
 # A run whose steps ask anew, and one that goes on.
 TABLES = ["run", "transcript"]
@@ -148,6 +163,39 @@ def check_template(binary, files, directory):
     print(f"{len(chats)} conversations are written by transformers as the policy has read them")
 
 
+def check_adapters(binary, files):
+    models = Path(files, "data/models")
+    tokens = torch.arange(1, 60)[None] * 7 % 1500
+    for name, (method, query, options) in ADAPTERS.items():
+        train = f"TRAIN {method} MODEL {name} FROM base USING ({query}) WITH (max_steps = 3, learning_rate = 1e-3, lora_keep = true, {options});"
+        steps = f"""COPY (SELECT s.state, s.prompt, s.response, s.logprob, s.generated_tokens
+            FROM questions q CROSS JOIN LATERAL answer_steps(q.question, agent => 'qa', policy => '{name}') s) TO '{{files}}/{name}.parquet';"""
+        run(binary, files, train + steps)
+        base = AutoModelForCausalLM.from_pretrained(models / "base/1", dtype=torch.float32).eval()
+        merged = AutoModelForCausalLM.from_pretrained(models / name / "1", dtype=torch.float32).eval()
+        with torch.no_grad():
+            before, expected = base(tokens).logits, merged(tokens).logits
+            found = PeftModel.from_pretrained(base, models / name / "1/adapter").eval()(tokens).logits
+        moved, error = (expected - before).abs().max().item(), (found - expected).abs().max().item()
+        assert error < 1e-4 < moved, f"{name}: logits differ by {error}, those of the base by {moved}"
+        print(f"PEFT loads the adapters {name}: logits differ by at most {error:.1e} from those of the merged model, which {method} has moved by {moved:.1e}")
+        check_responses(models / name / "1", pandas.read_parquet(f"{files}/{name}.parquet"))
+    run(binary, files, REWARD_MODEL)
+    tokenizer = AutoTokenizer.from_pretrained(models / "prm/1")
+    base = AutoModelForSequenceClassification.from_pretrained(models / "base/1", num_labels=1, dtype=torch.float32).eval()
+    adapted = PeftModel.from_pretrained(base, models / "prm/1/adapter").eval()
+    merged = AutoModelForSequenceClassification.from_pretrained(models / "prm/1", dtype=torch.float32).eval()
+    worst = 0.0
+    rows = pandas.read_parquet(f"{files}/scores.parquet")
+    for row in rows.itertuples():
+        ids = torch.tensor([tokenizer(row.prompt)["input_ids"] + tokenizer(row.response)["input_ids"]])
+        with torch.no_grad():
+            scores = [model(ids).logits.item() for model in (adapted, merged)]
+        worst = max([worst, *(abs(score - row.score) for score in scores)])
+    assert len(rows) > 5 and worst < 1e-4, f"scores of {len(rows)} steps differ by {worst}"
+    print(f"PEFT and transformers give {len(rows)} steps the scores of rerank(); they differ by at most {worst:.1e}")
+
+
 def run(binary, files, script):
     script = script.replace("{files}", files)
     subprocess.run([binary, "sql", "--data", f"{files}/data", "-c", script], check=True, stdout=subprocess.DEVNULL)
@@ -164,6 +212,7 @@ def main(binary):
                 check_layouts(files, table, ending, tokenizer)
         check_responses(directory, pandas.read_parquet(f"{files}/steps.parquet"))
         check_template(binary, files, directory)
+        check_adapters(binary, files)
 
 
 if __name__ == "__main__":

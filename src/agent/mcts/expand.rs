@@ -7,6 +7,7 @@ use super::returns::score;
 use crate::agent::environment::{Agent, Sampled, StepRecord};
 use crate::agent::protocol::Context;
 use crate::agent::sampling::SeedPath;
+use crate::agent::search_options::SearchOptions;
 use crate::agent::search_tree::{Cost, SearchTree};
 use crate::error::Result;
 
@@ -22,14 +23,15 @@ pub struct Child {
     pub seeds: SeedPath,
 }
 
-/// Samples `num_children` actions at a leaf that goes on and gives a child for each distinct response, at least one.
+/// Samples `options.children` actions at a leaf that goes on and gives a child for each distinct response, at least one.
 ///
 /// All samples are drawn at once, so that they share a batch and the node is fully expanded afterwards, however many of them
 /// were equal. Equal responses are one child, whose `prior` is their share of the samples and whose cost is that of all.
 ///
 /// # Errors
 /// Those of the policy and of the retriever; [`crate::Error::ContextFull`] if only the asking tells that the policy cannot read the leaf's prompt.
-pub async fn expand(agent: &Agent, context: &Context, seeds: SeedPath, question: &Question, num_children: usize) -> Result<Vec<Child>> {
+pub async fn expand(agent: &Agent, context: &Context, seeds: SeedPath, question: &Question, options: &SearchOptions) -> Result<Vec<Child>> {
+    let num_children = options.children;
     let sample_seeds: Vec<u64> = (0..num_children as u64).map(|index| seeds.child(index).seed()).collect();
     let (distinct, shares) = deduplicate(agent.sample_all(context, &sample_seeds).await?);
     let steps = try_join_all(distinct.into_iter().map(|sampled| agent.act(context, sampled))).await?;
@@ -38,7 +40,7 @@ pub async fn expand(agent: &Agent, context: &Context, seeds: SeedPath, question:
         cost.add(share.duplicates_cost);
         Child {
             prior: share.count as f64 / num_children as f64,
-            outcome_reward: step.stop_reason().map(|_| score(step.action.answer(), question)),
+            outcome_reward: step.stop_reason().map(|_| score(options, step.action.answer(), question)),
             cost,
             seeds: seeds.child(share.index),
             step,

@@ -205,7 +205,7 @@ impl Search {
             let evaluation = simulate::evaluate(self, &place, question).await?;
             return Ok(Visit { is_full: evaluation.is_none(), evaluation, ..Visit::default() });
         }
-        let children = match expand::expand(&self.agent, context, tree.seeds[leaf], question, self.options.children).await {
+        let children = match expand::expand(&self.agent, context, tree.seeds[leaf], question, &self.options).await {
             Err(Error::ContextFull(_)) => return Ok(Visit { is_full: true, ..Visit::default() }),
             children => children?,
         };

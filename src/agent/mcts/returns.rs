@@ -1,14 +1,18 @@
 //! Returns: what the end of a trajectory is worth at the nodes on its way.
 
-use rolloutdb_udfs::metrics::f1_score;
+use rolloutdb_udfs::metrics::{exact_match_of, f1_score_of};
 
 use super::Question;
-use crate::agent::search_options::{Returns, SearchOptions};
+use crate::agent::search_options::{AnswerReward, Returns, SearchOptions};
 
-/// Score of an answer: token F1 against the best golden answer, in [0, 1]; 0 without an answer.
-pub fn score(answer: Option<&str>, question: &Question) -> f64 {
+/// Score of an answer against the best golden answer, in [0, 1], by the option `reward`; 0 without an answer.
+pub fn score(options: &SearchOptions, answer: Option<&str>, question: &Question) -> f64 {
     let golden_answers: Vec<&str> = question.golden_answers.iter().map(String::as_str).collect();
-    answer.map_or(0.0, |answer| f1_score(answer, &golden_answers))
+    let score = match options.reward {
+        AnswerReward::F1 => f1_score_of,
+        AnswerReward::ExactMatch => exact_match_of,
+    };
+    answer.map_or(0.0, |answer| score(options.reward_variant.0, answer, &golden_answers))
 }
 
 /// Reward of a completed trajectory of `steps` policy calls at its node of this depth, in [0, 1].

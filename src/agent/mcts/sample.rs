@@ -71,7 +71,7 @@ fn add(search: &Search, tree: &mut SearchTree, question: &Question, steps: Vec<S
                 known
             }
             None => {
-                let outcome_reward = step.stop_reason().map(|_| score(step.action.answer(), question));
+                let outcome_reward = step.stop_reason().map(|_| score(&search.options, step.action.answer(), question));
                 // Its share of the samples is known when all are.
                 tree.push(node, step, 0.0, outcome_reward, cost, seeds.child(index))
             }

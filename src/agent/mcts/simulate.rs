@@ -69,7 +69,7 @@ async fn complete(search: &Search, place: &Place<'_>, question: &Question) -> Re
     for steps in &completions {
         let answer = steps.last().and_then(|step| step.action.answer());
         evaluation.completion_count += 1;
-        evaluation.completion_reward_sum += reward(options, score(answer, question), place.depth + steps.len(), place.depth);
+        evaluation.completion_reward_sum += reward(options, score(options, answer, question), place.depth + steps.len(), place.depth);
         evaluation.cost.add(cost_of(steps));
     }
     evaluation.value = Some(evaluation.completion_reward_sum / completions.len().max(1) as f64);

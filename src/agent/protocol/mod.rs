@@ -87,6 +87,11 @@ pub trait Protocol: Send + Sync {
         false
     }
 
+    /// Byte of a first prompt at which the policy's turn begins: what follows is put into its mouth, and it goes on there.
+    fn turn_start(&self, prompt: &str) -> usize {
+        prompt.len()
+    }
+
     /// What the policy is asked in this context.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
 use crate::models::adapted::{AdapterBase, is_adapter};
+use crate::models::chat_template::CHAT_TEMPLATE_KWARGS;
 use crate::models::gguf;
 use crate::models::registry::ModelFiles;
 use crate::models::remote::RemoteOptions;
@@ -250,6 +251,9 @@ pub fn describe(session: &Session, describe: &DescribeModel) -> Result<Response>
     ];
     if info.task == Task::Embed {
         properties.extend(embedding_properties(&info)?);
+    }
+    if let Some(variables) = &info.chat_template_kwargs {
+        properties.push((CHAT_TEMPLATE_KWARGS.to_owned(), serde_json::Value::Object(variables.clone()).to_string()));
     }
     if let Some(gguf) = &info.gguf {
         properties.push(("weights".to_owned(), format!("GGUF: {}", gguf.tensor_types.join(", "))));

@@ -147,7 +147,7 @@ fn a_file_is_a_model_with_its_tokenizer_and_template() {
     let shapes = GgufWeights::open(&info.directory.join(GGUF_FILE)).unwrap().config().tensor_shapes();
     assert_eq!(info.parameter_count, shapes.iter().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum::<u64>());
     let template = ChatTemplate::load(&info.directory).unwrap().unwrap();
-    let rendered = template.render(&[ChatMessage::user("Who?")], false, &serde_json::Map::new()).unwrap();
+    let rendered = template.render(&[ChatMessage::user("Who?")], false).unwrap();
     assert_eq!(rendered, "<|im_start|>user\nWho?<|im_end|>\n");
     assert_eq!(registry.get("m").unwrap(), info, "what is written is what is read");
     let error = info.require_trainable("TRAIN").unwrap_err();
@@ -163,7 +163,7 @@ fn files_beside_go_before_the_metadata() {
     std::fs::write(directory.path().join("tokenizer_config.json"), r#"{"eos_token": "a"}"#).unwrap();
     let info = create(&registry, directory.path(), None).unwrap();
     let template = ChatTemplate::load(&info.directory).unwrap().unwrap();
-    assert_eq!(template.render(&[], false, &serde_json::Map::new()).unwrap(), "beside");
+    assert_eq!(template.render(&[], false).unwrap(), "beside");
     let tokenizer = Tokenizer::load(&info.directory).unwrap();
     assert_eq!(tokenizer.eos_token_id(), Some(tokenizer.encode("a").unwrap()[0]));
 }

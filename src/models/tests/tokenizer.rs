@@ -2,6 +2,7 @@
 
 use super::tiny_policy;
 use crate::error::Error;
+use crate::fixtures::fixture;
 use crate::models::growing_text::GrowingText;
 use crate::models::tokenizer::{TOKENIZER_FILE, Tokenizer, train_byte_level_bpe};
 
@@ -92,4 +93,34 @@ fn a_prompt_has_one_beginning() {
     let expected = [&[0], plain.encode("Who").unwrap().as_slice()].concat();
     assert_eq!(tokenizer.encode_prompt("Who").unwrap(), expected, "without the token after the text");
     assert_eq!(tokenizer.encode_prompt("<|endoftext|>Who").unwrap(), expected, "a rendered template begins with it");
+}
+
+/// Of Llama 2: words that begin with a blank, characters of bytes, and a decoder that takes a blank away (`tests/fixtures/make_decoding_goldens.py`).
+#[test]
+fn a_continuation_is_what_the_whole_text_has_more() {
+    #[derive(serde::Deserialize)]
+    struct Golden {
+        text: String,
+        ids: Vec<u32>,
+        decoded: String,
+        /// By the number of tokens before them.
+        continuations: std::collections::BTreeMap<usize, String>,
+    }
+    let directory = fixture("models").join("llama2");
+    let tokenizer = Tokenizer::load(&directory).unwrap();
+    let goldens: Vec<Golden> = serde_json::from_slice(&std::fs::read(directory.join("goldens.json")).unwrap()).unwrap();
+    let mut with_blank = 0;
+    for golden in goldens {
+        assert_eq!(tokenizer.encode_prompt(&golden.text).unwrap(), golden.ids, "{}", golden.text);
+        assert_eq!(tokenizer.decode(&golden.ids).unwrap(), golden.decoded);
+        for (end, expected) in golden.continuations {
+            let (before, after) = golden.ids.split_at(end);
+            assert_eq!(tokenizer.decode_after(before, after).unwrap(), expected, "{} after {end} tokens", golden.text);
+            let mut growing = GrowingText::after(before);
+            after.iter().for_each(|id| growing.push(&tokenizer, *id).unwrap());
+            assert_eq!(growing.as_str(), expected, "{} token by token after {end}", golden.text);
+            with_blank += usize::from(expected.starts_with(' '));
+        }
+    }
+    assert!(with_blank > 5, "the goldens have continuations that begin with a blank");
 }

@@ -16,7 +16,7 @@ use crate::training::sft::Sft;
 /// lie between a token and a weight.
 const BF16_GRADIENT_ERROR_MAX: f64 = 5e-2;
 
-fn in_f32(decoder: Decoder) -> Decoder {
+pub fn in_f32(decoder: Decoder) -> Decoder {
     decoder.on(&Device::Cpu, DType::F32).expect("the CPU has room")
 }
 
@@ -37,11 +37,26 @@ fn losses_and_gradients_equal_torch() {
     golden::check_sft("sft_untied", "reference", in_f32);
     golden::check_dpo("dpo", "reference", in_f32);
     golden::check_dpo("dpo_at_reference", "policy", in_f32);
+    golden::check_weighted_sft(in_f32);
+    golden::check_architecture("qwen3", in_f32);
+    golden::check_architecture("llama3", in_f32);
+}
+
+#[test]
+fn every_loss_of_pairs_equals_torch() {
+    golden_preference::check_every_loss(in_f32);
+}
+
+#[test]
+fn reward_models_equal_trl_and_torch() {
+    prm::check_pairs(in_f32);
+    prm::check_labelled_steps(in_f32);
 }
 
 #[test]
 fn five_clipped_steps_equal_torch() {
     golden::check_steps(in_f32);
+    prm::check_training(in_f32);
 }
 
 #[test]

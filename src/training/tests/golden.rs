@@ -152,6 +152,53 @@ fn sft_loss_and_gradients_equal_torch_with_a_head_of_its_own() {
     check_sft("sft_untied", "reference", here);
 }
 
+/// Of `make_architecture_goldens.py`.
+fn architectures() -> Json {
+    let text = std::fs::read_to_string(fixture("architectures.json")).expect("the fixture is committed");
+    serde_json::from_str(&text).expect("the fixture is JSON")
+}
+
+/// DPO with an SFT term on a checkpoint of another architecture than the fixtures of training.
+pub fn check_architecture(name: &str, place: Place) {
+    let (golden, pairs) = (architectures(), pairs(&architectures()));
+    let directory = crate::fixtures::fixture("models").join(name);
+    let policy = place(Decoder::load(&directory, &Device::Cpu, true).expect("the checkpoint is committed"));
+    let logps = golden[name]["reference_logps"].as_array().expect("a list").iter();
+    let reference: Vec<ReferenceLogps> =
+        logps.map(|pair| ReferenceLogps { chosen: number(&pair[0]), rejected: number(&pair[1]) }).collect();
+    let preference = Preference { sft_weight: number(&golden["sft_weight"]), ..Preference::sigmoid(number(&golden["beta"])) };
+    let sequences = dpo_sequences(&pairs, &RunOptions::default()).expect("the pairs fit");
+    let objective = Dpo { pairs: sequences, reference: &reference, preference, tree_packing: true };
+    let step = step_gradients(&policy, &objective, ALL).expect("finite numbers");
+    assert_relative(step.metrics[0].1, number(&golden[name]["loss"]), 1e-5, name);
+    assert_gradients(&policy, &step.gradients, &format!("{name}_gradients.safetensors"));
+}
+
+#[test]
+fn qwen3_and_llama_3_equal_torch() {
+    check_architecture("qwen3", here);
+    check_architecture("llama3", here);
+}
+
+/// Tokens of prompts count too, and those of completions as their mask says.
+pub fn check_weighted_sft(place: Place) {
+    let golden = &architectures()["sft_weighted"];
+    let masks = golden["examples"].as_array().expect("a list").iter();
+    let masks = masks.map(|example| serde_json::from_value(example["mask"].clone()).expect("a list of weights"));
+    let mut examples = demonstrations(golden);
+    examples.iter_mut().zip(masks).for_each(|(example, mask)| example.mask = mask);
+    let decoder = place(checkpoint("policy"));
+    let sequences = sft_sequences(&examples, number(&golden["prompt_weight"]), &RunOptions::default()).expect("they fit");
+    let step = step_gradients(&decoder, &Sft { sequences, tree_packing: true }, ALL).expect("finite numbers");
+    assert_relative(step.metrics[0].1, number(&golden["loss"]), 1e-5, "loss");
+    assert_gradients(&decoder, &step.gradients, "sft_weighted_gradients.safetensors");
+}
+
+#[test]
+fn sft_with_weights_by_token_equals_torch() {
+    check_weighted_sft(here);
+}
+
 #[test]
 fn five_clipped_steps_with_warm_up_equal_torch() {
     check_steps(here);

@@ -2,7 +2,7 @@
 
 use serde_json::Value as Json;
 
-use super::golden::{ALL, assert_gradients, assert_relative, number, pairs};
+use super::golden::{ALL, Place, assert_gradients, assert_relative, here, number, pairs};
 use super::*;
 
 /// The golden's name of each loss.
@@ -33,8 +33,8 @@ fn options(golden: &Json) -> DpoOptions {
 }
 
 /// Of the fixtures' reference, and these are torch's.
-fn reference(golden: &Json, examples: &[DpoExample]) -> Vec<ReferenceLogps> {
-    let logps = reference_logps(&checkpoint("reference"), examples, &DpoOptions::default(), &mut |_, _| Ok(()));
+fn reference(golden: &Json, examples: &[DpoExample], place: Place) -> Vec<ReferenceLogps> {
+    let logps = reference_logps(&place(checkpoint("reference")), examples, &DpoOptions::default(), &mut |_, _| Ok(()));
     let logps = logps.expect("the pairs fit");
     for (found, expected) in logps.iter().zip(golden["reference_logps"].as_array().expect("a list")) {
         assert_relative(found.chosen, number(&expected[0]), 1e-5, "reference_chosen_logps");
@@ -51,10 +51,14 @@ fn means(rows: &Json) -> [f64; 2] {
 
 #[test]
 fn every_loss_and_its_gradients_equal_torch() {
+    check_every_loss(here);
+}
+
+pub fn check_every_loss(place: Place) {
     let golden = golden();
-    let policy = checkpoint("policy");
+    let policy = place(checkpoint("policy"));
     let examples = pairs(&golden);
-    let reference = reference(&golden, &examples);
+    let reference = reference(&golden, &examples, place);
     for name in NAMES {
         let expected = &golden[name];
         let DpoOptions { run, preference, .. } = options(expected);
@@ -84,7 +88,7 @@ fn the_hinge_lets_go_of_a_pair_that_is_far_enough_ahead() {
     let golden = golden();
     let policy = checkpoint("policy");
     let examples = pairs(&golden);
-    let reference = reference(&golden, &examples);
+    let reference = reference(&golden, &examples, here);
     let DpoOptions { run, preference, .. } = options(&golden["hinge"]);
     let pairs = dpo_sequences(&examples, &run).expect("the pairs fit");
     let objective = Dpo { pairs, reference: &reference, preference, tree_packing: true };

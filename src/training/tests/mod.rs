@@ -26,6 +26,8 @@ use std::path::PathBuf;
 
 use candle_core::{Device, Tensor, Var};
 
+pub(super) use self::device::in_f32;
+pub(super) use self::golden::{Place, here};
 use super::dpo::Dpo;
 use super::example::dpo_sequences;
 use super::thread::with_deep_stack;

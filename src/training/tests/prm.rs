@@ -2,7 +2,9 @@
 
 use serde_json::Value as Json;
 
-use super::golden::{ALL, assert_gradients, assert_parameters, assert_relative, assert_same_metrics, assert_steps, number, pairs};
+use super::golden::{
+    ALL, Place, assert_gradients, assert_parameters, assert_relative, assert_same_metrics, assert_steps, here, number, pairs,
+};
 use super::*;
 use crate::models::lora::LoraOptions;
 use crate::training::backward;
@@ -48,9 +50,13 @@ fn assert_scores(found: &[f64], expected: &Json, what: &str) {
 
 #[test]
 fn pairs_equal_trl() {
+    check_pairs(here);
+}
+
+pub fn check_pairs(place: Place) {
     let golden = prm_golden();
     for (name, margin) in [("bradley_terry", 0.0), ("bradley_terry_margin", number(&golden["bradley_terry_margin"]["margin"]))] {
-        let (decoder, pairs) = (checkpoint("prm"), pairs(&golden));
+        let (decoder, pairs) = (place(checkpoint("prm")), pairs(&golden));
         let options = PrmOptions { margin, ..options(RewardLoss::BradleyTerry) };
         let sequences = scored_pairs(&pairs, &options.run).expect("they fit").concat();
         assert_scores(&scores(&decoder, &sequences), &golden[name]["scores"], name);
@@ -65,8 +71,12 @@ fn pairs_equal_trl() {
 
 #[test]
 fn labelled_steps_equal_torch() {
+    check_labelled_steps(here);
+}
+
+pub fn check_labelled_steps(place: Place) {
     let golden = prm_golden();
-    let (decoder, steps) = (checkpoint("prm"), steps(&golden));
+    let (decoder, steps) = (place(checkpoint("prm")), steps(&golden));
     for loss in [RewardLoss::CrossEntropy, RewardLoss::SquaredError] {
         let (expected, options) = (&golden[loss.name()], options(loss));
         assert_scores(&scores(&decoder, &scored_steps(&steps, &options.run).expect("they fit")), &expected["scores"], loss.name());
@@ -88,9 +98,13 @@ fn scores_stand_at_every_position() {
 
 #[test]
 fn five_clipped_steps_with_warm_up_equal_torch() {
+    check_training(here);
+}
+
+pub fn check_training(place: Place) {
     let golden = prm_golden();
     let adamw = &golden["adamw"];
-    let mut decoder = checkpoint("prm");
+    let mut decoder = place(checkpoint("prm"));
     let run = RunOptions {
         epochs: number(&adamw["num_steps"]),
         learning_rate: number(&adamw["learning_rate"]),

@@ -1,7 +1,7 @@
 use arrow::datatypes::DataType;
 
 use super::Variant;
-use super::answer::{PARAMETERS, best, score_column};
+use super::answer::{PARAMETERS, best, best_of, score_column};
 use crate::function::{Function, Interface, Returns};
 
 pub(crate) static FUNCTION: Function = Function {
@@ -20,6 +20,11 @@ pub(crate) static FUNCTION: Function = Function {
 /// 1.0 if the normalised `prediction` equals a normalised gold answer, else 0.0 (also if there are none).
 pub fn exact_match(prediction: &str, golds: &[&str]) -> f64 {
     best(prediction, golds, score)
+}
+
+/// As [`exact_match`], by the definition of another system.
+pub fn exact_match_of(variant: Variant, prediction: &str, golds: &[&str]) -> f64 {
+    best_of(variant, prediction, golds, score)
 }
 
 pub(super) fn score(_: Variant, prediction: &str, gold: &str) -> f64 {

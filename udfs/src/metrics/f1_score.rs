@@ -1,7 +1,7 @@
 use arrow::datatypes::DataType;
 
 use super::Variant;
-use super::answer::{PARAMETERS, best, score_column};
+use super::answer::{PARAMETERS, best, best_of, score_column};
 use super::overlap::{Overlap, overlap};
 use crate::function::{Function, Interface, Returns};
 
@@ -24,6 +24,11 @@ pub(crate) static FUNCTION: Function = Function {
 /// `yes`, `no` and `noanswer` on either side must match exactly; 0.0 if there are no gold answers.
 pub fn f1_score(prediction: &str, golds: &[&str]) -> f64 {
     best(prediction, golds, score)
+}
+
+/// As [`f1_score`], by the definition of another system.
+pub fn f1_score_of(variant: Variant, prediction: &str, golds: &[&str]) -> f64 {
+    best_of(variant, prediction, golds, score)
 }
 
 pub(super) fn score(variant: Variant, prediction: &str, gold: &str) -> f64 {

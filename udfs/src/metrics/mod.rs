@@ -25,8 +25,8 @@ mod variant;
 mod word;
 
 pub use accuracy::accuracy;
-pub use exact_match::exact_match;
-pub use f1_score::f1_score;
+pub use exact_match::{exact_match, exact_match_of};
+pub use f1_score::{f1_score, f1_score_of};
 pub use hit_at_k::hit_at_k;
 pub use mrr::mrr;
 pub use ndcg_at_k::ndcg_at_k;

@@ -34,6 +34,9 @@ pub(super) const ALL: &[(&str, Variant)] = &[
 ];
 
 impl Variant {
+    /// Those that have exact match and word overlap, by name.
+    pub const ALL: &'static [(&'static str, Self)] = ALL;
+
     /// The variant that argument `index` names, one of `known`; [`Variant::Squad`] if it is NULL or not given.
     pub(super) fn of(arguments: &Arguments, index: usize, known: &[(&'static str, Self)]) -> Result<Self> {
         Ok(word(arguments, index, known)?.unwrap_or_default())

@@ -20,13 +20,14 @@ pub(crate) static INTERFACE: Interface = Interface {
     name: "apply_chat_template",
     section: super::SECTION,
     description: "A conversation as the model was trained to read it, by the chat template among its files: the text that transformers' \
-        `apply_chat_template` gives. NULL for NULL messages. `strftime_now` is not defined, so that a prompt does not change from day to day.",
+        `apply_chat_template` gives, with the model's `chat_template_kwargs`. NULL for NULL messages. `strftime_now` is not defined, so that a prompt does not change from day to day.",
     parameters: &[
         Parameter { name: "model", kind: Kind::Text, description: "Name of a generating model, `name` or `name@version`; a constant." },
         Parameter {
             name: "messages",
             kind: Kind::Text,
-            description: "A JSON array of objects with `role` (system, user, assistant) and `content`.",
+            description: "A JSON array of objects with `role` (system, user, assistant) and `content`; what else they have, as `reasoning_content` or \
+                `tool_calls`, is for the template.",
         },
         Parameter {
             name: "add_generation_prompt",

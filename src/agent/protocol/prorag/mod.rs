@@ -36,6 +36,7 @@ const QUOTING: Quoting = Quoting::tags(TAGS);
 
 /// With what every prompt ends, so that a response begins inside.
 const OPEN_STEP: &str = "<step>";
+const CLOSED_STEP: &str = "</step>";
 
 impl Protocol for ProRag {
     fn name(&self) -> &'static str {
@@ -72,6 +73,11 @@ impl Protocol for ProRag {
 
     fn is_transcript(&self) -> bool {
         true
+    }
+
+    /// The step that the prompt opens, as published: a model of conversations begins its answer with it.
+    fn turn_start(&self, prompt: &str) -> usize {
+        prompt.rfind(OPEN_STEP).filter(|start| !prompt[*start..].contains(CLOSED_STEP)).unwrap_or(prompt.len())
     }
 
     /// `begin_reasoning` is the beginning of the transcript; the templates of the other states are what is appended. That of
@@ -122,9 +128,11 @@ impl Protocol for ProRag {
         queries_read_then_answer(actions, |action| matches!(action, Action::SubAnswer(_)), false)
     }
 
-    /// The rest of the open step, then the block that is due: a sub-query or an answer, or, after a retrieval, a sub-answer.
+    /// The rest of the open step, then the block that is due: a sub-query or an answer, or, after a retrieval, a sub-answer. A policy whose turn cannot be
+    /// begun for it, as one of a server, opens the step itself.
     fn is_well_formed_response(&self, state: State, response: &str) -> bool {
-        let blocks = blocks(&[OPEN_STEP, response].concat(), TAGS).unwrap_or_default();
+        let opening = if response.trim_start().starts_with(OPEN_STEP) { "" } else { OPEN_STEP };
+        let blocks = blocks(&[opening, response].concat(), TAGS).unwrap_or_default();
         let is_due = match (state, &blocks[..]) {
             (State::EvidenceExtraction, ["step", block]) => *block == "subanswer",
             (State::AnswerGeneration, ["step", block]) => *block == "answer",

@@ -27,6 +27,7 @@ fn a_well_formed_response_ends_the_step_and_writes_the_block_that_is_due() {
     assert!(is_well_formed(BeginReasoning, "Who?\n</step>\n<subquery>Jaws</subquery>"));
     assert!(is_well_formed(Reasoning, "</step><answer>1946</answer>"));
     assert!(is_well_formed(EvidenceExtraction, "It says so.</step>\n<subanswer>By him.</subanswer>"));
+    assert!(is_well_formed(Reasoning, "\n<step>Nothing is missing.</step>\n<answer>1946</answer>"), "it opens the step itself");
     for (state, response) in [
         (Reasoning, "Who?\n<subquery>Jaws</subquery>"),
         (Reasoning, "</step><subanswer>By him.</subanswer>"),
@@ -35,6 +36,7 @@ fn a_well_formed_response_ends_the_step_and_writes_the_block_that_is_due() {
         (Reasoning, "</step> so <subquery>Jaws</subquery>"),
         (Reasoning, "</step><subquery></subquery>"),
         (Reasoning, "</step><step>again</step><answer>1946</answer>"),
+        (Reasoning, "<step>once<step>again</step><answer>1946</answer>"),
     ] {
         assert!(!is_well_formed(state, response), "{response}");
     }
@@ -51,6 +53,18 @@ fn transitions() {
     assert_eq!(next(EvidenceExtraction, &Action::Malformed, 5), Transition::To(Reasoning));
     assert_eq!(next(AnswerGeneration, &sub_answer, 0), Transition::End(StopReason::MaxSteps));
     assert_eq!(next(AnswerGeneration, &Action::Malformed, 0), Transition::End(StopReason::Malformed));
+}
+
+/// A prompt set of somebody's own may open no step.
+#[test]
+fn the_policy_goes_on_in_a_step_that_is_open() {
+    for (user, begun) in [
+        ("<step>the thought</step>\nQuestion: Why?\n", "<step>\n"),
+        ("Question: Why?\n", "<step>\nThis is the last step.\n"),
+        ("Write <step>the thought</step>\nQuestion: Why?\n", ""),
+    ] {
+        assert_eq!(ProRag.turn_start(&[user, begun].concat()), user.len(), "{user}{begun}");
+    }
 }
 
 #[tokio::test]

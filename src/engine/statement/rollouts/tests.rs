@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::Database;
-use crate::agent::{Generated, PolicyClient, Question, Sampling, Search, SearchOptions, Valuer};
+use crate::agent::{AgentOptions, Generated, PolicyClient, Question, Sampling, Search, SearchOptions, Valuer};
 use crate::engine::binding;
 use crate::error::Result;
 
@@ -72,10 +72,10 @@ async fn questions(database: &Database) -> Result<Vec<Question>> {
 /// policy wrote after that one. Only the last token of a prompt is computed in any case, for its logits, and the keys and values of the last
 /// token that was written are never computed. What is shared may end within a block, and where calls are in flight together the earlier one
 /// counts as done: the later one can wait for it.
-async fn tokens_of_trees(database: &Database, search_options: &SearchOptions) -> Result<Tokens> {
+async fn tokens_of_trees(database: &Database, protocol: &str, search_options: &SearchOptions) -> Result<Tokens> {
     let shared = &database.shared;
     shared.models.unload("policy")?;
-    let options = shared.agents.get("qa")?.options;
+    let options = AgentOptions { protocol: protocol.to_owned(), ..shared.agents.get("qa")?.options };
     let mut agent = binding::bind(&options, &shared.catalog, &shared.models, &shared.retrievals).await?;
     let recording = Arc::new(Recording { policy: Arc::clone(&agent.policy), calls: Mutex::default() });
     agent.policy = recording.clone();
@@ -101,18 +101,24 @@ async fn tokens_of_trees(database: &Database, search_options: &SearchOptions) ->
     Ok(tokens)
 }
 
-/// One after the other, several trees at once, and several leaves of each.
+/// One after the other, several trees at once, and several leaves of each; transcripts, which are encoded anew with each step, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_prefix_cache_reaches_the_optimum_of_the_trees() -> Result<()> {
     let data = tempfile::tempdir().expect("a temporary directory");
     let database = Database::open(data.path()).await?;
     database.session().sql(WORLD).await?.try_collect::<Vec<_>>().await?;
-    for (concurrency, parallel) in [(1, 1), (4, 1), (4, 3)] {
+    for (protocol, concurrency, parallel) in
+        [("reasonrag", 1, 1), ("reasonrag", 4, 1), ("reasonrag", 4, 3), ("search_r1", 4, 1), ("prorag", 4, 1), ("ircot", 4, 1)]
+    {
         let options =
             SearchOptions { simulations: 8, children: 3, temperature: 1.0, seed: 7, concurrency, parallel, ..SearchOptions::default() };
-        let tokens = tokens_of_trees(&database, &options).await?;
-        assert!(2 * tokens.optimum > tokens.prompt, "most of a tree is shared: {tokens:?}");
-        assert!(tokens.cached as f64 >= 0.98 * tokens.optimum as f64, "concurrency {concurrency}, parallel {parallel}: {tokens:?}");
+        let tokens = tokens_of_trees(&database, protocol, &options).await?;
+        println!("{protocol}, concurrency {concurrency}, parallel {parallel}: {tokens:?}");
+        assert!(2 * tokens.optimum > tokens.prompt, "{protocol}: most of a tree is shared: {tokens:?}");
+        assert!(
+            tokens.cached as f64 >= 0.98 * tokens.optimum as f64,
+            "{protocol}, concurrency {concurrency}, parallel {parallel}: {tokens:?}"
+        );
     }
     Ok(())
 }

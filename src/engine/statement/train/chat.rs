@@ -60,7 +60,7 @@ impl Said {
             Problem { found, expected: FORM.to_owned() }
         };
         let messages: Vec<Message> = serde_json::from_str(text).map_err(broken)?;
-        Ok(Self::Messages(messages.into_iter().map(|Message { role, content }| ChatMessage { role, content }).collect()))
+        Ok(Self::Messages(messages.into_iter().map(|Message { role, content }| ChatMessage::new(role, content)).collect()))
     }
 }
 
@@ -116,7 +116,7 @@ fn problem(found: &str, expected: &str) -> Problem {
 impl Chat {
     /// Of the base. A template that cannot be read is told when there are messages.
     pub fn of(base: &ModelInfo) -> Self {
-        let template = ChatTemplate::load(&base.directory).map_err(|error| error.to_string());
+        let template = ChatTemplate::of(base).map_err(|error| error.to_string());
         Self { model: base.reference(), template }
     }
 
@@ -142,7 +142,7 @@ impl Chat {
         let (mut asked, before) = (self.render(prompt, true)?, self.render(prompt, false)?);
         let whole = |completion: &[ChatMessage]| self.render(&[prompt, completion].concat(), false);
         // Where an answer begins, whatever it says: `<answer>` has the `<` of `<think>` by chance.
-        let unlike = whole(&[ChatMessage { role: ASSISTANT.to_owned(), content: UNLIKE.to_owned() }])?;
+        let unlike = whole(&[ChatMessage::new(ASSISTANT, UNLIKE)])?;
         let mut whole = completions.iter().map(|completion| whole(completion)).collect::<Result<Vec<String>, Problem>>()?;
         let end = whole.iter().chain([&unlike]).map(|whole| num_common(&asked, whole)).min().unwrap_or(asked.len());
         if end < num_common(&asked, &before) {
@@ -165,7 +165,7 @@ impl Chat {
             }
             Err(reason) => return Err(problem("messages", &format!("a chat template of model {} that can be read: {reason}", self.model))),
         };
-        template.render(messages, add_generation_prompt, &serde_json::Map::new()).map_err(|error| match error {
+        template.render(messages, add_generation_prompt).map_err(|error| match error {
             Error::InvalidParameter { found, expected, .. } => Problem { found, expected },
             other => problem("messages", &other.to_string()),
         })
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     fn messages(turns: &[(&str, &str)]) -> Vec<ChatMessage> {
-        turns.iter().map(|(role, content)| ChatMessage { role: (*role).to_owned(), content: (*content).to_owned() }).collect()
+        turns.iter().map(|(role, content)| ChatMessage::new(*role, *content)).collect()
     }
 
     fn chat(template: Option<&str>) -> Chat {

@@ -2,8 +2,8 @@
 
 mod columns;
 mod good_enough;
-mod misspelt;
 mod reference;
+mod unread;
 
 use std::cmp::Ordering;
 
@@ -166,7 +166,7 @@ impl Source<'_> {
     async fn rows(&self, session: &Session, parameters: &[ScalarValue], tables: &mut TableVersions) -> Result<Vec<Row>> {
         let planned = plan_query(session, self.query, parameters).await?;
         let wanted = self.wanted(&planned.plan)?;
-        misspelt::warn(session, &self.of, self.method, &planned.plan);
+        unread::warn(session, &self.of, self.method, &planned.plan);
         tables.add(&planned.plan)?;
         let mut stream = planned.stream().await?;
         let mut rows = Vec::new();

@@ -12,6 +12,7 @@ use super::super::objective::{CallTerms, PolicyObjective, Surrogate, token_logps
 use super::*;
 use crate::training::gradients::Gradients;
 use crate::training::losses::{AdvantageScaling, Clip, gae, token_weights, whiten};
+use crate::training::tests::{Place, here, in_f32};
 use crate::training::trainer::StepGradients;
 
 pub fn golden() -> Json {
@@ -95,10 +96,10 @@ pub fn clip(options: &Json) -> Clip {
     Clip { low: number(&options["clip_low"]), high: number(&options["clip_high"]) }
 }
 
-fn check(name: &str, tree_packing: bool) {
+fn check(name: &str, tree_packing: bool, place: Place) {
     let golden = golden();
     let options = &golden[name];
-    let (policy, groups) = (checkpoint("policy"), groups(&golden));
+    let (policy, groups) = (place(checkpoint("policy")), groups(&golden));
     let calls = StepCalls::of(&groups);
     let (sequences, group) = (calls.sequences(), group_options(options));
     let advantages = call_advantages(&groups, &group, number(&options["step_weight"]));
@@ -142,54 +143,67 @@ fn check(name: &str, tree_packing: bool) {
 #[test]
 fn grpo_and_its_normalisers_equal_trl() {
     for name in ["grpo_sequence", "grpo_tokens", "grpo_dr_grpo", "grpo_dapo"] {
-        check(name, true);
+        check(name, true, here);
     }
 }
 
 #[test]
 fn a_penalty_at_another_temperature_equals_trl() {
-    check("grpo_temperature", true);
+    check("grpo_temperature", true, here);
 }
 
 #[test]
 fn advantages_of_outcomes_and_steps_equal_torch() {
-    check("grpo_dual", true);
+    check("grpo_dual", true, here);
 }
 
 /// Each call is held for itself, as it is in LLDS: where its advantage is not negative and it fell as a whole, the tokens that fell.
 #[test]
 fn the_guard_of_likelihood_equals_torch() {
-    check("grpo_guard", true);
-    check("grpo_guard", false);
+    check("grpo_guard", true, here);
+    check("grpo_guard", false, here);
 }
 
 #[test]
 fn reinforce_equals_torch() {
-    check("reinforce", true);
+    check("reinforce", true, here);
 }
 
 #[test]
 fn calls_that_share_no_layout_have_the_same_gradients() {
-    check("grpo_dapo", false);
-    check("reinforce", false);
+    check("grpo_dapo", false, here);
+    check("reinforce", false, here);
+}
+
+/// As on a GPU, on candle's CPU device.
+#[test]
+fn by_the_operations_of_a_device_all_of_them_are_the_same() {
+    let names = ["sequence", "tokens", "dr_grpo", "dapo", "temperature", "dual", "guard"];
+    names.iter().for_each(|name| check(&format!("grpo_{name}"), true, in_f32));
+    check("reinforce", false, in_f32);
+    check_ppo(in_f32);
 }
 
 /// The reward model of the fixtures: the policy's shape, with weights and a score of its own.
-pub fn critic() -> Critic {
+pub fn critic(place: Place) -> Critic {
     let tensors = candle_core::safetensors::load(fixture("prm/model.safetensors"), &Device::Cpu).expect("the fixture is committed");
     let decoder = checkpoint("policy");
     for (name, parameter) in decoder.parameters() {
         parameter.set(&tensors[name]).expect("the same shape");
     }
     let score = Var::from_tensor(&tensors["score.weight"]).expect("a matrix");
-    Critic::with_score(decoder, score)
+    Critic::with_score(place(decoder), score)
 }
 
 #[test]
 fn ppo_and_its_critic_equal_torch() {
+    check_ppo(here);
+}
+
+fn check_ppo(place: Place) {
     let golden = golden();
     let options = &golden["ppo"];
-    let (policy, critic, groups) = (checkpoint("policy"), critic(), groups(&golden));
+    let (policy, critic, groups) = (place(checkpoint("policy")), critic(place), groups(&golden));
     let calls = StepCalls::of(&groups);
     let sequences = calls.sequences();
     let run = RunOptions::default();

@@ -11,7 +11,10 @@ use super::super::calls::StepCalls;
 use super::golden::{Credit, array, by_call, check_credit, clip, critic, golden, group_options, groups, normalization, number};
 use super::*;
 use crate::training::Schedule;
-use crate::training::tests::values;
+use crate::training::tests::{Place, here, in_f32, values};
+
+/// As they are loaded, and as on a GPU.
+const PLACES: [Place; 2] = [here, in_f32];
 
 fn updates() -> Json {
     let text = std::fs::read_to_string(fixture("online_updates.json")).expect("the fixture is committed");
@@ -49,7 +52,7 @@ fn check_rewards(name: &str) {
     assert_all_close(&returns, &rows(&options["returns"]), "return");
     let credit = Credit { old, old_values, advantages, returns };
     let files = [format!("online_{name}_gradients"), format!("online_{name}_critic_gradients")];
-    check_credit(options, &checkpoint("policy"), &critic(), &calls, &credit, files.each_ref().map(String::as_str));
+    check_credit(options, &checkpoint("policy"), &critic(here), &calls, &credit, files.each_ref().map(String::as_str));
 }
 
 #[test]
@@ -153,8 +156,12 @@ fn assert_parameters(parameters: &BTreeMap<String, Var>, file: &str, prefix: &st
 
 #[test]
 fn five_steps_of_grpo_equal_torch() {
+    PLACES.into_iter().for_each(check_grpo);
+}
+
+fn check_grpo(place: Place) {
     let golden = &updates()["grpo_adamw"];
-    let mut policy = checkpoint("policy");
+    let mut policy = place(checkpoint("policy"));
     let options = OnlineOptions { learner: Learner::Group(group_options(golden)), ..OnlineOptions::grpo() };
     train_recorded(golden, options, &mut policy, None);
     assert_parameters(policy.parameters(), "online_grpo_adamw.safetensors", "", &checkpoint("policy"));
@@ -162,8 +169,12 @@ fn five_steps_of_grpo_equal_torch() {
 
 #[test]
 fn five_steps_of_ppo_and_its_critic_equal_torch() {
+    PLACES.into_iter().for_each(check_ppo);
+}
+
+fn check_ppo(place: Place) {
     let golden = &updates()["ppo_adamw"];
-    let (mut policy, critic) = (checkpoint("policy"), critic());
+    let (mut policy, critic) = (place(checkpoint("policy")), critic(place));
     let of_critic = CriticOptions { critic_learning_rate: number(&golden["critic_learning_rate"]), ..critic_options(golden) };
     let options = OnlineOptions { learner: Learner::Critic(of_critic), ..OnlineOptions::ppo() };
     train_recorded(golden, options, &mut policy, Some(&critic));

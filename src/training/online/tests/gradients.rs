@@ -9,7 +9,7 @@ use super::golden::{critic, golden, groups};
 use super::*;
 use crate::models::LoraOptions;
 use crate::training::losses::Clip;
-use crate::training::tests::{attach_trained_lora, silent};
+use crate::training::tests::{attach_trained_lora, here, silent};
 
 /// Nothing is clipped, and the critic is to say something else of every state.
 const CLIP: Clip = Clip { low: 0.9, high: 9.0 };
@@ -77,7 +77,7 @@ fn every_adapter_of_a_policy_learns() {
 
 #[test]
 fn every_weight_and_adapter_of_a_critic_learns() {
-    assert_eq!(silent_of(&critic()), [""; 0]);
+    assert_eq!(silent_of(&critic(here)), [""; 0]);
     let mut policy = checkpoint("policy");
     policy.attach_lora(&lora()).expect("it has the layers");
     let critic = Critic::beside(&policy, &lora()).expect("a policy with adapters");

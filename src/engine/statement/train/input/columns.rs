@@ -206,7 +206,7 @@ impl Columns<'_> {
         let [roles, contents] = self.fields(name, messages)?;
         let message = |at: usize| {
             let present = messages.is_valid(at) && roles.is_valid(at) && contents.is_valid(at);
-            present.then(|| ChatMessage { role: roles.value(at).to_owned(), content: contents.value(at).to_owned() })
+            present.then(|| ChatMessage::new(roles.value(at), contents.value(at)))
         };
         let read = |row: usize| {
             let [start, end] = [row, row + 1].map(|at| lists.value_offsets()[at] as usize);

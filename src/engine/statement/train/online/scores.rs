@@ -140,3 +140,88 @@ fn is_match(question: &TrainingQuestion, trajectory: &Trajectory) -> Option<bool
     let outcome = |answer| Outcome { answer: Some(answer), golds: &golds, well_formed: None, steps: 0.0, alpha: 1.0 };
     trajectory.answer.as_deref().map(|answer| OutcomeReward::R3Rag.of(&outcome(answer)) > 0.0)
 }
+
+#[cfg(test)]
+mod tests {
+    use async_trait::async_trait;
+    use datafusion::error::Result as DataFusionResult;
+    use rolloutdb_udfs::metrics::WrittenStep;
+    use rolloutdb_udfs::model::{JudgedAnswer, Ruling};
+
+    use super::*;
+    use crate::agent::answer;
+    use crate::agent::testing::{MemoryCorpus, Script, agent_of};
+    use crate::engine::function::formats;
+
+    /// Grades a step by the number of passages that it found, none if it asks for nobody; and says of a step how long it is.
+    #[derive(Debug)]
+    struct Numbers;
+
+    #[async_trait]
+    impl ModelJudge for Numbers {
+        async fn rule(&self, _: &str, cases: &[JudgedAnswer<'_>], _: &JudgeOptions) -> DataFusionResult<Vec<Ruling>> {
+            Ok(vec![Ruling::default(); cases.len()])
+        }
+
+        async fn grade(&self, _: &str, cases: &[JudgedStep<'_>], _: &JudgeOptions) -> DataFusionResult<Vec<Ruling>> {
+            let verdict = |case: &JudgedStep<'_>| (!case.step.contains("nobody")).then(|| case.passages.len() as f64 / 4.0);
+            Ok(cases.iter().map(|case| Ruling { verdict: verdict(case), reply: None }).collect())
+        }
+    }
+
+    #[async_trait]
+    impl ProcessRewardModel for Numbers {
+        async fn value(&self, prompt: &str, step: &str) -> Result<Option<f64>> {
+            assert!(!prompt.is_empty());
+            Ok((!step.contains("nobody")).then_some(0.25))
+        }
+    }
+
+    async fn scores_of(model: Scorer, protocol: &str, texts: &'static [&'static str]) -> (Vec<Option<f64>>, (usize, usize)) {
+        let agent = agent_of(protocol, Script::new(texts), MemoryCorpus::films());
+        let question = "When was the director of Jaws born?";
+        let trajectory = answer(&agent, Some(question), "q").await.expect("it answers");
+        let steps: Vec<WrittenStep<'_>> =
+            trajectory.steps.iter().map(|step| WrittenStep { state: step.state.as_str(), response: &step.response }).collect();
+        let kept = formats::kept(&*agent.protocol, &steps).expect("its own states");
+        let question = TrainingQuestion { id: "q".to_owned(), question: question.to_owned(), golden_answers: vec!["1946".to_owned()] };
+        let scorer = StepScorer { model, num_asked: AtomicUsize::new(0), num_unread: AtomicUsize::new(0) };
+        let scores = scorer.scores(&*agent.protocol, &question, &trajectory, kept).await.expect("no model fails");
+        (scores, scorer.counts())
+    }
+
+    fn judge() -> Scorer {
+        Scorer::Judge { judge: Arc::new(Numbers), model: "judge".to_owned() }
+    }
+
+    /// Relevance of what a step found, times 1.6 where the answer is right and 0.8 where it is not (arXiv:2505.23794); a step that searches for nothing has none.
+    #[tokio::test]
+    async fn a_judge_gives_the_rewards_of_r3rag() {
+        const RIGHT: &[&str] = &[
+            "Step 1:\nThe problem analysis: Who made it?\nThe retrieval query: Jaws directed",
+            "Step 2:\nThe problem analysis: nobody says.\nThe retrieval query: Steven Spielberg born",
+            "Step 3:\nThe problem analysis: All is there.\nThe final answer: 1946",
+        ];
+        const WRONG: &[&str] = &[RIGHT[0], "Step 2:\nThe problem analysis: It says so.\nThe final answer: 1900"];
+        let (scores, counts) = scores_of(judge(), "r3rag", RIGHT).await;
+        assert_eq!(scores, [Some(2.0 / 4.0 * 1.6), None, None]);
+        assert_eq!(counts, (2, 1), "the second verdict could not be read");
+        let (scores, _) = scores_of(judge(), "r3rag", WRONG).await;
+        assert_eq!(scores, [Some(2.0 / 4.0 * 0.8), None]);
+    }
+
+    /// The probability, and 1 more for a step in its format or 2 less (arXiv:2601.21912).
+    #[tokio::test]
+    async fn a_process_reward_model_and_the_format_give_the_rewards_of_prorag() {
+        const TEXTS: &[&str] = &[
+            "Who made it?</step>\n<subquery>Jaws directed</subquery>",
+            "no step, <subanswer>Steven Spielberg.</subanswer>",
+            "nobody knows</step>\n<answer>1946</answer>",
+        ];
+        for (has_format, expected) in [(true, [Some(1.25), Some(-1.75), None]), (false, [Some(0.25), Some(0.25), None])] {
+            let (scores, counts) = scores_of(Scorer::Prm { model: Arc::new(Numbers), has_format }, "prorag", TEXTS).await;
+            assert_eq!(scores, expected);
+            assert_eq!(counts, (3, 1));
+        }
+    }
+}

@@ -13,6 +13,9 @@ use crate::training::{CriticOptions, GroupOptions, Learner, ONLINE_STATEMENT_OPT
 /// Of what is learned by examples, and not sampled.
 const NOT_IN_FORCE: [&str; 3] = ["gradient_accumulation", "long_prompts", "group_by_prefix"];
 
+/// R3-RAG adds the rewards of steps as they are (arXiv:2505.23794).
+const JUDGE_STEP_WEIGHT: f64 = 1.0;
+
 /// Who scores steps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StepScores {
@@ -54,6 +57,9 @@ impl OnlineTask {
         learning.run.device.check_training()?;
         let format = given.get("format_reward").map(|_| options::boolean(given, "format_reward", false)).transpose()?;
         let step_scores = step_scores(train)?;
+        if matches!(step_scores, Some(StepScores::Judge { .. })) && !learning.run.given.contains_key("step_weight") {
+            learning.step_weight = JUDGE_STEP_WEIGHT;
+        }
         if let (None, Some(weight)) = (&step_scores, learning.run.given.get("step_weight")) {
             return Err(invalid("step_weight", weight.to_string(), "prm or judge beside it, which score the steps"));
         }

@@ -10,6 +10,7 @@ use super::rewards::Reward;
 use super::source::{Request, Wanted};
 use super::*;
 use crate::Database;
+use crate::agent::AgentOptions;
 use crate::error::Error;
 use crate::models::Decoder;
 use crate::training::{Draw, RolloutSource, SampledTrajectory, Stop};
@@ -67,8 +68,12 @@ fn question(id: &str, question: &str, golden: &str) -> TrainingQuestion {
 }
 
 async fn sampler(session: &Session, seed: u64, tokens_max: usize) -> Sampler {
+    sampler_in(session, "reasonrag", seed, tokens_max).await
+}
+
+async fn sampler_in(session: &Session, protocol: &str, seed: u64, tokens_max: usize) -> Sampler {
     let shared = &session.database().shared;
-    let options = shared.agents.get("qa").expect("it is there").options;
+    let options = AgentOptions { protocol: protocol.to_owned(), ..shared.agents.get("qa").expect("it is there").options };
     let environment = Environment::open(&options, &shared.catalog, &shared.models, &shared.retrievals).await.expect("it is whole");
     let (protocol, _) = environment.protocol().expect("it is known");
     let learned = vec![question("a", "Who directed it?", "Ann"), question("b", "Where was Ann born?", "Oslo")];
@@ -125,6 +130,40 @@ async fn calls_are_the_tokens_that_the_policy_read_and_wrote() {
     // A prompt that leaves no room ends its trajectory before it is asked.
     let narrow = sampled(&session, &base, &sampler(&session, 7, 24).await, DRAW).await;
     assert!(narrow.iter().flatten().flat_map(|trajectory| &trajectory.calls).all(|call| call.prompt.len() + call.completion.len() <= 24));
+}
+
+/// A policy that searches in the protocols whose transcript goes on, whatever it is asked.
+const SEARCHER: &str = "TRAIN SFT MODEL searcher FROM policy USING (SELECT 'Question: ' || question || chr(10) || opened AS prompt, completion FROM \
+    (VALUES ('Who directed it?'), ('Where was Ann born?')) q(question) CROSS JOIN \
+    (VALUES ('', '<search>Ann</search>'), ('<step>' || chr(10), 'Ann.</step><subquery>Ann</subquery>')) c(opened, completion)) \
+    WITH (epochs = 60, batch_size = 4, learning_rate = 3e-3, warmup_ratio = 0)";
+
+/// As Search-R1 and ProRAG mask it: of a transcript only what the policy wrote is learned, each call after all that stands before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_put_into_a_transcript_is_never_learned() {
+    let (_data, session, _) = world().await;
+    session.sql(SEARCHER).await.expect("it learns").try_collect::<Vec<_>>().await.expect("it learns");
+    let shared = &session.database().shared;
+    let base = shared.registry.get("searcher").expect("it is there");
+    let tokenizer = shared.models.training_policy(&base).expect("its files").tokenizer().clone();
+    let text = |tokens: &[u32]| tokenizer.decode(tokens).expect("it is text");
+    for (protocol, mark, query) in [("search_r1", "<information>", "<search>Ann"), ("prorag", "<retrieval>", "<subquery>Ann")] {
+        let groups = sampled(&session, &base, &sampler_in(&session, protocol, 7, 2048).await, DRAW).await;
+        let mut num_read = 0;
+        for calls in groups.iter().flatten().map(|trajectory| &trajectory.calls) {
+            for pair in calls.windows(2) {
+                let (before, written, next) = (text(&pair[0].prompt), text(&pair[0].completion), text(&pair[1].prompt));
+                let rest = next.strip_prefix(&before).unwrap_or_else(|| panic!("{protocol}: {next:?} does not go on after {before:?}"));
+                if written.contains(query) {
+                    assert!(rest.contains(query) && rest.contains(mark), "{protocol}: {rest:?}");
+                    assert_eq!(rest.matches("[1] ").count(), 1, "{protocol}: what was found is there once: {rest:?}");
+                    num_read += 1;
+                }
+            }
+            assert!(calls.iter().all(|call| !text(&call.completion).contains("[1] ")), "{protocol}: a passage is learned");
+        }
+        assert!(num_read >= 4, "{protocol}: {num_read} searches were read");
+    }
 }
 
 /// The policy that samples is the one that is trained, and not that of the agent.
