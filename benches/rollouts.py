@@ -40,7 +40,7 @@ SETUP = [
 HOPWORLD_EXAMPLES = f"""
     SELECT string_agg(step_prompt(state, question, thoughts, passages, 'short') || completion, E'\n\n') FROM (
         SELECT * FROM hopworld_demonstrations(seed => {WORLD + 1}, worlds => 1, questions_per_world => 5) LIMIT 10)"""
-HOTPOTQA_EXAMPLES = "SELECT $1::text"
+HOTPOTQA_EXAMPLES = "SELECT %s::text"
 WITH_EXAMPLES = """
     INSERT INTO rollout.prompts SELECT 'examples', protocol, state, ({examples}) || E'\n\n' || template
     FROM rollout.builtin_prompts WHERE protocol = '{protocol}' AND prompt_set = 'short'"""
@@ -117,8 +117,8 @@ class Searcher:
     def write_examples(self):
         if self.workload.tables is HOPWORLD:
             return self.connection.execute(WITH_EXAMPLES.format(examples=HOPWORLD_EXAMPLES, protocol=self.workload.protocol))
-        examples = "\n\n".join(f"{passages}\nQuestion: {question}\nThought: So the answer is: {answer}" for passages, question, answer in solved("hotpotqa", 6))
-        return self.connection.execute(WITH_EXAMPLES.format(examples=HOTPOTQA_EXAMPLES, protocol=self.workload.protocol).replace("$1", "%s"), [examples])
+        examples = "\n\n".join(f"{passages}\nQuestion: {question}\nThought: So the answer is: {answer}" for passages, question, answer in solved("hotpotqa", 8))
+        return self.connection.execute(WITH_EXAMPLES.format(examples=HOTPOTQA_EXAMPLES, protocol=self.workload.protocol), [examples])
 
     def grow(self, call, table=None):
         # Every call has other questions: those of the call before are in the cache. The row says how long it took, and how long in the trees.

@@ -1,7 +1,7 @@
 //! Options of the tree search and of plain sampling: what `GENERATE ROLLOUTS ... WITH (...)` says.
 
 use rolloutdb_udfs::metrics::Variant;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use serde::{Deserialize, Serialize};
 
 use super::judging::{self, Subject};
 use super::options::{at_least_zero, count, fraction, integer, out_of_range, penalty, share, temperature, text, top_k, unknown_option};
@@ -53,16 +53,12 @@ pub enum Returns {
 
 /// By which score an answer earns its reward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "lowercase")]
 pub enum AnswerReward {
     F1,
     #[serde(rename = "em")]
     ExactMatch,
 }
-
-/// Whose words and equal answers: the systems of [`Variant`], by their names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RewardVariant(pub Variant);
 
 /// The tree search: what `GENERATE ROLLOUTS ... WITH (...)` says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -78,7 +74,8 @@ pub struct SearchOptions {
     pub exploration: f64,
     /// Score of an answer, in [0, 1].
     pub reward: AnswerReward,
-    pub reward_variant: RewardVariant,
+    /// Whose words and equal answers.
+    pub reward_variant: Variant,
     pub returns: Returns,
     /// Step-length decay α of SPRE, in (0, 1]: 1 does not care how long a trajectory is.
     pub alpha: f64,
@@ -124,7 +121,7 @@ impl Default for SearchOptions {
             selection: Selection::Uct,
             exploration: std::f64::consts::SQRT_2,
             reward: AnswerReward::F1,
-            reward_variant: RewardVariant(Variant::Squad),
+            reward_variant: Variant::Squad,
             returns: Returns::Spre,
             alpha: 0.9,
             gamma: 0.99,
@@ -259,7 +256,7 @@ impl SearchOptions {
             }
             "exploration" => self.exploration = at_least_zero(name, value)?,
             "reward" => self.reward = choice(name, value, REWARDS)?,
-            "reward_variant" => self.reward_variant = RewardVariant(choice(name, value, Variant::ALL)?),
+            "reward_variant" => self.reward_variant = choice(name, value, Variant::ALL)?,
             "returns" => self.returns = choice(name, value, RETURNS)?,
             "alpha" => self.alpha = share(name, value)?,
             "gamma" => self.gamma = share(name, value)?,
@@ -329,7 +326,7 @@ impl SearchOptions {
             children: 5,
             selection: Selection::Puct,
             exploration: PUCT_EXPLORATION,
-            reward_variant: RewardVariant(Variant::ProRag),
+            reward_variant: Variant::ProRag,
             returns: Returns::Discounted,
             gamma: 0.99,
             max_depth: 10,
@@ -360,26 +357,6 @@ impl Selection {
             Self::Uct => std::f64::consts::SQRT_2,
             Self::Puct => PUCT_EXPLORATION,
         }
-    }
-}
-
-impl RewardVariant {
-    fn as_str(self) -> &'static str {
-        Variant::ALL.iter().find(|(_, variant)| *variant == self.0).map_or("squad", |(name, _)| name)
-    }
-}
-
-impl Serialize for RewardVariant {
-    fn serialize<S: Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for RewardVariant {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        let known = Variant::ALL.iter().find(|(known, _)| *known == name);
-        known.map(|(_, variant)| Self(*variant)).ok_or_else(|| de::Error::custom(format!("unknown variant \"{name}\"")))
     }
 }
 

@@ -113,7 +113,8 @@ impl Sampler {
                 0 => 1.0,
                 _ => most_probable(&candidates, probabilities, by_k).iter().map(|token| probabilities[*token]).sum(),
             };
-            let nucleus = nucleus(&ordered, probabilities, self.top_p * total);
+            // A sum of probabilities reaches the whole before its last terms, which are within its rounding.
+            let nucleus = if self.top_p < 1.0 { nucleus(&ordered, probabilities, self.top_p * total) } else { ordered.len() };
             let floor = self.min_p * probabilities[ordered[0]];
             let above = ordered.iter().take_while(|token| probabilities[**token] >= floor).count();
             let kept = nucleus.min(above).max(1);

@@ -63,6 +63,16 @@ async fn first_checkpoint(data: &Path) {
     }
 }
 
+/// Waits until the training that runs has done so many steps.
+async fn until_steps(session: &Session, num_steps: i64) -> Result<()> {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    while number(session, "SELECT coalesce(max(units_done), 0) FROM pg_stat_progress_train WHERE phase = 'steps'").await? < num_steps {
+        assert!(Instant::now() < deadline, "the job did not get to work within two minutes");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
 /// Runs a statement and drops it when it has left a checkpoint.
 async fn cancel_at_first_checkpoint(session: &Session, data: &Path, train: &str) {
     let mut running = Box::pin(run(session, train));
@@ -133,11 +143,7 @@ async fn a_cancelled_job_goes_on_at_the_step_where_it_was_stopped() -> Result<()
         // Without any other checkpoint than that of the cancel.
         let train = format!("TRAIN {method} MODEL resumed {}", train.replace("EVERY", "0"));
         run(&session, &format!("{train} ASYNC")).await?;
-        let deadline = Instant::now() + Duration::from_secs(120);
-        while number(&session, "SELECT coalesce(max(units_done), 0) FROM pg_stat_progress_train WHERE phase = 'steps'").await? < 3 {
-            assert!(Instant::now() < deadline, "the job did not get to work within two minutes");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        until_steps(&session, 3).await?;
         run(&session, "CANCEL JOB 1").await?;
         run(&session, "RESUME JOB 1").await?;
         let ended = rows(&session, "WAIT FOR JOB 1").await?;
@@ -164,11 +170,7 @@ async fn older_versions_are_used_while_a_training_runs() -> Result<()> {
     assert_eq!(before[1], before[2], "it is the newest");
     let endless = SFT.replace("EVERY", "0").replace("max_steps = 100, ", "").replace("FROM seedling", "FROM m");
     run(&session, &format!("TRAIN SFT MODEL m {endless} ASYNC")).await?;
-    let deadline = Instant::now() + Duration::from_secs(120);
-    while number(&session, "SELECT coalesce(max(units_done), 0) FROM pg_stat_progress_train WHERE phase = 'steps'").await? < 3 {
-        assert!(Instant::now() < deadline, "the job did not get to work within two minutes");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    until_steps(&session, 3).await?;
     run(&session, "UNLOAD MODEL m").await?;
     let meanwhile = rows(&session, &ask(11)).await?;
     for (meanwhile, before) in meanwhile.iter().zip(&before) {

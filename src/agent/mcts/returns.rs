@@ -12,7 +12,7 @@ pub fn score(options: &SearchOptions, answer: Option<&str>, question: &Question)
         AnswerReward::F1 => f1_score_of,
         AnswerReward::ExactMatch => exact_match_of,
     };
-    answer.map_or(0.0, |answer| score(options.reward_variant.0, answer, &golden_answers))
+    answer.map_or(0.0, |answer| score(options.reward_variant, answer, &golden_answers))
 }
 
 /// Reward of a completed trajectory of `steps` policy calls at its node of this depth, in [0, 1].

@@ -98,14 +98,16 @@ fn siblings_read_their_prompt_once() {
 fn stop_texts_end_a_completion_across_token_borders() {
     let policy = tiny_policy();
     let readable = |pair: &[char]| pair.iter().all(|c| c.is_ascii_graphic());
-    // A random policy writes mostly broken bytes: take the first sample with two neighbouring readable characters.
+    // A random policy writes mostly broken bytes: take the first sample with two neighbouring readable characters, of two tokens.
     let (sampled, whole, stop) = (0..200)
         .find_map(|seed| {
             let request = request(&prompts(4, 300)[3], seed);
             let whole = run(&mut scheduler(policy), vec![request.clone()]).remove(0).unwrap();
             let characters: Vec<char> = whole.text.chars().collect();
             let pair: String = characters[..characters.len() / 2].windows(2).find(|pair| readable(pair))?.iter().collect();
-            Some((request, whole, pair))
+            let in_one_token = |id: &u32| policy.tokenizer.decode(&[*id]).unwrap().contains(&pair);
+            let in_two = !whole.token_ids.iter().any(in_one_token);
+            in_two.then_some((request, whole, pair))
         })
         .unwrap();
     let stopped = run(&mut scheduler(policy), vec![GenerateRequest { stop: vec![stop.clone()], ..sampled }]).remove(0).unwrap();

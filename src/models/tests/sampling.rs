@@ -1,8 +1,14 @@
 //! Sampling follows the distribution that it is asked for.
 
-use proptest::prelude::*;
+use std::collections::BTreeMap;
 
+use proptest::prelude::*;
+use serde::Deserialize;
+
+use crate::fixtures::fixture;
 use crate::models::sampling::Sampler;
+use crate::models::scratch::Scratch;
+use crate::models::simd::softmax;
 
 const LOGITS: [f32; 4] = [0.0, 2.0, 1.0, -1.0];
 
@@ -39,6 +45,39 @@ fn frequencies_match_probabilities() {
         let (found, expected) = (frequencies(sampler), probabilities(f64::from(sampler.temperature), kept));
         for (found, expected) in found.iter().zip(expected) {
             assert!((found - expected).abs() < 0.015, "{sampler:?}: {found} instead of {expected}");
+        }
+    }
+}
+
+/// What is left of the probabilities, for all settings at once: `tests/fixtures/make_decoding_goldens.py`.
+#[test]
+fn what_is_left_to_draw_from_equals_transformers() {
+    #[derive(Deserialize)]
+    struct Golden {
+        temperature: f32,
+        repetition_penalty: f32,
+        top_k: usize,
+        top_p: f32,
+        min_p: f32,
+        logits: Vec<f32>,
+        sequence: Vec<u32>,
+        kept: BTreeMap<usize, f64>,
+    }
+    let goldens: Vec<Golden> = serde_json::from_slice(&std::fs::read(fixture("models").join("sampling.json")).unwrap()).unwrap();
+    assert!(goldens.len() >= 200);
+    for golden in goldens {
+        let Golden { temperature, repetition_penalty, top_k, top_p, min_p, .. } = golden;
+        let sampler = Sampler { temperature, repetition_penalty, top_k, top_p, min_p };
+        let mut probabilities = sampler.penalised(&golden.logits, &golden.sequence).unwrap_or_else(|| Scratch::of(&golden.logits));
+        probabilities.iter_mut().for_each(|logit| *logit /= temperature);
+        softmax(&mut probabilities);
+        let mut kept = sampler.kept(&probabilities).unwrap_or_else(|| (0..probabilities.len()).collect());
+        kept.sort_unstable();
+        assert_eq!(kept, golden.kept.keys().copied().collect::<Vec<_>>(), "{sampler:?}");
+        let total: f64 = kept.iter().map(|token| f64::from(probabilities[*token])).sum();
+        for (token, expected) in &golden.kept {
+            let found = f64::from(probabilities[*token]) / total;
+            assert!((found - expected).abs() < 1e-5, "{sampler:?}: token {token} has {found}, expected {expected}");
         }
     }
 }

@@ -1,13 +1,15 @@
 //! What makes two answers equal, and what their words are: the definitions of published systems, side by side.
 
 use datafusion::error::Result;
+use serde::{Deserialize, Serialize};
 use unicode_properties::{GeneralCategoryGroup, UnicodeGeneralCategory};
 
 use super::word::word;
 use crate::arguments::Arguments;
 
 /// Whose definition a score follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Variant {
     /// SQuAD's, the default: [`Variant::FlashRag`], but a gold answer that normalises to nothing is in no other text.
     #[default]
@@ -102,6 +104,13 @@ fn is_space(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::Variant::{FlashRag, ProRag, R3Rag, ReasonRag, Squad};
+
+    #[test]
+    fn each_is_kept_by_its_name() {
+        for (name, variant) in super::ALL {
+            assert_eq!(serde_json::to_value(variant).expect("a name"), *name);
+        }
+    }
 
     #[test]
     fn each_has_its_order() {

@@ -132,6 +132,42 @@ async fn calls_are_the_tokens_that_the_policy_read_and_wrote() {
     assert!(narrow.iter().flatten().flat_map(|trajectory| &trajectory.calls).all(|call| call.prompt.len() + call.completion.len() <= 24));
 }
 
+/// A policy that searches in the protocols whose transcript goes on, whatever it is asked.
+const SEARCHER: &str = "TRAIN SFT MODEL searcher FROM policy USING (SELECT 'Question: ' || question || chr(10) || opened AS prompt, completion FROM \
+    (VALUES ('Who directed it?'), ('Where was Ann born?')) q(question) CROSS JOIN \
+    (VALUES ('', '<search>publication year</search>'), ('<step>' || chr(10), 'When?</step><subquery>publication year</subquery>')) c(opened, completion)) \
+    WITH (epochs = 60, batch_size = 4, learning_rate = 3e-3, warmup_ratio = 0)";
+
+/// As Search-R1 and ProRAG mask it: of a transcript only what the policy wrote is learned, each call after all that stands before it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_put_into_a_transcript_is_never_learned() {
+    let (_data, session, _) = world().await;
+    session.sql(SEARCHER).await.expect("it learns").try_collect::<Vec<_>>().await.expect("it learns");
+    let shared = &session.database().shared;
+    let base = shared.registry.get("searcher").expect("it is there");
+    let tokenizer = shared.models.training_policy(&base).expect("its files").tokenizer().clone();
+    let text = |tokens: &[u32]| tokenizer.decode(tokens).expect("it is text");
+    for (protocol, mark, query) in
+        [("search_r1", "<information>", "<search>publication year"), ("prorag", "<retrieval>", "<subquery>publication year")]
+    {
+        let groups = sampled(&session, &base, &sampler_in(&session, protocol, 7, 2048).await, DRAW).await;
+        let mut num_read = 0;
+        for calls in groups.iter().flatten().map(|trajectory| &trajectory.calls) {
+            for pair in calls.windows(2) {
+                let (before, written, next) = (text(&pair[0].prompt), text(&pair[0].completion), text(&pair[1].prompt));
+                let rest = next.strip_prefix(&before).unwrap_or_else(|| panic!("{protocol}: {next:?} does not go on after {before:?}"));
+                if written.contains(query) {
+                    assert!(rest.contains(query) && rest.contains(mark), "{protocol}: {rest:?}");
+                    assert_eq!(rest.matches("[1] ").count(), 1, "{protocol}: what was found is there once: {rest:?}");
+                    num_read += 1;
+                }
+            }
+            assert!(calls.iter().all(|call| !text(&call.completion).contains("[1] ")), "{protocol}: a passage is learned");
+        }
+        assert!(num_read >= 4, "{protocol}: {num_read} searches were read");
+    }
+}
+
 /// The policy that samples is the one that is trained, and not that of the agent.
 #[tokio::test(flavor = "multi_thread")]
 async fn other_weights_sample_otherwise() {
