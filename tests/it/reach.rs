@@ -246,6 +246,8 @@ const OTHER_OPTIONS: &[&str] = &[
     "retriever",
     "returns",
     "reward",
+    "reward_variant",
+    "reward",
     "rollout_temperature",
     "rollouts_per_node",
     "samples_per_request",
