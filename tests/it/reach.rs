@@ -247,7 +247,6 @@ const OTHER_OPTIONS: &[&str] = &[
     "returns",
     "reward",
     "reward_variant",
-    "reward",
     "rollout_temperature",
     "rollouts_per_node",
     "samples_per_request",
