@@ -178,7 +178,7 @@ impl Decoder {
         let scale = lora.as_ref().map_or(1.0, LoraOptions::scale);
         let network = Network::new(&config, &Source { tensors: &tensors, parameters: &parameters, scale })?;
         let device = network.embedding.device().clone();
-        let rope = Rope::new(config.rope.frequencies(config.head_dim));
+        let rope = Rope::new(config.rope.frequencies(config.head_dim), config.rope.magnitude());
         Ok(Self { values: network.detached(), network, rope, config, tensors, parameters, lora, device, arithmetic })
     }
 

@@ -125,7 +125,7 @@ impl PackedDecoder {
             layers,
             norm: source.vector("model.norm.weight")?,
             head: Linear::new(config.hidden_size, vec![head], &[]),
-            rope: Rope::new(source.frequencies()),
+            rope: Rope::new(source.frequencies(), source.config().rope.magnitude()),
             config,
         })
     }

@@ -14,7 +14,9 @@ use rayon::prelude::*;
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors, View};
 
 use super::gradients::Gradients;
+use super::options::RunOptions;
 use crate::error::{Error, Result};
+use crate::models::Decoder;
 use crate::models::ops::Arithmetic;
 
 /// Elements that one thread updates at a time: each of them alone, so the cuts do not change a bit of the result.
@@ -275,6 +277,12 @@ struct Rule {
 }
 
 impl AdamWOptions {
+    /// Those of a run that trains this decoder.
+    pub(crate) fn of(run: &RunOptions, decoder: &Decoder) -> Self {
+        let [mean_decay, square_decay] = run.adam_betas;
+        Self { mean_decay, square_decay, weight_decay: run.weight_decay, arithmetic: decoder.arithmetic(), ..Self::default() }
+    }
+
     fn rule(&self, step: u64, learning_rate: f64, gradient_scale: f64, is_matrix: bool) -> Rule {
         let exponent = i32::try_from(step).unwrap_or(i32::MAX);
         let decay = if is_matrix { self.weight_decay } else { 0.0 };

@@ -145,7 +145,7 @@ impl Estimate {
         let kept = activation_bytes(config, run.lora.as_ref(), run.device.arithmetic_of_training(), run.batch_tokens);
         let of_update = passes(run.lora.is_some(), run.recompute.unwrap_or(kept > ACTIVATION_BYTES_MAX));
         let num_learners = if let Learner::Critic(_) = options.learner { 2.0 } else { 1.0 };
-        let before = if options.updates_per_batch > 1 || num_learners > 1.0 { num_learners } else { 0.0 };
+        let before = if options.updates_per_batch > 1 || options.mini_batches > 1 || num_learners > 1.0 { num_learners } else { 0.0 };
         let reference = if options.kl_weight > 0.0 { 1.0 } else { 0.0 };
         options.updates_per_batch as f64 * of_update * num_learners + before + reference
     }
@@ -338,6 +338,7 @@ mod tests {
         assert_eq!(passes(grpo.clone()), 3.0, "forward, and two products for each of it backward");
         assert_eq!(passes(OnlineOptions { kl_weight: 0.1, ..grpo.clone() }), 4.0);
         assert_eq!(passes(OnlineOptions { updates_per_batch: 2, ..grpo.clone() }), 7.0);
+        assert_eq!(passes(OnlineOptions { mini_batches: 2, ..grpo.clone() }), 4.0);
         let again = OnlineOptions { run: RunOptions { recompute: Some(true), ..RunOptions::default() }, ..grpo.clone() };
         assert_eq!(passes(again), 4.0);
         let ppo = OnlineOptions { run: grpo.run, updates_per_batch: 1, ..OnlineOptions::ppo() };

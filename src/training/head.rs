@@ -3,7 +3,8 @@
 //! `logits = hidden · weightᵀ` is by far the largest tensor of a small policy, `[N, V]`, and autograd would keep four or five
 //! copies of it. Here only the rows whose prediction counts pass, some hundred at a time, and the derivatives are written
 //! by hand: with `p = softmax(logits)` and `g_t = ∂loss/∂logp_t`,
-//! `∂loss/∂logits_t = g_t · (onehot(target_t) − p_t)`, `d_hidden = d_logits · weight`, `d_weight = d_logitsᵀ · hidden`.
+//! `∂loss/∂logits_t = g_t · (onehot(target_t) − p_t)`, and where the loss has the entropies `H_t` of the distributions with `h_t = ∂loss/∂H_t`,
+//! less `h_t · p_t · (log p_t + H_t)`; `d_hidden = d_logits · weight`, `d_weight = d_logitsᵀ · hidden`.
 //!
 //! On the CPU loops over rows do that in place; where the decoder computes by candle's operations, so does the head (`logits.rs`).
 
@@ -55,6 +56,25 @@ pub(crate) struct HeadGradients {
     pub d_hidden: Tensor,
     /// Of the shape of the weight; none of a frozen head.
     pub d_weight: Option<Tensor>,
+    /// `[R]`: entropies of the distributions over the vocabulary, in nats, where derivatives by them were given; else none.
+    pub entropies: Vec<f64>,
+}
+
+/// Derivatives of the loss by what each row of a chunk gives.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Slopes<'a> {
+    /// `[r]`
+    pub d_logps: &'a [f64],
+    /// `[r]`, or none.
+    pub d_entropies: &'a [f64],
+}
+
+/// What the rows that were passed gave, row by row.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub logps: Vec<f64>,
+    /// None where nothing is derived by them.
+    pub entropies: Vec<f64>,
 }
 
 impl DecoderHead for Head {
@@ -141,16 +161,31 @@ impl Head {
     /// # Errors
     /// As [`Head::logps`].
     pub fn gradients(&self, hidden: &Tensor, targets: &[u32], d_logps: &[f64]) -> Result<HeadGradients> {
+        self.gradients_with_entropies(hidden, targets, d_logps, &[])
+    }
+
+    /// As [`Head::gradients`], of a loss that the entropies of the distributions are in too: `d_entropies[t] = ∂loss/∂H_t`, or none at all.
+    ///
+    /// # Errors
+    /// As [`Head::logps`].
+    pub fn gradients_with_entropies(
+        &self,
+        hidden: &Tensor,
+        targets: &[u32],
+        d_logps: &[f64],
+        d_entropies: &[f64],
+    ) -> Result<HeadGradients> {
         self.check(targets)?;
         if targets.is_empty() {
             return Err(Error::Internal("a batch without a row that counts".into()));
         }
-        let mut logps = Vec::with_capacity(targets.len());
+        let mut found = Found::default();
         let mut d_hidden = Vec::new();
         let mut d_weight: Option<Tensor> = None;
         for (index, (chunk, chunk_targets)) in self.chunks(hidden, targets)?.into_iter().enumerate() {
-            let chunk_d_logps = &d_logps[index * self.chunk_rows..][..chunk_targets.len()];
-            let d_logits = self.d_logits(&chunk, chunk_targets, chunk_d_logps, &mut logps)?;
+            let rows = index * self.chunk_rows..index * self.chunk_rows + chunk_targets.len();
+            let slopes = Slopes { d_logps: &d_logps[rows.clone()], d_entropies: d_entropies.get(rows).unwrap_or_default() };
+            let d_logits = self.d_logits(&chunk, chunk_targets, slopes, &mut found)?;
             d_hidden.push(d_logits.matmul(&self.weight)?.to_dtype(DType::F32)?);
             if self.is_frozen {
                 continue;
@@ -161,19 +196,26 @@ impl Head {
                 None => part,
             });
         }
-        Ok(HeadGradients { outputs: logps, d_hidden: Tensor::cat(&d_hidden, 0)?, d_weight })
+        Ok(HeadGradients { outputs: found.logps, d_hidden: Tensor::cat(&d_hidden, 0)?, d_weight, entropies: found.entropies })
     }
 
-    /// The derivatives `[r, V]` by the logits of a chunk, of the type of the products; adds to `logps` those of its targets.
-    fn d_logits(&self, chunk: &Tensor, targets: &[u32], d_logps: &[f64], logps: &mut Vec<f64>) -> Result<Tensor> {
+    /// The derivatives `[r, V]` by the logits of a chunk, of the type of the products; adds to `found` the log-probabilities of its targets.
+    fn d_logits(&self, chunk: &Tensor, targets: &[u32], slopes: Slopes<'_>, found: &mut Found) -> Result<Tensor> {
         if self.arithmetic != Arithmetic::Fused {
-            let (found, d_logits) = logits::gradient(&self.product(chunk)?, targets, d_logps)?;
-            logps.extend(found);
-            return Ok(d_logits.to_dtype(self.weight.dtype())?);
+            return Ok(logits::gradient(&self.product(chunk)?, targets, slopes, found)?.to_dtype(self.weight.dtype())?);
         }
         let mut logits = self.logits(chunk)?;
-        let rows = logits.par_chunks_mut(self.vocab_size).zip(targets).zip(d_logps);
-        logps.par_extend(rows.map(|((row, &target), &d_logp)| logits_to_gradient(row, target as usize, d_logp)));
+        let rows = logits.par_chunks_mut(self.vocab_size).zip(targets).zip(slopes.d_logps);
+        if slopes.d_entropies.is_empty() {
+            found.logps.par_extend(rows.map(|((row, &target), &d_logp)| logits_to_gradient(row, target as usize, d_logp)));
+        } else {
+            let of_row = |(((row, &target), &d_logp), &d_entropy): (((&mut [f32], &u32), &f64), &f64)| {
+                logits_to_gradient_with_entropy(row, target as usize, d_logp, d_entropy)
+            };
+            let (logps, entropies): (Vec<f64>, Vec<f64>) = rows.zip(slopes.d_entropies).map(of_row).unzip();
+            found.logps.extend(logps);
+            found.entropies.extend(entropies);
+        }
         Ok(Tensor::from_vec(logits, (targets.len(), self.vocab_size), chunk.device())?)
     }
 
@@ -222,6 +264,21 @@ fn logits_to_gradient(row: &mut [f32], target: usize, d_logp: f64) -> f64 {
     scale(row, (-d_logp / sum) as f32);
     row[target] += d_logp as f32;
     logp
+}
+
+/// As [`logits_to_gradient`], less `d_entropy · p · (log p + H)`; gives the entropy `H` beside the log-probability.
+fn logits_to_gradient_with_entropy(row: &mut [f32], target: usize, d_logp: f64, d_entropy: f64) -> (f64, f64) {
+    let max = largest(row);
+    // With s = logit − max and their mean m under p, log p + H is s − m: no logarithm of a p that is 0.
+    let shifted: Vec<f32> = row.iter().map(|logit| logit - max).collect();
+    let (logp, sum) = softmax_numerators(row, target);
+    let mean = row.iter().zip(&shifted).map(|(numerator, shifted)| f64::from(*numerator) * f64::from(*shifted)).sum::<f64>() / sum;
+    for (value, shifted) in row.iter_mut().zip(shifted) {
+        let probability = f64::from(*value) / sum;
+        *value = (-probability * (d_logp + d_entropy * (f64::from(shifted) - mean))) as f32;
+    }
+    row[target] += d_logp as f32;
+    (logp, sum.ln() - mean)
 }
 
 /// The loops below keep one partial result per lane, because the compiler may not reorder a floating-point sum itself.

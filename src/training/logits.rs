@@ -2,6 +2,7 @@
 
 use candle_core::{D, DType, Tensor};
 
+use super::head::{Found, Slopes};
 use crate::error::Result;
 
 /// Of each row of logits `[r, V]`, f32: the log-probability of its target, and whether no other token is more probable.
@@ -12,13 +13,23 @@ pub(super) fn ranked_logps(logits: &Tensor, targets: &[u32]) -> Result<Vec<(f64,
     Ok(logps.into_iter().zip(is_first).map(|(logp, is_first)| (logp, is_first > 0.0)).collect())
 }
 
-/// The log-probabilities of the targets, and the derivatives `d_logp · (onehot(target) − p)` `[r, V]`.
-pub(super) fn gradient(logits: &Tensor, targets: &[u32], d_logps: &[f64]) -> Result<(Vec<f64>, Tensor)> {
+/// The derivatives `d_logp · (onehot(target) − p)` `[r, V]`, less `d_entropy · p · (log p + H)` where there are such; adds to `found` the
+/// log-probabilities of the targets.
+pub(super) fn gradient(logits: &Tensor, targets: &[u32], slopes: Slopes<'_>, found: &mut Found) -> Result<Tensor> {
     let rows = Rows::of(logits, targets)?;
-    let d_logps: Vec<f32> = d_logps.iter().map(|d_logp| *d_logp as f32).collect();
-    let d_logps = Tensor::from_vec(d_logps, rows.targets.shape(), logits.device())?;
-    let d_others = rows.exponentials.broadcast_mul(&(&d_logps / &rows.sums)?.neg()?)?;
-    Ok((column(&rows.logps()?)?, d_others.scatter_add(&rows.targets, &d_logps, 1)?))
+    let on_device = |slopes: &[f64]| {
+        let slopes: Vec<f32> = slopes.iter().map(|slope| *slope as f32).collect();
+        Tensor::from_vec(slopes, rows.targets.shape(), logits.device())
+    };
+    let d_logps = on_device(slopes.d_logps)?;
+    let mut d_others = rows.exponentials.broadcast_mul(&(&d_logps / &rows.sums)?.neg()?)?;
+    if !slopes.d_entropies.is_empty() {
+        let (entropies, d_entropies) = rows.entropies(&on_device(slopes.d_entropies)?)?;
+        found.entropies.extend(column(&entropies)?);
+        d_others = (d_others - d_entropies)?;
+    }
+    found.logps.extend(column(&rows.logps()?)?);
+    Ok(d_others.scatter_add(&rows.targets, &d_logps, 1)?)
 }
 
 /// Rows of logits, taken apart for a softmax.
@@ -28,7 +39,8 @@ struct Rows {
     /// Its logit less the largest one.
     of_target: Tensor,
     sums: Tensor,
-    /// `[r, V]`: of the logits less the largest one.
+    /// `[r, V]`: the logits less the largest one, and of these the exponentials.
+    shifted: Tensor,
     exponentials: Tensor,
 }
 
@@ -38,7 +50,15 @@ impl Rows {
         let shifted = logits.broadcast_sub(&logits.max_keepdim(D::Minus1)?)?;
         let of_target = shifted.gather(&targets, 1)?;
         let exponentials = shifted.exp()?;
-        Ok(Self { sums: exponentials.sum_keepdim(D::Minus1)?, targets, of_target, exponentials })
+        Ok(Self { sums: exponentials.sum_keepdim(D::Minus1)?, targets, of_target, shifted, exponentials })
+    }
+
+    /// Entropies `[r, 1]`, and `d_entropy · p · (log p + H)` `[r, V]`.
+    fn entropies(&self, d_entropies: &Tensor) -> Result<(Tensor, Tensor)> {
+        // log p + H is the logit less the mean logit.
+        let means = ((&self.exponentials * &self.shifted)?.sum_keepdim(D::Minus1)? / &self.sums)?;
+        let scaled = self.exponentials.broadcast_mul(&(d_entropies / &self.sums)?)?;
+        Ok(((self.sums.log()? - &means)?, (scaled * self.shifted.broadcast_sub(&means)?)?))
     }
 
     fn logps(&self) -> Result<Tensor> {

@@ -79,6 +79,8 @@ pub struct RunOptions {
     pub warmup_ratio: f64,
     /// AdamW's decoupled decay of matrices, >= 0.
     pub weight_decay: f64,
+    /// AdamW's decays of the mean of the gradients and of the mean of their squares, 0 to below 1.
+    pub adam_betas: [f64; 2],
     /// The gradient is scaled down to this global L2 norm, > 0.
     pub max_grad_norm: f64,
     /// Upper bound on the tokens of one forward and backward pass; with `tree_packing` a beginning that sequences share counts once. It
@@ -141,6 +143,7 @@ impl Default for RunOptions {
             schedule: Schedule::Cosine,
             warmup_ratio: 0.1,
             weight_decay: 0.0,
+            adam_betas: [0.9, 0.999],
             max_grad_norm: 1.0,
             batch_tokens: 4096,
             gradient_accumulation: 1,
@@ -172,7 +175,7 @@ impl Default for RunOptions {
 macro_rules! names_with {
     ($($own:literal),*) => {
         &[
-            "epochs", "max_steps", "learning_rate", "schedule", "warmup_ratio", "weight_decay", "max_grad_norm", "batch_tokens",
+            "epochs", "max_steps", "learning_rate", "schedule", "warmup_ratio", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "batch_tokens",
             "gradient_accumulation", "step_tokens", "max_length", "long_prompts", "shuffle", "group_by_prefix", "tree_packing", "seed",
             "checkpoint_every", "evaluate_every", "early_stopping", "early_stopping_metric", "recompute", "device", "lora_rank",
             "lora_alpha", "lora_targets", "lora_rslora",
@@ -191,6 +194,8 @@ impl RunOptions {
             "schedule" => self.schedule = Schedule::parse(text(name, value)?)?,
             "warmup_ratio" => self.warmup_ratio = between_0_and_1(name, value)?,
             "weight_decay" => self.weight_decay = not_negative(name, value)?,
+            "adam_beta1" => self.adam_betas[0] = number(name, value, |found| (0.0..1.0).contains(&found), "a number >= 0 and below 1")?,
+            "adam_beta2" => self.adam_betas[1] = number(name, value, |found| (0.0..1.0).contains(&found), "a number >= 0 and below 1")?,
             "max_grad_norm" => self.max_grad_norm = positive(name, value)?,
             "batch_tokens" => self.batch_tokens = count(name, value)?,
             "gradient_accumulation" => self.gradient_accumulation = count(name, value)?,

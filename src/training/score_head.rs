@@ -60,6 +60,7 @@ impl ScoreHead {
         }
         let d_weight: Vec<f32> = d_weight.into_iter().map(|sum| sum as f32).collect();
         Ok(HeadGradients {
+            entropies: Vec::new(),
             outputs: rows.iter().map(|row| self.score(row)).collect(),
             d_hidden: Tensor::from_vec(d_hidden, (rows.len(), width), hidden.device())?,
             d_weight: Some(Tensor::from_vec(d_weight, (1, width), hidden.device())?),

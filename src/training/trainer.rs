@@ -134,7 +134,7 @@ pub(crate) fn train<O: Objective>(
     let sharing = sharing(objective, run);
     let plan = Plan::new(&costs, run, batch_size).with_sharing(sharing.as_ref());
     let num_steps = plan.num_steps();
-    let options = AdamWOptions { weight_decay: run.weight_decay, arithmetic: decoder.arithmetic(), ..AdamWOptions::default() };
+    let options = AdamWOptions::of(run, decoder);
     let mut trainer = Trainer {
         objective,
         validation,

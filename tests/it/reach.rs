@@ -161,6 +161,8 @@ const URL_OPTIONS: [(&str, &str); 3] = [
 ];
 /// Options that are names, words, numbers, or true or false.
 const OTHER_OPTIONS: &[&str] = &[
+    "adam_beta1",
+    "adam_beta2",
     "advantage_scaling",
     "agent",
     "alpha",
@@ -181,6 +183,7 @@ const OTHER_OPTIONS: &[&str] = &[
     "device",
     "early_stopping",
     "early_stopping_metric",
+    "entropy_weight",
     "epochs",
     "estimator",
     "evaluate_every",
@@ -222,6 +225,7 @@ const OTHER_OPTIONS: &[&str] = &[
     "min_p",
     "min_reward",
     "min_score",
+    "mini_batches",
     "normalize",
     "on_divergence",
     "parallel",

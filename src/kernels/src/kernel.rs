@@ -119,8 +119,8 @@ pub(crate) trait Vector: Copy {
     /// The `LANES` values from `at`.
     unsafe fn load(at: *const f32) -> Self;
     unsafe fn store(self, at: *mut f32);
-    /// `self + left * right`, with `left` in every lane.
-    unsafe fn add_product(self, left: f32, right: Self) -> Self;
+    /// `value` in every lane.
+    unsafe fn splat(value: f32) -> Self;
     /// `self + left * right`, lane by lane.
     unsafe fn add_products(self, left: Self, right: Self) -> Self;
     unsafe fn add(self, other: Self) -> Self;
@@ -179,14 +179,29 @@ unsafe fn step<V: Vector, const R: usize, const W: usize>(
 ) {
     // SAFETY: as for `block`.
     unsafe {
-        let mut right = [V::zero(); W];
-        for w in 0..W {
-            right[w] = V::load(panel.values.as_ptr().add(k * panel.stride + w * V::LANES));
-        }
-        for row in 0..R {
-            let value = *rows[row].add(k * inner_stride);
+        let (mut left, mut right) = ([V::zero(); R], [V::zero(); W]);
+        let columns = panel.values.as_ptr().add(k * panel.stride);
+        // The fewer of both stay in registers: with three rows, four vectors of columns and their twelve sums all are taken, and one more would send
+        // sums to memory and back in each step, at half the speed.
+        if R < W {
+            for row in 0..R {
+                left[row] = V::splat(*rows[row].add(k * inner_stride));
+            }
             for w in 0..W {
-                sums[row][w] = sums[row][w].add_product(value, right[w]);
+                let right = V::load(columns.add(w * V::LANES));
+                for row in 0..R {
+                    sums[row][w] = sums[row][w].add_products(left[row], right);
+                }
+            }
+        } else {
+            for w in 0..W {
+                right[w] = V::load(columns.add(w * V::LANES));
+            }
+            for row in 0..R {
+                let left = V::splat(*rows[row].add(k * inner_stride));
+                for w in 0..W {
+                    sums[row][w] = sums[row][w].add_products(left, right[w]);
+                }
             }
         }
     }
@@ -249,8 +264,8 @@ impl Vector for [f32; 4] {
     }
 
     #[inline(always)]
-    unsafe fn add_product(self, left: f32, right: Self) -> Self {
-        std::array::from_fn(|lane| self[lane] + left * right[lane])
+    unsafe fn splat(value: f32) -> Self {
+        [value; 4]
     }
 
     #[inline(always)]
@@ -319,8 +334,8 @@ mod x86 {
                 }
 
                 #[inline(always)]
-                unsafe fn add_product(self, left: f32, right: Self) -> Self {
-                    unsafe { $fma($splat(left), right, self) }
+                unsafe fn splat(value: f32) -> Self {
+                    unsafe { $splat(value) }
                 }
 
                 #[inline(always)]

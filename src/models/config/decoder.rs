@@ -197,6 +197,7 @@ impl DecoderConfig {
         }
         let hidden_size = fields.size("hidden_size")?;
         let num_attention_heads = fields.size("num_attention_heads")?;
+        let rope = RopeConfig::read(&fields)?;
         let (head, is_tied) = (OutputHead::read(&fields, architecture), fields.flag("tie_word_embeddings")?);
         let config = Self {
             architecture,
@@ -208,10 +209,10 @@ impl DecoderConfig {
             num_key_value_heads: fields.size_or("num_key_value_heads", num_attention_heads)?,
             head_dim: fields.size_or("head_dim", hidden_size / num_attention_heads.max(1))?,
             rms_norm_eps: fields.number_or("rms_norm_eps", 1e-6)?,
-            rope: RopeConfig::read(&fields)?,
+            max_position_embeddings: rope.positions(fields.size_or("max_position_embeddings", 32_768)?),
+            rope,
             tie_word_embeddings: is_tied && head == OutputHead::Vocabulary,
             head,
-            max_position_embeddings: fields.size_or("max_position_embeddings", 32_768)?,
             eos_token_ids: fields.ids("eos_token_id")?,
         };
         config.check(path)?;

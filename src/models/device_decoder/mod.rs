@@ -131,7 +131,7 @@ impl DeviceDecoder {
             layers,
             norm: place(take("model.norm.weight")?, DType::F32)?,
             head,
-            rope: Rope::new(config.rope.frequencies(config.head_dim)),
+            rope: Rope::new(config.rope.frequencies(config.head_dim), config.rope.magnitude()),
             pool: BlockPool::new(block_values * dtype.size_in_bytes()),
             tensors: Mutex::new(KvTensors::new(config.num_hidden_layers, heads, dtype, device.clone())),
             config,

@@ -19,7 +19,7 @@ use crate::models::reranker::LoadedReranker;
 use crate::models::tokenizer::Tokenizer;
 use crate::models::{Device as ModelDevice, EncoderConfig};
 
-pub(super) const DECODERS: [&str; 5] = ["qwen2_tied", "qwen2_untied", "qwen3", "llama3", "llama_linear"];
+pub(super) const DECODERS: [&str; 6] = ["qwen2_tied", "qwen2_untied", "qwen3", "llama3", "llama_linear", "qwen2_yarn"];
 pub(super) const TOLERANCE: f32 = 1e-4;
 
 #[derive(Deserialize)]
@@ -268,7 +268,7 @@ fn minilm_equals_sentence_transformers() {
     for ((found, expected), sentence) in vectors.chunks_exact(model.dim()).zip(&goldens.vectors).zip(&goldens.sentences) {
         let cosine: f32 = found.iter().zip(expected).map(|(a, b)| a * b).sum();
         println!("minilm: 1 - cosine is {:.1e}", 1.0 - cosine);
-        assert!(cosine > 0.9999, "{sentence:?}: cosine {cosine}");
+        assert!(cosine > 0.99999, "{sentence:?}: cosine {cosine}");
     }
 }
 

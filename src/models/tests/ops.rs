@@ -73,7 +73,7 @@ proptest! {
 
     #[test]
     fn rope(rows in 1_usize..50, heads in 1_usize..4, half in 1_usize..20, seed: u64) {
-        let table = Arc::new(RopeTable::new(&RopeConfig::plain(1e6).frequencies(2 * half), 1000));
+        let table = Arc::new(RopeTable::new(&RopeConfig::plain(1e6).frequencies(2 * half), 1.25, 1000));
         let rng = CounterRng::new(seed);
         let positions: Arc<[u32]> = (0..rows as u64).map(|i| (rng.bits(i) % 1000) as u32).collect();
         let inputs = [random(&[rows, heads * half * 2], seed)];

@@ -1,6 +1,6 @@
 //! The step of `TRAIN PPO`: rewards by token, advantages by a critic, and updates of both.
 
-use super::calls::StepCalls;
+use super::calls::{Part, StepCalls};
 use super::critic::{Critic, ValueGradients, ValueObjective};
 use super::objective::{CallTerms, PolicyObjective, Surrogate};
 use super::options::{CriticOptions, GaeScope};
@@ -39,7 +39,9 @@ impl Online<'_> {
         let sequences = calls.sequences();
         let reference = self.reference_logps(&sequences)?;
         // The penalty compares the policy that sampled.
-        let needs_old = self.options.updates_per_batch > 1 || reference.is_some();
+        let parts: Vec<Part> = calls.parts(groups, self.options.mini_batches);
+        let has_ratio = self.options.updates_on_each(parts.len()) > 1;
+        let needs_old = has_ratio || reference.is_some();
         let old = if needs_old { Some(self.logps_now(&sequences)?) } else { None };
         let old_values = critic.values(&sequences, self.passes())?;
         let mut rewards = of_outcomes(groups, self.options.step_weight);
@@ -53,49 +55,52 @@ impl Online<'_> {
         if options.whiten {
             whiten_all(&mut advantages);
         }
-        let weights = self.token_weights(&calls);
+        let weights = self.token_weights(&calls, &parts);
         let term = |((advantages, weight), call): ((Vec<f64>, &f64), usize)| CallTerms {
             advantages,
             weight: *weight,
-            old_logps: old.as_ref().filter(|_| self.options.updates_per_batch > 1).map(|old| old[call].clone()),
+            old_logps: old.as_ref().filter(|_| has_ratio).map(|old| old[call].clone()),
             reference_logps: None,
         };
         let terms: Vec<CallTerms> = advantages.into_iter().zip(&weights).zip(0..).map(term).collect();
-        let policy = PolicyObjective {
-            sequences: &sequences,
-            terms: &terms,
+        let policy = |part: &Part| PolicyObjective {
+            sequences: &sequences[part.calls.clone()],
+            terms: &terms[part.calls.clone()],
             surrogate: Surrogate::Clipped(self.options.clip),
             temperature: self.options.temperature,
             kl_weight: 0.0,
             guard_weight: 0.0,
+            entropy_weight: self.options.entropy_weight,
         };
-        let values = ValueObjective {
-            sequences: &sequences,
-            old_values: &old_values,
-            returns: &returns,
-            weights: &weights,
+        let values = |part: &Part| ValueObjective {
+            sequences: &sequences[part.calls.clone()],
+            old_values: &old_values[part.calls.clone()],
+            returns: &returns[part.calls.clone()],
+            weights: &weights[part.calls.clone()],
             clip: options.value_clip,
         };
+        // Of some questions the policy may have been able to read none.
+        let parts = parts.iter().filter(|part| !part.calls.is_empty());
+        let objectives: Vec<_> = parts.map(|part| (policy(part), values(part))).collect();
         let rates = LearningRates { policy: learning_rate, critic: self.learning_rate(options.critic_learning_rate).at(index) };
-        let mut learned = self.update_both(index, critic, &policy, &values, rates)?;
+        let mut learned = self.update_both(index, critic, &objectives, rates)?;
         learned.metrics.extend(metrics);
         Ok(learned)
     }
 
-    /// All updates of the step; metrics are means over them.
+    /// All updates of the step, `objectives` being its parts; metrics are means over the updates.
     fn update_both(
         &mut self,
         index: usize,
         critic: &Critic,
-        policy: &PolicyObjective<'_>,
-        values: &ValueObjective<'_>,
+        objectives: &[(PolicyObjective<'_>, ValueObjective<'_>)],
         rates: LearningRates,
     ) -> Result<Learned> {
-        let selected = policy.with_gradient();
-        let num_updates = self.options.updates_per_batch;
-        let num_values: usize = values.returns.iter().map(Vec::len).sum();
+        let updates = std::iter::repeat_n(objectives, self.options.updates_per_batch).flatten();
         let mut learned = Learned::default();
-        for _ in 0..num_updates {
+        for (policy, values) in updates {
+            let selected = policy.with_gradient();
+            let num_values: usize = values.returns.iter().map(Vec::len).sum();
             let StepGradients { gradients, mut metrics, num_tokens, num_distinct_tokens } =
                 policy.gradients(self.policy, &selected, self.passes())?;
             if selected.is_empty() {
@@ -133,7 +138,7 @@ impl Online<'_> {
             ]);
             learned.add(metrics, grad_norm, (num_tokens, num_distinct_tokens));
         }
-        Ok(learned.mean(num_updates))
+        Ok(learned.mean(self.options.updates_per_batch * objectives.len()))
     }
 }
 

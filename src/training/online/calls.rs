@@ -1,5 +1,7 @@
 //! The policy calls of a step, in one list: what the losses of tokens are computed over.
 
+use std::ops::Range;
+
 use super::trajectory::{PolicyCall, SampledTrajectory};
 use crate::models::DecoderConfig;
 use crate::training::batch::Batch;
@@ -19,6 +21,13 @@ pub(super) struct StepCalls<'a> {
     pub num_tokens: Vec<usize>,
 }
 
+/// What an optimiser step learns from: some of the questions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Part {
+    pub calls: Range<usize>,
+    pub trajectories: Range<usize>,
+}
+
 impl<'a> StepCalls<'a> {
     pub fn of(groups: &'a [Vec<SampledTrajectory>]) -> Self {
         let (mut calls, mut owner): (Vec<&PolicyCall>, Vec<usize>) = (Vec::new(), Vec::new());
@@ -28,6 +37,18 @@ impl<'a> StepCalls<'a> {
             owner.resize(calls.len(), index);
         }
         Self { calls, trajectory: owner, num_tokens: trajectories.map(SampledTrajectory::num_tokens).collect() }
+    }
+
+    /// The step in `num_parts` parts, or in as many as it has questions, which differ by one question at most; in order, one after the other.
+    pub fn parts(&self, groups: &[Vec<SampledTrajectory>], num_parts: usize) -> Vec<Part> {
+        let num_parts = num_parts.clamp(1, groups.len().max(1));
+        let first_trajectory = |part: usize| groups[..part * groups.len() / num_parts].iter().map(Vec::len).sum::<usize>();
+        let first_call = |trajectory: usize| self.trajectory.partition_point(|owner| *owner < trajectory);
+        let part = |part: usize| {
+            let trajectories = first_trajectory(part)..first_trajectory(part + 1);
+            Part { calls: first_call(trajectories.start)..first_call(trajectories.end), trajectories }
+        };
+        (0..num_parts).map(part).collect()
     }
 
     /// What goes through a model: each call is a sequence whose completion counts, token for token.
@@ -43,6 +64,7 @@ impl<'a> StepCalls<'a> {
     }
 
     /// That the policy wrote in all trajectories.
+    #[cfg(test)]
     pub fn total_tokens(&self) -> usize {
         self.num_tokens.iter().sum()
     }
@@ -98,6 +120,10 @@ mod tests {
         let calls = StepCalls::of(&groups);
         assert_eq!((calls.trajectory.as_slice(), calls.num_tokens.as_slice()), (&[0, 0, 2][..], &[3, 0, 1][..]));
         assert_eq!(calls.total_tokens(), 4);
+        let part = |calls, trajectories| Part { calls, trajectories };
+        assert_eq!(calls.parts(&groups, 1), [part(0..3, 0..3)]);
+        assert_eq!(calls.parts(&groups, 2), [part(0..2, 0..2), part(2..3, 2..3)]);
+        assert_eq!(calls.parts(&groups, 9), calls.parts(&groups, 2), "a question is not cut");
         let sequences = calls.sequences();
         assert_eq!((sequences[1].prompt, sequences[1].completion, sequences[1].num_inputs()), (&[1, 2, 3, 4][..], &[5][..], 4));
     }

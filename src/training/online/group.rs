@@ -1,7 +1,7 @@
 //! The step of `TRAIN GRPO`: advantages from the group, one or more updates of the policy.
 
 use super::advantages::call_advantages;
-use super::calls::StepCalls;
+use super::calls::{Part, StepCalls};
 use super::objective::{CallTerms, PolicyObjective, Surrogate, token_logps};
 use super::options::{Estimator, GroupOptions};
 use super::run::{Learned, Online, check_finite};
@@ -23,27 +23,30 @@ impl Online<'_> {
         let calls = StepCalls::of(groups);
         let sequences = calls.sequences();
         let advantages = call_advantages(groups, group, self.options.step_weight);
-        let terms = self.terms(&calls, &sequences, &advantages)?;
+        let parts = calls.parts(groups, self.options.mini_batches);
+        let terms = self.terms(&calls, &sequences, &advantages, &parts)?;
         let surrogate = match group.estimator {
             Estimator::Grpo => Surrogate::Clipped(self.options.clip),
             Estimator::Reinforce => Surrogate::Reinforce,
         };
-        let objective = PolicyObjective {
-            sequences: &sequences,
-            terms: &terms,
+        let objective = |part: Part| PolicyObjective {
+            sequences: &sequences[part.calls.clone()],
+            terms: &terms[part.calls],
             surrogate,
             temperature: self.options.temperature,
             kl_weight: self.options.kl_weight,
             guard_weight: group.likelihood_guard,
+            entropy_weight: self.options.entropy_weight,
         };
-        let mut learned = self.update(index, &objective, learning_rate)?;
+        let objectives: Vec<PolicyObjective<'_>> = parts.into_iter().map(objective).collect();
+        let mut learned = self.update(index, &objectives, learning_rate)?;
         learned.metrics.extend(of_advantages(&calls, &advantages));
         Ok(learned)
     }
 
-    fn terms(&self, calls: &StepCalls<'_>, sequences: &[Sequence<'_>], advantages: &[f64]) -> Result<Vec<CallTerms>> {
+    fn terms(&self, calls: &StepCalls<'_>, sequences: &[Sequence<'_>], advantages: &[f64], parts: &[Part]) -> Result<Vec<CallTerms>> {
         // With one update the policy that sampled is the policy as it is.
-        let old = if self.options.updates_per_batch > 1 { Some(self.logps_now(sequences)?) } else { None };
+        let old = if self.options.updates_on_each(parts.len()) > 1 { Some(self.logps_now(sequences)?) } else { None };
         let reference = self.reference_logps(sequences)?;
         let term = |((call, weight), advantage): ((usize, f64), &f64)| CallTerms {
             advantages: vec![*advantage; sequences[call].completion.len()],
@@ -51,7 +54,7 @@ impl Online<'_> {
             old_logps: old.as_ref().map(|logps| logps[call].clone()),
             reference_logps: reference.as_ref().map(|logps| logps[call].clone()),
         };
-        Ok(self.token_weights(calls).into_iter().enumerate().zip(advantages).map(term).collect())
+        Ok(self.token_weights(calls, parts).into_iter().enumerate().zip(advantages).map(term).collect())
     }
 
     /// By the policy as it is.
@@ -65,17 +68,21 @@ impl Online<'_> {
         self.beside.reference.map(logps).transpose()
     }
 
-    /// All updates of the step; metrics are means over them. A step in which no token has a gradient leaves the weights and the optimiser as they are.
-    fn update(&mut self, index: usize, objective: &PolicyObjective<'_>, learning_rate: f64) -> Result<Learned> {
-        let selected = objective.with_gradient();
+    /// All updates of the step, `objectives` being its parts; metrics are means over the updates. A part in which no token has a gradient leaves the weights
+    /// and the optimiser as they are.
+    fn update(&mut self, index: usize, objectives: &[PolicyObjective<'_>], learning_rate: f64) -> Result<Learned> {
+        let selected = objectives.iter().map(|objective| (objective, objective.with_gradient()));
+        let selected: Vec<_> = selected.filter(|(_, selected)| !selected.is_empty()).collect();
         if selected.is_empty() {
-            return Ok(Learned { metrics: objective.no_metrics(), ..Learned::default() });
+            let metrics = objectives.first().map_or_else(Metrics::new, PolicyObjective::no_metrics);
+            return Ok(Learned { metrics, ..Learned::default() });
         }
-        let num_updates = self.options.updates_per_batch;
+        let updates = std::iter::repeat_n(&selected, self.options.updates_per_batch).flatten();
+        let num_updates = self.options.updates_per_batch * selected.len();
         let mut learned = Learned::default();
-        for _ in 0..num_updates {
+        for (objective, selected) in updates {
             let StepGradients { gradients, metrics, num_tokens, num_distinct_tokens } =
-                objective.gradients(self.policy, &selected, self.passes())?;
+                objective.gradients(self.policy, selected, self.passes())?;
             let (loss, grad_norm) = (metrics.first().map_or(f64::NAN, |(_, loss)| *loss), gradients.norm()?);
             check_finite(index + 1, "loss", loss)?;
             check_finite(index + 1, "gradient norm", grad_norm)?;

@@ -1,4 +1,5 @@
-//! The loss of a policy over sampled tokens, and its gradient: PPO's clipped surrogate or REINFORCE, with a KL penalty and a guard of likelihood beside it.
+//! The loss of a policy over sampled tokens, and its gradient: PPO's clipped surrogate or REINFORCE, with a KL penalty, a guard of likelihood and a bonus for
+//! entropy beside it.
 //!
 //! Log-probabilities are those of the distribution that was sampled from: the vocabulary head sees hidden states divided by the temperature, so that its logits
 //! are. Every number of the old policy and of the reference was taken in the same way.
@@ -47,6 +48,8 @@ pub(crate) struct PolicyObjective<'a> {
     pub kl_weight: f64,
     /// Of the guard, divided by the number of calls; nothing without log-probabilities of the old policy.
     pub guard_weight: f64,
+    /// Of the entropy of what a token was sampled from, which the loss falls with.
+    pub entropy_weight: f64,
 }
 
 impl PolicyObjective<'_> {
@@ -72,12 +75,12 @@ impl PolicyObjective<'_> {
         Ok(sum)
     }
 
-    /// The sequences of which a token can have a gradient: those whose advantage is not 0, and all where there is a penalty or a guard.
+    /// The sequences of which a token can have a gradient: those whose advantage is not 0, and all where there is a penalty, a guard or a bonus.
     pub fn with_gradient(&self) -> Vec<usize> {
         let has_one = |terms: &CallTerms| {
             let is_penalised = self.kl_weight > 0.0 && terms.reference_logps.is_some();
             let is_guarded = self.guard_weight > 0.0 && terms.old_logps.is_some();
-            is_penalised || is_guarded || terms.advantages.iter().any(|advantage| *advantage != 0.0)
+            self.entropy_weight > 0.0 || is_penalised || is_guarded || terms.advantages.iter().any(|advantage| *advantage != 0.0)
         };
         (0..self.terms.len()).filter(|&call| has_one(&self.terms[call])).collect()
     }
@@ -103,11 +106,18 @@ impl PolicyObjective<'_> {
         for (&call, rows) in calls.iter().zip(&batch.row_ranges) {
             self.add_derivatives(call, &known[rows.clone()], &mut d_logps[rows.clone()]);
         }
-        let mut gradients = head.gradients(&hidden, &batch.targets, &d_logps)?;
+        let mut d_entropies = Vec::new();
+        if self.entropy_weight > 0.0 {
+            d_entropies = vec![0.0; batch.targets.len()];
+            for (&call, rows) in calls.iter().zip(&batch.row_ranges) {
+                d_entropies[rows.clone()].fill(-self.terms[call].weight * self.entropy_weight);
+            }
+        }
+        let mut gradients = head.gradients_with_entropies(&hidden, &batch.targets, &d_logps, &d_entropies)?;
         gradients.d_hidden = heated(&gradients.d_hidden, self.temperature)?;
         let mut sums = Sums::default();
         for (&call, rows) in calls.iter().zip(&batch.row_ranges) {
-            sums.add(self, call, &gradients.outputs[rows.clone()]);
+            sums.add(self, call, &gradients.outputs[rows.clone()], gradients.entropies.get(rows.clone()).unwrap_or_default());
         }
         let metrics = sums.into_metrics(self, num_tokens);
         Ok((gradients, metrics))
@@ -189,7 +199,8 @@ struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, objective: &PolicyObjective<'_>, call: usize, logps: &[f64]) {
+    /// `entropies`: one for each token, or none where the objective has no bonus.
+    fn add(&mut self, objective: &PolicyObjective<'_>, call: usize, logps: &[f64], entropies: &[f64]) {
         let terms = &objective.terms[call];
         for (token, &logp) in logps.iter().enumerate() {
             let pull = objective.pull(terms, token, logp);
@@ -198,6 +209,7 @@ impl Sums {
             self.kl += penalty;
             self.num_clipped += usize::from(pull.is_clipped);
         }
+        self.loss -= terms.weight * objective.entropy_weight * entropies.iter().sum::<f64>();
         let guard = objective.guard(terms, logps).map_or(0.0, |(loss, _)| loss);
         (self.loss, self.guard) = (self.loss + guard, self.guard + guard);
         self.has_reference |= terms.reference_logps.is_some();
@@ -221,14 +233,16 @@ impl Sums {
 
 #[cfg(test)]
 mod tests {
+    use candle_core::DType;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::models::ops::Arithmetic;
 
     /// The loss of one call at these log-probabilities.
-    fn loss(objective: &PolicyObjective<'_>, logps: &[f64]) -> f64 {
+    fn loss(objective: &PolicyObjective<'_>, logps: &[f64], entropies: &[f64]) -> f64 {
         let mut sums = Sums::default();
-        sums.add(objective, 0, logps);
+        sums.add(objective, 0, logps, entropies);
         sums.loss
     }
 
@@ -267,14 +281,14 @@ mod tests {
                 reference_logps: Some(reference_logps),
             }];
             let surrogate = if is_reinforce { Surrogate::Reinforce } else { Surrogate::Clipped(clip) };
-            let objective = PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature: 1.0, kl_weight, guard_weight };
+            let objective = PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature: 1.0, kl_weight, guard_weight, entropy_weight: 0.0 };
             let mut derivatives = [0.0; 4];
             objective.add_derivatives(0, &logps, &mut derivatives);
             for token in 0..4 {
                 let at = |step: f64| {
                     let mut moved = logps.clone();
                     moved[token] += step;
-                    loss(&objective, &moved)
+                    loss(&objective, &moved, &[])
                 };
                 let slope = (at(1e-6) - at(-1e-6)) / 2e-6;
                 prop_assert!((slope - derivatives[token]).abs() < 1e-5 * slope.abs().max(1.0), "{slope} and {}", derivatives[token]);
@@ -288,12 +302,12 @@ mod tests {
             let terms = [CallTerms { advantages: vec![advantage; 4], weight: 0.25, ..CallTerms::default() }];
             let surrogate = Surrogate::Clipped(Clip { low: 0.2, high: 0.2 });
             let objective =
-                PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature: 1.0, kl_weight: 0.0, guard_weight: 0.0 };
+                PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature: 1.0, kl_weight: 0.0, guard_weight: 0.0, entropy_weight: 0.0 };
             prop_assert!(!objective.reads_logps());
             let mut derivatives = [0.0; 4];
             objective.add_derivatives(0, &logps, &mut derivatives);
             prop_assert_eq!(derivatives, [-0.25 * advantage; 4]);
-            prop_assert!((loss(&objective, &logps) + advantage).abs() < 1e-12);
+            prop_assert!((loss(&objective, &logps, &[]) + advantage).abs() < 1e-12);
             let mut at_zero = [0.0; 4];
             objective.add_derivatives(0, &[0.0; 4], &mut at_zero);
             prop_assert_eq!(at_zero, derivatives);
@@ -310,42 +324,55 @@ mod tests {
         let old_logps = Some(vec![-2.9, -1.9, -0.4]);
         let terms = [CallTerms { advantages: vec![1.5; 3], weight: 0.2, old_logps, reference_logps: Some(vec![-1.0, -2.0, -3.0]) }];
         let surrogate = Surrogate::Clipped(Clip { low: 0.2, high: 0.28 });
-        let objective = PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature, kl_weight: 0.1, guard_weight: 0.3 };
+        let objective = PolicyObjective {
+            sequences: &sequences,
+            terms: &terms,
+            surrogate,
+            temperature,
+            kl_weight: 0.1,
+            guard_weight: 0.3,
+            entropy_weight: 0.4,
+        };
         let numbers =
             |len: usize, by: f64| (0..len).map(|index| f64::from((by * (index * index + 1) as f64).sin() as f32)).collect::<Vec<_>>();
         let mut numbers = [numbers(3 * width, 1.3), numbers(vocab * width, 0.7)];
         let batch = Batch::of(sequences.iter(), false);
         let loss_at = |[hidden, weight]: &[Vec<f64>; 2]| {
-            let logp = |(hidden, target): (&[f64], &u32)| {
+            let logp_and_entropy = |(hidden, target): (&[f64], &u32)| {
                 let logit = |row: &[f64]| row.iter().zip(hidden).map(|(weight, hidden)| weight * hidden).sum::<f64>() / temperature;
                 let logits: Vec<f64> = weight.chunks_exact(width).map(logit).collect();
-                logits[*target as usize] - logits.iter().map(|logit| logit.exp()).sum::<f64>().ln()
+                let log_sum = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
+                let entropy = logits.iter().map(|logit| (log_sum - logit) * (logit - log_sum).exp()).sum::<f64>();
+                (logits[*target as usize] - log_sum, entropy)
             };
-            loss(&objective, &hidden.chunks_exact(width).zip(&batch.targets).map(logp).collect::<Vec<f64>>())
+            let (logps, entropies): (Vec<f64>, Vec<f64>) = hidden.chunks_exact(width).zip(&batch.targets).map(logp_and_entropy).unzip();
+            loss(&objective, &logps, &entropies)
         };
         let matrix = |values: &[f64]| {
             let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
             let rows = values.len() / width;
             Tensor::from_vec(values, (rows, width), &candle_core::Device::Cpu).expect("whole rows")
         };
-        let head = Head::new(&matrix(&numbers[1])).expect("a matrix");
-        let (found, metrics) = objective.differentiate(&head, &matrix(&numbers[0]), &batch, &[0], 3).expect("the tokens fit");
-        assert!((metrics[0].1 - loss_at(&numbers)).abs() < 1e-5, "{metrics:?}");
-        for (index, gradient) in [found.d_hidden, found.d_weight.expect("it is not frozen")].into_iter().enumerate() {
-            let found = gradient.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).expect("f32");
-            assert!(found.iter().any(|value| *value != 0.0));
-            for (at, found) in found.into_iter().enumerate() {
-                let value = numbers[index][at];
-                let mut moved = |by: f64| {
-                    numbers[index][at] = value + by;
-                    loss_at(&numbers)
-                };
-                let slope = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
-                numbers[index][at] = value;
-                assert!(
-                    (f64::from(found) - slope).abs() < 1e-4 * slope.abs().max(0.1),
-                    "number {at} of input {index}: {found} and {slope}"
-                );
+        for arithmetic in [Arithmetic::Fused, Arithmetic::Plain(DType::F32)] {
+            let head = Head::new(&matrix(&numbers[1])).and_then(|head| head.with_arithmetic(arithmetic)).expect("a matrix");
+            let (found, metrics) = objective.differentiate(&head, &matrix(&numbers[0]), &batch, &[0], 3).expect("the tokens fit");
+            assert!((metrics[0].1 - loss_at(&numbers)).abs() < 1e-5, "{metrics:?}");
+            for (index, gradient) in [found.d_hidden, found.d_weight.expect("it is not frozen")].into_iter().enumerate() {
+                let found = gradient.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).expect("f32");
+                assert!(found.iter().any(|value| *value != 0.0));
+                for (at, found) in found.into_iter().enumerate() {
+                    let value = numbers[index][at];
+                    let mut moved = |by: f64| {
+                        numbers[index][at] = value + by;
+                        loss_at(&numbers)
+                    };
+                    let slope = (moved(STEP) - moved(-STEP)) / (2.0 * STEP);
+                    numbers[index][at] = value;
+                    assert!(
+                        (f64::from(found) - slope).abs() < 1e-4 * slope.abs().max(0.1),
+                        "number {at} of input {index}: {found} and {slope}"
+                    );
+                }
             }
         }
     }
@@ -357,12 +384,19 @@ mod tests {
         let term =
             |advantage| CallTerms { advantages: vec![advantage], weight: 1.0, old_logps: None, reference_logps: reference_logps.clone() };
         let (sequences, terms) = ([sequence; 2], [term(0.0), term(-1.0)]);
-        let selected = |kl_weight| {
+        let selected = |kl_weight, entropy_weight| {
             let surrogate = Surrogate::Reinforce;
-            let objective =
-                PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature: 1.0, kl_weight, guard_weight: 0.0 };
+            let objective = PolicyObjective {
+                sequences: &sequences,
+                terms: &terms,
+                surrogate,
+                temperature: 1.0,
+                kl_weight,
+                guard_weight: 0.0,
+                entropy_weight,
+            };
             objective.with_gradient()
         };
-        assert_eq!((selected(0.0), selected(0.1)), (vec![1], vec![0, 1]));
+        assert_eq!([selected(0.0, 0.0), selected(0.1, 0.0), selected(0.0, 0.1)], [vec![1], vec![0, 1], vec![0, 1]]);
     }
 }

@@ -20,10 +20,10 @@ pub const ONLINE_STATEMENT_OPTIONS: &[&str] = &["agent", "reward", "format_rewar
 macro_rules! online_names {
     ($($own:literal),*) => {
         &[
-            "epochs", "max_steps", "learning_rate", "schedule", "warmup_ratio", "weight_decay", "max_grad_norm", "batch_tokens",
+            "epochs", "max_steps", "learning_rate", "schedule", "warmup_ratio", "weight_decay", "adam_beta1", "adam_beta2", "max_grad_norm", "batch_tokens",
             "max_length", "shuffle", "seed", "checkpoint_every", "evaluate_every", "early_stopping", "early_stopping_metric", "recompute", "device",
-            "tree_packing", "lora_rank", "lora_alpha", "lora_targets", "lora_rslora", "batch_size", "group_size", "temperature", "updates_per_batch",
-            "loss_normalization", "clip_low", "clip_high", "kl_weight", "step_weight", $($own),*
+            "tree_packing", "lora_rank", "lora_alpha", "lora_targets", "lora_rslora", "batch_size", "group_size", "temperature", "updates_per_batch", "mini_batches",
+            "loss_normalization", "clip_low", "clip_high", "kl_weight", "entropy_weight", "step_weight", $($own),*
         ]
     };
 }
@@ -42,12 +42,16 @@ pub struct OnlineOptions {
     pub temperature: f64,
     /// Optimiser steps on the same trajectories, >= 1. From the second one on, probabilities are compared with those of before the first.
     pub updates_per_batch: usize,
-    /// What the sum over all tokens of a step is divided by.
+    /// Parts of a step's questions, >= 1, each of which has optimiser steps of its own, one after the other in each update.
+    pub mini_batches: usize,
+    /// What the sum over all tokens of a step is divided by; with several parts, of a part.
     pub normalization: Normalization,
     /// How far probabilities may leave those of the policy that sampled.
     pub clip: Clip,
     /// Weight of the KL divergence from the reference, >= 0: of the loss for [`Learner::Group`], of the rewards for [`Learner::Critic`].
     pub kl_weight: f64,
+    /// Weight of the entropy of what tokens are sampled from, >= 0, which the loss falls with (arXiv:1602.01783).
+    pub entropy_weight: f64,
     /// Weight of the steps' scores beside the outcome's reward, >= 0.
     pub step_weight: f64,
     pub learner: Learner,
@@ -154,9 +158,11 @@ impl OnlineOptions {
             group_size,
             temperature: 1.0,
             updates_per_batch,
+            mini_batches: 1,
             normalization: Normalization::Dapo,
             clip: Clip { low: 0.2, high: 0.2 },
             kl_weight: 0.0,
+            entropy_weight: 0.0,
             step_weight: 0.3,
             learner,
         }
@@ -167,6 +173,11 @@ impl OnlineOptions {
         let order = QuestionOrder::new(num_questions, self.batch_size, &self.run);
         let num_steps = order.num_steps();
         (num_steps, (0..num_steps).map(|step| order.num_questions(step)).sum())
+    }
+
+    /// Optimiser steps that the trajectories of a step in so many parts are compared over: from the second one on the policy is not the one that sampled.
+    pub(super) fn updates_on_each(&self, num_parts: usize) -> usize {
+        self.updates_per_batch * num_parts
     }
 
     /// The statement that has these options.
@@ -195,10 +206,12 @@ impl OnlineOptions {
             "group_size" => self.group_size = count(name, value)?,
             "temperature" => self.temperature = positive(name, value)?,
             "updates_per_batch" => self.updates_per_batch = count(name, value)?,
+            "mini_batches" => self.mini_batches = count(name, value)?,
             "loss_normalization" => self.normalization = Normalization::parse(name, value)?,
             "clip_low" => self.clip.low = number(name, value, |found| (0.0..1.0).contains(&found), "a number >= 0 and below 1")?,
             "clip_high" => self.clip.high = not_negative(name, value)?,
             "kl_weight" => self.kl_weight = not_negative(name, value)?,
+            "entropy_weight" => self.entropy_weight = not_negative(name, value)?,
             "step_weight" => self.step_weight = not_negative(name, value)?,
             _ if self.learner.set(name, value)? => {}
             _ if !NOT_ONLINE.contains(&name) && self.run.set(name, value)? => return Ok(()),
@@ -216,16 +229,18 @@ impl OnlineOptions {
             return Err(expected("group_size", self.group_size, "at least 2: trajectories of a question are compared with each other"));
         }
         if estimator == Estimator::Reinforce {
-            if self.updates_per_batch > 1 {
-                return Err(expected("updates_per_batch", self.updates_per_batch, "1 with estimator = 'reinforce', which has no ratio"));
+            for (name, found) in [("updates_per_batch", self.updates_per_batch), ("mini_batches", self.mini_batches)] {
+                if found > 1 {
+                    return Err(expected(name, found, "1 with estimator = 'reinforce', which has no ratio"));
+                }
             }
             let unread = ["advantage_scaling", "clip_low", "clip_high", "likelihood_guard"];
             if let Some((name, value)) = unread.into_iter().find_map(|name| Some((name, self.run.given.get(name)?))) {
                 return Err(invalid(name, value, "estimator = 'grpo' beside it"));
             }
         }
-        if likelihood_guard > 0.0 && self.updates_per_batch == 1 {
-            let needed = "updates_per_batch of at least 2 beside it: in the first update nothing has become less likely";
+        if likelihood_guard > 0.0 && self.updates_on_each(self.mini_batches) == 1 {
+            let needed = "updates_per_batch or mini_batches of at least 2 beside it: in the first update nothing has become less likely";
             return Err(expected("likelihood_guard", likelihood_guard, needed));
         }
         Ok(())

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use candle_core::Var;
 
-use super::calls::{Passes, StepCalls};
+use super::calls::{Part, Passes, StepCalls};
 use super::critic::Critic;
 use super::options::{Learner, OnlineOptions};
 use super::order::QuestionOrder;
@@ -19,8 +19,8 @@ use crate::models::Decoder;
 use crate::training::adamw::{AdamW, AdamWOptions};
 use crate::training::backward::activation_bytes;
 use crate::training::checkpoint::{self, Progress};
+use crate::training::losses::token_weights;
 use crate::training::metrics::{MEMORY_MB, ROLLOUT_S, TOKENS_PER_S, memory_mb};
-use crate::training::options::RunOptions;
 use crate::training::schedule::LearningRate;
 use crate::training::thread::with_deep_stack;
 use crate::training::trainer::{ACTIVATION_BYTES_MAX, Metrics, StepMetrics, Trained, add_metrics, check_weights};
@@ -137,7 +137,7 @@ impl<'a> Online<'a> {
             source,
             options,
             // A checkpoint may come before the first step that teaches anything.
-            optimizer: AdamW::of(adamw_options(run, policy), &parameters)?,
+            optimizer: AdamW::of(AdamWOptions::of(run, policy), &parameters)?,
             parameters,
             num_steps: order.num_steps(),
             order,
@@ -154,7 +154,7 @@ impl<'a> Online<'a> {
     fn restore(&mut self) -> Result<()> {
         let run = &self.options.run;
         let Some(checkpoints) = &run.checkpoints else { return Ok(()) };
-        let found = checkpoint::load(checkpoints, adamw_options(run, self.policy), &self.parameters, self.num_steps, &run.warnings)?;
+        let found = checkpoint::load(checkpoints, AdamWOptions::of(run, self.policy), &self.parameters, self.num_steps, &run.warnings)?;
         let Some(restored) = found else { return Ok(()) };
         set_weights(&self.parameters, &restored.weights)?;
         self.optimizer = restored.optimizer;
@@ -381,12 +381,16 @@ impl<'a> Online<'a> {
         Passes { run: &self.options.run, recompute: self.recompute }
     }
 
-    /// Of each token in the loss, by call.
-    pub fn token_weights(&self, calls: &StepCalls<'_>) -> Vec<f64> {
+    /// Of each token in the loss of its part, by call; `parts`: all of them.
+    pub fn token_weights(&self, calls: &StepCalls<'_>, parts: &[Part]) -> Vec<f64> {
         let normalizer = self.options.normalization.normalizer(self.source.completion_tokens_max());
-        let total = calls.total_tokens();
-        let weight = |trajectory: &usize| crate::training::losses::token_weights(normalizer, *trajectory, &calls.num_tokens, total);
-        calls.trajectory.iter().map(weight).collect()
+        let of_part = |part: &Part| {
+            let (num_tokens, first) = (&calls.num_tokens[part.trajectories.clone()], part.trajectories.start);
+            let total = num_tokens.iter().sum();
+            let weight = |trajectory: &usize| token_weights(normalizer, *trajectory - first, num_tokens, total);
+            calls.trajectory[part.calls.clone()].iter().map(weight).collect::<Vec<f64>>()
+        };
+        parts.iter().flat_map(of_part).collect()
     }
 
     /// From here on the weights are those of no whole step, until the step is done.
@@ -397,8 +401,4 @@ impl<'a> Online<'a> {
 
 pub(super) fn check_finite(step: usize, what: &'static str, value: f64) -> Result<()> {
     if value.is_finite() { Ok(()) } else { Err(Error::Diverged { step, what, value, checkpoint: None }) }
-}
-
-fn adamw_options(run: &RunOptions, policy: &Decoder) -> AdamWOptions {
-    AdamWOptions { weight_decay: run.weight_decay, arithmetic: policy.arithmetic(), ..AdamWOptions::default() }
 }

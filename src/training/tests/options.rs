@@ -19,7 +19,7 @@ fn example(name: &str) -> Value {
         "shuffle" | "tree_packing" => Value::Bool(false),
         "group_by_prefix" | "recompute" | "lora_rslora" => Value::Bool(true),
         "epochs" | "max_grad_norm" => Value::Int(2),
-        "label_smoothing" | "warmup_ratio" | "prompt_weight" => Value::Float(0.25),
+        "label_smoothing" | "warmup_ratio" | "prompt_weight" | "adam_beta1" | "adam_beta2" => Value::Float(0.25),
         _ => Value::Int(3),
     }
 }
@@ -217,6 +217,8 @@ fn values_out_of_range_are_refused() {
         ("gradient_accumulation", Value::Int(-1)),
         ("warmup_ratio", Value::Float(1.5)),
         ("weight_decay", Value::Float(-0.1)),
+        ("adam_beta1", Value::Int(1)),
+        ("adam_beta2", Value::Float(-0.1)),
         ("max_grad_norm", Value::Int(0)),
         ("schedule", Value::Text("cosinus".into())),
         ("shuffle", Value::Int(1)),

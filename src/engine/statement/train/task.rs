@@ -334,6 +334,8 @@ pub fn of_run(run: &RunOptions) -> Map<String, Json> {
     set("schedule", json!(schedule));
     set("warmup_ratio", json!(run.warmup_ratio));
     set("weight_decay", json!(run.weight_decay));
+    set("adam_beta1", json!(run.adam_betas[0]));
+    set("adam_beta2", json!(run.adam_betas[1]));
     set("max_grad_norm", json!(run.max_grad_norm));
     set("batch_tokens", json!(run.batch_tokens));
     set("gradient_accumulation", json!(run.gradient_accumulation));

@@ -227,13 +227,15 @@ async fn a_dry_run_of_an_online_training_tries_a_step() -> Result<()> {
 }
 
 /// Options as a statement may have them, each beside the defaults.
-const OPTIONS: [&str; 26] = [
+const OPTIONS: [&str; 28] = [
     "epochs = 2",
     "max_steps = 7",
     "learning_rate = 1e-3",
     "schedule = 'linear'",
     "warmup_ratio = 0.2",
     "weight_decay = 0.1",
+    "adam_beta1 = 0.8",
+    "adam_beta2 = 0.95",
     "max_grad_norm = 2",
     "batch_tokens = 100",
     "gradient_accumulation = 2",

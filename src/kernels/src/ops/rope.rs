@@ -22,11 +22,12 @@ pub struct RopeTable {
 }
 
 impl RopeTable {
-    /// The table of positions `0..len`; `frequencies`: radians per position of each pair of a head, at least one.
-    pub fn new(frequencies: &[f64], len: usize) -> Self {
+    /// The table of positions `0..len`; `frequencies`: radians per position of each pair of a head, at least one; `magnitude`: what cosines and
+    /// sines are multiplied by, 1 for a rotation.
+    pub fn new(frequencies: &[f64], magnitude: f64, len: usize) -> Self {
         let half = frequencies.len();
         let angles = (0..len).flat_map(|position| frequencies.iter().map(move |frequency| position as f64 * frequency));
-        let (sin, cos) = angles.map(|angle| (angle.sin() as f32, angle.cos() as f32)).unzip();
+        let (sin, cos) = angles.map(|angle| ((magnitude * angle.sin()) as f32, (magnitude * angle.cos()) as f32)).unzip();
         Self { half, cos, sin }
     }
 
@@ -51,27 +52,29 @@ impl RopeTable {
 #[derive(Debug)]
 pub struct Rope {
     frequencies: Vec<f64>,
+    magnitude: f64,
     table: Mutex<Arc<RopeTable>>,
 }
 
 impl Rope {
-    /// Tables of heads of twice as many columns as there are `frequencies`, in radians per position.
-    pub fn new(frequencies: Vec<f64>) -> Self {
-        let table = Mutex::new(Arc::new(RopeTable::new(&frequencies, 1)));
-        Self { frequencies, table }
+    /// Tables of heads of twice as many columns as there are `frequencies`, in radians per position; `magnitude` as in [`RopeTable::new`].
+    pub fn new(frequencies: Vec<f64>, magnitude: f64) -> Self {
+        let table = Mutex::new(Arc::new(RopeTable::new(&frequencies, magnitude, 1)));
+        Self { frequencies, magnitude, table }
     }
 
     /// A table that holds at least the positions `0..len`.
     pub fn table(&self, len: usize) -> Arc<RopeTable> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         if table.len() < len {
-            *table = Arc::new(RopeTable::new(&self.frequencies, len.next_power_of_two()));
+            *table = Arc::new(RopeTable::new(&self.frequencies, self.magnitude, len.next_power_of_two()));
         }
         Arc::clone(&table)
     }
 }
 
-/// Rotates every head of `x` `[N, heads * head_dim]` by its row's position. The backward rotates back.
+/// Rotates every head of `x` `[N, heads * head_dim]` by its row's position, and makes it as many times longer as the table says. The backward rotates
+/// the gradient back, and makes it longer too.
 ///
 /// # Errors
 /// If `positions` has not one entry per row, or one lies outside the table.

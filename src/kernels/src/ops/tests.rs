@@ -139,6 +139,7 @@ fn silu_mul_has_the_derivatives_of_its_formula() {
 
 #[test]
 fn rope_has_the_derivatives_of_its_formula() {
+    const MAGNITUDE: f64 = 1.25;
     let (frequencies, positions) = ([1.0, 0.3, 0.01], [0_u32, 1, 7, 250]);
     let half = frequencies.len();
     let formula = |x: &[f64]| {
@@ -147,6 +148,7 @@ fn rope_has_the_derivatives_of_its_formula() {
             for head in row.chunks_exact_mut(2 * half) {
                 for (pair, frequency) in frequencies.iter().enumerate() {
                     let (sin, cos) = (f64::from(position) * frequency).sin_cos();
+                    let (sin, cos) = (MAGNITUDE * sin, MAGNITUDE * cos);
                     let (a, b) = (head[pair], head[pair + half]);
                     (head[pair], head[pair + half]) = (a * cos - b * sin, b * cos + a * sin);
                 }
@@ -154,7 +156,7 @@ fn rope_has_the_derivatives_of_its_formula() {
         }
         out
     };
-    let (table, places) = (Arc::new(RopeTable::new(&frequencies, 300)), Arc::from(positions));
+    let (table, places) = (Arc::new(RopeTable::new(&frequencies, MAGNITUDE, 300)), Arc::from(positions));
     check("rope", &[Input::random(&[4, 2 * 2 * half], 9)], |v| rope(&v[0], &places, &table), |v| formula(&v[0]));
 }
 

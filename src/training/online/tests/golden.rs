@@ -126,7 +126,8 @@ fn check(name: &str, tree_packing: bool, place: Place) {
     let terms: Vec<CallTerms> = terms.collect();
     let surrogate = if is_reinforce { Surrogate::Reinforce } else { Surrogate::Clipped(clip(options)) };
     let guard_weight = group.likelihood_guard;
-    let objective = PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature, kl_weight, guard_weight };
+    let objective =
+        PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature, kl_weight, guard_weight, entropy_weight: 0.0 };
     let selected = objective.with_gradient();
     let StepGradients { gradients, metrics, .. } = deep(|| objective.gradients(&policy, &selected, passes)).expect("finite numbers");
     assert_close(metrics[0].1, number(&options["loss"]), 1e-4, "loss");
@@ -261,8 +262,15 @@ pub fn check_credit(options: &Json, policy: &Decoder, critic: &Critic, calls: &S
     });
     let terms: Vec<CallTerms> = terms.collect();
     let surrogate = Surrogate::Clipped(clip(options));
-    let objective =
-        PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature: 1.0, kl_weight: 0.0, guard_weight: 0.0 };
+    let objective = PolicyObjective {
+        sequences: &sequences,
+        terms: &terms,
+        surrogate,
+        temperature: 1.0,
+        kl_weight: 0.0,
+        guard_weight: 0.0,
+        entropy_weight: 0.0,
+    };
     let selected = objective.with_gradient();
     let StepGradients { gradients, metrics, .. } = deep(|| objective.gradients(policy, &selected, passes)).expect("finite numbers");
     assert_close(metrics[0].1, number(&options["policy_loss"]), 1e-4, "policy_loss");

@@ -39,7 +39,15 @@ fn check_policy(policy: &Decoder, what: &str) {
         let terms: Vec<CallTerms> = terms.collect();
         let (kl_weight, guard_weight) = if is_held { (0.1, 0.5) } else { (0.0, 0.0) };
         for surrogate in [Surrogate::Clipped(CLIP), Surrogate::Reinforce] {
-            let objective = PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature: 1.0, kl_weight, guard_weight };
+            let objective = PolicyObjective {
+                sequences: &sequences,
+                terms: &terms,
+                surrogate,
+                temperature: 1.0,
+                kl_weight,
+                guard_weight,
+                entropy_weight: 0.0,
+            };
             let selected = objective.with_gradient();
             let step = deep(|| objective.gradients(policy, &selected, passes)).expect("finite numbers");
             assert_eq!(silent(policy.parameters(), &step.gradients), [""; 0], "{what}, {way}, {surrogate:?}");

@@ -102,6 +102,39 @@ fn grpo_raises_the_probability_of_what_is_rewarded() {
 }
 
 #[test]
+fn policies_learn_in_parts_of_a_step() {
+    let parts = |options: OnlineOptions| {
+        let options = with_run(options);
+        OnlineOptions { mini_batches: 2, updates_per_batch: 1, ..options }
+    };
+    check_learns("grpo in two parts", &parts(OnlineOptions::grpo()), &mut tiny_decoder(VOCAB, 1));
+    check_learns("ppo in two parts", &parts(ppo()), &mut tiny_decoder(VOCAB, 4));
+}
+
+/// Where nothing is compared with the policy that sampled, a part is a step of its own questions.
+#[test]
+fn parts_are_learned_one_after_the_other() {
+    let learned = |batch_size: usize, mini_batches: usize, num_steps: usize| {
+        let run = RunOptions { max_steps: Some(num_steps), shuffle: false, weight_decay: 0.0, ..with_run(OnlineOptions::grpo()).run };
+        let options = OnlineOptions { run, batch_size, mini_batches, ..with_run(OnlineOptions::grpo()) };
+        let mut policy = tiny_decoder(VOCAB, 1);
+        train(&mut policy, &options).expect("finite numbers");
+        policy
+    };
+    // One part is the step; more parts than questions are one for each; two parts are neither.
+    let weights = |policy: &Decoder| {
+        policy
+            .parameters()
+            .values()
+            .map(|weight| weight.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).expect("f32"))
+            .collect::<Vec<_>>()
+    };
+    let [whole, each, more, halves] = [(4, 1), (4, 4), (4, 9), (4, 2)].map(|(batch_size, parts)| weights(&learned(batch_size, parts, 1)));
+    assert_eq!(each, more);
+    assert!(whole != each && whole != halves && halves != each);
+}
+
+#[test]
 fn reinforce_raises_the_probability_of_what_is_rewarded() {
     check_learns("reinforce", &reinforce(), &mut tiny_decoder(VOCAB, 3));
 }
@@ -109,6 +142,18 @@ fn reinforce_raises_the_probability_of_what_is_rewarded() {
 #[test]
 fn ppo_raises_the_probability_of_what_is_rewarded() {
     check_learns("ppo", &ppo(), &mut tiny_decoder(VOCAB, 4));
+}
+
+#[test]
+fn a_bonus_for_entropy_keeps_samples_different() {
+    let entropy = |entropy_weight: f64| {
+        let options = OnlineOptions { entropy_weight, ..with_run(OnlineOptions::grpo()) };
+        let steps = train(&mut tiny_decoder(VOCAB, 1), &options).expect("finite numbers");
+        steps[steps.len() - 1].get("entropy").expect("it is told")
+    };
+    // Of equally probable tokens it is ln 16, 2.77.
+    let (with, without) = (entropy(0.5), entropy(0.0));
+    assert!(with > without + 0.2, "{with} with a bonus, {without} without");
 }
 
 /// By the operations of a GPU, on candle's CPU device: rollouts are sampled by a packed copy in host memory all the same.

@@ -48,6 +48,8 @@ fn values_out_of_range_are_refused() {
         ("clip_high", Value::Float(-0.1)),
         ("kl_weight", Value::Float(-1.0)),
         ("updates_per_batch", Value::Int(0)),
+        ("mini_batches", Value::Int(0)),
+        ("entropy_weight", Value::Float(-0.1)),
         ("loss_normalization", Value::Text("mean".to_owned())),
         ("estimator", Value::Text("ppo".to_owned())),
         ("advantage_scaling", Value::Text("std".to_owned())),
@@ -71,6 +73,7 @@ fn options_that_would_do_nothing_are_refused() {
     for given in [
         &[("group_size", Value::Int(1))][..],
         &[("estimator", word("reinforce")), ("updates_per_batch", Value::Int(2))],
+        &[("estimator", word("reinforce")), ("mini_batches", Value::Int(2))],
         &[("estimator", word("reinforce")), ("clip_high", Value::Float(0.3))],
         &[("estimator", word("reinforce")), ("advantage_scaling", word("none"))],
         &[("likelihood_guard", Value::Float(0.1))],

@@ -51,7 +51,7 @@ fn options(method: Method, directory: &Path, stop: &Stop) -> OnlineOptions {
         stop: stop.clone(),
         ..options.run
     };
-    OnlineOptions { run, batch_size: 3, group_size: 4, updates_per_batch: 2, ..options }
+    OnlineOptions { run, batch_size: 3, group_size: 4, updates_per_batch: 2, mini_batches: 2, ..options }
 }
 
 fn run(

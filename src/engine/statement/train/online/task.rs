@@ -104,10 +104,12 @@ impl OnlineTask {
         set("group_size", json!(learning.group_size));
         set("temperature", json!(learning.temperature));
         set("updates_per_batch", json!(learning.updates_per_batch));
+        set("mini_batches", json!(learning.mini_batches));
         set("loss_normalization", json!(learning.normalization.name()));
         set("clip_low", json!(learning.clip.low));
         set("clip_high", json!(learning.clip.high));
         set("kl_weight", json!(learning.kl_weight));
+        set("entropy_weight", json!(learning.entropy_weight));
         match &self.step_scores {
             None => {}
             Some(StepScores::Prm { model, has_format }) => {
