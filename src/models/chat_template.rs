@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, ErrorKind, Output, State, escape_formatter, filters};
 use minijinja_contrib::pycompat::unknown_method_callback;
+use regex::{Captures, Regex};
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value as Json};
+use serde_json::Value as Json;
 
 use super::config::{read_bounded, read_json};
 use super::registry::ModelInfo;
@@ -48,8 +50,9 @@ pub struct ChatMessage {
     others: BTreeMap<String, Value>,
 }
 
-/// What a template may ask for beside the conversation, by name: `enable_thinking` of Qwen3.
-pub type ChatVariables = Map<String, Json>;
+/// What a template may ask for beside the conversation, by name: `enable_thinking` of Qwen3. Objects within keep the order of their fields, in which a
+/// template writes the tools that it is given.
+pub type ChatVariables = BTreeMap<String, Value>;
 
 /// The chat template of a model.
 #[derive(Debug)]
@@ -102,7 +105,7 @@ pub fn take_variables(options: &mut Vec<(String, OptionValue)>) -> Result<Option
             return Err(Error::WrongType { what, found: other.to_string(), expected: expected.to_owned() });
         }
     };
-    let Ok(Json::Object(variables)) = serde_json::from_str::<Json>(&text) else { return invalid(format!("'{}'", shown(&text)), expected) };
+    let Ok(variables) = serde_json::from_str::<ChatVariables>(&text) else { return invalid(format!("'{}'", shown(&text)), expected) };
     match OF_CONVERSATIONS.into_iter().chain(TOKENS).find(|name| variables.contains_key(*name)) {
         Some(name) => invalid(format!("a variable \"{name}\""), "variables that neither a conversation nor the tokenizer has by itself"),
         None => Ok(Some(variables)),
@@ -149,7 +152,7 @@ impl ChatTemplate {
         environment.set_fuel(Some(STEPS_MAX));
         environment.add_filter("tojson", to_json);
         environment.add_function("raise_exception", raise_exception);
-        environment.add_template_owned(NAME, source)?;
+        environment.add_template_owned(NAME, without_training_marks(&source))?;
         Ok(Self { environment, tokens, variables: ChatVariables::new() })
     }
 
@@ -164,8 +167,7 @@ impl ChatTemplate {
     /// # Errors
     /// [`Error::InvalidParameter`] with the words of the template, if it refuses the conversation or cannot be rendered.
     pub fn render(&self, messages: &[ChatMessage], add_generation_prompt: bool) -> Result<String> {
-        let mut context: BTreeMap<&str, Value> =
-            self.variables.iter().map(|(name, value)| (name.as_str(), Value::from(Serde(value)))).collect();
+        let mut context: BTreeMap<&str, Value> = self.variables.iter().map(|(name, value)| (name.as_str(), value.clone())).collect();
         context.extend(self.tokens.iter().map(|(name, text)| (name.as_str(), Value::from(text.as_str()))));
         for name in ABSENT {
             context.entry(name).or_insert_with(|| Value::from(()));
@@ -187,6 +189,17 @@ fn template_field(config: &Json) -> Option<String> {
     let named =
         || field.as_array()?.iter().find(|entry| entry.get("name").and_then(Json::as_str) == Some("default"))?.get("template")?.as_str();
     field.as_str().or_else(named).map(str::to_owned)
+}
+
+/// The same template without its marks of what an assistant has said, which transformers learns by and writes as nothing.
+fn without_training_marks(source: &str) -> String {
+    // With the signs that take away the blanks beside them.
+    static MARK: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}").expect("a pattern of ours"));
+    let tag = |found: &Captures<'_>| {
+        let statement = if found.get(2).is_some() { "endif" } else { "if true" };
+        format!("{{%{} {statement} {}%}}", &found[1], &found[3])
+    };
+    MARK.replace_all(source, tag).into_owned()
 }
 
 /// The special tokens of `tokenizer_config.json`: texts, or objects with a `content`.
@@ -273,7 +286,7 @@ mod tests {
         template: String,
         messages: Vec<ChatMessage>,
         add_generation_prompt: bool,
-        variables: Map<String, Json>,
+        variables: ChatVariables,
         text: Option<String>,
         error: Option<String>,
     }
@@ -308,6 +321,22 @@ mod tests {
     }
 
     #[test]
+    fn tools_keep_the_order_of_their_fields() {
+        let tools = r#"[{"type": "function", "function": {"name": "search", "description": "Finds.", "a": 1}}]"#;
+        let variables: ChatVariables = serde_json::from_str(&format!(r#"{{"tools": {tools}}}"#)).unwrap();
+        let kept: ChatVariables = serde_json::from_str(&serde_json::to_string(&variables).unwrap()).unwrap();
+        for variables in [variables, kept] {
+            assert_eq!(template("{{ tools | tojson }}").with_variables(variables).render(&[ChatMessage::user("a")], false).unwrap(), tools);
+        }
+    }
+
+    #[test]
+    fn marks_for_training_write_nothing() {
+        let source = "{% for m in messages %}a\n{% generation %}\n{{ m.content }} {%- endgeneration -%}  b{% endfor %}";
+        assert_eq!(template(source).render(&[ChatMessage::user("x")], false).unwrap(), "a\nxb");
+    }
+
+    #[test]
     fn messages_are_json() {
         assert_eq!(ChatMessage::read_all(r#"[{"role": "user", "content": "a"}]"#).unwrap(), [ChatMessage::user("a")]);
         for wrong in ["Who?", "{}", r#"[{"role": "user"}]"#] {
@@ -318,7 +347,7 @@ mod tests {
     #[test]
     fn variables_are_an_object_of_other_names() {
         let take = |text: &str| take_variables(&mut vec![(CHAT_TEMPLATE_KWARGS.to_owned(), OptionValue::Text(text.to_owned()))]);
-        assert_eq!(take(r#"{"enable_thinking": false}"#).unwrap().unwrap()["enable_thinking"], Json::Bool(false));
+        assert_eq!(take(r#"{"enable_thinking": false}"#).unwrap().unwrap()["enable_thinking"], Value::from(false));
         for wrong in ["", "[]", "{", r#"{"messages": []}"#, r#"{"eos_token": "x"}"#] {
             assert!(matches!(take(wrong), Err(Error::InvalidParameter { .. })), "{wrong}");
         }

@@ -253,7 +253,8 @@ pub fn describe(session: &Session, describe: &DescribeModel) -> Result<Response>
         properties.extend(embedding_properties(&info)?);
     }
     if let Some(variables) = &info.chat_template_kwargs {
-        properties.push((CHAT_TEMPLATE_KWARGS.to_owned(), serde_json::Value::Object(variables.clone()).to_string()));
+        properties
+            .push((CHAT_TEMPLATE_KWARGS.to_owned(), serde_json::to_string(variables).map_err(|error| Error::Internal(error.to_string()))?));
     }
     if let Some(gguf) = &info.gguf {
         properties.push(("weights".to_owned(), format!("GGUF: {}", gguf.tensor_types.join(", "))));
