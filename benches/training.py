@@ -1,6 +1,6 @@
 """Training beside TRL: time and memory of a DPO step, what trees of shared prompts save, and GRPO from rollouts to update.
 
-Needs torch, transformers and trl (below 1.14) beside requirements.txt, and ROLLOUTDB naming a release binary. Both sides compute on the CPU in single
+Needs torch, transformers, requests and trl (below 1.14) beside requirements.txt, and ROLLOUTDB naming a release binary. Both sides compute on the CPU in single
 precision with the same number of threads, from the same weights and the same rows; TRL runs in processes of its own (trl_peer.py). Before anything is
 timed, both must have the same losses and the same norm of the first gradient. README.md describes the measures. `--device cuda` measures other things, on a
 GPU: training_gpu.py.

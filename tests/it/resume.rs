@@ -62,13 +62,13 @@ async fn cancelled_rollouts_keep_what_is_finished_and_no_other_statement_joins_i
     let with = |concurrency: usize| GENERATE.replace("seed = 5", &format!("seed = 5, concurrency = {concurrency}"));
     let one_by_one = format!("GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT * FROM more) {}", with(1));
     run(&session, "CREATE TABLE more AS SELECT * FROM hopworld_questions(seed => 3, count => 40)").await?;
-    let mut running = Box::pin(run(&session, &one_by_one));
+    // A task of its own, as each client has one: a statement that nobody polls lets go of no lock that others wait for.
+    let (writer, statement) = (database.session(), one_by_one.clone());
+    let running = tokio::spawn(async move { run(&writer, &statement).await });
     let other = database.session();
     let kept = loop {
-        tokio::select! {
-            _ = &mut running => panic!("the statement ended before it could be cancelled"),
-            () = tokio::time::sleep(std::time::Duration::from_millis(200)) => {}
-        }
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        assert!(!running.is_finished(), "the statement ended before it could be cancelled");
         // Until the statement has made it, there is no table.
         if let Ok(kept @ 1..) = number(&other, "SELECT count(DISTINCT question_id) FROM run").await {
             break kept;
@@ -76,7 +76,8 @@ async fn cancelled_rollouts_keep_what_is_finished_and_no_other_statement_joins_i
     };
     let refused = run(&other, &one_by_one).await.expect_err("the first statement has the table");
     assert_eq!(rolloutdb::server::sqlstate(&refused), "55006", "{refused}");
-    drop(running);
+    running.abort();
+    assert!(running.await.expect_err("it was ended").is_cancelled());
     database.settle().await;
     let after = number(&other, "SELECT count(DISTINCT question_id) FROM run").await?;
     assert!((kept..40).contains(&after), "{kept} trees were committed before the cancel, {after} after it");

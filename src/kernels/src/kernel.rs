@@ -354,3 +354,32 @@ mod x86 {
     vector!(__m512, 16, _mm512_setzero_ps, _mm512_loadu_ps, _mm512_storeu_ps, _mm512_set1_ps, _mm512_fmadd_ps, _mm512_add_ps);
     vector!(__m256, 8, _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps);
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Of one core, beside what a library of BLAS reaches: `cargo test --workspace speed_of_products -- --ignored --nocapture`.
+    #[test]
+    #[ignore = "a measurement"]
+    fn speed_of_products() {
+        for (rows, inner, columns) in [(96, 768, 4096), (96, 2048, 768), (32, 768, 4096), (4, 768, 4096)] {
+            let numbers = |len: usize, period: usize| (0..len).map(|index| (index % period) as f32 * 0.1).collect::<Vec<f32>>();
+            let (left, panels) = (numbers(rows * inner, 7), numbers(columns * inner, 5));
+            let mut out = vec![0.0; rows * columns];
+            let seconds = (0..7).map(|_| {
+                let started = Instant::now();
+                for (index, values) in panels.chunks_exact(PANEL * inner).enumerate() {
+                    let out = Out { values: &mut out[index * PANEL..], stride: columns, width: PANEL, add: false };
+                    multiply_panel(Left::rows(&left, inner, inner), rows, Panel { values, stride: PANEL, columns: PANEL }, 1.0, out);
+                }
+                started.elapsed().as_secs_f64()
+            });
+            let best = seconds.fold(f64::INFINITY, f64::min);
+            assert!(out.iter().all(|value| value.is_finite()));
+            println!("[{rows}, {inner}] x [{inner}, {columns}]: {:.1} GFLOP/s", 2.0 * (rows * inner * columns) as f64 / best / 1e9);
+        }
+    }
+}

@@ -4,8 +4,9 @@
 
 use std::sync::Arc;
 
-use candle_core::{Device, Result, Tensor, Var};
+use candle_core::{DType, Device, Result, Tensor, Var};
 
+use super::tiles::{Limits, Tiles};
 use super::*;
 
 /// Where a central difference in f64 of numbers about 1 loses fewest digits.
@@ -101,6 +102,8 @@ fn linear_has_the_derivatives_of_its_formula() {
         let what = format!("{rows} rows from {input} to {output}");
         check(&what, &inputs, |v| linear(&v[0], &v[1], Some(&v[2])), |v| linear_in_f64(&v[0], &v[1], Some(&v[2]), input));
         check(&what, &inputs[..2], |v| linear(&v[0], &v[1], None), |v| linear_in_f64(&v[0], &v[1], None, input));
+        let formula = |v: &[Vec<f64>]| linear_in_f64(&v[0], &v[1], Some(&v[2]), input);
+        check(&format!("{what}, plain"), &inputs, |v| plain::linear(&v[0], &v[1], Some(&v[2]), DType::F32), formula);
     }
 }
 
@@ -200,8 +203,12 @@ fn check_attention(what: &str, forest: Forest, [num_heads, num_key_value_heads, 
     let shape = AttentionShape { forest, num_heads, num_key_value_heads, head_dim };
     let (query, key) = ([rows, num_heads * head_dim], [rows, num_key_value_heads * head_dim]);
     let inputs = [Input::random(&query, 10), Input::random(&key, 11), Input::random(&key, 12)];
-    let operation = |v: &[Var]| causal_attention(&v[0], &v[1], &v[2], &shape);
-    check(what, &inputs, operation, |v| attention_in_f64(&v[0], &v[1], &v[2], &shape, &seen));
+    let formula = |v: &[Vec<f64>]| attention_in_f64(&v[0], &v[1], &v[2], &shape, &seen);
+    check(what, &inputs, |v| causal_attention(&v[0], &v[1], &v[2], &shape), formula);
+    // As a device computes it, in several tiles.
+    let limits = Limits { rows: 7, ..Limits::DEFAULT };
+    let tiles = Arc::new(Tiles::new(shape.clone(), limits, &Device::Cpu).expect("the CPU has room"));
+    check(&format!("{what}, in tiles"), &inputs, |v| tiles::causal_attention(&v[0], &v[1], &v[2], &tiles), formula);
 }
 
 #[test]
