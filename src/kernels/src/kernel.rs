@@ -361,7 +361,7 @@ mod tests {
 
     use super::*;
 
-    /// Of one core, beside what a library of BLAS reaches: `cargo test --workspace speed_of_products -- --ignored --nocapture`.
+    /// Of one core: `cargo test --release -p rolloutdb-kernels --lib speed_of_products -- --ignored --nocapture`.
     #[test]
     #[ignore = "a measurement"]
     fn speed_of_products() {

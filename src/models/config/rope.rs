@@ -67,7 +67,7 @@ impl RopeConfig {
             None => fields.number_or("rope_theta", 10_000.0)?,
         };
         let part = nested.and_then(|rope| rope.get("partial_rotary_factor")).or_else(|| fields.get("partial_rotary_factor"));
-        if part.is_some_and(|part| part.as_f64() != Some(1.0)) {
+        if part.is_some_and(|part| !part.is_null() && part.as_f64() != Some(1.0)) {
             return Err(Error::NotSupported(format!("{}: partial_rotary_factor is not supported, unless it is 1", fields.path.display())));
         }
         let scaling = nested.map_or(Ok(RopeScaling::None), |rope| read_scaling(rope, fields))?;
@@ -287,6 +287,7 @@ mod tests {
         assert!(matches!(with("beta_fast", 16.0), Ok(None)));
         assert!(matches!(with("partial_rotary_factor", 0.5), Err(Error::NotSupported(_))));
         assert!(yarn_of(json!({ "rope_type": "yarn" })).is_err());
+        assert!(yarn_of(json!({ "rope_type": "yarn", "factor": 4.0, "partial_rotary_factor": null, "attention_factor": null })).is_ok());
     }
 
     #[test]

@@ -38,9 +38,9 @@ impl Online<'_> {
         }
         let sequences = calls.sequences();
         let reference = self.reference_logps(&sequences)?;
+        let parts = calls.parts(groups, self.options.mini_batches);
+        let has_ratio = self.options.num_updates(parts.len()) > 1;
         // The penalty compares the policy that sampled.
-        let parts: Vec<Part> = calls.parts(groups, self.options.mini_batches);
-        let has_ratio = self.options.updates_on_each(parts.len()) > 1;
         let needs_old = has_ratio || reference.is_some();
         let old = if needs_old { Some(self.logps_now(&sequences)?) } else { None };
         let old_values = critic.values(&sequences, self.passes())?;

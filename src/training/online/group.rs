@@ -46,7 +46,7 @@ impl Online<'_> {
 
     fn terms(&self, calls: &StepCalls<'_>, sequences: &[Sequence<'_>], advantages: &[f64], parts: &[Part]) -> Result<Vec<CallTerms>> {
         // With one update the policy that sampled is the policy as it is.
-        let old = if self.options.updates_on_each(parts.len()) > 1 { Some(self.logps_now(sequences)?) } else { None };
+        let old = if self.options.num_updates(parts.len()) > 1 { Some(self.logps_now(sequences)?) } else { None };
         let reference = self.reference_logps(sequences)?;
         let term = |((call, weight), advantage): ((usize, f64), &f64)| CallTerms {
             advantages: vec![*advantage; sequences[call].completion.len()],

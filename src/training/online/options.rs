@@ -42,7 +42,7 @@ pub struct OnlineOptions {
     pub temperature: f64,
     /// Optimiser steps on the same trajectories, >= 1. From the second one on, probabilities are compared with those of before the first.
     pub updates_per_batch: usize,
-    /// Parts of a step's questions, >= 1, each of which has optimiser steps of its own, one after the other in each update.
+    /// Parts of a step's questions, >= 1, each of which has optimiser steps of its own, one after the other in each update; at most one for each question.
     pub mini_batches: usize,
     /// What the sum over all tokens of a step is divided by; with several parts, of a part.
     pub normalization: Normalization,
@@ -175,8 +175,8 @@ impl OnlineOptions {
         (num_steps, (0..num_steps).map(|step| order.num_questions(step)).sum())
     }
 
-    /// Optimiser steps that the trajectories of a step in so many parts are compared over: from the second one on the policy is not the one that sampled.
-    pub(super) fn updates_on_each(&self, num_parts: usize) -> usize {
+    /// Optimiser steps on the trajectories of a step in so many parts. From the second one on the policy is not the one that sampled.
+    pub(super) fn num_updates(&self, num_parts: usize) -> usize {
         self.updates_per_batch * num_parts
     }
 
@@ -239,7 +239,7 @@ impl OnlineOptions {
                 return Err(invalid(name, value, "estimator = 'grpo' beside it"));
             }
         }
-        if likelihood_guard > 0.0 && self.updates_on_each(self.mini_batches) == 1 {
+        if likelihood_guard > 0.0 && self.num_updates(self.mini_batches.min(self.batch_size)) == 1 {
             let needed = "updates_per_batch or mini_batches of at least 2 beside it: in the first update nothing has become less likely";
             return Err(expected("likelihood_guard", likelihood_guard, needed));
         }

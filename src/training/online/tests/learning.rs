@@ -111,14 +111,14 @@ fn policies_learn_in_parts_of_a_step() {
     check_learns("ppo in two parts", &parts(ppo()), &mut tiny_decoder(VOCAB, 4));
 }
 
-/// Where nothing is compared with the policy that sampled, a part is a step of its own questions.
+/// Of one step, on four questions.
 #[test]
-fn parts_are_learned_one_after_the_other() {
-    let learned = |batch_size: usize, mini_batches: usize, num_steps: usize| {
-        let run = RunOptions { max_steps: Some(num_steps), shuffle: false, weight_decay: 0.0, ..with_run(OnlineOptions::grpo()).run };
-        let options = OnlineOptions { run, batch_size, mini_batches, ..with_run(OnlineOptions::grpo()) };
+fn a_step_in_parts_moves_the_weights_once_for_each() {
+    let learned = |mini_batches: usize| {
+        let options = with_run(OnlineOptions::grpo());
+        let run = RunOptions { max_steps: Some(1), ..options.run };
         let mut policy = tiny_decoder(VOCAB, 1);
-        train(&mut policy, &options).expect("finite numbers");
+        train(&mut policy, &OnlineOptions { run, mini_batches, ..options }).expect("finite numbers");
         policy
     };
     // One part is the step; more parts than questions are one for each; two parts are neither.
@@ -129,7 +129,7 @@ fn parts_are_learned_one_after_the_other() {
             .map(|weight| weight.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).expect("f32"))
             .collect::<Vec<_>>()
     };
-    let [whole, each, more, halves] = [(4, 1), (4, 4), (4, 9), (4, 2)].map(|(batch_size, parts)| weights(&learned(batch_size, parts, 1)));
+    let [whole, each, more, halves] = [1, 4, 9, 2].map(|parts| weights(&learned(parts)));
     assert_eq!(each, more);
     assert!(whole != each && whole != halves && halves != each);
 }
