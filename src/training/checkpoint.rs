@@ -3,7 +3,7 @@
 //! One checkpoint is a directory `step-<n>`, written as `.step-<n>`, flushed and renamed. The one before goes once the step behind the new one
 //! has a loss and a gradient: weights of which nobody knows whether they are spoilt take the place of none that are good. So there is
 //! always a whole one, or none, and never a half one under its name. The metrics of all steps but the last are in a file beside it, to
-//! which each checkpoint adds (`metrics_log.rs`).
+//! which each checkpoint adds (`metrics_log.rs`); so is what the reference of a DPO made of its pairs (`kept_reference.rs`).
 //!
 //! | file | content |
 //! |---|---|
@@ -324,7 +324,7 @@ fn names_in(directory: &Path) -> Result<Vec<String>> {
 }
 
 /// Makes the directory and those above it, so that they are there after a crash too.
-fn make_directory(directory: &Path) -> Result<()> {
+pub(super) fn make_directory(directory: &Path) -> Result<()> {
     let Some(parent) = directory.parent().filter(|_| !directory.is_dir()) else { return Ok(()) };
     make_directory(parent)?;
     match fs::create_dir(directory) {
@@ -343,7 +343,7 @@ fn remove(directory: &Path) -> Result<()> {
     }
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).map_err(io(path))
 }
 
@@ -362,7 +362,7 @@ fn sync_and_sum(path: &Path) -> std::io::Result<String> {
 }
 
 /// Flushes a file, or the names in a directory.
-fn sync(path: &Path) -> Result<()> {
+pub(super) fn sync(path: &Path) -> Result<()> {
     File::open(path).and_then(|file| file.sync_all()).map_err(io(path))
 }
 

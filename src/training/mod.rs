@@ -30,6 +30,7 @@ mod example;
 mod forest;
 mod gradients;
 mod head;
+mod kept_reference;
 mod logits;
 pub mod losses;
 mod metrics;
@@ -61,6 +62,7 @@ pub use estimate::{Estimate, estimate};
 pub use example::{DpoExample, Kept, SftExample, StepExample, keep_dpo, keep_sft, keep_steps, room_for_prompt};
 pub(crate) use example::{dpo_sequences, sft_sequences};
 pub use gradients::Gradients;
+pub use kept_reference::{keep_reference, kept_reference};
 pub use losses::{
     AdvantageScaling, Clip, LengthNormalization, PairLengths, PairLogps, Preference, PreferenceLoss, PreferenceTerm, RewardLoss,
     RewardTerm, ScoreTerm, ScoredStep, TokenNormalizer, TokenTerm, batch_advantages, bradley_terry, clipped_surrogate, clipped_value,

@@ -161,9 +161,14 @@ async fn a_full_disk_stops_a_training_at_its_last_good_checkpoint() -> Result<()
     for method in ["SFT", "DPO", "PRM"] {
         check_stops_and_goes_on("SELECT 1", &of_rows(method), 300).await?;
     }
-    let grpo = "TRAIN GRPO MODEL m FROM seedling USING (SELECT question, golden_answers FROM questions) \
-        WITH (agent = 'qa', batch_size = 1, group_size = 2, epochs = 10000, max_steps = 80, checkpoint_every = 1)";
-    check_stops_and_goes_on(WORLD, grpo, 80).await
+    for method in ["GRPO", "PPO"] {
+        let online = format!(
+            "TRAIN {method} MODEL m FROM seedling USING (SELECT question, golden_answers FROM questions) \
+             WITH (agent = 'qa', batch_size = 1, group_size = 2, epochs = 10000, max_steps = 80, checkpoint_every = 1)"
+        );
+        check_stops_and_goes_on(WORLD, &online, 80).await?;
+    }
+    Ok(())
 }
 
 /// A training whose disk fills at a checkpoint leaves no model, and goes on once there is room.

@@ -15,7 +15,8 @@ use crate::models::training_device::of_training;
 use crate::models::{Decoder, TrainingGpu};
 use crate::training::{
     Critic, DROPPED_EXAMPLES, DpoExample, DpoOptions, Recovered, ReferenceLogps, RunOptions, StepMetrics, Stop, TRUNCATED_DOCUMENTS,
-    TRUNCATED_PROMPTS, Trained, Warnings, recover, reference_logps, train_dpo_validated, train_prm_validated, train_sft_validated,
+    TRUNCATED_PROMPTS, Trained, Warnings, keep_reference, kept_reference, recover, reference_logps, train_dpo_validated,
+    train_prm_validated, train_sft_validated,
 };
 
 /// A training that is ready to run.
@@ -220,10 +221,10 @@ fn train(
             train_sft_validated(decoder, &examples, &validation, &options.sft, &mut observe)
         }
         (Method::Dpo(options), Examples::Dpo(pairs, given), Examples::Dpo(validation, validation_given)) => {
+            // Of both before the first step: they are of the base.
             let reference = Reference { options, num_pairs: pairs.len() + validation.len(), stop, tell };
-            // Both before the first step: they are of the base.
-            let of_pairs = reference.logps(decoder, &pairs, given, 0)?;
-            let of_validation = reference.logps(decoder, &validation, validation_given, pairs.len())?;
+            let mut of_pairs = reference.of_run(decoder, (&pairs, given), (&validation, validation_given))?;
+            let of_validation = of_pairs.split_off(pairs.len());
             train_dpo_validated(decoder, &of_pairs, &pairs, (of_validation.as_slice(), validation.as_slice()), options, &mut observe)
         }
         (Method::Prm(options), Examples::Prm(examples), Examples::Prm(validation)) => {
@@ -242,7 +243,33 @@ struct Reference<'a> {
     tell: &'a dyn Fn(Event),
 }
 
+/// Pairs, and what the query gave of their reference.
+type Pairs<'a> = (&'a [DpoExample], Vec<Option<ReferenceLogps>>);
+
 impl Reference<'_> {
+    /// Of the pairs that are learned, and then of those that are measured. A run that goes on finds what it kept when it began.
+    fn of_run(
+        &self,
+        decoder: &Decoder,
+        (pairs, given): Pairs<'_>,
+        (validation, validation_given): Pairs<'_>,
+    ) -> Result<Vec<ReferenceLogps>> {
+        if !self.options.preference.loss.needs_reference() {
+            return Ok(vec![ReferenceLogps { chosen: 0.0, rejected: 0.0 }; self.num_pairs]);
+        }
+        let RunOptions { checkpoints, warnings, .. } = &self.options.run;
+        if let Some(kept) = checkpoints.as_ref().and_then(|checkpoints| kept_reference(checkpoints, self.num_pairs, warnings)) {
+            return Ok(kept);
+        }
+        let is_given = given.iter().chain(&validation_given).all(Option::is_some);
+        let mut logps = self.logps(decoder, pairs, given, 0)?;
+        logps.extend(self.logps(decoder, validation, validation_given, pairs.len())?);
+        if let Some(checkpoints) = checkpoints.as_ref().filter(|_| !is_given) {
+            keep_reference(checkpoints, &logps, warnings);
+        }
+        Ok(logps)
+    }
+
     /// Those that the query gave, and of the other pairs those of the decoder as it is. `num_before`: pairs that are done already.
     fn logps(
         &self,
@@ -251,9 +278,6 @@ impl Reference<'_> {
         given: Vec<Option<ReferenceLogps>>,
         num_before: usize,
     ) -> Result<Vec<ReferenceLogps>> {
-        if pairs.is_empty() || !self.options.preference.loss.needs_reference() {
-            return Ok(vec![ReferenceLogps { chosen: 0.0, rejected: 0.0 }; pairs.len()]);
-        }
         let missing: Vec<DpoExample> =
             pairs.iter().zip(&given).filter(|(_, given)| given.is_none()).map(|(pair, _)| pair.clone()).collect();
         let num_before = num_before + pairs.len() - missing.len();
@@ -365,6 +389,46 @@ mod tests {
                 Training { on_divergence: OnDivergence::LastCheckpoint, ..training(data.path(), diverging(checkpoint_every), vec![]) };
             let failed = run.run(&Stop::default(), &|_| {});
             assert!(matches!(failed, Err(Error::Diverged { step: 2, checkpoint: None, .. })), "{:?}", failed.err());
+        }
+    }
+
+    /// Stopped after its first checkpoint, a DPO goes on with the reference that it had, and comes to the weights of a run in one go.
+    #[test]
+    fn a_run_that_goes_on_has_its_reference() {
+        let pair = |prompt: &str| Row {
+            completions: ["He.", "She."].map(|text| Content::Text(text.to_owned())).to_vec(),
+            prompt: Content::Text(prompt.to_owned()),
+            ..row(1.0)
+        };
+        let train = |root: &Path, stop_at: usize| {
+            let run = RunOptions { epochs: 4.0, learning_rate: 1e-4, checkpoint_every: 1, ..RunOptions::default() };
+            let method = Method::Dpo(DpoOptions { run: run.clone(), batch_size: 2, ..DpoOptions::default() });
+            let rows = vec![pair("Who?"), pair("Who else?")];
+            let training = Training { method, rows, validation: vec![pair("And who?")], ..training(root, run, vec![]) };
+            let (stop, num_scored) = (Stop::default(), Cell::new(0));
+            let made = training.run(&stop, &|event| match event {
+                Event::Reference(done, of) => {
+                    assert_eq!(of, 3);
+                    num_scored.set(done);
+                }
+                Event::Step(step) if step.step == stop_at => stop.stop(),
+                _ => {}
+            });
+            (made, num_scored.get())
+        };
+        let (stopped, whole) = (tempfile::tempdir().expect("a temporary directory"), tempfile::tempdir().expect("a temporary directory"));
+        let (made, num_scored) = train(stopped.path(), 2);
+        assert!(matches!(made, Err(Error::Cancelled(_))), "{:?}", made.err());
+        assert_eq!(num_scored, 3);
+        let (made, num_scored) = train(stopped.path(), usize::MAX);
+        assert_eq!(num_scored, 0, "it is kept");
+        let (resumed, (expected, num_scored)) = (made.expect("it goes on"), train(whole.path(), usize::MAX));
+        let expected = expected.expect("nothing stops it");
+        assert_eq!((resumed.trained.resumed_at, expected.trained.resumed_at, num_scored), (2, 0, 3));
+        for (name, weights) in expected.decoder.parameters() {
+            let numbers =
+                |tensor: &candle_core::Tensor| tensor.flatten_all().and_then(|flat| flat.to_vec1::<f32>()).expect("weights are f32");
+            assert_eq!(numbers(weights.as_tensor()), numbers(resumed.decoder.parameters()[name].as_tensor()), "{name}");
         }
     }
 
