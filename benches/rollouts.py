@@ -59,6 +59,8 @@ class Workload:
     simulations: int
     children: int = 2
     depth: int = 8
+    # Simulations in flight inside one tree.
+    parallel: int = 1
 
 
 # tinyhop was trained with the short prompts; with the default ones, whose instructions are as long as those of the published systems, it writes what it writes:
@@ -68,7 +70,7 @@ WORKLOADS = {
     "tinyhop-default-prompts": Workload("tinyhop", HOPWORLD, "reasonrag", "default", 8, 4, 64),
     "tinyhop-replay": Workload("tinyhop", HOPWORLD, "ircot", "examples", 4, 4, 16, children=4, depth=4),
     "qwen2": Workload("qwen2", HOTPOTQA, "ircot", "default", 4, 1, 8),
-    "qwen2-replay": Workload("qwen2", HOTPOTQA, "ircot", "examples", 4, 1, 4, children=4, depth=4),
+    "qwen2-replay": Workload("qwen2", HOTPOTQA, "ircot", "examples", 4, 4, 4, children=4, depth=4, parallel=4),
 }
 # Selection, new nodes, backpropagation and rows, of the time of a statement.
 TREE_SHARE = 0.02
@@ -79,11 +81,13 @@ def main():
     options.add_argument("--workload", choices=list(WORKLOADS), default="tinyhop-replay")
     options.add_argument("--questions", type=int, help="trees of one call; default that of the workload; quick a quarter")
     options.add_argument("--simulations", type=int, help="of each question; default that of the workload. ReasonRAG took 64")
+    options.add_argument("--parallel", type=int, help="simulations in flight inside one tree; default that of the workload")
     options.add_argument("--transformers", action="store_true", help="the prompts in transformers too")
     options = parse(options, rounds=5)
     workload = WORKLOADS[options.workload]
     workload.questions = options.questions or (-(-workload.questions // 4) if options.quick else workload.questions)
     workload.simulations = options.simulations or workload.simulations
+    workload.parallel = options.parallel or workload.parallel
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_DIR")) as directory:
         if workload.policy == "qwen2":
             random_qwen2.save(directory)
@@ -127,7 +131,8 @@ class Searcher:
         return self.connection.execute(
             f"GENERATE ROLLOUTS INTO {table or f'run{call}'} USING AGENT qa "
             f"FROM (SELECT id, question, golden_answers FROM questions ORDER BY id LIMIT {count} OFFSET {first}) "
-            f"WITH (simulations = {self.workload.simulations}, children = {self.workload.children}, max_depth = {self.workload.depth}, seed = 7)"
+            f"WITH (simulations = {self.workload.simulations}, children = {self.workload.children}, max_depth = {self.workload.depth}, "
+            f"parallel = {self.workload.parallel}, seed = 7)"
         ).fetchone()
 
     def rows(self, sql):

@@ -1,6 +1,7 @@
 //! A linear layer of a decoder: weights in f32, packed in panels, or encoded as the file has them, or some of both side by side.
 
 use super::encoded::EncodedMatrix;
+use super::ops::Threads;
 use super::panels::PackedMatrix;
 use super::scratch::Scratch;
 
@@ -73,18 +74,23 @@ impl Linear {
         self.parts.iter().map(Part::output).sum()
     }
 
-    /// `x` `[rows, input]`, gives `[rows, output]`.
-    pub fn multiply(&self, x: &[f32]) -> Scratch {
+    /// Whether some of the weights are decoded for each product, and so best for all rows at once.
+    pub fn is_encoded(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Encoded(_)))
+    }
+
+    /// `x` `[rows, input]`, gives `[rows, output]`. Encoded weights are decoded on all threads in any case.
+    pub fn multiply(&self, x: &[f32], threads: Threads) -> Scratch {
         let mut out = Scratch::new(x.len() / self.input * self.output());
-        self.multiply_into(x, &mut out);
+        self.multiply_into(x, &mut out, threads);
         out
     }
 
     /// As [`Self::multiply`], to `out`, all of which is written.
-    pub fn multiply_into(&self, x: &[f32], out: &mut [f32]) {
+    pub fn multiply_into(&self, x: &[f32], out: &mut [f32], threads: Threads) {
         match self.parts.as_slice() {
-            [part] => part.multiply_into(x, out),
-            parts => side_by_side(parts, x, x.len() / self.input, out),
+            [part] => part.multiply_into(x, out, threads),
+            parts => side_by_side(parts, x, out, threads),
         }
         if let Some(bias) = &self.bias {
             for row in out.chunks_exact_mut(bias.len()) {
@@ -109,21 +115,22 @@ impl Part {
         }
     }
 
-    fn multiply_into(&self, x: &[f32], out: &mut [f32]) {
+    fn multiply_into(&self, x: &[f32], out: &mut [f32], threads: Threads) {
         match self {
-            Self::Packed(matrix) => matrix.multiply_into(x, out),
+            Self::Packed(matrix) => matrix.multiply_into(x, out, threads),
             Self::Encoded(matrix) => matrix.multiply_into(x, out),
         }
     }
 }
 
 /// The products of all parts, each row of which is the rows of the parts one after the other.
-fn side_by_side(parts: &[Part], x: &[f32], rows: usize, out: &mut [f32]) {
+fn side_by_side(parts: &[Part], x: &[f32], out: &mut [f32], threads: Threads) {
     let width: usize = parts.iter().map(Part::output).sum();
+    let rows = out.len() / width;
     let mut first = 0;
     for part in parts {
         let mut product = Scratch::new(rows * part.output());
-        part.multiply_into(x, &mut product);
+        part.multiply_into(x, &mut product, threads);
         for (out, row) in out.chunks_exact_mut(width).zip(product.chunks_exact(part.output())) {
             out[first..first + part.output()].copy_from_slice(row);
         }

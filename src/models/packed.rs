@@ -3,6 +3,8 @@
 //! One forward takes any mix of prompts and single next tokens, flat and without padding. Every number of a token depends on
 //! its own sequence alone, bit for bit (see `panels.rs` and `encoded.rs`), so results do not change with the batch.
 
+mod attention;
+
 use std::path::Path;
 
 use candle_core::Device;
@@ -11,19 +13,15 @@ use rayon::prelude::*;
 use super::config::DecoderConfig;
 use super::decoder::{Decoder, EMBEDDING};
 use super::gguf::{self, GgufWeights};
-use super::kernel::{Left, Out, PANEL, Panel, multiply_panel, multiply_values};
-use super::kv_cache::{BLOCK, BlockSource, KvCache, KvShape};
+use super::kv_cache::{BlockSource, KvCache, KvShape};
 use super::linear::{Linear, Matrix};
-use super::ops::{Rope, RopeTable};
+use super::ops::{Rope, RopeTable, Threads};
+use super::panels;
 use super::scheduler::Decode;
 use super::scratch::Scratch;
-use super::simd::{rms_norm_row, rotate, silu_mul_forward, softmax};
+use super::simd::{rms_norm_row, rotate, silu_mul_forward};
 use crate::error::{Error, Result};
 
-/// Query rows of one sequence that are scored together.
-const QUERY_ROWS: usize = 48;
-/// Multiply-adds of attention below which it stays on the calling thread.
-const PARALLEL_WORK: usize = 1 << 20;
 /// Weights up to so many numbers stay in the cache of every core: each of them then computes sequences of its own, through all layers. Of larger ones each
 /// core reads its own part.
 const WEIGHTS_PER_CORE_MAX: usize = 4 << 20;
@@ -90,6 +88,11 @@ struct Span {
 }
 
 impl Span {
+    /// Tokens that its last row sees.
+    fn num_keys(self) -> usize {
+        self.first_position + self.len
+    }
+
     /// The last row alone, as row number `row` of a batch that has no others.
     fn last(self, row: usize) -> Self {
         Self { first_row: row, first_position: self.first_position + self.len - 1, len: 1 }
@@ -188,14 +191,10 @@ impl PackedDecoder {
 
     fn forward_together(&self, segments: &mut [Segment<'_>], logits: &mut [f32]) {
         let (mut spans, mut x) = self.embed(segments);
-        let longest = spans.iter().map(|span| span.first_position + span.len).max().unwrap_or(0);
+        let longest = spans.iter().map(|span| span.num_keys()).max().unwrap_or(0);
         let rope = self.rope.table(longest);
         for (index, layer) in self.layers.iter().enumerate() {
-            let mut query_key_value = layer.query_key_value.multiply(&self.normed(&x, &layer.input_norm));
-            if let Some(norms) = &layer.query_key_norm {
-                self.normalise_heads(&mut query_key_value, norms);
-            }
-            self.rotate(&mut query_key_value, &spans, &rope);
+            let mut query_key_value = self.project(layer, &x, &spans, &rope);
             self.store(index, &query_key_value, &spans, segments);
             if index + 1 == self.layers.len() {
                 // Of the tokens before a segment's last one, only the keys and values are read from here on.
@@ -204,13 +203,50 @@ impl PackedDecoder {
                 spans = spans.iter().enumerate().map(|(row, span)| span.last(row)).collect();
             }
             let mixed = self.attend(index, &query_key_value, &spans, segments);
-            add(&mut x, &layer.output.multiply(&mixed));
-            let gated = self.gated(&layer.gate_up.multiply(&self.normed(&x, &layer.post_attention_norm)));
-            add(&mut x, &layer.down.multiply(&gated));
+            self.add_layer(layer, &mixed, &mut x);
         }
         segments.iter_mut().for_each(|segment| segment.cache.advance(segment.tokens.len()));
         // The rows are the last ones of the segments.
-        self.head.multiply_into(&self.normed(&x, &self.norm), logits);
+        self.head.multiply_into(&self.normed(&x, &self.norm), logits, Threads::All);
+    }
+
+    /// Queries, keys and values `[N, query + key + value widths]` of the rows `x` `[N, H]`, ready for attention.
+    fn project(&self, layer: &PackedLayer, x: &[f32], spans: &[Span], rope: &RopeTable) -> Scratch {
+        let (hidden, width) = (self.config.hidden_size, self.widths().1);
+        let positions: Vec<usize> = spans.iter().flat_map(|span| span.first_position..span.first_position + span.len).collect();
+        let mut out = Scratch::new(positions.len() * width);
+        let project_rows = |x: &[f32], positions: &[usize], out: &mut [f32], threads| {
+            layer.query_key_value.multiply_into(&self.normed(x, &layer.input_norm), out, threads);
+            if let Some(norms) = &layer.query_key_norm {
+                self.normalise_heads(out, norms);
+            }
+            self.rotate(out, positions, rope);
+        };
+        match layer.rows_per_task(positions.len()) {
+            None => project_rows(x, &positions, &mut out, Threads::All),
+            Some(rows) => {
+                let tasks = out.par_chunks_mut(rows * width).zip(x.par_chunks(rows * hidden)).zip(positions.par_chunks(rows));
+                tasks.for_each(|((out, x), positions)| project_rows(x, positions, out, Threads::One));
+            }
+        }
+        out
+    }
+
+    /// Adds to `x` `[N, H]` what a layer makes of its attention `mixed` `[N, query width]`, and then its feed-forward network.
+    fn add_layer(&self, layer: &PackedLayer, mixed: &[f32], x: &mut [f32]) {
+        let (hidden, width) = (self.config.hidden_size, self.widths().0);
+        let add_to_rows = |mixed: &[f32], x: &mut [f32], threads| {
+            add(x, &layer.output.multiply(mixed, threads));
+            let gated = self.gated(&layer.gate_up.multiply(&self.normed(x, &layer.post_attention_norm), threads));
+            add(x, &layer.down.multiply(&gated, threads));
+        };
+        match layer.rows_per_task(x.len() / hidden) {
+            None => add_to_rows(mixed, x, Threads::All),
+            Some(rows) => {
+                let tasks = x.par_chunks_mut(rows * hidden).zip(mixed.par_chunks(rows * width));
+                tasks.for_each(|(x, mixed)| add_to_rows(mixed, x, Threads::One));
+            }
+        }
     }
 
     /// Heads of the caches.
@@ -280,12 +316,11 @@ impl PackedDecoder {
     }
 
     /// Rotates the query and key heads of every row by the row's position.
-    fn rotate(&self, query_key_value: &mut [f32], spans: &[Span], rope: &RopeTable) {
+    fn rotate(&self, query_key_value: &mut [f32], positions: &[usize], rope: &RopeTable) {
         let (query, row_width) = self.widths();
         let rotated = query + self.config.key_value_width();
-        let positions = spans.iter().flat_map(|span| span.first_position..span.first_position + span.len);
         for (row, position) in query_key_value.chunks_exact_mut(row_width).zip(positions) {
-            let (cos, sin) = rope.at(position);
+            let (cos, sin) = rope.at(*position);
             row[..rotated].chunks_exact_mut(self.config.head_dim).for_each(|head| rotate(head, cos, sin, 1.0));
         }
     }
@@ -300,78 +335,16 @@ impl PackedDecoder {
             }
         }
     }
-
-    /// Causal attention of every row over its own sequence; gives `[N, query width]`.
-    fn attend(&self, layer: usize, query_key_value: &[f32], spans: &[Span], segments: &[Segment<'_>]) -> Scratch {
-        let (query, row_width) = self.widths();
-        let rows = query_key_value.len() / row_width;
-        let mut out = Scratch::new(rows * query);
-        let mut rest = &mut *out;
-        let mut tasks = Vec::new();
-        for (span, segment) in spans.iter().zip(segments) {
-            for start in (0..span.len).step_by(QUERY_ROWS) {
-                let len = QUERY_ROWS.min(span.len - start);
-                let part = Span { first_row: span.first_row + start, first_position: span.first_position + start, len };
-                let out = rest.split_off_mut(..len * query).expect("the spans cover the rows");
-                tasks.push((part, &*segment.cache, out));
-            }
-        }
-        let work: usize = tasks.iter().map(|(span, ..)| span.len * (span.first_position + span.len) * query).sum();
-        let run = |(span, cache, out): (Span, &KvCache, &mut [f32])| self.attend_span(layer, query_key_value, span, cache, out);
-        if work < PARALLEL_WORK || rayon::current_num_threads() == 1 {
-            tasks.into_iter().for_each(run);
-        } else {
-            tasks.into_par_iter().for_each(run);
-        }
-        out
-    }
-
-    /// Attention of consecutive rows of one sequence; `out` `[len, query width]`.
-    ///
-    /// The query heads that share a key head are rows of one product.
-    fn attend_span(&self, layer: usize, query_key_value: &[f32], span: Span, cache: &KvCache, out: &mut [f32]) {
-        let (query, row_width) = self.widths();
-        let (width, shape) = (self.config.head_dim, self.kv_shape());
-        let group = self.config.num_attention_heads / self.config.num_key_value_heads;
-        let (rows, group_width) = (span.len * group, group * width);
-        let keys = span.first_position + span.len;
-        let stride = keys.next_multiple_of(BLOCK);
-        let scale = 1.0 / (width as f32).sqrt();
-        let blocks: Vec<(&[f32], &[f32])> = cache.blocks().map(|block| block.layer(shape, layer)).collect();
-        let inputs = &query_key_value[span.first_row * row_width..][..span.len * row_width];
-        let mut weights = Scratch::new(rows * stride);
-        let mut mixed = Scratch::new(rows * width);
-        let mut queries = Scratch::new(rows * width);
-        for head in 0..self.config.num_key_value_heads {
-            let of_group = head * group_width..(head + 1) * group_width;
-            for (queries, row) in queries.chunks_exact_mut(group_width).zip(inputs.chunks_exact(row_width)) {
-                queries.copy_from_slice(&row[of_group.clone()]);
-            }
-            let queries = Left::rows(&queries, width, width);
-            for (index, (block, _)) in blocks.iter().enumerate().take(stride / BLOCK) {
-                let panel = Panel { values: &block[head * shape.key_panel()..], stride: PANEL, columns: PANEL };
-                let out = Out { values: &mut weights[index * BLOCK..], stride, width: PANEL, add: false };
-                multiply_panel(queries, rows, panel, scale, out);
-            }
-            for (row, weights) in weights.chunks_exact_mut(stride).enumerate() {
-                let (seen, unseen) = weights.split_at_mut(span.first_position + row / group + 1);
-                softmax(seen);
-                unseen.fill(0.0);
-            }
-            for (index, (_, block)) in blocks.iter().enumerate().take(stride / BLOCK) {
-                let start = index * BLOCK;
-                let weights = Left::rows(&weights[start..], stride, BLOCK.min(keys - start));
-                let out = Out { values: &mut mixed, stride: width, width, add: index > 0 };
-                multiply_values(weights, rows, &block[shape.value_column(head)..], shape.value_row(), out);
-            }
-            for (out, mixed) in out.chunks_exact_mut(query).zip(mixed.chunks_exact(group_width)) {
-                out[of_group.clone()].copy_from_slice(mixed);
-            }
-        }
-    }
 }
 
 impl PackedLayer {
+    /// Rows that one core takes through the products before attention, or through those behind it; None if there are too few, and all cores share each product.
+    /// Encoded weights are decoded once for all rows.
+    fn rows_per_task(&self, rows: usize) -> Option<usize> {
+        let is_encoded = [&self.query_key_value, &self.output, &self.gate_up, &self.down].iter().any(|linear| linear.is_encoded());
+        if is_encoded { None } else { panels::rows_per_task(rows) }
+    }
+
     fn new(source: &impl WeightSource, index: usize, config: &DecoderConfig) -> Result<Self> {
         let name = |name: &str, suffix: &str| format!("model.layers.{index}.{name}.{suffix}");
         let norm = |of: &str| source.vector(&name(of, "weight"));

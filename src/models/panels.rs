@@ -4,15 +4,37 @@
 //! batch. With `kernel.rs` each result is one sum in a fixed order: a sequence decodes to the same bits alone, in a batch, in
 //! pieces, or after a cached prefix. The weights lie in panels of columns, which a single row streams through once.
 
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use super::kernel::{Left, Out, PANEL, Panel, multiply_panel};
+use super::ops::Threads;
 use super::scratch::Scratch;
 
 /// Multiply-adds below which a product stays on the calling thread: handing work over costs some microseconds.
 const PARALLEL_WORK: usize = 1 << 22;
-/// Rows per parallel task of a tall product; a multiple of the kernel's blocks.
-const ROWS_PER_TASK: usize = 96;
+/// Rows whose products take as long as reading the weights from memory, which fewer rows wait for.
+const ROWS_OF_MEMORY: usize = 8;
+/// Parts of the weights that each core multiplies with few rows: several, since a core may be held up.
+const TASKS_PER_CORE: usize = 4;
+/// The most rows of a parallel task, which stay in a core's cache with what is made of them.
+const ROWS_PER_TASK_MAX: usize = 96;
+/// Rows of a task are a multiple of it, so that few are left over from the kernel's blocks.
+const ROWS_STEP: usize = 4;
+/// With fewer rows for each core, cores that all read all weights wait for the memory.
+const ROWS_PER_CORE_MIN: usize = 24;
+
+/// Rows of each task of `rows` independent ones, so that all cores have about as many; None if they are too few for two tasks of [`ROWS_PER_TASK_MAX`], or for
+/// [`ROWS_PER_CORE_MIN`] on each core.
+pub fn rows_per_task(rows: usize) -> Option<usize> {
+    let num_threads = rayon::current_num_threads();
+    if num_threads == 1 || rows < (2 * ROWS_PER_TASK_MAX).max(num_threads * ROWS_PER_CORE_MIN) {
+        return None;
+    }
+    let num_tasks = num_threads * rows.div_ceil(num_threads * ROWS_PER_TASK_MAX);
+    Some(rows.div_ceil(num_tasks).next_multiple_of(ROWS_STEP))
+}
 
 /// A weight matrix `[output, input]`, packed for `x Wᵀ`: panel `p` holds columns `p * PANEL ..` as `[input, PANEL]`, zero-padded.
 #[derive(Debug)]
@@ -51,20 +73,21 @@ impl PackedMatrix {
     /// `x Wᵀ + b`: `x` `[rows, input]`, gives `[rows, output]`.
     pub fn multiply(&self, x: &[f32]) -> Vec<f32> {
         let mut out = vec![0.0; x.len() / self.input * self.output];
-        self.multiply_into(x, &mut out);
+        self.multiply_into(x, &mut out, Threads::All);
         out
     }
 
     /// As [`Self::multiply`], to `out`, all of which is written.
-    pub fn multiply_into(&self, x: &[f32], out: &mut [f32]) {
+    pub fn multiply_into(&self, x: &[f32], out: &mut [f32], threads: Threads) {
         let rows = x.len() / self.input;
         if rows == 0 {
             return;
         }
-        if rows * self.input * self.output < PARALLEL_WORK || rayon::current_num_threads() == 1 {
+        let work = rows.max(ROWS_OF_MEMORY) * self.input * self.output;
+        if threads == Threads::One || work < PARALLEL_WORK || rayon::current_num_threads() == 1 {
             self.multiply_rows(x, out);
-        } else if rows >= 2 * ROWS_PER_TASK {
-            let tasks = out.par_chunks_mut(ROWS_PER_TASK * self.output).zip(x.par_chunks(ROWS_PER_TASK * self.input));
+        } else if let Some(len) = rows_per_task(rows) {
+            let tasks = out.par_chunks_mut(len * self.output).zip(x.par_chunks(len * self.input));
             tasks.for_each(|(out, x)| self.multiply_rows(x, out));
         } else {
             self.multiply_by_panels(x, rows, out);
@@ -72,33 +95,45 @@ impl PackedMatrix {
     }
 
     fn multiply_rows(&self, x: &[f32], out: &mut [f32]) {
-        let rows = x.len() / self.input;
-        let x = Left::rows(x, self.input, self.input);
-        for (index, panel) in self.panels.chunks_exact(PANEL * self.input).enumerate() {
-            let first = index * PANEL;
-            let panel = Panel { values: panel, stride: PANEL, columns: PANEL };
-            let width = PANEL.min(self.output - first);
-            multiply_panel(x, rows, panel, 1.0, Out { values: &mut out[first..], stride: self.output, width, add: false });
+        self.multiply_panels(x, 0..self.num_panels(), out);
+        self.add_bias(out);
+    }
+
+    /// For few rows and large weights: each task streams panels of its own, then what it made is put beside that of the others.
+    fn multiply_by_panels(&self, x: &[f32], rows: usize, out: &mut [f32]) {
+        let len = self.num_panels().div_ceil(TASKS_PER_CORE * rayon::current_num_threads());
+        let product = |task: usize| {
+            let panels = task * len..self.num_panels().min((task + 1) * len);
+            let mut piece = Scratch::new(rows * self.num_columns(&panels));
+            self.multiply_panels(x, panels, &mut piece);
+            piece
+        };
+        let pieces: Vec<Scratch> = (0..self.num_panels().div_ceil(len)).into_par_iter().map(product).collect();
+        for (row, out) in out.chunks_exact_mut(self.output).enumerate() {
+            for (out, piece) in out.chunks_mut(len * PANEL).zip(&pieces) {
+                out.copy_from_slice(&piece[row * out.len()..][..out.len()]);
+            }
         }
         self.add_bias(out);
     }
 
-    /// For few rows and large weights: each task streams its own panels, then the pieces are put side by side.
-    fn multiply_by_panels(&self, x: &[f32], rows: usize, out: &mut [f32]) {
-        let x = Left::rows(x, self.input, self.input);
-        let product = |panel: &[f32]| {
-            let mut piece = Scratch::new(rows * PANEL);
-            let panel = Panel { values: panel, stride: PANEL, columns: PANEL };
-            multiply_panel(x, rows, panel, 1.0, Out { values: &mut piece, stride: PANEL, width: PANEL, add: false });
-            piece
-        };
-        let pieces: Vec<Scratch> = self.panels.par_chunks_exact(PANEL * self.input).map(product).collect();
-        for (row, out) in out.chunks_exact_mut(self.output).enumerate() {
-            for (out, piece) in out.chunks_mut(PANEL).zip(&pieces) {
-                out.copy_from_slice(&piece[row * PANEL..][..out.len()]);
-            }
+    /// The columns of some panels, without bias, of all rows of `x`; `out` `[rows, columns]`.
+    fn multiply_panels(&self, x: &[f32], panels: Range<usize>, out: &mut [f32]) {
+        let (rows, stride, first_panel) = (x.len() / self.input, self.num_columns(&panels), panels.start);
+        for index in panels {
+            let first = (index - first_panel) * PANEL;
+            let out = Out { values: &mut out[first..], stride, width: PANEL.min(stride - first), add: false };
+            multiply_panel(Left::rows(x, self.input, self.input), rows, Panel::of(&self.panels, index, self.input), 1.0, out);
         }
-        self.add_bias(out);
+    }
+
+    fn num_panels(&self) -> usize {
+        self.output.div_ceil(PANEL)
+    }
+
+    /// Of the matrix, in these panels.
+    fn num_columns(&self, panels: &Range<usize>) -> usize {
+        self.output.min(panels.end * PANEL) - panels.start * PANEL
     }
 
     fn add_bias(&self, out: &mut [f32]) {

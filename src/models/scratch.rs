@@ -57,10 +57,17 @@ impl Kept {
         Some(array)
     }
 
+    /// Of too many the smallest goes, which costs the least to make again.
     fn put(&mut self, array: Vec<f32>) {
-        if self.arrays.len() < ARRAYS_MAX && self.num_floats + array.len() <= FLOATS_MAX {
-            self.num_floats += array.len();
-            self.arrays.push(array);
+        if self.num_floats + array.len() > FLOATS_MAX {
+            return;
+        }
+        self.num_floats += array.len();
+        self.arrays.push(array);
+        if self.arrays.len() > ARRAYS_MAX
+            && let Some((index, _)) = self.arrays.iter().enumerate().min_by_key(|(_, array)| array.len())
+        {
+            self.num_floats -= self.arrays.swap_remove(index).len();
         }
     }
 }
@@ -117,6 +124,11 @@ mod tests {
         let other_thread = std::thread::spawn(move || Scratch::new(900)[899]).join().expect("it ends");
         assert_eq!(other_thread, 0.0);
         drop((0..2 * ARRAYS_MAX).map(|_| Scratch::new(10)).collect::<Vec<_>>());
+        drop(Scratch::new(5000));
+        assert!(
+            KEPT.with_borrow(|kept| kept.arrays.iter().any(|array| array.len() >= 5000)),
+            "many small ones do not keep a large one out"
+        );
         drop(Scratch::new(FLOATS_MAX + 1));
         KEPT.with_borrow(|kept| {
             assert!(kept.arrays.len() <= ARRAYS_MAX && kept.num_floats <= FLOATS_MAX);

@@ -178,8 +178,9 @@ vectorised! {
 /// See [`largest`].
 #[inline(always)]
 fn lane_max(row: &[f32]) -> f32 {
-    let mut lanes = [f32::NEG_INFINITY; LANES];
-    let mut chunks = row.chunks_exact(LANES);
+    // Several registers of lanes: one alone would wait for itself.
+    let mut lanes = [f32::NEG_INFINITY; 4 * LANES];
+    let mut chunks = row.chunks_exact(4 * LANES);
     for chunk in &mut chunks {
         for (largest, value) in lanes.iter_mut().zip(chunk) {
             *largest = if *value > *largest { *value } else { *largest };
@@ -199,8 +200,16 @@ vectorised! {
     /// Softmax of a row, in place. An empty row stays empty.
     pub fn softmax(row: &mut [f32]) {
         let largest = lane_max(row);
-        row.iter_mut().for_each(|value| *value = exp(*value - largest));
-        let scale = 1.0 / lane_sum(row.len(), |i| row[i]);
+        let mut sums = [0.0; LANES];
+        let (chunks, rest) = row.as_chunks_mut::<LANES>();
+        for chunk in chunks {
+            for (sum, value) in sums.iter_mut().zip(chunk) {
+                *value = exp(*value - largest);
+                *sum += *value;
+            }
+        }
+        rest.iter_mut().for_each(|value| *value = exp(*value - largest));
+        let scale = 1.0 / (sums.iter().sum::<f32>() + rest.iter().sum::<f32>());
         row.iter_mut().for_each(|value| *value *= scale);
     }
 }

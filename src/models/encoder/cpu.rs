@@ -17,6 +17,8 @@ use crate::models::simd::{add_layer_norm_row, bias_gelu, softmax};
 const NORM_MIN: f32 = 1e-12;
 /// Query rows of one text that are scored together.
 const QUERY_ROWS: usize = 48;
+/// Rows for which it is worth waking a core between two products.
+const ROWS_PER_TASK_MIN: usize = 64;
 
 /// Weights of a BERT, RoBERTa or XLM-RoBERTa model, packed for the CPU.
 #[derive(Debug)]
@@ -124,7 +126,9 @@ impl Layer {
         let mixed = attend(&self.query_key_value.multiply(x), lengths, config);
         self.attention_norm.add_and_normalise(x, &self.output.multiply(&mixed), config);
         let mut wide = self.intermediate.multiply(x);
-        wide.par_chunks_mut(config.intermediate_size).with_min_len(64).for_each(|row| bias_gelu(row, &self.intermediate_bias));
+        wide.par_chunks_mut(config.intermediate_size)
+            .with_min_len(ROWS_PER_TASK_MIN)
+            .for_each(|row| bias_gelu(row, &self.intermediate_bias));
         self.norm.add_and_normalise(x, &self.down.multiply(&wide), config);
     }
 }
@@ -132,7 +136,7 @@ impl Layer {
 impl Norm {
     /// `x = LayerNorm(x + other)`, row by row.
     fn add_and_normalise(&self, x: &mut [f32], other: &[f32], config: &EncoderConfig) {
-        let rows = x.chunks_exact_mut(config.hidden_size).zip(other.chunks_exact(config.hidden_size));
+        let rows = x.par_chunks_mut(config.hidden_size).zip(other.par_chunks(config.hidden_size)).with_min_len(ROWS_PER_TASK_MIN);
         rows.for_each(|(x, other)| add_layer_norm_row(x, other, &self.weight, &self.bias, config.layer_norm_eps as f32));
     }
 }
@@ -173,7 +177,7 @@ fn attend_text(query_key_value: &[f32], out: &mut [f32], config: &EncoderConfig)
             let rows = QUERY_ROWS.min(len - start);
             let queries = Left::rows(&query_key_value[start * row_width + first..], row_width, width);
             for (index, panel) in keys.chunks_exact(PANEL * width).enumerate() {
-                let panel = Panel { values: panel, stride: PANEL, columns: PANEL };
+                let panel = Panel::new(panel, PANEL, PANEL);
                 multiply_panel(
                     queries,
                     rows,

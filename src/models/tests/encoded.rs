@@ -12,6 +12,7 @@ use crate::models::dots::dots_with;
 use crate::models::encoded::EncodedMatrix;
 use crate::models::encoding::Encoding;
 use crate::models::linear::{Linear, Matrix};
+use crate::models::ops::Threads;
 use crate::models::random::CounterRng;
 
 fn random(len: usize, seed: u64) -> Vec<f32> {
@@ -154,9 +155,9 @@ fn parts_of_a_layer_stand_side_by_side() {
     let alone: Vec<Vec<f32>> = [encoded(&first), Matrix::Values(dense.clone()), encoded(&last)]
         .into_iter()
         .zip(&biases)
-        .map(|(matrix, bias)| Linear::new(input, vec![matrix], std::slice::from_ref(bias)).multiply(&x).to_vec())
+        .map(|(matrix, bias)| Linear::new(input, vec![matrix], std::slice::from_ref(bias)).multiply(&x, Threads::All).to_vec())
         .collect();
-    for (row, out) in layer.multiply(&x).chunks_exact(93).enumerate() {
+    for (row, out) in layer.multiply(&x, Threads::All).chunks_exact(93).enumerate() {
         let expected: Vec<f32> = alone.iter().zip([40, 20, 33]).flat_map(|(part, width)| part[row * width..][..width].to_vec()).collect();
         assert_eq!(out, expected);
     }

@@ -62,6 +62,31 @@ fn a_prompt_in_pieces_gives_the_same_bits() {
     }
 }
 
+/// Rows over blocks that several sequences have are multiplied together, with one row each or several.
+#[test]
+fn sequences_that_share_blocks_give_the_bits_that_they_give_alone() {
+    let policy = tiny_policy();
+    let prompt = &prompts(40, 300)[37];
+    let mut trunk = policy.packed.new_cache();
+    policy.packed.forward(&mut [Segment { cache: &mut trunk, tokens: prompt }]);
+    // Of the same beginning the third has one block, the last none; 2 * BLOCK + 5 tokens end within a block.
+    let begun = [prompt.len(), 2 * BLOCK + 5, BLOCK + 1, 2 * BLOCK, 3];
+    for len in [1, 2, 5, 60] {
+        let tokens: Vec<Vec<u32>> =
+            (0..begun.len() as u32).map(|index| (0..len).map(|place| (7 * place + 31 * index) % 300).collect()).collect();
+        let mut caches = begun.map(|len| trunk.prefix(len));
+        for _ in 0..3 {
+            let mut alone = Vec::new();
+            for (cache, tokens) in caches.iter().zip(&tokens) {
+                let mut cache = cache.clone();
+                alone.extend(policy.packed.forward(&mut [Segment { cache: &mut cache, tokens }]));
+            }
+            let mut segments: Vec<Segment<'_>> = caches.iter_mut().zip(&tokens).map(|(cache, tokens)| Segment { cache, tokens }).collect();
+            assert_eq!(policy.packed.forward(&mut segments), alone, "{len} tokens each");
+        }
+    }
+}
+
 #[test]
 fn alone_equals_batched() {
     let policy = tiny_policy();

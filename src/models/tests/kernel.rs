@@ -1,4 +1,4 @@
-//! The inner loop gives the same sums with every instruction set that the processor has.
+//! The inner loop gives the same sums with every instruction set that the processor has, and the same bits where products and sums are one instruction.
 
 use crate::models::kernel::{HALF_PANEL, Left, Out, PANEL, Panel, multiply_panel_with};
 use crate::models::random::CounterRng;
@@ -21,16 +21,28 @@ fn random(len: usize, seed: u64) -> Vec<f32> {
 
 #[test]
 fn every_instruction_set_gives_the_product() {
-    for (rows, inner, columns, width, add) in
-        [(1, 1, PANEL, 32, false), (7, 33, PANEL, 20, true), (13, 64, HALF_PANEL, 16, false), (3, 0, PANEL, 5, false)]
-    {
+    for (rows, inner, columns, width, add) in [
+        (1, 1, PANEL, 32, false),
+        (7, 33, PANEL, 20, true),
+        (13, 64, HALF_PANEL, 16, false),
+        (3, 0, PANEL, 5, false),
+        (31, 40, PANEL, 32, true),
+        (23, 40, PANEL, 32, false),
+        (20, 17, HALF_PANEL, 16, true),
+    ] {
         let (left, panel, before) = (random(rows * (inner + 3), 1), random((inner + 1) * 40, 2), random(rows * 35, 3));
+        let mut fused = Vec::new();
         for instructions in available() {
-            let mut found = before.clone();
-            let left_rows = Left::rows(&left, inner + 3, inner);
-            let out = Out { values: &mut found, stride: 35, width, add };
-            // SAFETY: only instructions that the processor has are listed.
-            unsafe { multiply_panel_with(instructions, left_rows, rows, Panel { values: &panel, stride: 40, columns }, 0.5, out) };
+            let product = |panel| {
+                let mut found = before.clone();
+                let out = Out { values: &mut found, stride: 35, width, add };
+                // SAFETY: only instructions that the processor has are listed.
+                unsafe { multiply_panel_with(instructions, Left::rows(&left, inner + 3, inner), rows, panel, 0.5, out) };
+                found
+            };
+            let alone = Panel::new(&panel, 40, columns);
+            let found = product(alone);
+            assert_eq!(product(Panel { next: Some(&left), ..alone }), found, "{rows} rows: what is fetched ahead changes no sum");
             for row in 0..rows {
                 for column in 0..35 {
                     let sum: f64 = (0..inner).map(|k| f64::from(left[row * (inner + 3) + k]) * f64::from(panel[k * 40 + column])).sum();
@@ -39,7 +51,11 @@ fn every_instruction_set_gives_the_product() {
                     assert!((f64::from(found[row * 35 + column]) - expected).abs() < 1e-4, "row {row}, column {column}");
                 }
             }
+            if !matches!(instructions, Instructions::Baseline) {
+                fused.push(found);
+            }
         }
+        assert!(fused.windows(2).all(|both| both[0] == both[1]), "{rows} rows: AVX-512 and AVX2 differ");
     }
 }
 
@@ -48,6 +64,6 @@ fn every_instruction_set_gives_the_product() {
 fn a_panel_beyond_its_slice_is_refused() {
     let mut out = [0.0; PANEL];
     let out = Out { values: &mut out, stride: PANEL, width: PANEL, add: false };
-    let panel = Panel { values: &[0.0; PANEL], stride: PANEL, columns: PANEL };
+    let panel = Panel::new(&[0.0; PANEL], PANEL, PANEL);
     crate::models::kernel::multiply_panel(Left::rows(&[1.0, 2.0], 2, 2), 1, panel, 1.0, out);
 }

@@ -9,10 +9,14 @@ fn random(len: usize, seed: u64) -> Vec<f32> {
 
 #[test]
 fn rows_are_right_and_independent() {
-    for (rows, input, output) in [(0, 5, 40), (1, 5, 3), (2, 33, 32), (17, 64, 100), (200, 128, 1500)] {
+    for (rows, input, output) in [(0, 5, 40), (1, 5, 3), (2, 33, 32), (17, 64, 100), (100, 200, 1500), (200, 128, 1500)] {
         let (x, weight, bias) = (random(rows * input, 1), random(output * input, 2), random(output, 3));
         let packed = PackedMatrix::new(input, &[&weight], &[&bias]);
         let out = packed.multiply(&x);
+        for threads in [1, 2, 3, 8] {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+            assert_eq!(pool.install(|| packed.multiply(&x)), out, "{rows} rows on {threads} threads");
+        }
         for (row, x) in x.chunks_exact(input).enumerate() {
             let alone = packed.multiply(x);
             assert_eq!(alone, out[row * output..][..output], "row {row} of {rows}");

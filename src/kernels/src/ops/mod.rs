@@ -32,3 +32,4 @@ pub use pass::{Arithmetic, Pass};
 pub use rms_norm::rms_norm;
 pub use rope::{Rope, RopeTable, rope};
 pub use silu_mul::silu_mul;
+pub use storage::Threads;

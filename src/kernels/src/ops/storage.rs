@@ -127,7 +127,7 @@ fn multiply_rows([m, k, n]: [usize; 3], left: Matrix<'_>, right: Matrix<'_>, sca
         for column in (0..n).step_by(PANEL) {
             let width = PANEL.min(n - column);
             right.pack(first, inner, column, width, &mut packed);
-            let panel = Panel { values: &packed, stride: PANEL, columns: PANEL };
+            let panel = Panel::new(&packed, PANEL, PANEL);
             let out = Out { values: &mut out[column..], stride, width, add: write == Write::Add || first > 0 };
             multiply_panel(left, m, panel, scale, out);
         }
