@@ -57,7 +57,8 @@ def parse(options, rounds=7):
 
 @dataclass
 class Calls:
-    """`call(i)` does the i-th piece of work, which is `units` queries or rows. A round has `least` calls or more: one of calls that take a minute."""
+    """`call(i)` does the i-th piece of work, which is `units` queries or rows. A round has `least` calls or more: one of calls that take a minute, which need no
+    call before them."""
 
     name: str
     call: object
@@ -67,8 +68,9 @@ class Calls:
     latencies: list = field(default_factory=list)
 
     def warm_up(self, seconds):
-        self.rate(seconds)
-        self.latencies.clear()
+        if self.least > 1:
+            self.rate(seconds)
+            self.latencies.clear()
 
     def rate(self, seconds):
         start = last = time.perf_counter()
