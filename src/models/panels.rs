@@ -25,8 +25,8 @@ const ROWS_STEP: usize = 4;
 /// With fewer rows for each core, cores that all read all weights wait for the memory.
 const ROWS_PER_CORE_MIN: usize = 24;
 
-/// Rows of each task of `rows` independent ones, so that all cores have about as many; None if they are too few for two tasks of [`ROWS_PER_TASK_MAX`], or for
-/// [`ROWS_PER_CORE_MIN`] on each core.
+/// Rows of each task of `rows` independent ones, so that all cores have about as many; None if they are too few for two tasks of `ROWS_PER_TASK_MAX`, or for
+/// `ROWS_PER_CORE_MIN` on each core.
 pub fn rows_per_task(rows: usize) -> Option<usize> {
     let num_threads = rayon::current_num_threads();
     if num_threads == 1 || rows < (2 * ROWS_PER_TASK_MAX).max(num_threads * ROWS_PER_CORE_MIN) {
