@@ -25,9 +25,10 @@ OVERHEAD_MAX_MS = 2.0
 def main():
     options = parser(__doc__)
     options.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    options.add_argument("--weights", choices=random_qwen2.WEIGHTS, default="bf16", help="what the policy's weights are stored as")
     options = parse(options, rounds=5)
     with Bench(f"policies, {options.device}", options) as bench:
-        bench.run(f"decode, {SEQUENCES} sequences of a 0.1 B Qwen2", lambda measure: decode(measure, options))
+        bench.run(f"decode, {SEQUENCES} sequences of a 0.1 B Qwen2 with weights in {options.weights}", lambda measure: decode(measure, options))
         bench.run("a call of a remote policy", lambda measure: remote_call(measure, options))
 
 
@@ -38,7 +39,7 @@ def decode(measure, options):
     tokens = 16 if options.quick else TOKENS
     with Server() as server:
         directory = server.folder / "qwen2"
-        peer = Transformers(directory, options.device)
+        peer = Transformers(directory, options.device, options.weights)
         connection = server.connect()
         connection.execute(f"CREATE MODEL policy FROM '{directory}' WITH (task = 'generate', device = '{options.device}')")
 
@@ -59,7 +60,7 @@ def decode(measure, options):
         # The largest of 32,768 numbers may be another one where two are equal but for rounding.
         equal = sum(ours == theirs for ours, theirs in zip(found, expected))
         measure.check(f"of {SEQUENCES} texts equal to transformers'", equal, at_least=SEQUENCES - 4)
-        products = Products()
+        products = Products(bytes_per_weight=2 if options.weights == "bf16" else 4)
         floor = SEQUENCES / products.seconds_min()
         contestants = [
             Calls("RolloutDB", lambda call: generated(prompts_of(call)), work),
@@ -79,11 +80,11 @@ def prompts_of(call):
 class Transformers:
     """Greedy texts of the random Qwen2."""
 
-    def __init__(self, directory, device):
+    def __init__(self, directory, device, weights):
         import torch
 
         torch.set_num_threads(2)
-        self.torch, (model, self.tokenizer) = torch, random_qwen2.save(directory)
+        self.torch, (model, self.tokenizer) = torch, random_qwen2.save(directory, weights=weights)
         self.model = model.to(device, torch.bfloat16) if device == "cuda" else model
 
     def generated(self, prompts, tokens):
@@ -96,7 +97,8 @@ class Transformers:
 class Products:
     """The matrix products of one token for each sequence, in NumPy, with weights of their own for every layer: what decoding cannot do without."""
 
-    def __init__(self):
+    def __init__(self, bytes_per_weight):
+        self.bytes_per_weight = bytes_per_weight
         random = np.random.default_rng(1)
         hidden, inner = random_qwen2.SHAPE["hidden_size"], random_qwen2.SHAPE["intermediate_size"]
         heads = hidden // random_qwen2.SHAPE["num_attention_heads"] * random_qwen2.SHAPE["num_key_value_heads"]
@@ -112,7 +114,7 @@ class Products:
     def seconds_min(self):
         """What a step takes where nothing but the processor's rate and the memory's bandwidth holds it up."""
         operations = sum(2 * SEQUENCES * weights.size for weights in self.weights)
-        return max(operations / multiply_rate(), sum(weights.nbytes for weights in self.weights) / read_bandwidth())
+        return max(operations / multiply_rate(), sum(weights.size for weights in self.weights) * self.bytes_per_weight / read_bandwidth())
 
 
 # ---- Remote policies ----

@@ -12,8 +12,12 @@ SHAPE = {
 }
 
 
-def save(directory, shape=SHAPE, tied=True):
-    """Writes it to a directory, and gives the model and the tokenizer of transformers."""
+# What the weights of a policy are stored as: as nearly all published ones, or twice as long.
+WEIGHTS = ["bf16", "f32"]
+
+
+def save(directory, shape=SHAPE, tied=True, weights="f32"):
+    """Writes it to a directory, and gives the model in single precision and the tokenizer of transformers."""
     import torch
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
@@ -32,5 +36,8 @@ def save(directory, shape=SHAPE, tied=True):
     with torch.no_grad():
         # The logit of the end is 0, never the largest: no greedy text ends early.
         model.model.embed_tokens.weight[0] = 0
+    if weights == "bf16":
+        model.to(torch.bfloat16).save_pretrained(directory)
+        return model.float(), tokenizer
     model.save_pretrained(directory)
     return model, tokenizer

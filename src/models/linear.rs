@@ -28,14 +28,6 @@ enum Part {
 }
 
 impl Matrix {
-    /// The values of row `index`, written to `out` `[input]`.
-    pub fn copy_row(&self, index: usize, out: &mut [f32]) {
-        match self {
-            Self::Values(values) => out.copy_from_slice(&values[index * out.len()..][..out.len()]),
-            Self::Encoded(matrix) => matrix.copy_row(index, out),
-        }
-    }
-
     fn values(&self) -> Option<&[f32]> {
         match self {
             Self::Values(values) => Some(values),
@@ -60,7 +52,11 @@ impl Linear {
     }
 
     /// Row `index` of the weights, written to `out` `[input]`.
+    ///
+    /// # Panics
+    /// If there is no such row.
     pub fn copy_row(&self, mut index: usize, out: &mut [f32]) {
+        assert!(index < self.output(), "the weights have no row {index}");
         for part in &self.parts {
             if index < part.output() {
                 return part.copy_row(index, out);

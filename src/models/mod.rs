@@ -2,6 +2,7 @@
 //! their tokenizers, versions on disk, and the thread that runs them in batches. Knows nothing of SQL and tables.
 
 pub mod adapted;
+mod awake;
 mod builtin;
 mod cache;
 mod calls;
@@ -19,6 +20,7 @@ pub mod generation;
 pub mod gguf;
 mod growing_text;
 pub mod hub;
+mod huge_pages;
 mod kv_budget;
 pub mod kv_cache;
 mod limits;
@@ -42,6 +44,7 @@ pub mod scored_text;
 pub mod scorer;
 mod scratch;
 mod shared_forward;
+mod shares;
 mod shown;
 mod source;
 #[cfg(test)]

@@ -15,6 +15,7 @@ use std::time::Duration;
 use rayon::ThreadPoolBuilder;
 use tokio::sync::oneshot;
 
+use super::awake::Awake;
 use super::chat_template::ChatTemplate;
 use super::kv_budget::{KvBudget, KvCounters, KvShare};
 use super::policy_decoder::PolicyDecoder;
@@ -121,7 +122,7 @@ fn start() -> Result<Owner, std::io::Error> {
 type Schedulers = BTreeMap<usize, (Arc<LoadedPolicy>, Box<dyn Schedule>)>;
 
 fn serve(receiver: &Receiver<Message>) {
-    let mut schedulers = Schedulers::new();
+    let (mut schedulers, mut awake) = (Schedulers::new(), Awake::default());
     loop {
         let idle = schedulers.values().all(|(_, scheduler)| scheduler.is_idle());
         // Without work the thread sleeps until a message comes; with work it takes what is there and goes on.
@@ -140,7 +141,7 @@ fn serve(receiver: &Receiver<Message>) {
         if matches!(next, Err(TryRecvError::Disconnected)) {
             return;
         }
-        step(&mut schedulers);
+        step(&mut schedulers, &mut awake);
     }
 }
 
@@ -165,10 +166,13 @@ fn handle(message: Message, schedulers: &mut Schedulers) {
 }
 
 /// One step of every policy with work. A policy that nobody else holds any more leaves memory with its prefix cache.
-fn step(schedulers: &mut Schedulers) {
+fn step(schedulers: &mut Schedulers, awake: &mut Awake) {
     schedulers.retain(|_, (policy, scheduler)| {
         if scheduler.is_idle() {
             return Arc::strong_count(policy) > 1;
+        }
+        if scheduler.uses_threads() {
+            awake.renew();
         }
         // A panic is our bug: its sequences are dropped, which tells their callers.
         catch_unwind(AssertUnwindSafe(|| scheduler.step())).is_ok()

@@ -27,6 +27,8 @@ use crate::error::{Error, Result};
 const WEIGHTS_PER_CORE_MAX: usize = 4 << 20;
 /// Tokens for which a core is worth waking.
 const TOKENS_PER_CORE: usize = 4;
+/// Numbers below which what is done to each of them stays on the calling thread.
+const PARALLEL_NUMBERS: usize = 1 << 14;
 
 /// Where the weights of a decoder are, by Hugging Face's names.
 pub(super) trait WeightSource {
@@ -50,7 +52,7 @@ pub(super) trait WeightSource {
 pub struct PackedDecoder {
     config: DecoderConfig,
     /// The embedding when it is not the head.
-    embedding: Option<Matrix>,
+    embedding: Option<Linear>,
     layers: Vec<PackedLayer>,
     norm: Vec<f32>,
     head: Linear,
@@ -118,8 +120,9 @@ impl PackedDecoder {
 
     fn of(source: &impl WeightSource) -> Result<Self> {
         let config = source.config().clone();
-        let embedding = (!config.tie_word_embeddings).then(|| source.matrix(EMBEDDING)).transpose()?;
-        let head = source.matrix(config.head_tensor())?;
+        let linear = |name: &str| Ok::<_, Error>(Linear::new(config.hidden_size, vec![source.matrix(name)?], &[]));
+        let embedding = (!config.tie_word_embeddings).then(|| linear(EMBEDDING)).transpose()?;
+        let head = linear(config.head_tensor())?;
         let layers = (0..config.num_hidden_layers).map(|index| PackedLayer::new(source, index, &config)).collect::<Result<_>>()?;
         let num_weights = config.tensor_shapes().iter().map(|(_, shape)| shape.iter().product::<usize>()).sum();
         Ok(Self {
@@ -127,7 +130,7 @@ impl PackedDecoder {
             embedding,
             layers,
             norm: source.vector("model.norm.weight")?,
-            head: Linear::new(config.hidden_size, vec![head], &[]),
+            head,
             rope: Rope::new(source.frequencies(), source.config().rope.magnitude()),
             config,
         })
@@ -207,7 +210,7 @@ impl PackedDecoder {
         }
         segments.iter_mut().for_each(|segment| segment.cache.advance(segment.tokens.len()));
         // The rows are the last ones of the segments.
-        self.head.multiply_into(&self.normed(&x, &self.norm), logits, Threads::All);
+        self.head.multiply_into(&self.normed(&x, &self.norm, Threads::All), logits, Threads::All);
     }
 
     /// Queries, keys and values `[N, query + key + value widths]` of the rows `x` `[N, H]`, ready for attention.
@@ -216,11 +219,13 @@ impl PackedDecoder {
         let positions: Vec<usize> = spans.iter().flat_map(|span| span.first_position..span.first_position + span.len).collect();
         let mut out = Scratch::new(positions.len() * width);
         let project_rows = |x: &[f32], positions: &[usize], out: &mut [f32], threads| {
-            layer.query_key_value.multiply_into(&self.normed(x, &layer.input_norm), out, threads);
-            if let Some(norms) = &layer.query_key_norm {
-                self.normalise_heads(out, norms);
-            }
-            self.rotate(out, positions, rope);
+            layer.query_key_value.multiply_into(&self.normed(x, &layer.input_norm, threads), out, threads);
+            in_rows(out, width, positions, 1, threads, |out, positions| {
+                if let Some(norms) = &layer.query_key_norm {
+                    self.normalise_heads(out, norms);
+                }
+                self.rotate(out, positions, rope);
+            });
         };
         match layer.rows_per_task(positions.len()) {
             None => project_rows(x, &positions, &mut out, Threads::All),
@@ -236,9 +241,10 @@ impl PackedDecoder {
     fn add_layer(&self, layer: &PackedLayer, mixed: &[f32], x: &mut [f32]) {
         let (hidden, width) = (self.config.hidden_size, self.widths().0);
         let add_to_rows = |mixed: &[f32], x: &mut [f32], threads| {
-            add(x, &layer.output.multiply(mixed, threads));
-            let gated = self.gated(&layer.gate_up.multiply(&self.normed(x, &layer.post_attention_norm), threads));
-            add(x, &layer.down.multiply(&gated, threads));
+            add(x, &layer.output.multiply(mixed, threads), threads);
+            let normed = self.normed(x, &layer.post_attention_norm, threads);
+            let gated = self.gated(&layer.gate_up.multiply(&normed, threads), threads);
+            add(x, &layer.down.multiply(&gated, threads), threads);
         };
         match layer.rows_per_task(x.len() / hidden) {
             None => add_to_rows(mixed, x, Threads::All),
@@ -256,39 +262,39 @@ impl PackedDecoder {
 
     /// The spans of the segments and the embedded tokens `[N, H]`.
     fn embed(&self, segments: &[Segment<'_>]) -> (Vec<Span>, Scratch) {
-        let hidden = self.config.hidden_size;
-        let mut spans = Vec::with_capacity(segments.len());
-        let mut x = Scratch::new(segments.iter().map(|segment| segment.tokens.len()).sum::<usize>() * hidden);
-        let mut rows = x.chunks_exact_mut(hidden);
-        let mut first_row = 0;
+        let (hidden, embedding) = (self.config.hidden_size, self.embedding.as_ref().unwrap_or(&self.head));
+        let (mut spans, mut tokens) = (Vec::with_capacity(segments.len()), Vec::new());
         for segment in segments {
-            spans.push(Span { first_row, first_position: segment.cache.len(), len: segment.tokens.len() });
-            first_row += segment.tokens.len();
-            for (token, row) in segment.tokens.iter().zip(&mut rows) {
-                match &self.embedding {
-                    Some(embedding) => embedding.copy_row(*token as usize, row),
-                    None => self.head.copy_row(*token as usize, row),
-                }
-            }
+            spans.push(Span { first_row: tokens.len(), first_position: segment.cache.len(), len: segment.tokens.len() });
+            tokens.extend_from_slice(segment.tokens);
         }
+        let mut x = Scratch::new(tokens.len() * hidden);
+        in_rows(&mut x, hidden, &tokens, 1, Threads::All, |x, tokens| {
+            x.chunks_exact_mut(hidden).zip(tokens).for_each(|(row, token)| embedding.copy_row(*token as usize, row));
+        });
         (spans, x)
     }
 
-    fn normed(&self, x: &[f32], weight: &[f32]) -> Scratch {
+    fn normed(&self, x: &[f32], weight: &[f32], threads: Threads) -> Scratch {
+        let width = weight.len();
         let mut out = Scratch::new(x.len());
-        let rows = out.chunks_exact_mut(weight.len()).zip(x.chunks_exact(weight.len()));
-        rows.for_each(|(out, x)| rms_norm_row(x, weight, self.config.rms_norm_eps as f32, out));
+        in_rows(&mut out, width, x, width, threads, |out, x| {
+            let rows = out.chunks_exact_mut(width).zip(x.chunks_exact(width));
+            rows.for_each(|(out, x)| rms_norm_row(x, weight, self.config.rms_norm_eps as f32, out));
+        });
         out
     }
 
     /// `[N, 2I]` gate and up side by side to `[N, I]`.
-    fn gated(&self, gate_up: &[f32]) -> Scratch {
+    fn gated(&self, gate_up: &[f32], threads: Threads) -> Scratch {
         let width = self.config.intermediate_size;
         let mut out = Scratch::new(gate_up.len() / 2);
-        for (out, row) in out.chunks_exact_mut(width).zip(gate_up.chunks_exact(2 * width)) {
-            let (gate, up) = row.split_at(width);
-            silu_mul_forward(gate, up, out);
-        }
+        in_rows(&mut out, width, gate_up, 2 * width, threads, |out, gate_up| {
+            for (out, row) in out.chunks_exact_mut(width).zip(gate_up.chunks_exact(2 * width)) {
+                let (gate, up) = row.split_at(width);
+                silu_mul_forward(gate, up, out);
+            }
+        });
         out
     }
 
@@ -327,12 +333,18 @@ impl PackedDecoder {
 
     fn store(&self, layer: usize, query_key_value: &[f32], spans: &[Span], segments: &mut [Segment<'_>]) {
         let (query, row_width) = self.widths();
-        let mut rows = query_key_value.chunks_exact(row_width);
-        for (span, segment) in spans.iter().zip(segments) {
-            for (offset, row) in rows.by_ref().take(span.len).enumerate() {
+        let store = |(span, segment): (&Span, &mut Segment<'_>)| {
+            let rows = query_key_value[span.first_row * row_width..].chunks_exact(row_width);
+            for (offset, row) in rows.take(span.len).enumerate() {
                 let (key, value) = row[query..].split_at(self.config.key_value_width());
                 segment.cache.push(layer, span.first_position + offset, key, value);
             }
+        };
+        if query_key_value.len() < PARALLEL_NUMBERS {
+            spans.iter().zip(segments).for_each(store);
+        } else {
+            let per_thread = segments.len().div_ceil(rayon::current_num_threads());
+            spans.par_iter().zip(segments).with_min_len(per_thread).for_each(store);
         }
     }
 }
@@ -378,6 +390,10 @@ impl Decode for PackedDecoder {
         self.kv_shape()
     }
 
+    fn uses_threads(&self) -> bool {
+        self.num_weights > WEIGHTS_PER_CORE_MAX
+    }
+
     fn forward(&self, segments: &mut [Segment<'_>]) -> Result<Scratch> {
         let mut logits = Scratch::new(segments.len() * self.config.num_outputs());
         self.forward_into(segments, &mut logits);
@@ -412,6 +428,23 @@ fn last_rows(values: &[f32], spans: &[Span]) -> Scratch {
     out
 }
 
-fn add(x: &mut [f32], other: &[f32]) {
-    x.iter_mut().zip(other).for_each(|(x, other)| *x += other);
+fn add(x: &mut [f32], other: &[f32], threads: Threads) {
+    in_rows(x, 1, other, 1, threads, |x, other| x.iter_mut().zip(other).for_each(|(x, other)| *x += other));
+}
+
+/// Calls `work` with rows of `out` `[N, width]` and those of `values` `[N, values_width]`, as many on each thread if they are worth it.
+fn in_rows<T: Sync>(
+    out: &mut [f32],
+    width: usize,
+    values: &[T],
+    values_width: usize,
+    threads: Threads,
+    work: impl Fn(&mut [f32], &[T]) + Sync,
+) {
+    let rows = (out.len() / width).div_ceil(rayon::current_num_threads());
+    if threads == Threads::One || out.len() < PARALLEL_NUMBERS || rows * width == out.len() {
+        return work(out, values);
+    }
+    let tasks = out.par_chunks_mut(rows * width).zip(values.par_chunks(rows * values_width));
+    tasks.for_each(|(out, values)| work(out, values));
 }

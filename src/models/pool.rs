@@ -16,6 +16,7 @@ use super::policy_decoder::PolicyDecoder;
 use super::registry::{ModelInfo, Task};
 use super::reranker::LoadedReranker;
 use super::scorer::LoadedScorer;
+use super::weights;
 use crate::error::Result;
 
 /// A model in memory.
@@ -77,14 +78,18 @@ impl Pool {
         owner: &Owner,
         load: impl FnOnce(&ModelInfo) -> Result<Loaded> + Send + 'static,
     ) -> Result<Loaded> {
-        let place = match self.known_place(info) {
-            Some(place) => place,
+        let (place, bytes) = match self.known_place(info) {
+            Some(known) => known,
             None => {
                 let info = Arc::clone(info);
-                owner.run(move || Ok(place_of(&info))).await?
+                let place_and_bytes = move || {
+                    let place = place_of(&info);
+                    Ok((place, weight_bytes(&info, place)))
+                };
+                owner.run(place_and_bytes).await?
             }
         };
-        let (slot, has_dropped) = self.slot(info, place);
+        let (slot, has_dropped) = self.slot(info, place, bytes);
         if has_dropped {
             collect(owner)?;
         }
@@ -112,16 +117,16 @@ impl Pool {
         self.lock().iter().rev().filter_map(Entry::shown).collect()
     }
 
-    /// Where a model is that was asked for before.
-    fn known_place(&self, info: &ModelInfo) -> Option<Place> {
-        self.lock().iter().find(|entry| entry.is_of(info)).map(|entry| entry.model.place)
+    /// Where a model is that was asked for before, and the bytes of its weights.
+    fn known_place(&self, info: &ModelInfo) -> Option<(Place, u64)> {
+        self.lock().iter().find(|entry| entry.is_of(info)).map(|entry| (entry.model.place, entry.model.bytes))
     }
 
     /// The slot of a model, and whether others had to go for it.
-    fn slot(&self, info: &Arc<ModelInfo>, place: Place) -> (Slot, bool) {
+    fn slot(&self, info: &Arc<ModelInfo>, place: Place, bytes: u64) -> (Slot, bool) {
         let mut entries = self.lock();
         let found = entries.iter().position(|entry| entry.is_of(info)).map(|index| entries.remove(index));
-        let mut entry = found.unwrap_or_else(|| Entry::new(info, place));
+        let mut entry = found.unwrap_or_else(|| Entry::new(info, place, bytes));
         entry.model.uses += 1;
         entry.model.last_use = SystemTime::now();
         let slot = Arc::clone(&entry.slot);
@@ -151,8 +156,7 @@ impl Pool {
 }
 
 impl Entry {
-    fn new(info: &Arc<ModelInfo>, place: Place) -> Self {
-        let bytes = weight_bytes(info, place);
+    fn new(info: &Arc<ModelInfo>, place: Place, bytes: u64) -> Self {
         let model =
             LoadedModel { info: Arc::clone(info), place, bytes, kept_bytes: 0, preemptions: 0, uses: 0, last_use: SystemTime::now() };
         Self { model, slot: Slot::default() }
@@ -193,13 +197,18 @@ fn collect(owner: &Owner) -> Result<()> {
     owner.post(|| {})
 }
 
-/// Single precision on the CPU, half of it on a GPU, where a policy has its output head in single precision beside that; those of a GGUF file as it has them.
+/// Single precision on the CPU, where a policy keeps matrices of bf16 as they are; half of it on a GPU, where a policy has its output head in single precision beside that; those of a GGUF file as it has them.
 fn weight_bytes(info: &ModelInfo, place: Place) -> u64 {
     if let Some(gguf) = &info.gguf {
         return gguf.weight_bytes;
     }
     match (place, info.task) {
-        (Place::Cpu, _) => 4 * info.parameter_count,
+        (Place::Cpu, Task::Generate) => {
+            // Files that cannot be read are the matter of who loads them.
+            let num_halves = weights::num_halves(&info.directory).unwrap_or(0).min(info.parameter_count);
+            4 * info.parameter_count - 2 * num_halves
+        }
+        (Place::Cpu, Task::Embed | Task::Rerank) => 4 * info.parameter_count,
         (Place::Gpu(_), Task::Generate) => 2 * (info.parameter_count + head_parameters(info)),
         (Place::Gpu(_), Task::Embed | Task::Rerank) => 2 * info.parameter_count,
     }
@@ -214,6 +223,10 @@ fn head_parameters(info: &ModelInfo) -> u64 {
 mod tests {
     use super::*;
     use crate::models::Device;
+
+    fn slot(pool: &Pool, info: &Arc<ModelInfo>, place: Place) -> (Slot, bool) {
+        pool.slot(info, place, weight_bytes(info, place))
+    }
 
     fn info(name: &str, version: u32) -> Arc<ModelInfo> {
         Arc::new(ModelInfo {
@@ -242,12 +255,12 @@ mod tests {
     fn those_unused_longest_go_when_the_room_is_needed() {
         let pool = Pool::new(100, None);
         for (name, version) in [("a", 1), ("b", 1), ("a", 1)] {
-            assert!(!pool.slot(&info(name, version), Place::Cpu).1);
+            assert!(!slot(&pool, &info(name, version), Place::Cpu).1);
         }
-        assert!(pool.slot(&info("c", 1), Place::Cpu).1, "three times 40 bytes do not fit");
+        assert!(slot(&pool, &info("c", 1), Place::Cpu).1, "three times 40 bytes do not fit");
         assert_eq!(held(&pool), ["a@1", "c@1"]);
         let narrow = Pool::new(1, None);
-        narrow.slot(&info("a", 1), Place::Cpu);
+        slot(&narrow, &info("a", 1), Place::Cpu);
         assert_eq!(held(&narrow), ["a@1"], "one always fits");
     }
 
@@ -256,13 +269,13 @@ mod tests {
     fn each_memory_has_a_sum_of_its_own() {
         let pool = Pool::new(50, Some(50));
         for (name, place) in [("a", Place::Gpu(0)), ("b", Place::Cpu), ("c", Place::Gpu(0)), ("d", Place::Gpu(1))] {
-            assert!(!pool.slot(&info(name, 1), place).1, "{name}");
+            assert!(!slot(&pool, &info(name, 1), place).1, "{name}");
         }
-        assert!(pool.slot(&info("e", 1), Place::Gpu(0)).1, "three times 20 bytes do not fit");
+        assert!(slot(&pool, &info("e", 1), Place::Gpu(0)).1, "three times 20 bytes do not fit");
         assert_eq!(held(&pool), ["b@1", "c@1", "d@1", "e@1"]);
-        assert!(pool.slot(&info("f", 1), Place::Cpu).1, "two times 40 bytes do not fit");
+        assert!(slot(&pool, &info("f", 1), Place::Cpu).1, "two times 40 bytes do not fit");
         assert_eq!(held(&pool), ["c@1", "d@1", "e@1", "f@1"]);
-        assert_eq!((pool.known_place(&info("d", 1)), pool.known_place(&info("b", 1))), (Some(Place::Gpu(1)), None));
+        assert_eq!((pool.known_place(&info("d", 1)), pool.known_place(&info("b", 1))), (Some((Place::Gpu(1), 20)), None));
     }
 
     #[test]
@@ -273,6 +286,21 @@ mod tests {
         let head = (config.vocab_size * config.hidden_size) as u64;
         assert_eq!([Place::Cpu, Place::Gpu(0)].map(|place| weight_bytes(&info, place)), [4000, 2000 + 2 * head]);
         assert_eq!(weight_bytes(&ModelInfo { task: Task::Embed, ..info }, Place::Gpu(0)), 2000);
+    }
+
+    #[test]
+    fn matrices_of_bf16_count_as_a_policy_keeps_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let zeros = |shape: &[usize], dtype| candle_core::Tensor::zeros(shape, dtype, &candle_core::Device::Cpu).unwrap();
+        let tensors = [
+            ("matrix", zeros(&[3, 5], candle_core::DType::BF16)),
+            ("norm", zeros(&[5], candle_core::DType::BF16)),
+            ("other", zeros(&[2, 5], candle_core::DType::F32)),
+        ];
+        candle_core::safetensors::save(&std::collections::HashMap::from(tensors), directory.path().join(weights::WEIGHTS_FILE)).unwrap();
+        let info = ModelInfo { directory: directory.path().to_owned(), parameter_count: 30, ..(*info("a", 1)).clone() };
+        assert_eq!(weight_bytes(&info, Place::Cpu), 2 * 15 + 4 * 15);
+        assert_eq!(weight_bytes(&ModelInfo { task: Task::Embed, ..info }, Place::Cpu), 4 * 30);
     }
 
     #[test]
@@ -291,7 +319,7 @@ mod tests {
     fn a_version_or_all_of_a_name_can_be_let_go() {
         let (pool, owner) = (Pool::new(u64::MAX, None), Owner::get().unwrap());
         for version in 1..=3 {
-            pool.slot(&info("a", version), Place::Cpu);
+            slot(&pool, &info("a", version), Place::Cpu);
         }
         assert_eq!(pool.unload("a@2", &owner).unwrap(), 1);
         assert_eq!(held(&pool), ["a@1", "a@3"]);
@@ -302,8 +330,8 @@ mod tests {
     #[test]
     fn a_version_that_was_made_anew_is_another_one() {
         let pool = Pool::new(u64::MAX, None);
-        let (old, _) = pool.slot(&info("a", 1), Place::Cpu);
-        let (new, _) = pool.slot(&Arc::new(ModelInfo { created_at_ms: 1, ..(*info("a", 1)).clone() }), Place::Cpu);
-        assert!(!Arc::ptr_eq(&old, &new) && Arc::ptr_eq(&old, &pool.slot(&info("a", 1), Place::Cpu).0));
+        let (old, _) = slot(&pool, &info("a", 1), Place::Cpu);
+        let (new, _) = slot(&pool, &Arc::new(ModelInfo { created_at_ms: 1, ..(*info("a", 1)).clone() }), Place::Cpu);
+        assert!(!Arc::ptr_eq(&old, &new) && Arc::ptr_eq(&old, &slot(&pool, &info("a", 1), Place::Cpu).0));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::random::CounterRng;
 use super::scratch::Scratch;
-use super::simd::{largest, softmax, sum_of_exps};
+use super::simd::{largest, position, softmax, sum_of_exps};
 use crate::error::{Error, Result};
 
 /// Tokens that are put in order first: a nucleus has few as a rule, and eight times as many come next.
@@ -164,8 +164,7 @@ fn nucleus(ordered: &[usize], probabilities: &[f32], top_p: f32) -> usize {
 
 /// The first of the largest; 0 if none is a number.
 fn argmax(values: &[f32]) -> usize {
-    let largest = largest(values);
-    values.iter().position(|value| *value == largest).unwrap_or(0)
+    position(values, largest(values)).unwrap_or(0)
 }
 
 /// The natural log of `softmax(logits)[token]`.

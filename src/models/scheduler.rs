@@ -54,6 +54,11 @@ pub trait Decode: Send + Sync {
     /// [`Error::Tensor`] and [`Error::OutOfMemory`] from a device. What its caches hold is not known then.
     fn forward(&self, segments: &mut [Segment<'_, Self::Source>]) -> Result<Scratch>;
 
+    /// Whether a forward gives the threads of the pool work many times.
+    fn uses_threads(&self) -> bool {
+        false
+    }
+
     /// Says what its caches may come to, in bytes, before they take memory ahead of need. A single sequence may need more.
     fn note_budget(&self, _bytes: usize) {}
 
@@ -74,6 +79,9 @@ pub trait Schedule {
 
     /// See [`Scheduler::step`].
     fn step(&mut self);
+
+    /// See [`Decode::uses_threads`].
+    fn uses_threads(&self) -> bool;
 }
 
 /// A request and where its result goes.
@@ -389,6 +397,10 @@ impl<D: Decode> Schedule for Scheduler<D> {
 
     fn step(&mut self) {
         Scheduler::step(self);
+    }
+
+    fn uses_threads(&self) -> bool {
+        self.decoder.uses_threads()
     }
 }
 

@@ -1,13 +1,13 @@
 //! Safetensors files: reading single files and shards, writing one file that transformers loads.
 //!
-//! Everything becomes f32: on a CPU bf16 arithmetic is emulated and f16 is converted on every use.
+//! Everything becomes f32: on a CPU bf16 arithmetic is emulated and f16 is converted on every use. Policies there keep what bf16 can hold in it (`panels.rs`).
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Device, Tensor};
-use safetensors::tensor::{Dtype, Metadata, SafeTensorError, SafeTensors, TensorView, View};
+use safetensors::tensor::{Dtype, Metadata, SafeTensorError, SafeTensors, TensorInfo, TensorView, View};
 use serde_json::Value;
 
 use super::config::read_json;
@@ -94,6 +94,12 @@ impl Weights {
 /// As [`Weights::load`]; a file shorter or longer than its header says is [`Error::Damaged`].
 pub fn read_shapes(directory: &Path) -> Result<TensorShapes> {
     let mut shapes = TensorShapes::new();
+    for_each_weight(directory, |name, info| drop(shapes.insert(name, info.shape.clone())))?;
+    Ok(shapes)
+}
+
+/// Calls `visit` with what the headers say of each tensor of floats.
+fn for_each_weight(directory: &Path, mut visit: impl FnMut(String, &TensorInfo)) -> Result<()> {
     for path in weight_files(directory)? {
         let file = std::fs::File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
         let (header, data_bytes) = read_header(&path, file)?;
@@ -103,9 +109,23 @@ pub fn read_shapes(directory: &Path) -> Result<TensorShapes> {
             return Err(Error::Damaged { path, reason });
         }
         let weights = metadata.tensors().into_iter().filter(|(_, info)| float_type(info.dtype).is_some());
-        shapes.extend(weights.map(|(name, info)| (name, info.shape.clone())));
+        weights.for_each(|(name, info)| visit(name, info));
     }
-    Ok(shapes)
+    Ok(())
+}
+
+/// Numbers of a checkpoint that are stored in bf16 in tensors of two dimensions or more, from the file headers only.
+///
+/// # Errors
+/// As [`read_shapes`].
+pub fn num_halves(directory: &Path) -> Result<u64> {
+    let mut count = 0;
+    for_each_weight(directory, |_, info| {
+        if info.dtype == Dtype::BF16 && info.shape.len() > 1 {
+            count += info.shape.iter().product::<usize>() as u64;
+        }
+    })?;
+    Ok(count)
 }
 
 /// Refuses a checkpoint in which an expected tensor is absent or of another shape.

@@ -5,7 +5,7 @@
 
 use super::decoding::decode;
 use super::encoding::Encoding;
-use super::kernel::Vector;
+use super::kernel::vector::Vector;
 use super::simd::{Instructions, instructions};
 
 /// The most lanes of a register.

@@ -3,6 +3,13 @@
 //! Written with vector intrinsics, because the compiler's own vectorisation of this loop comes and goes with its shape. Each
 //! result is a sum over the inner dimension in one fixed order, whatever the number of rows: the basis of "alone equals batched".
 
+mod operands;
+pub(crate) mod vector;
+
+use self::operands::CACHE_LINE;
+pub use self::operands::{Fetch, Left, Out, Panel, SharedRows};
+use self::vector::Vector;
+pub use self::vector::{Bf16, Weight};
 use super::simd::{Instructions, instructions};
 
 /// Columns of a whole panel.
@@ -10,66 +17,11 @@ pub const PANEL: usize = 32;
 /// Columns of a narrow panel, for heads that are not a multiple of [`PANEL`] wide.
 pub const HALF_PANEL: usize = PANEL / 2;
 
-/// The left-hand side: element `(row, k)` is `values[row * row_stride + k * inner_stride]`, for `inner` values of k.
-#[derive(Clone, Copy)]
-pub struct Left<'a> {
-    pub values: &'a [f32],
-    pub row_stride: usize,
-    pub inner_stride: usize,
-    pub inner: usize,
-}
-
-impl<'a> Left<'a> {
-    /// Consecutive rows of `stride` values each, of which the first `inner` are used.
-    pub fn rows(values: &'a [f32], stride: usize, inner: usize) -> Self {
-        Self { values, row_stride: stride, inner_stride: 1, inner }
-    }
-}
-
-/// The right-hand side: `inner` rows of [`PANEL`] or [`HALF_PANEL`] consecutive columns, `stride` values apart.
-#[derive(Clone, Copy)]
-pub struct Panel<'a> {
-    pub values: &'a [f32],
-    pub stride: usize,
-    /// [`PANEL`] or [`HALF_PANEL`].
-    pub columns: usize,
-    /// What is multiplied next, where that is likely to be in no cache: it is fetched meanwhile.
-    pub next: Option<&'a [f32]>,
-}
-
-impl<'a> Panel<'a> {
-    /// A panel with another `stride` than its number of columns, or one whose next one is near.
-    pub fn new(values: &'a [f32], stride: usize, columns: usize) -> Self {
-        Self { values, stride, columns, next: None }
-    }
-
-    /// The `index`-th of panels of `inner` rows of [`PANEL`] columns, which are multiplied one after the other.
-    pub fn of(panels: &'a [f32], index: usize, inner: usize) -> Self {
-        let len = PANEL * inner;
-        let next = (panels.len() > CACHED).then(|| panels.get((index + 1) * len..(index + 2) * len)).flatten();
-        Self { values: &panels[index * len..][..len], stride: PANEL, columns: PANEL, next }
-    }
-}
-
-/// Numbers that stay in a core's own cache between two products: a mebibyte.
-const CACHED: usize = 1 << 18;
-/// Numbers that memory gives at once.
-const CACHE_LINE: usize = 16;
-
-/// The destination: row `r` is `values[r * stride ..][.. width]`, with `width` at most the panel's columns.
-pub struct Out<'a> {
-    pub values: &'a mut [f32],
-    pub stride: usize,
-    pub width: usize,
-    /// Adds to what is there instead of replacing it.
-    pub add: bool,
-}
-
 /// `out[row] (+)= scale * left[row] · panel` for the rows `0..num_rows`.
 ///
 /// # Panics
 /// If an operand does not lie inside its slice.
-pub fn multiply_panel(left: Left<'_>, num_rows: usize, panel: Panel<'_>, scale: f32, out: Out<'_>) {
+pub fn multiply_panel<T: Weight>(left: Left<'_>, num_rows: usize, panel: Panel<'_, T>, scale: f32, out: Out<'_>) {
     // SAFETY: these are the instructions of the running processor.
     unsafe { multiply_panel_with(instructions(), left, num_rows, panel, scale, out) }
 }
@@ -78,7 +30,14 @@ pub fn multiply_panel(left: Left<'_>, num_rows: usize, panel: Panel<'_>, scale: 
 ///
 /// # Safety
 /// The running processor has the instructions.
-pub unsafe fn multiply_panel_with(instructions: Instructions, left: Left<'_>, num_rows: usize, panel: Panel<'_>, scale: f32, out: Out<'_>) {
+pub unsafe fn multiply_panel_with<T: Weight>(
+    instructions: Instructions,
+    left: Left<'_>,
+    num_rows: usize,
+    panel: Panel<'_, T>,
+    scale: f32,
+    out: Out<'_>,
+) {
     if num_rows == 0 {
         return;
     }
@@ -108,7 +67,7 @@ pub fn multiply_values(weights: Left<'_>, num_rows: usize, values: &[f32], value
     while column < width {
         let columns = if width - column >= PANEL { PANEL } else { HALF_PANEL };
         let panel = Panel::new(&values[column..], values_stride, columns);
-        let part = Out { values: &mut out.values[column..], stride: out.stride, width: columns.min(width - column), add: out.add };
+        let part = Out { values: &out.values[column..], width: columns.min(width - column), ..out };
         multiply_panel(weights, num_rows, panel, 1.0, part);
         column += columns;
     }
@@ -124,12 +83,12 @@ impl Sink<'_> {
     /// A row that is as wide as the sums.
     #[inline(always)]
     unsafe fn write_registers<V: Vector, const W: usize>(&mut self, row: usize, sums: [V; W]) {
-        let out = &mut self.out.values[row * self.out.stride..][..W * V::LANES];
-        // SAFETY: `out` has as many values as the registers; the caller guarantees the processor's instructions.
+        let out = &self.out.values[row * self.out.stride..][..W * V::LANES];
+        // SAFETY: `out` has as many values as the registers, which are written as cells may be; the caller guarantees the processor's instructions.
         unsafe {
             let scale = V::splat(self.scale);
             for (w, sum) in sums.into_iter().enumerate() {
-                let at = out.as_mut_ptr().add(w * V::LANES);
+                let at = out.as_ptr().add(w * V::LANES).cast_mut().cast();
                 let scaled = sum.multiply(scale);
                 if self.out.add { V::load(at).add(scaled).store(at) } else { scaled.store(at) }
             }
@@ -138,11 +97,11 @@ impl Sink<'_> {
 
     #[inline(always)]
     fn write(&mut self, row: usize, sums: &[f32; PANEL]) {
-        let out = &mut self.out.values[row * self.out.stride..][..self.out.width];
+        let out = &self.out.values[row * self.out.stride..][..self.out.width];
         if self.out.add {
-            out.iter_mut().zip(sums).for_each(|(out, sum)| *out += sum * self.scale);
+            out.iter().zip(sums).for_each(|(out, sum)| out.set(out.get() + sum * self.scale));
         } else {
-            out.iter_mut().zip(sums).for_each(|(out, sum)| *out = sum * self.scale);
+            out.iter().zip(sums).for_each(|(out, sum)| out.set(sum * self.scale));
         }
     }
 }
@@ -150,7 +109,7 @@ impl Sink<'_> {
 /// Cache lines of the next panel that are asked for ahead of their use, evenly over the steps of all blocks of this one: all at once they would wait for each
 /// other, and none at all leaves the memory idle while a few rows are multiplied.
 struct Ahead {
-    at: *const f32,
+    at: *const u8,
     num_lines: usize,
     num_steps: usize,
     /// Grows by `num_lines` with each step; a line is due at each multiple of `num_steps`.
@@ -158,9 +117,8 @@ struct Ahead {
 }
 
 impl Ahead {
-    fn of(next: Option<&[f32]>, num_steps: usize) -> Self {
-        let next = next.unwrap_or_default();
-        Self { at: next.as_ptr(), num_lines: next.len() / CACHE_LINE, num_steps, due: 0 }
+    fn of(next: Fetch<'_>, num_steps: usize) -> Self {
+        Self { at: next.at, num_lines: next.num_lines, num_steps, due: 0 }
     }
 
     /// At most two lines: there are no more in the columns of a step.
@@ -187,30 +145,14 @@ impl Ahead {
     }
 }
 
-/// A vector register of f32.
-pub(crate) trait Vector: Copy {
-    const LANES: usize;
-    /// A register of zeros.
-    unsafe fn zero() -> Self;
-    /// The `LANES` values from `at`.
-    unsafe fn load(at: *const f32) -> Self;
-    unsafe fn store(self, at: *mut f32);
-    /// `value` in every lane.
-    unsafe fn splat(value: f32) -> Self;
-    /// `self + left * right`, lane by lane.
-    unsafe fn add_products(self, left: Self, right: Self) -> Self;
-    unsafe fn add(self, other: Self) -> Self;
-    unsafe fn multiply(self, other: Self) -> Self;
-}
-
 /// The sums of `R` rows over `W` registers of columns, each of them one chain of additions in the order of the inner dimension: the same numbers
 /// with every width of the registers, where a product and its sum are one instruction.
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "with iterators over the sums the compiler keeps them in memory, twenty times slower")]
-unsafe fn block<V: Vector, const R: usize, const W: usize, const FETCHES: bool>(
+unsafe fn block<V: Vector, T: Weight, const R: usize, const W: usize, const FETCHES: bool>(
     left: Left<'_>,
     first: usize,
-    panel: Panel<'_>,
+    panel: Panel<'_, T>,
     ahead: &mut Ahead,
     sink: &mut Sink<'_>,
 ) {
@@ -245,11 +187,11 @@ unsafe fn block<V: Vector, const R: usize, const W: usize, const FETCHES: bool>(
 /// compiled with its caller's instructions.
 #[inline(always)]
 #[allow(clippy::needless_range_loop, reason = "as in `block`")]
-unsafe fn step<V: Vector, const R: usize, const W: usize>(
+unsafe fn step<V: Vector, T: Weight, const R: usize, const W: usize>(
     sums: &mut [[V; W]; R],
     rows: &[*const f32; R],
     inner_stride: usize,
-    panel: Panel<'_>,
+    panel: Panel<'_, T>,
     k: usize,
 ) {
     // SAFETY: as for `block`.
@@ -263,14 +205,14 @@ unsafe fn step<V: Vector, const R: usize, const W: usize>(
                 left[row] = V::splat(*rows[row].add(k * inner_stride));
             }
             for w in 0..W {
-                let right = V::load(columns.add(w * V::LANES));
+                let right: V = T::load(columns.add(w * V::LANES));
                 for row in 0..R {
                     sums[row][w] = sums[row][w].add_products(left[row], right);
                 }
             }
         } else {
             for w in 0..W {
-                right[w] = V::load(columns.add(w * V::LANES));
+                right[w] = T::load(columns.add(w * V::LANES));
             }
             for row in 0..R {
                 let left = V::splat(*rows[row].add(k * inner_stride));
@@ -284,22 +226,27 @@ unsafe fn step<V: Vector, const R: usize, const W: usize>(
 
 /// All rows, and the next panel meanwhile if there is one.
 #[inline(always)]
-unsafe fn all_rows<V: Vector, const R: usize, const W: usize>(left: Left<'_>, num_rows: usize, panel: Panel<'_>, sink: &mut Sink<'_>) {
+unsafe fn all_rows<V: Vector, T: Weight, const R: usize, const W: usize>(
+    left: Left<'_>,
+    num_rows: usize,
+    panel: Panel<'_, T>,
+    sink: &mut Sink<'_>,
+) {
     // SAFETY: as for `block`, whose conditions the caller guarantees.
     unsafe {
-        match panel.next {
-            Some(_) => blocks::<V, R, W, true>(left, num_rows, panel, sink),
-            None => blocks::<V, R, W, false>(left, num_rows, panel, sink),
+        match panel.next.num_lines {
+            0 => blocks::<V, T, R, W, false>(left, num_rows, panel, sink),
+            _ => blocks::<V, T, R, W, true>(left, num_rows, panel, sink),
         }
     }
 }
 
 /// Blocks of `R` rows, then the rest in smaller ones.
 #[inline(always)]
-unsafe fn blocks<V: Vector, const R: usize, const W: usize, const FETCHES: bool>(
+unsafe fn blocks<V: Vector, T: Weight, const R: usize, const W: usize, const FETCHES: bool>(
     left: Left<'_>,
     num_rows: usize,
-    panel: Panel<'_>,
+    panel: Panel<'_, T>,
     sink: &mut Sink<'_>,
 ) {
     // SAFETY: as for `block`, whose conditions the caller guarantees.
@@ -310,169 +257,67 @@ unsafe fn blocks<V: Vector, const R: usize, const W: usize, const FETCHES: bool>
         let mut ahead = Ahead::of(panel.next, num_blocks * left.inner);
         let mut row = 0;
         while row + R <= num_rows {
-            block::<V, R, W, FETCHES>(left, row, panel, &mut ahead, sink);
+            block::<V, T, R, W, FETCHES>(left, row, panel, &mut ahead, sink);
             row += R;
         }
         if R > 8 && row + 8 <= num_rows {
-            block::<V, 8, W, FETCHES>(left, row, panel, &mut ahead, sink);
+            block::<V, T, 8, W, FETCHES>(left, row, panel, &mut ahead, sink);
             row += 8;
         }
         if R > 4 && row + 4 <= num_rows {
-            block::<V, 4, W, FETCHES>(left, row, panel, &mut ahead, sink);
+            block::<V, T, 4, W, FETCHES>(left, row, panel, &mut ahead, sink);
             row += 4;
         }
         if row + 2 <= num_rows {
-            block::<V, 2, W, FETCHES>(left, row, panel, &mut ahead, sink);
+            block::<V, T, 2, W, FETCHES>(left, row, panel, &mut ahead, sink);
             row += 2;
         }
         if row < num_rows {
-            block::<V, 1, W, FETCHES>(left, row, panel, &mut ahead, sink);
+            block::<V, T, 1, W, FETCHES>(left, row, panel, &mut ahead, sink);
         }
     }
 }
 
 /// For processors without AVX2.
-unsafe fn portable(left: Left<'_>, num_rows: usize, panel: Panel<'_>, sink: &mut Sink<'_>) {
+unsafe fn portable<T: Weight>(left: Left<'_>, num_rows: usize, panel: Panel<'_, T>, sink: &mut Sink<'_>) {
     // SAFETY: as for `block`; arrays need no special instructions.
     unsafe {
         match panel.columns {
-            PANEL => all_rows::<[f32; 4], 1, 8>(left, num_rows, panel, sink),
-            _ => all_rows::<[f32; 4], 1, 4>(left, num_rows, panel, sink),
+            PANEL => all_rows::<[f32; 4], T, 1, 8>(left, num_rows, panel, sink),
+            _ => all_rows::<[f32; 4], T, 1, 4>(left, num_rows, panel, sink),
         }
-    }
-}
-
-impl Vector for [f32; 4] {
-    const LANES: usize = 4;
-
-    #[inline(always)]
-    unsafe fn zero() -> Self {
-        [0.0; 4]
-    }
-
-    #[inline(always)]
-    unsafe fn load(at: *const f32) -> Self {
-        // SAFETY: the caller guarantees four values; an array of f32 needs no more alignment than an f32.
-        unsafe { at.cast::<Self>().read() }
-    }
-
-    #[inline(always)]
-    unsafe fn store(self, at: *mut f32) {
-        // SAFETY: as for `load`.
-        unsafe { at.cast::<Self>().write(self) }
-    }
-
-    #[inline(always)]
-    unsafe fn splat(value: f32) -> Self {
-        [value; 4]
-    }
-
-    #[inline(always)]
-    unsafe fn add_products(self, left: Self, right: Self) -> Self {
-        std::array::from_fn(|lane| self[lane] + left[lane] * right[lane])
-    }
-
-    #[inline(always)]
-    unsafe fn add(self, other: Self) -> Self {
-        std::array::from_fn(|lane| self[lane] + other[lane])
-    }
-
-    #[inline(always)]
-    unsafe fn multiply(self, other: Self) -> Self {
-        std::array::from_fn(|lane| self[lane] * other[lane])
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::{
-        __m256, __m512, _mm256_add_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_mul_ps, _mm256_set1_ps, _mm256_setzero_ps,
-        _mm256_storeu_ps, _mm512_add_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_mul_ps, _mm512_set1_ps, _mm512_setzero_ps,
-        _mm512_storeu_ps,
-    };
+    use std::arch::x86_64::{__m256, __m512};
 
-    use super::{Left, PANEL, Panel, Sink, Vector, all_rows};
+    use super::{Left, PANEL, Panel, Sink, Weight, all_rows};
 
     /// 12 rows * 2 registers = 24 of the 32 registers.
     #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
-    pub unsafe fn avx512(left: Left<'_>, num_rows: usize, panel: Panel<'_>, sink: &mut Sink<'_>) {
+    pub unsafe fn avx512<T: Weight>(left: Left<'_>, num_rows: usize, panel: Panel<'_, T>, sink: &mut Sink<'_>) {
         // SAFETY: the caller guarantees the conditions of `block`.
         unsafe {
             match panel.columns {
-                PANEL => all_rows::<__m512, 12, 2>(left, num_rows, panel, sink),
-                _ => all_rows::<__m512, 12, 1>(left, num_rows, panel, sink),
+                PANEL => all_rows::<__m512, T, 12, 2>(left, num_rows, panel, sink),
+                _ => all_rows::<__m512, T, 12, 1>(left, num_rows, panel, sink),
             }
         }
     }
 
     /// 3 rows * 4 registers = 12 of the 16 registers.
     #[target_feature(enable = "avx2,fma")]
-    pub unsafe fn avx2(left: Left<'_>, num_rows: usize, panel: Panel<'_>, sink: &mut Sink<'_>) {
+    pub unsafe fn avx2<T: Weight>(left: Left<'_>, num_rows: usize, panel: Panel<'_, T>, sink: &mut Sink<'_>) {
         // SAFETY: the caller guarantees the conditions of `block`.
         unsafe {
             match panel.columns {
-                PANEL => all_rows::<__m256, 3, 4>(left, num_rows, panel, sink),
-                _ => all_rows::<__m256, 3, 2>(left, num_rows, panel, sink),
+                PANEL => all_rows::<__m256, T, 3, 4>(left, num_rows, panel, sink),
+                _ => all_rows::<__m256, T, 3, 2>(left, num_rows, panel, sink),
             }
         }
     }
-
-    macro_rules! vector {
-        ($register:ty, $lanes:literal, $zero:ident, $load:ident, $store:ident, $splat:ident, $fma:ident, $add:ident, $mul:ident) => {
-            // SAFETY of every call: only reached from the functions above, which enable the instructions.
-            impl Vector for $register {
-                const LANES: usize = $lanes;
-
-                #[inline(always)]
-                unsafe fn zero() -> Self {
-                    unsafe { $zero() }
-                }
-
-                #[inline(always)]
-                unsafe fn load(at: *const f32) -> Self {
-                    unsafe { $load(at) }
-                }
-
-                #[inline(always)]
-                unsafe fn store(self, at: *mut f32) {
-                    unsafe { $store(at, self) }
-                }
-
-                #[inline(always)]
-                unsafe fn splat(value: f32) -> Self {
-                    unsafe { $splat(value) }
-                }
-
-                #[inline(always)]
-                unsafe fn add_products(self, left: Self, right: Self) -> Self {
-                    unsafe { $fma(left, right, self) }
-                }
-
-                #[inline(always)]
-                unsafe fn add(self, other: Self) -> Self {
-                    unsafe { $add(self, other) }
-                }
-
-                #[inline(always)]
-                unsafe fn multiply(self, other: Self) -> Self {
-                    unsafe { $mul(self, other) }
-                }
-            }
-        };
-    }
-
-    vector!(
-        __m512,
-        16,
-        _mm512_setzero_ps,
-        _mm512_loadu_ps,
-        _mm512_storeu_ps,
-        _mm512_set1_ps,
-        _mm512_fmadd_ps,
-        _mm512_add_ps,
-        _mm512_mul_ps
-    );
-    vector!(__m256, 8, _mm256_setzero_ps, _mm256_loadu_ps, _mm256_storeu_ps, _mm256_set1_ps, _mm256_fmadd_ps, _mm256_add_ps, _mm256_mul_ps);
 }
 
 #[cfg(test)]
@@ -493,8 +338,11 @@ mod tests {
             let mut out = vec![0.0; rows * columns];
             let rate = rate(2 * rows * inner * columns, || {
                 for index in 0..columns / PANEL {
-                    let out = Out { values: &mut out[index * PANEL..], stride: columns, width: PANEL, add: false };
-                    multiply_panel(Left::rows(&left, inner, inner), rows, Panel::of(&panels, index, inner), 1.0, out);
+                    let out = Out::new(&mut out[index * PANEL..], columns, PANEL);
+                    let mut of_panel = panels[index * PANEL * inner..].chunks(PANEL * inner);
+                    let (panel, next) = (Panel::new(of_panel.next().unwrap_or_default(), PANEL, PANEL), of_panel.next());
+                    let next = Fetch::of(next.filter(|_| inner * columns > 1 << 18).unwrap_or_default());
+                    multiply_panel(Left::rows(&left, inner, inner), rows, Panel { next, ..panel }, 1.0, out);
                 }
             });
             assert!(out.iter().all(|value| value.is_finite()));
@@ -512,13 +360,13 @@ mod tests {
         let (mut scores, mut mixed) = (vec![0.0; rows * keys], vec![0.0; rows * width]);
         let scored = rate(2 * rows * width * keys, || {
             for (index, values) in values.chunks_exact(PANEL * width).enumerate() {
-                let out = Out { values: &mut scores[index * PANEL..], stride: keys, width: PANEL, add: false };
+                let out = Out::new(&mut scores[index * PANEL..], keys, PANEL);
                 multiply_panel(Left::rows(&queries, width, width), rows, Panel::new(values, PANEL, PANEL), 0.1, out);
             }
         });
         let summed = rate(2 * rows * width * keys, || {
             for (index, values) in values.chunks_exact(block * width).enumerate() {
-                let out = Out { values: &mut mixed, stride: width, width, add: index > 0 };
+                let out = Out::new(&mut mixed, width, width).adding(index > 0);
                 multiply_values(Left::rows(&scores[index * block..], keys, block), rows, values, width, out);
             }
         });

@@ -197,6 +197,24 @@ vectorised! {
 }
 
 vectorised! {
+    /// Where the first of a row's numbers is that equals `value`; None if none does.
+    pub fn position(row: &[f32], value: f32) -> Option<usize> {
+        let (chunks, rest) = row.as_chunks::<{ 4 * LANES }>();
+        for (index, chunk) in chunks.iter().enumerate() {
+            let mut is_here = false;
+            for number in chunk {
+                is_here |= *number == value;
+            }
+            if is_here {
+                let start = index * 4 * LANES;
+                return chunk.iter().position(|number| *number == value).map(|offset| start + offset);
+            }
+        }
+        rest.iter().position(|number| *number == value).map(|offset| chunks.len() * 4 * LANES + offset)
+    }
+}
+
+vectorised! {
     /// Softmax of a row, in place. An empty row stays empty.
     pub fn softmax(row: &mut [f32]) {
         let largest = lane_max(row);
@@ -217,7 +235,18 @@ vectorised! {
 vectorised! {
     /// `Σ exp(x − max)`. Blocks are summed in lanes and the blocks in f64, so that the sum over a vocabulary keeps the precision of its terms.
     pub fn sum_of_exps(row: &[f32], max: f32) -> f64 {
-        row.chunks(LANES * LANES).map(|block| f64::from(lane_sum(block.len(), |i| exp(block[i] - max)))).sum()
+        let mut sum = 0.0;
+        for block in row.chunks(LANES * LANES) {
+            let mut sums = [0.0; LANES];
+            let (chunks, rest) = block.as_chunks::<LANES>();
+            for chunk in chunks {
+                for (sum, value) in sums.iter_mut().zip(chunk) {
+                    *sum += exp(*value - max);
+                }
+            }
+            sum += f64::from(sums.iter().sum::<f32>() + rest.iter().map(|value| exp(*value - max)).sum::<f32>());
+        }
+        sum
     }
 }
 

@@ -178,17 +178,11 @@ fn attend_text(query_key_value: &[f32], out: &mut [f32], config: &EncoderConfig)
             let queries = Left::rows(&query_key_value[start * row_width + first..], row_width, width);
             for (index, panel) in keys.chunks_exact(PANEL * width).enumerate() {
                 let panel = Panel::new(panel, PANEL, PANEL);
-                multiply_panel(
-                    queries,
-                    rows,
-                    panel,
-                    scale,
-                    Out { values: &mut weights[index * PANEL..], stride, width: PANEL, add: false },
-                );
+                multiply_panel(queries, rows, panel, scale, Out::new(&mut weights[index * PANEL..], stride, PANEL));
             }
             weights.chunks_exact_mut(stride).take(rows).for_each(|row| softmax(&mut row[..len]));
             let out = &mut out[start * hidden + first..];
-            let out = Out { values: out, stride: hidden, width, add: false };
+            let out = Out::new(out, hidden, width);
             multiply_values(Left::rows(&weights, stride, len), rows, &values, value_width, out);
         }
     }

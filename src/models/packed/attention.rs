@@ -6,7 +6,7 @@
 use rayon::prelude::*;
 
 use super::{PackedDecoder, Segment, Span};
-use crate::models::kernel::{Left, Out, PANEL, Panel, multiply_panel, multiply_values};
+use crate::models::kernel::{Fetch, Left, Out, PANEL, Panel, multiply_panel, multiply_values};
 use crate::models::kv_cache::{BLOCK, KvCache, KvShape};
 use crate::models::scratch::Scratch;
 use crate::models::simd::softmax;
@@ -111,10 +111,10 @@ impl Product<'_> {
         let queries = Left::rows(&queries[self.first_row * width..], width, width);
         for (index, (keys, _)) in self.blocks.iter().enumerate() {
             let next = self.blocks.get(index + 1).filter(|_| self.num_rows <= FEW_ROWS);
-            let next = next.map(|(keys, _)| &keys[keys_of..][..shape.key_panel()]);
+            let next = next.map(|(keys, _)| Fetch::of(&keys[keys_of..][..shape.key_panel()])).unwrap_or_default();
             let panel = Panel { next, ..Panel::new(&keys[keys_of..], PANEL, PANEL) };
             let at = self.first_row * stride + (self.first_block + index) * BLOCK;
-            multiply_panel(queries, self.num_rows, panel, scale, Out { values: &mut weights[at..], stride, width: PANEL, add: false });
+            multiply_panel(queries, self.num_rows, panel, scale, Out::new(&mut weights[at..], stride, PANEL));
         }
     }
 
@@ -125,7 +125,7 @@ impl Product<'_> {
             let block = self.first_block + index;
             let weights = &weights[self.first_row * stride + block * BLOCK..];
             let weights = Left::rows(weights, stride, BLOCK.min(self.num_keys - block * BLOCK));
-            let out = Out { values: &mut mixed[self.first_row * width..], stride: width, width, add: block > 0 };
+            let out = Out::new(&mut mixed[self.first_row * width..], width, width).adding(block > 0);
             multiply_values(weights, self.num_rows, &values[shape.value_column(head)..], shape.value_row(), out);
         }
     }

@@ -147,3 +147,16 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_number_is_found_where_it_is_first() {
+    use crate::models::simd::position;
+    for len in [0, 1, 63, 64, 65, 200] {
+        let row: Vec<f32> = (0..len).map(|index| (index / 2) as f32).collect();
+        for index in 0..len {
+            assert_eq!(position(&row, row[index]), Some(index / 2 * 2), "{index} of {len}");
+        }
+        assert_eq!(position(&row, -1.0), None);
+        assert_eq!(position(&row, f32::NAN), None);
+    }
+}

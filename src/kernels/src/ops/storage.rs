@@ -128,7 +128,7 @@ fn multiply_rows([m, k, n]: [usize; 3], left: Matrix<'_>, right: Matrix<'_>, sca
             let width = PANEL.min(n - column);
             right.pack(first, inner, column, width, &mut packed);
             let panel = Panel::new(&packed, PANEL, PANEL);
-            let out = Out { values: &mut out[column..], stride, width, add: write == Write::Add || first > 0 };
+            let out = Out::new(&mut out[column..], stride, width).adding(write == Write::Add || first > 0);
             multiply_panel(left, m, panel, scale, out);
         }
     }
