@@ -1,7 +1,7 @@
 //! Threads of a pool that stay awake between two pieces of work.
 //!
 //! A decode step hands out some seventy pieces of work of a tenth of a millisecond, with a few microseconds between them, in which a thread of the pool would
-//! fall asleep. To wake it again takes as long as the work between, in a virtual machine longer.
+//! fall asleep. To wake it again each time is a loss that can be seen.
 
 use std::cell::Cell;
 use std::hint::spin_loop;

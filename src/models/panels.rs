@@ -113,9 +113,11 @@ impl PackedMatrix {
         let num_threads = rayon::current_num_threads();
         let (shares, out) = (Shares::new(self.num_panels(), num_threads), SharedRows::new(out, self.output));
         let multiply = |thread: usize| {
-            // SAFETY: a panel is taken once.
-            shares
-                .take(thread, |index, next| self.multiply_panel(x, index, next, unsafe { out.columns(index * PANEL, self.width(index)) }));
+            shares.take(thread, |index, next| {
+                // SAFETY: a panel is taken once.
+                let columns = unsafe { out.columns(index * PANEL, self.width(index)) };
+                self.multiply_panel(x, index, next, columns);
+            });
         };
         (0..num_threads).into_par_iter().with_max_len(1).for_each(multiply);
     }

@@ -197,7 +197,8 @@ fn collect(owner: &Owner) -> Result<()> {
     owner.post(|| {})
 }
 
-/// Single precision on the CPU, where a policy keeps matrices of bf16 as they are; half of it on a GPU, where a policy has its output head in single precision beside that; those of a GGUF file as it has them.
+/// Single precision on the CPU, where a policy keeps matrices of bf16 as they are; half of it on a GPU, where a policy has its output head in single precision
+/// beside that; those of a GGUF file as it has them.
 fn weight_bytes(info: &ModelInfo, place: Place) -> u64 {
     if let Some(gguf) = &info.gguf {
         return gguf.weight_bytes;
