@@ -246,7 +246,7 @@ impl Gpu {
     pub fn bias_gelu(&self, x: &mut Halves, bias: &Floats, rows: usize) -> Result<()> {
         let width = bias.len();
         check("x", x.len(), rows * width)?;
-        if width % 8 != 0 {
+        if !width.is_multiple_of(8) {
             bail!("a width of {width} is no multiple of 8");
         }
         let (count, columns) = (rows * width, width as i32);
@@ -267,7 +267,8 @@ impl Gpu {
         let width = hidden / heads;
         check("query, key and value", query_key_value.len(), texts.rows * 3 * hidden)?;
         check("out", out.len(), texts.rows * hidden)?;
-        let Some(kernel) = HEAD_WIDTHS.iter().position(|padded| width <= *padded).filter(|_| width * heads == hidden && width % 2 == 0)
+        let Some(kernel) =
+            HEAD_WIDTHS.iter().position(|padded| width <= *padded).filter(|_| width * heads == hidden && width.is_multiple_of(2))
         else {
             bail!("heads of width {width} are not supported on a GPU");
         };
@@ -350,7 +351,7 @@ const fn attention_bytes(width: usize) -> usize {
 fn row_blocks(rows: usize, width: usize) -> Result<LaunchConfig> {
     let row = width * size_of::<f32>();
     let rows_per_block = ROWS_PER_BLOCK.min(SHARED_BYTES / row.max(1));
-    if rows_per_block == 0 || width % 2 != 0 {
+    if rows_per_block == 0 || !width.is_multiple_of(2) {
         bail!("rows of {width} values are not supported on a GPU");
     }
     Ok(LaunchConfig {
