@@ -101,10 +101,10 @@ impl Decoder {
     /// architecture).
     pub fn load(directory: &Path, device: &Device, trainable: bool) -> Result<Self> {
         let config = DecoderConfig::load(directory)?;
-        let mut weights = Weights::load(directory, device)?;
+        let mut weights = Weights::open(directory)?;
         let mut tensors = BTreeMap::new();
         for (name, shape) in config.tensor_shapes() {
-            let tensor = weights.take(&name, &shape)?;
+            let tensor = weights.take(&name, &shape, device)?;
             tensors.insert(name, tensor);
         }
         Self::new(config, tensors, trainable)
@@ -128,12 +128,12 @@ impl Decoder {
         let base = DecoderConfig::load(directory)?;
         let is_new = base.head == OutputHead::Vocabulary;
         let config = base.with_score(score);
-        let mut weights = Weights::load(directory, &Device::Cpu)?;
+        let mut weights = Weights::open(directory)?;
         let mut tensors = BTreeMap::new();
         for (name, shape) in config.tensor_shapes() {
             let tensor = match is_new && name == SCORE {
                 true => initial(&name, &shape, CounterRng::new(seed))?,
-                false => weights.take(&name, &shape)?,
+                false => weights.take(&name, &shape, &Device::Cpu)?,
             };
             tensors.insert(name, tensor);
         }

@@ -271,12 +271,12 @@ pub(super) fn load(directory: &Path, config: &DecoderConfig, device: &Device) ->
     let options = from_json(&directory.join(CONFIG_FILE))?;
     options.check(config)?;
     let path = directory.join(ADAPTER_FILE);
-    let mut weights = Weights::load_file(&path, device)?;
+    let mut weights = Weights::open_file(&path)?;
     let mut adapters = BTreeMap::new();
     for (module, [output, input]) in options.modules(config)? {
         let shapes = [[options.rank, input], [output, options.rank]];
         for (name, shape) in parameter_names(&module).into_iter().zip(shapes) {
-            let adapter = weights.take(&file_name(&name), &shape)?;
+            let adapter = weights.take(&file_name(&name), &shape, device)?;
             adapters.insert(name, adapter);
         }
     }

@@ -5,9 +5,9 @@
 
 mod attention;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use candle_core::Device;
 use rayon::prelude::*;
 
 use super::config::DecoderConfig;
@@ -20,6 +20,7 @@ use super::panels;
 use super::scheduler::Decode;
 use super::scratch::Scratch;
 use super::simd::{rms_norm_row, rotate, silu_mul_forward};
+use super::weights::Weights;
 use crate::error::{Error, Result};
 
 /// Weights up to so many numbers stay in the cache of every core: each of them then computes sequences of its own, through all layers. Of larger ones each
@@ -106,7 +107,7 @@ impl PackedDecoder {
     pub fn load(directory: &Path) -> Result<Self> {
         match gguf::file(directory) {
             Some(path) => Self::of(&GgufWeights::open(&path)?),
-            None => Self::new(&Decoder::load(directory, &Device::Cpu, false)?),
+            None => Self::of(&Checkpoint::open(directory)?),
         }
     }
 
@@ -414,6 +415,35 @@ impl WeightSource for Decoder {
     fn matrix(&self, name: &str) -> Result<Matrix> {
         // With its adapter: what generates is what learns, merged or not.
         Ok(Matrix::Values(self.merged_tensor(name)?.flatten_all()?.to_vec1::<f32>()?))
+    }
+}
+
+/// A directory of safetensors, whose weights are read one by one: all at once they would take several times the memory that they are packed in.
+struct Checkpoint {
+    config: DecoderConfig,
+    shapes: BTreeMap<String, Vec<usize>>,
+    weights: Weights,
+}
+
+impl Checkpoint {
+    fn open(directory: &Path) -> Result<Self> {
+        let config = DecoderConfig::load(directory)?;
+        Ok(Self { shapes: config.tensor_shapes().into_iter().collect(), weights: Weights::open(directory)?, config })
+    }
+}
+
+impl WeightSource for Checkpoint {
+    fn config(&self) -> &DecoderConfig {
+        &self.config
+    }
+
+    fn vector(&self, name: &str) -> Result<Vec<f32>> {
+        let shape = self.shapes.get(name).ok_or_else(|| Error::Internal(format!("the decoder has no tensor {name}")))?;
+        self.weights.values(name, shape)
+    }
+
+    fn matrix(&self, name: &str) -> Result<Matrix> {
+        self.vector(name).map(Matrix::Values)
     }
 }
 

@@ -142,7 +142,7 @@ impl LoadedReranker {
     /// # Errors
     /// As [`Encoder::load`], [`Tokenizer::load`] and [`head_shapes`]; [`Error::NotSupported`] for an activation that we do not compute.
     pub fn load(directory: &Path, device: Device) -> Result<Self> {
-        let (encoder, mut source) = Encoder::load(directory, device)?;
+        let (encoder, source) = Encoder::load(directory, device)?;
         let config = encoder.config();
         let found = read_shapes(directory)?;
         let shapes = head_shapes(config, &found)?;

@@ -4,13 +4,19 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor};
-use safetensors::tensor::{Dtype, Metadata, SafeTensorError, SafeTensors, TensorInfo, TensorView, View};
+use safetensors::tensor::{Dtype, Metadata, SafeTensorError, TensorInfo, View};
 use serde_json::Value;
 
 use super::config::read_json;
+use super::decoding::decode;
+use super::encoding::Encoding;
 use super::shown::shown;
 use crate::error::{Error, Result};
 
@@ -24,40 +30,57 @@ const HEADER_BYTES_MAX: u64 = 100_000_000;
 /// Name and shape of every tensor of a checkpoint.
 pub type TensorShapes = BTreeMap<String, Vec<usize>>;
 
-/// The weights of a checkpoint by name.
+/// The weights of a checkpoint by name, each of which is read when it is asked for.
 #[derive(Debug)]
 pub struct Weights {
     /// The directory or the file, for messages.
     source: PathBuf,
-    tensors: BTreeMap<String, Tensor>,
+    tensors: BTreeMap<String, Stored>,
+}
+
+/// Where the numbers of a tensor are.
+#[derive(Debug)]
+struct Stored {
+    file: Arc<WeightFile>,
+    info: TensorInfo,
+    dtype: DType,
+}
+
+/// A safetensors file whose header was read.
+#[derive(Debug)]
+struct WeightFile {
+    path: PathBuf,
+    file: File,
+    /// Bytes before the weights.
+    header_bytes: u64,
 }
 
 impl Weights {
-    /// Reads `model.safetensors`, or the shards that `model.safetensors.index.json` lists, as f32 tensors on `device`.
+    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` lists, and reads what their headers say.
     ///
     /// # Errors
-    /// [`Error::Io`] if a file cannot be read, [`Error::Damaged`] if it is truncated, corrupt or holds a type that is not a float.
-    pub fn load(directory: &Path, device: &Device) -> Result<Self> {
-        Self::read(directory, &weight_files(directory)?, device)
+    /// [`Error::Io`] if a file cannot be read, [`Error::Damaged`] if it is corrupt, or shorter or longer than its header says.
+    pub fn open(directory: &Path) -> Result<Self> {
+        Self::of(directory, &weight_files(directory)?)
     }
 
-    /// Reads one safetensors file.
+    /// Opens one safetensors file.
     ///
     /// # Errors
-    /// As [`Self::load`].
-    pub fn load_file(path: &Path, device: &Device) -> Result<Self> {
-        Self::read(path, &[path.to_owned()], device)
+    /// As [`Self::open`].
+    pub fn open_file(path: &Path) -> Result<Self> {
+        Self::of(path, &[path.to_owned()])
     }
 
-    fn read(source: &Path, files: &[PathBuf], device: &Device) -> Result<Self> {
+    fn of(source: &Path, files: &[PathBuf]) -> Result<Self> {
         let mut tensors = BTreeMap::new();
         for path in files {
-            let bytes = std::fs::read(path).map_err(|source| Error::Io { path: path.clone(), source })?;
-            let file = SafeTensors::deserialize(&bytes).map_err(|error| damaged(path, shown(&error.to_string())))?;
-            for (name, view) in file.tensors() {
+            let (file, metadata) = WeightFile::open(path)?;
+            let file = Arc::new(file);
+            for (name, info) in metadata.tensors() {
                 // Position ids and other integer buffers of old checkpoints are not weights.
-                if let Some(tensor) = floats(&view, device)? {
-                    tensors.insert(name, tensor);
+                if let Some(dtype) = float_type(info.dtype) {
+                    tensors.insert(name, Stored { file: Arc::clone(&file), info: info.clone(), dtype });
                 }
             }
         }
@@ -74,44 +97,82 @@ impl Weights {
         self.tensors.contains_key(name)
     }
 
-    /// Takes a tensor out, so that it is not held twice.
+    /// The numbers of a tensor, row by row, as f32.
     ///
     /// # Errors
-    /// [`Error::Damaged`] if it is absent or of another shape.
-    pub fn take(&mut self, name: &str, shape: &[usize]) -> Result<Tensor> {
-        let found = self.tensors.remove(name);
-        check_shape(&self.source, name, found.as_ref().map(|tensor| tensor.dims()), shape)?;
+    /// [`Error::Damaged`] if it is absent or of another shape, [`Error::Io`] if it cannot be read.
+    pub fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        self.find(name, shape)?.values()
+    }
+
+    /// Takes a tensor out, as f32 on `device`: those that are left ([`Self::names`]) were not asked for.
+    ///
+    /// # Errors
+    /// As [`Self::values`].
+    pub fn take(&mut self, name: &str, shape: &[usize], device: &Device) -> Result<Tensor> {
+        let values = self.values(name, shape)?;
+        self.tensors.remove(name);
+        Ok(Tensor::from_vec(values, shape, device)?)
+    }
+
+    fn find(&self, name: &str, shape: &[usize]) -> Result<&Stored> {
+        let found = self.tensors.get(name);
+        check_shape(&self.source, name, found.map(|stored| stored.info.shape.as_slice()), shape)?;
         found.ok_or_else(|| missing(&self.source, name))
+    }
+}
+
+impl Stored {
+    fn values(&self) -> Result<Vec<f32>> {
+        let (start, end) = self.info.data_offsets;
+        let bytes = self.file.read(start, end)?;
+        let encoding = match self.dtype {
+            DType::BF16 => Encoding::Bf16,
+            DType::F16 => Encoding::F16,
+            other => {
+                return Ok(Tensor::from_raw_buffer(&bytes, other, &[self.num_values()], &Device::Cpu)?.to_dtype(DType::F32)?.to_vec1()?);
+            }
+        };
+        let mut values = vec![0.0; self.num_values()];
+        decode(encoding, &bytes, &mut values);
+        Ok(values)
+    }
+
+    fn num_values(&self) -> usize {
+        self.info.shape.iter().product()
+    }
+}
+
+impl WeightFile {
+    /// What a header says is believed only as far as the file has the bytes for it: the sizes of tensors are multiplied with care, and nothing is allocated by
+    /// them.
+    fn open(path: &Path) -> Result<(Self, Metadata)> {
+        let file = File::open(path).map_err(|source| Error::Io { path: path.to_owned(), source })?;
+        let (header, data_bytes) = read_header(path, &file)?;
+        let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| damaged(path, shown(&error.to_string())))?;
+        if metadata.data_len() as u64 != data_bytes {
+            let reason = format!("it has {data_bytes} bytes of weights, its header says {}", metadata.data_len());
+            return Err(damaged(path, reason));
+        }
+        let header_bytes = size_of::<u64>() + header.len();
+        Ok((Self { path: path.to_owned(), file, header_bytes: header_bytes as u64 }, metadata))
+    }
+
+    /// The bytes of the weights from `start` to `end`, which the file was seen to have.
+    fn read(&self, start: usize, end: usize) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; end - start];
+        let read = self.file.read_exact_at(&mut bytes, self.header_bytes + start as u64);
+        read.map_err(|source| Error::Io { path: self.path.clone(), source })?;
+        Ok(bytes)
     }
 }
 
 /// Names and shapes of the weights in a checkpoint, from the file headers only: tensors of other types than floats are none.
 ///
-/// What a header says is believed only as far as the file has the bytes for it: the sizes of tensors are multiplied with care, and nothing is allocated by
-/// them.
-///
 /// # Errors
-/// As [`Weights::load`]; a file shorter or longer than its header says is [`Error::Damaged`].
+/// As [`Weights::open`].
 pub fn read_shapes(directory: &Path) -> Result<TensorShapes> {
-    let mut shapes = TensorShapes::new();
-    for_each_weight(directory, |name, info| drop(shapes.insert(name, info.shape.clone())))?;
-    Ok(shapes)
-}
-
-/// Calls `visit` with what the headers say of each tensor of floats.
-fn for_each_weight(directory: &Path, mut visit: impl FnMut(String, &TensorInfo)) -> Result<()> {
-    for path in weight_files(directory)? {
-        let file = std::fs::File::open(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
-        let (header, data_bytes) = read_header(&path, file)?;
-        let metadata: Metadata = serde_json::from_slice(&header).map_err(|error| damaged(&path, shown(&error.to_string())))?;
-        if metadata.data_len() as u64 != data_bytes {
-            let reason = format!("it has {data_bytes} bytes of weights, its header says {}", metadata.data_len());
-            return Err(Error::Damaged { path, reason });
-        }
-        let weights = metadata.tensors().into_iter().filter(|(_, info)| float_type(info.dtype).is_some());
-        weights.for_each(|(name, info)| visit(name, info));
-    }
-    Ok(())
+    Ok(Weights::open(directory)?.tensors.into_iter().map(|(name, stored)| (name, stored.info.shape)).collect())
 }
 
 /// Numbers of a checkpoint that are stored in bf16 in tensors of two dimensions or more, from the file headers only.
@@ -119,13 +180,9 @@ fn for_each_weight(directory: &Path, mut visit: impl FnMut(String, &TensorInfo))
 /// # Errors
 /// As [`read_shapes`].
 pub fn num_halves(directory: &Path) -> Result<u64> {
-    let mut count = 0;
-    for_each_weight(directory, |_, info| {
-        if info.dtype == Dtype::BF16 && info.shape.len() > 1 {
-            count += info.shape.iter().product::<usize>() as u64;
-        }
-    })?;
-    Ok(count)
+    let weights = Weights::open(directory)?;
+    let halves = weights.tensors.values().filter(|stored| stored.dtype == DType::BF16 && stored.info.shape.len() > 1);
+    Ok(halves.map(|stored| stored.num_values() as u64).sum())
 }
 
 /// Refuses a checkpoint in which an expected tensor is absent or of another shape.
@@ -180,8 +237,7 @@ fn weight_files(directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// The JSON header, and the number of bytes that follow it.
-fn read_header(path: &Path, mut file: std::fs::File) -> Result<(Vec<u8>, u64)> {
-    use std::io::Read;
+fn read_header(path: &Path, mut file: &File) -> Result<(Vec<u8>, u64)> {
     let io = |source| Error::Io { path: path.to_owned(), source };
     let total = file.metadata().map_err(io)?.len();
     let mut prefix = [0_u8; size_of::<u64>()];
@@ -220,13 +276,6 @@ fn missing(directory: &Path, name: &str) -> Error {
 
 fn damaged(path: &Path, reason: impl ToString) -> Error {
     Error::Damaged { path: path.to_owned(), reason: reason.to_string() }
-}
-
-/// The values as an f32 tensor; `None` for integer tensors.
-fn floats(view: &TensorView<'_>, device: &Device) -> Result<Option<Tensor>> {
-    let Some(dtype) = float_type(view.dtype()) else { return Ok(None) };
-    let tensor = Tensor::from_raw_buffer(view.data(), dtype, view.shape(), device)?;
-    Ok(Some(tensor.to_dtype(DType::F32)?))
 }
 
 fn float_type(dtype: Dtype) -> Option<DType> {

@@ -98,9 +98,9 @@ impl DeviceDecoder {
     /// As [`Decoder::load`]; [`Error::OutOfMemory`] if the device has no room.
     pub fn load(directory: &Path, device: &Device, dtype: DType) -> Result<Self> {
         let config = DecoderConfig::load(directory)?;
-        let mut weights = Weights::load(directory, &Device::Cpu)?;
+        let mut weights = Weights::open(directory)?;
         let mut shapes: BTreeMap<_, _> = config.tensor_shapes().into_iter().collect();
-        let take = |name: &str| weights.take(name, &shapes.remove(name).ok_or_else(|| unknown(name))?);
+        let take = |name: &str| weights.take(name, &shapes.remove(name).ok_or_else(|| unknown(name))?, &Device::Cpu);
         Self::new(config, device, dtype, take).map_err(of_device)
     }
 

@@ -48,7 +48,7 @@ impl CpuEncoder {
     ///
     /// # Errors
     /// [`crate::Error::Damaged`] for missing tensors.
-    pub fn new(config: EncoderConfig, source: &mut Source) -> Result<Self> {
+    pub fn new(config: EncoderConfig, source: &Source) -> Result<Self> {
         let Embeddings { words, positions, norm } = source.embeddings(&config)?;
         let layers =
             (0..config.num_hidden_layers).map(|index| Ok(Layer::new(source.layer(index, &config)?, &config))).collect::<Result<_>>()?;

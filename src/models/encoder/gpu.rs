@@ -59,7 +59,11 @@ impl GpuEncoder {
     /// [`Error::NotSupported`].
     pub fn check(config: &EncoderConfig) -> Result<()> {
         let width = config.hidden_size / config.num_attention_heads;
-        if width > HEAD_WIDTH_MAX || width % 2 != 0 || config.hidden_size > HIDDEN_MAX || config.intermediate_size % 8 != 0 {
+        if width > HEAD_WIDTH_MAX
+            || !width.is_multiple_of(2)
+            || config.hidden_size > HIDDEN_MAX
+            || !config.intermediate_size.is_multiple_of(8)
+        {
             return Err(Error::NotSupported(format!(
                 "a GPU computes heads of an even width up to {HEAD_WIDTH_MAX}, up to {HIDDEN_MAX} hidden values and a multiple of 8 intermediate ones; the model has \
                  heads of {width}, {} and {}: device = 'cpu' computes it",
@@ -73,7 +77,7 @@ impl GpuEncoder {
     ///
     /// # Errors
     /// [`crate::Error::Damaged`] for missing tensors, [`crate::Error::Tensor`] if they do not fit.
-    pub fn new(gpu: Arc<Gpu>, config: EncoderConfig, source: &mut Source) -> Result<Self> {
+    pub fn new(gpu: Arc<Gpu>, config: EncoderConfig, source: &Source) -> Result<Self> {
         let weights::Embeddings { words, positions, norm } = source.embeddings(&config)?;
         let layers =
             (0..config.num_hidden_layers).map(|index| Layer::new(&gpu, source.layer(index, &config)?, &config)).collect::<Result<_>>()?;

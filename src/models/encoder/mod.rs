@@ -47,6 +47,7 @@ pub struct Batch<'a> {
 
 /// An encoder in memory.
 #[derive(Debug)]
+#[cfg_attr(feature = "cuda", allow(clippy::large_enum_variant, reason = "there is one of a model"))]
 pub enum Encoder {
     Cpu(CpuEncoder),
     #[cfg(feature = "cuda")]
@@ -60,14 +61,14 @@ impl Encoder {
     /// [`Error::Io`], [`Error::Damaged`], [`Error::NotSupported`] (not of the BERT family; a device that is not there).
     pub fn load(directory: &Path, device: Device) -> Result<(Self, Source)> {
         device.check()?;
-        let (config, mut source) = (EncoderConfig::load(directory)?, Source::load(directory)?);
+        let (config, source) = (EncoderConfig::load(directory)?, Source::load(directory)?);
         #[cfg(feature = "cuda")]
         match (device.gpu()?, GpuEncoder::check(&config)) {
-            (Some(gpu), Ok(())) => return Ok((Self::Gpu(GpuEncoder::new(gpu, config, &mut source)?), source)),
+            (Some(gpu), Ok(())) => return Ok((Self::Gpu(GpuEncoder::new(gpu, config, &source)?), source)),
             (Some(_), Err(error)) if device != Device::Auto => return Err(error),
             _ => {}
         }
-        Ok((Self::Cpu(CpuEncoder::new(config, &mut source)?), source))
+        Ok((Self::Cpu(CpuEncoder::new(config, &source)?), source))
     }
 
     /// Fails if this device cannot compute a model of this shape, or is not there.

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use candle_core::{Device, Tensor};
-
 use crate::error::{Error, Result};
 use crate::models::config::EncoderConfig;
 use crate::models::weights::{TensorShapes, Weights, read_shapes};
@@ -62,23 +60,22 @@ impl Source {
     /// [`Error::Io`], [`Error::Damaged`].
     pub fn load(directory: &Path) -> Result<Self> {
         let prefix = tensor_prefix(&read_shapes(directory)?);
-        Ok(Self { weights: Weights::load(directory, &Device::Cpu)?, prefix })
+        Ok(Self { weights: Weights::open(directory)?, prefix })
     }
 
     /// A tensor by its whole name, flat.
     ///
     /// # Errors
     /// [`Error::Damaged`] if it is missing or of another shape.
-    pub fn values_of(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-        let tensor: Tensor = self.weights.take(name, shape)?;
-        Ok(tensor.flatten_all()?.to_vec1::<f32>()?)
+    pub fn values_of(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        self.weights.values(name, shape)
     }
 
     /// What comes before the layers.
     ///
     /// # Errors
     /// As [`Self::values_of`].
-    pub fn embeddings(&mut self, config: &EncoderConfig) -> Result<Embeddings> {
+    pub fn embeddings(&self, config: &EncoderConfig) -> Result<Embeddings> {
         let (hidden, types) = (config.hidden_size, config.type_vocab_size);
         let words = self.values("embeddings.word_embeddings.weight", &[config.vocab_size, hidden])?;
         let all_positions = self.values("embeddings.position_embeddings.weight", &[config.max_position_embeddings, hidden])?;
@@ -101,10 +98,10 @@ impl Source {
     ///
     /// # Errors
     /// As [`Self::values_of`].
-    pub fn layer(&mut self, index: usize, config: &EncoderConfig) -> Result<Layer> {
+    pub fn layer(&self, index: usize, config: &EncoderConfig) -> Result<Layer> {
         let (hidden, inter) = (config.hidden_size, config.intermediate_size);
         let name = |part: &str| format!("encoder.layer.{index}.{part}");
-        let mut linear = |part: &str, output: usize, input: usize| {
+        let linear = |part: &str, output: usize, input: usize| {
             let weight = self.values(&name(&format!("{part}.weight")), &[output, input])?;
             Ok::<_, Error>(Linear { weight, bias: self.values(&name(&format!("{part}.bias")), &[output])? })
         };
@@ -120,11 +117,11 @@ impl Source {
         })
     }
 
-    fn values(&mut self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+    fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
         self.values_of(&format!("{}{name}", self.prefix), shape)
     }
 
-    fn norm(&mut self, name: &str, hidden: usize) -> Result<Norm> {
+    fn norm(&self, name: &str, hidden: usize) -> Result<Norm> {
         let weight = self.values(&format!("{name}.weight"), &[hidden])?;
         Ok(Norm { weight, bias: self.values(&format!("{name}.bias"), &[hidden])? })
     }

@@ -245,7 +245,7 @@ fn roberta_positions_equal_transformers() {
     let tokens = goldens::<Goldens>("roberta").tokens;
     let expected = golden_tensors("roberta")("hidden");
     let directory = fixture("roberta");
-    let encoder = CpuEncoder::new(EncoderConfig::load(&directory).unwrap(), &mut Source::load(&directory).unwrap()).unwrap();
+    let encoder = CpuEncoder::new(EncoderConfig::load(&directory).unwrap(), &Source::load(&directory).unwrap()).unwrap();
     let batch = Batch { tokens: &tokens, segments: &vec![0; tokens.len()], lengths: &[tokens.len()] };
     let hidden = encoder.hidden(batch).unwrap();
     assert_close(&Tensor::from_vec(hidden, expected.shape(), &Device::Cpu).unwrap(), &expected, "roberta: a hidden state");

@@ -24,6 +24,7 @@ mod scorer;
 mod speed;
 mod threads;
 mod tokenizer;
+mod weights;
 
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Instant;
