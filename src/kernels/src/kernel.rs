@@ -3,9 +3,11 @@
 //! Written with vector intrinsics, because the compiler's own vectorisation of this loop comes and goes with its shape. Each
 //! result is a sum over the inner dimension in one fixed order, whatever the number of rows: the basis of "alone equals batched".
 
+mod amx;
 mod operands;
 pub(crate) mod vector;
 
+pub use self::amx::{LeftTiles, Tile, has_amx, set_weight, tiles_per_panel, weight};
 use self::operands::CACHE_LINE;
 pub use self::operands::{Fetch, Left, Out, Panel, SharedRows};
 use self::vector::Vector;
@@ -346,8 +348,29 @@ mod tests {
                 }
             });
             assert!(out.iter().all(|value| value.is_finite()));
-            println!("[{rows}, {inner}] x [{inner}, {columns}]: {rate:.1} GFLOP/s");
+            println!("[{rows}, {inner}] x [{inner}, {columns}]: {rate:.1} GFLOP/s, by AMX {:.1}", rate_of_amx(rows, inner, columns));
         }
+    }
+
+    /// The same with weights in bf16 by AMX; NaN without it.
+    fn rate_of_amx(rows: usize, inner: usize, columns: usize) -> f64 {
+        if !has_amx() {
+            return f64::NAN;
+        }
+        let (left, len) = (numbers(rows * inner, 7), tiles_per_panel(inner));
+        let mut tiles = vec![Tile::default(); columns / PANEL * len];
+        for panel in tiles.chunks_exact_mut(len) {
+            (0..inner * PANEL).for_each(|at| set_weight(panel, at / PANEL, at % PANEL, Bf16::exactly((at % 5) as f32).unwrap_or_default()));
+        }
+        let mut out = vec![0.0; rows * columns];
+        let rate = rate(2 * rows * inner * columns, || {
+            let left = LeftTiles::of(&left, inner);
+            for (index, panel) in tiles.chunks_exact(len).enumerate() {
+                left.multiply(panel, Out::new(&mut out[index * PANEL..], columns, PANEL));
+            }
+        });
+        assert!(out.iter().all(|value| value.is_finite()));
+        rate
     }
 
     /// The two products of attention for 48 queries of four heads of 64 that share keys and values, which lie in blocks of 32:

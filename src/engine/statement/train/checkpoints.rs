@@ -14,6 +14,7 @@ use ring::digest::{Context, SHA256};
 use serde_json::Value as Json;
 
 use crate::error::{Error, Result};
+use crate::models::kernel::has_amx;
 use crate::models::simd::{Instructions, instructions};
 use crate::training::{Checkpoints, Stop};
 
@@ -34,6 +35,8 @@ impl Identity {
     fn of(build: &str, statement: &Json) -> Self {
         let mut identity = Self(Context::new(&SHA256));
         let processor = match instructions() {
+            #[cfg(target_arch = "x86_64")]
+            Instructions::Avx512 if has_amx() => "avx512, amx",
             #[cfg(target_arch = "x86_64")]
             Instructions::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
