@@ -8,6 +8,7 @@ questions and passages (texts.py says where they are). The peer without shared p
 of similar lengths. README.md describes the measures.
 """
 
+import copy
 import importlib.util
 import os
 import tempfile
@@ -155,7 +156,12 @@ def compare(measure, ours, without, options):
     print(f"  {nodes} nodes of {count} trees: {prompt_tokens:,} prompt tokens, {generated_tokens:,} generated; {fewer:.2f} times as many without sharing", flush=True)
     least = 1 if ours.workload.policy == "qwen2" else 2
     ours_calls, peers = Calls("RolloutDB", ours.grow, count, least), [Calls("without shared prefixes", without.grow, count, least)]
-    beside = [Calls("transformers", Transformers(ours).run, count, least)] if options.transformers and importlib.util.find_spec("transformers") else []
+    beside = []
+    if options.transformers and importlib.util.find_spec("transformers"):
+        peer = Transformers(ours)
+        beside.append(Calls("transformers", peer.run, count, least))
+        if ours.workload.policy == "qwen2" and options.weights == "bf16":
+            beside.append(Calls("transformers with results in bf16", peer.in_bf16().run, count, least))
     before = ours.server.seconds_by_thread()
     measure.compare(ours_calls, peers, target=3.0, unit="questions/s", beside=beside)
     spent = ours.server.seconds_by_thread() - before
@@ -192,6 +198,12 @@ class Transformers:
         steps = [(prompt, share) for share, _, prompt in calls]
         batch = BATCH[searcher.workload.policy]
         self.batches = [steps[start : start + batch] for start in range(0, len(steps), batch)]
+
+    def in_bf16(self):
+        """The same calls with results that are rounded to bf16: what processors have instructions for (AMX) is several times as fast so."""
+        other = copy.copy(self)
+        other.model = copy.deepcopy(self.model).to(self.torch.bfloat16)
+        return other
 
     def run(self, _call):
         for batch in self.batches:
