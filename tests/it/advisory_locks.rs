@@ -25,8 +25,9 @@ async fn end(running: Ended) -> (Client, Option<String>) {
     tokio::time::timeout(PATIENCE, running).await.expect("it ends").expect("no panic")
 }
 
-async fn until_it_waits(watcher: &Client, count: &str) {
-    until(watcher, "SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE 'SELECT pg_advisory%'", count).await;
+/// Until a statement that begins so waits.
+async fn until_it_waits(watcher: &Client, beginning: &str) {
+    until(watcher, &format!("SELECT count(*) FROM pg_stat_activity WHERE state = 'active' AND query LIKE '{beginning}%'"), "1").await;
     // It is active before it waits.
     tokio::time::sleep(Duration::from_millis(50)).await;
 }
@@ -37,7 +38,7 @@ async fn who_waits_gets_the_lock_when_it_is_given_back_or_its_session_ends() {
     let (first, second, watcher) = (server.connect().await, server.connect().await, server.connect().await);
     first.batch_execute("SELECT pg_advisory_lock(7)").await.expect("nobody has it");
     let waiting = begin(second, "SELECT pg_advisory_lock(7)");
-    until_it_waits(&watcher, "1").await;
+    until_it_waits(&watcher, "SELECT pg_advisory").await;
     assert!(!waiting.is_finished());
     assert_eq!(text_value(&first, "SELECT pg_advisory_unlock(7)").await.as_deref(), Some("t"));
     let (second, ended) = end(waiting).await;
@@ -45,7 +46,7 @@ async fn who_waits_gets_the_lock_when_it_is_given_back_or_its_session_ends() {
     // As migration tools do: the lock is that of the session, over the transactions in it.
     second.batch_execute("BEGIN; SELECT 1; COMMIT").await.expect("a transaction");
     let waiting = begin(first, "SELECT pg_advisory_lock(7)");
-    until_it_waits(&watcher, "1").await;
+    until_it_waits(&watcher, "SELECT pg_advisory").await;
     drop(second);
     let (first, ended) = end(waiting).await;
     assert_eq!(ended, None);
@@ -67,7 +68,7 @@ async fn sessions_that_wait_for_each_other_are_told() {
     first.batch_execute("SELECT pg_advisory_lock(1)").await.expect("nobody has it");
     second.batch_execute("SELECT pg_advisory_lock(2)").await.expect("nobody has it");
     let waiting = begin(first, "SELECT pg_advisory_lock(2)");
-    until_it_waits(&watcher, "1").await;
+    until_it_waits(&watcher, "SELECT pg_advisory").await;
     assert_eq!(code_of(&second, "SELECT pg_advisory_lock(1)").await, "40P01");
     second.batch_execute("SELECT pg_advisory_unlock(2)").await.expect("it has it");
     assert_eq!(end(waiting).await.1, None);
@@ -79,18 +80,14 @@ async fn what_waits_is_cancelled_at_once_and_timed_out() {
     let server = TestServer::start().await;
     let (holder, mut client) = (server.connect().await, server.connect().await);
     holder.batch_execute("SELECT pg_advisory_lock(9)").await.expect("nobody has it");
-    // The first statements of a server load what they call.
-    for sql in ["SELECT pg_sleep(0.001)", "SELECT pg_sleep(600)", "SELECT pg_advisory_lock(9)"] {
+    for sql in ["SELECT pg_sleep(600)", "SELECT pg_advisory_lock(9)"] {
         let cancel = client.cancel_token();
         let running = begin(client, sql);
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        until_it_waits(&holder, sql).await;
         let asked = Instant::now();
         cancel.cancel_query(NoTls).await.expect("it is heard");
         let ended;
         (client, ended) = end(running).await;
-        if sql.ends_with("(0.001)") {
-            continue;
-        }
         assert_eq!(ended.as_deref(), Some("57014"), "{sql}");
         assert!(asked.elapsed() < SOON, "{sql}: {:?}", asked.elapsed());
     }
