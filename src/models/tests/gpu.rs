@@ -24,8 +24,8 @@ fn gpu() -> Option<Arc<Gpu>> {
 
 fn encoders(gpu: Arc<Gpu>, directory: &Path) -> (CpuEncoder, GpuEncoder) {
     let load = || (EncoderConfig::load(directory).unwrap(), Source::load(directory).unwrap());
-    let ((config, mut source), (same_config, mut same_source)) = (load(), load());
-    (CpuEncoder::new(config, &mut source).unwrap(), GpuEncoder::new(gpu, same_config, &mut same_source).unwrap())
+    let ((config, source), (same_config, same_source)) = (load(), load());
+    (CpuEncoder::new(config, &source).unwrap(), GpuEncoder::new(gpu, same_config, &same_source).unwrap())
 }
 
 /// Texts of these lengths, of random tokens and segments.

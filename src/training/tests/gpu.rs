@@ -36,7 +36,7 @@ fn goldens_are_those_of_the_cpu() {
 #[test]
 fn a_policy_learns_in_bf16() {
     let Some(gpu) = gpu() else { return };
-    let mut host = tiny_decoder(VOCAB, 1);
+    let host = tiny_decoder(VOCAB, 1);
     let mut copy = gpu.copy_of(&host).expect("the GPU has room");
     let run = RunOptions { epochs: 60.0, learning_rate: 1e-2, ..RunOptions::default() };
     let options = SftOptions { run, batch_size: Some(8), prompt_weight: 0.0 };
