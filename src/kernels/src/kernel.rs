@@ -40,6 +40,19 @@ pub unsafe fn multiply_panel_with<T: Weight>(
     scale: f32,
     out: Out<'_>,
 ) {
+    // SAFETY: the caller's.
+    unsafe { T::multiply_panel(instructions, left, num_rows, panel, scale, out) }
+}
+
+/// [`multiply_panel_with`], for the types of weights to be compiled with this package.
+unsafe fn multiply_panel_of<T: Weight>(
+    instructions: Instructions,
+    left: Left<'_>,
+    num_rows: usize,
+    panel: Panel<'_, T>,
+    scale: f32,
+    out: Out<'_>,
+) {
     if num_rows == 0 {
         return;
     }

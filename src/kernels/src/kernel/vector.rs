@@ -1,5 +1,9 @@
 //! Vector registers, and the types of weights that are loaded to them.
 
+use super::multiply_panel_of;
+use super::operands::{Left, Out, Panel};
+use crate::simd::Instructions;
+
 /// The upper half of an f32 whose lower half is zero, as published weights are.
 #[derive(Debug, Default, Clone, Copy, PartialEq)]
 #[repr(transparent)]
@@ -27,6 +31,13 @@ pub trait Weight: Copy {
     /// # Safety
     /// They are there, and the running processor has the instructions of `V`.
     unsafe fn load<V: Vector>(at: *const Self) -> V;
+
+    /// [`multiply_panel_with`](super::multiply_panel_with). A function of each type, for it to be compiled here, with all optimisation: what is generic is compiled
+    /// where it is used.
+    ///
+    /// # Safety
+    /// As of that.
+    unsafe fn multiply_panel(instructions: Instructions, left: Left<'_>, num_rows: usize, panel: Panel<'_, Self>, scale: f32, out: Out<'_>);
 }
 
 impl Weight for f32 {
@@ -35,6 +46,18 @@ impl Weight for f32 {
         // SAFETY: the caller's.
         unsafe { V::load(at) }
     }
+
+    unsafe fn multiply_panel(
+        instructions: Instructions,
+        left: Left<'_>,
+        num_rows: usize,
+        panel: Panel<'_, Self>,
+        scale: f32,
+        out: Out<'_>,
+    ) {
+        // SAFETY: the caller's.
+        unsafe { multiply_panel_of(instructions, left, num_rows, panel, scale, out) }
+    }
 }
 
 impl Weight for Bf16 {
@@ -42,6 +65,18 @@ impl Weight for Bf16 {
     unsafe fn load<V: Vector>(at: *const Self) -> V {
         // SAFETY: the caller's; the type is that of its only field.
         unsafe { V::load_upper_halves(at.cast()) }
+    }
+
+    unsafe fn multiply_panel(
+        instructions: Instructions,
+        left: Left<'_>,
+        num_rows: usize,
+        panel: Panel<'_, Self>,
+        scale: f32,
+        out: Out<'_>,
+    ) {
+        // SAFETY: the caller's.
+        unsafe { multiply_panel_of(instructions, left, num_rows, panel, scale, out) }
     }
 }
 
