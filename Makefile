@@ -3,7 +3,7 @@
 .PHONY: cuda cuda-policies demo test test-clients check models retrieval references bench setup
 
 # Our crate with some optimisation, which the tests do without for the sake of short builds: it doubles the speed of the search. And products without checks of
-# their additions and pointers, which cost more than half of their time.
+# their additions and pointers, which cost a third of their time.
 demo: setup
 	cargo run --config 'profile.dev.package.rolloutdb.opt-level=1' --config 'profile.dev.package.rolloutdb-kernels.overflow-checks=false' \
 		--config 'profile.dev.package.rolloutdb-kernels.debug-assertions=false' --bin rolloutdb -- demo
