@@ -129,10 +129,11 @@ const BASE: &str = "CREATE MODEL seedling FROM 'random://qwen2' USING (SELECT co
     WITH (task = 'generate', vocab_size = 400, hidden_size = 64, intermediate_size = 128, num_hidden_layers = 2, num_attention_heads = 4,
     num_key_value_heads = 2, seed = 1)";
 
-/// The checkpoints of all trainings.
+/// The whole checkpoints of all trainings: one that is being written has another name until it is whole.
 fn checkpoints(data: &Path) -> Vec<PathBuf> {
     let below = |folder: &Path| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect::<Vec<_>>();
-    below(&data.join("training")).iter().flat_map(|run| below(run)).filter(|path| path.is_dir()).collect()
+    let is_whole = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("step-"));
+    below(&data.join("training")).iter().flat_map(|run| below(run)).filter(is_whole).collect()
 }
 
 /// Takes what is left of a disk, again and again: a process that removes a file of its own gives room back.
@@ -194,8 +195,8 @@ async fn check_stops_and_goes_on(setup: &str, train: &str, num_steps: i64) -> Re
     assert!(told.contains("no space left") && told.contains("the same training goes on at that of step"), "{train}: {told}");
     assert_eq!(number(&session, "SELECT count(*) FROM rollout.models").await?, 1, "half a training is no model");
     fs::remove_file(disk.path().join("ballast")).expect("the ballast goes");
-    let left: Vec<PathBuf> = checkpoints(&data).into_iter().filter(|path| path.join("SHA256SUMS").exists()).collect();
-    assert!(!left.is_empty(), "the last good one stays");
+    let left = checkpoints(&data);
+    assert!(!left.is_empty() && left.iter().all(|path| path.join("SHA256SUMS").exists()), "the last good one stays: {left:?}");
 
     // It goes on there, and its rows are those of one run.
     run(&session, train).await?;
