@@ -294,6 +294,11 @@ impl StepRecord {
         self.action.query().or(self.retrieved_with.as_deref())
     }
 
+    /// Whether it searched and found nothing: what `empty_searches` of `trajectories()` counts.
+    pub fn found_nothing(&self) -> bool {
+        self.passage_ids.as_ref().is_some_and(Vec::is_empty)
+    }
+
     /// Why the trajectory ends here; None if it goes on.
     pub fn stop_reason(&self) -> Option<StopReason> {
         match self.next {

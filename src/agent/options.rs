@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, nearest};
 use crate::value::Value;
 
 /// More tokens than any vocabulary has.
@@ -157,6 +157,13 @@ pub(super) fn count(name: &str, value: &Value, range: RangeInclusive<i64>) -> Re
         .ok_or_else(|| out_of_range(name, value, &format!("an integer from {} to {}", range.start(), range.end())))
 }
 
+pub(super) fn boolean(name: &str, value: &Value) -> Result<bool> {
+    match value {
+        Value::Bool(value) => Ok(*value),
+        _ => Err(wrong_type(name, value, "true or false")),
+    }
+}
+
 fn number(name: &str, value: &Value, expected: &str, in_range: impl Fn(f64) -> bool) -> Result<f64> {
     let value = match value {
         // Exact up to 2^53, far beyond any range below.
@@ -199,6 +206,19 @@ pub(super) fn text(name: &str, value: &Value) -> Result<String> {
         Value::Text(value) => Ok(value.clone()),
         _ => Err(wrong_type(name, value, "a text")),
     }
+}
+
+/// One of several names.
+pub(super) fn choice<T: Copy>(name: &str, value: &Value, choices: &[(&str, T)]) -> Result<T> {
+    let found = text(name, value)?;
+    if let Some((_, choice)) = choices.iter().find(|(known, _)| *known == found) {
+        return Ok(*choice);
+    }
+    let known: Vec<String> = choices.iter().map(|(known, _)| (*known).to_owned()).collect();
+    let quoted: Vec<String> = known.iter().map(|known| format!("'{known}'")).collect();
+    let (last, first) = quoted.split_last().expect("an option has choices");
+    let near = nearest(&found, &known).map(|near| format!("; did you mean '{near}'?")).unwrap_or_default();
+    Err(out_of_range(name, format!("'{found}'"), &format!("{} or {last}{near}", first.join(", "))))
 }
 
 /// A number, or a text.

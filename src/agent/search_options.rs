@@ -4,8 +4,11 @@ use rolloutdb_udfs::metrics::Variant;
 use serde::{Deserialize, Serialize};
 
 use super::judging::{self, Subject};
-use super::options::{at_least_zero, count, fraction, integer, out_of_range, penalty, share, temperature, text, top_k, unknown_option};
-use crate::error::{Result, nearest};
+use super::options::{
+    at_least_zero, choice, count, fraction, integer, out_of_range, penalty, share, temperature, text, top_k, unknown_option,
+};
+use super::reward::{AnswerReward, RewardOptions};
+use crate::error::Result;
 use crate::value::Value;
 
 /// How trajectories are found.
@@ -51,15 +54,6 @@ pub enum Returns {
     Discounted,
 }
 
-/// By which score an answer earns its reward.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AnswerReward {
-    F1,
-    #[serde(rename = "em")]
-    ExactMatch,
-}
-
 /// The tree search: what `GENERATE ROLLOUTS ... WITH (...)` says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
@@ -72,10 +66,9 @@ pub struct SearchOptions {
     pub selection: Selection,
     /// The constant c of UCT and PUCT.
     pub exploration: f64,
-    /// Score of an answer, in [0, 1].
-    pub reward: AnswerReward,
-    /// Whose words and equal answers.
-    pub reward_variant: Variant,
+    /// What a trajectory earns at its end.
+    #[serde(flatten)]
+    pub reward: RewardOptions,
     pub returns: Returns,
     /// Step-length decay α of SPRE, in (0, 1]: 1 does not care how long a trajectory is.
     pub alpha: f64,
@@ -120,8 +113,7 @@ impl Default for SearchOptions {
             children: 2,
             selection: Selection::Uct,
             exploration: std::f64::consts::SQRT_2,
-            reward: AnswerReward::F1,
-            reward_variant: Variant::Squad,
+            reward: RewardOptions::default(),
             returns: Returns::Spre,
             alpha: 0.9,
             gamma: 0.99,
@@ -157,7 +149,6 @@ type Preset = fn() -> SearchOptions;
 const METHODS: &[(&str, Method)] = &[("mcts", Method::Mcts), ("sample", Method::Sample), ("best_of_n", Method::BestOfN)];
 const SELECTIONS: &[(&str, Selection)] = &[("uct", Selection::Uct), ("puct", Selection::Puct)];
 const VALUES: &[(&str, ValueSource)] = &[("simulate", ValueSource::Simulate), ("judge", ValueSource::Judge), ("prm", ValueSource::Prm)];
-const REWARDS: &[(&str, AnswerReward)] = &[("f1", AnswerReward::F1), ("em", AnswerReward::ExactMatch)];
 const RETURNS: &[(&str, Returns)] = &[("spre", Returns::Spre), ("discounted", Returns::Discounted)];
 const PRESETS: &[(&str, Preset)] =
     &[("reasonrag", SearchOptions::default), ("prorag", SearchOptions::prorag), ("r3rag", SearchOptions::r3rag)];
@@ -172,6 +163,9 @@ impl SearchOptions {
         "exploration",
         "reward",
         "reward_variant",
+        "format_reward",
+        "redundant_search_penalty",
+        "empty_search_penalty",
         "returns",
         "alpha",
         "gamma",
@@ -231,7 +225,7 @@ impl SearchOptions {
             "alpha" if self.returns != Returns::Spre => Some("returns = 'spre' beside it; 'discounted' has gamma"),
             "gamma" if self.returns != Returns::Discounted => Some("returns = 'discounted' beside it; 'spre' has alpha"),
             "temperature" if !self.temperatures.is_empty() => Some("no temperatures beside it, which say it of every trajectory"),
-            _ => None,
+            _ => self.reward.missing_for(name),
         }
     }
 
@@ -255,8 +249,6 @@ impl SearchOptions {
                 self.exploration = self.selection.usual_exploration();
             }
             "exploration" => self.exploration = at_least_zero(name, value)?,
-            "reward" => self.reward = choice(name, value, REWARDS)?,
-            "reward_variant" => self.reward_variant = choice(name, value, Variant::ALL)?,
             "returns" => self.returns = choice(name, value, RETURNS)?,
             "alpha" => self.alpha = share(name, value)?,
             "gamma" => self.gamma = share(name, value)?,
@@ -279,12 +271,13 @@ impl SearchOptions {
             "repetition_penalty" => self.repetition_penalty = Some(penalty(name, value)?),
             "seed" => self.seed = integer(name, value)?,
             "concurrency" => self.concurrency = count(name, value, 1..=1024)?,
+            _ if self.reward.set(name, value)? => {}
             _ => return Err(unknown_option(name, "GENERATE ROLLOUTS", Self::NAMES)),
         }
         Ok(())
     }
 
-    /// Checks that the options fit together: each model with its source of values, a schedule with sampling.
+    /// Checks that the options fit together: each model with its source of values, a schedule with sampling, a reward with the returns.
     ///
     /// # Errors
     /// [`crate::error::Error::InvalidParameter`] naming what is missing or would have no effect.
@@ -292,6 +285,11 @@ impl SearchOptions {
         if self.method == Method::Sample && self.value != ValueSource::Simulate {
             let expected = "'simulate' with method = 'sample', whose trajectories all end: their answers are scored";
             return Err(out_of_range("value", format!("'{}'", self.value.as_str()), expected));
+        }
+        if self.reward.reward == AnswerReward::ReasonRag {
+            let expected =
+                "'f1' with returns = 'spre' for ReasonRAG's reward: the decay by the steps is the returns', and would count twice";
+            return Err(out_of_range("reward", "'reasonrag'", expected));
         }
         let models = [
             ("judge", &self.judge, ValueSource::Judge, "the name of a model with task = 'generate', for value = 'judge'"),
@@ -326,7 +324,7 @@ impl SearchOptions {
             children: 5,
             selection: Selection::Puct,
             exploration: PUCT_EXPLORATION,
-            reward_variant: Variant::ProRag,
+            reward: RewardOptions { reward_variant: Variant::ProRag, ..RewardOptions::default() },
             returns: Returns::Discounted,
             gamma: 0.99,
             max_depth: 10,
@@ -368,19 +366,6 @@ impl ValueSource {
             Self::Prm => "prm",
         }
     }
-}
-
-/// One of several names.
-fn choice<T: Copy>(name: &str, value: &Value, choices: &[(&str, T)]) -> Result<T> {
-    let found = text(name, value)?;
-    if let Some((_, choice)) = choices.iter().find(|(known, _)| *known == found) {
-        return Ok(*choice);
-    }
-    let known: Vec<String> = choices.iter().map(|(known, _)| (*known).to_owned()).collect();
-    let quoted: Vec<String> = known.iter().map(|known| format!("'{known}'")).collect();
-    let (last, first) = quoted.split_last().expect("an option has choices");
-    let near = nearest(&found, &known).map(|near| format!("; did you mean '{near}'?")).unwrap_or_default();
-    Err(out_of_range(name, format!("'{found}'"), &format!("{} or {last}{near}", first.join(", "))))
 }
 
 /// Numbers with commas between them.
@@ -459,6 +444,12 @@ mod tests {
             expect!["value = 'prm': expected 'simulate' with method = 'sample', whose trajectories all end: their answers are scored"],
         );
         error(
+            &[("reward", word("reasonrag"))],
+            expect![
+                "reward = 'reasonrag': expected 'f1' with returns = 'spre' for ReasonRAG's reward: the decay by the steps is the returns', and would count twice"
+            ],
+        );
+        error(
             &[("temperatures", word("1,2"))],
             expect!["temperatures = a schedule: expected method = 'sample' or 'best_of_n' beside it; a tree search has one temperature"],
         );
@@ -483,6 +474,14 @@ mod tests {
         error(
             &[("value", word("prm")), ("prm", word("m")), ("rollouts_per_node", Int(2))],
             expect!["rollouts_per_node = 2: expected value = 'simulate' beside it: where a model values nodes, none is completed"],
+        );
+        error(
+            &[("format_reward", Value::Bool(true))],
+            expect!["format_reward = true: expected reward = 'prorag', 'search_r1' or 'r3rag' beside it"],
+        );
+        error(
+            &[("reward", word("r3rag")), ("reward_variant", word("squad"))],
+            expect!["reward_variant = 'squad': expected reward = 'f1' or 'em' beside it: a published reward compares as its system does"],
         );
         error(&[("gamma", Float(0.5))], expect!["gamma = 0.5: expected returns = 'discounted' beside it; 'spre' has alpha"]);
         error(
@@ -515,6 +514,7 @@ mod tests {
     #[test]
     fn every_listed_name_can_be_set() {
         let mut words = vec![Int(1)];
+        words.push(Value::Bool(true));
         words.extend(["prorag", "em", "sample", "puct", "discounted", "judge", "0.1,1", "{question} {golden_answers} {steps}"].map(word));
         for name in SearchOptions::NAMES {
             assert!(words.iter().any(|value| SearchOptions::default().set(name, value).is_ok()), "{name}");
@@ -527,6 +527,7 @@ mod tests {
         let options = SearchOptions { judge: Some("j@2".to_owned()), value: ValueSource::Judge, ..SearchOptions::prorag() };
         let json = serde_json::to_string(&options).unwrap();
         assert_eq!(serde_json::from_str::<SearchOptions>(&json).unwrap(), options);
+        assert_eq!(serde_json::to_value(&options).unwrap()["reward_variant"], "prorag", "all stand side by side");
         let older: SearchOptions = serde_json::from_str(r#"{"simulations":8,"exploration":1.0}"#).unwrap();
         assert_eq!(older, SearchOptions { simulations: 8, exploration: 1.0, ..SearchOptions::default() });
     }

@@ -48,7 +48,7 @@ pub struct SearchTree {
     /// Distinct completions simulated through the node (or values of a model below it), and the sum of their rewards.
     pub completion_count: Vec<u64>,
     pub completion_reward_sum: Vec<f64>,
-    /// Score of the answer; None at a node that is not terminal.
+    /// What the trajectory earns that ends at the node; None at one that is not terminal.
     pub outcome_reward: Vec<Option<f64>>,
     /// All that was spent at the node: its own step, samples equal to it, completions simulated from it, verdicts on it.
     pub cost: Vec<Cost>,
@@ -134,14 +134,13 @@ impl SearchTree {
         node
     }
 
-    /// Ends the trajectory at a node whose prompt the policy cannot read.
-    pub(super) fn close(&mut self, node: usize) {
+    /// Ends the trajectory at a node whose prompt the policy cannot read; `outcome_reward`: what it earns.
+    pub(super) fn close(&mut self, node: usize, outcome_reward: f64) {
         if let Some(step) = &mut self.step[node] {
             step.next = Next::End(StopReason::ContextFull);
         }
         self.context[node] = None;
-        // Whoever answers has no next prompt.
-        self.outcome_reward[node] = Some(0.0);
+        self.outcome_reward[node] = Some(outcome_reward);
     }
 
     /// Chooses the end of the largest mean value, the first one of equals, and marks the way to it. Without an end that has a value nothing is the
@@ -182,12 +181,12 @@ impl SearchTree {
         steps
     }
 
-    /// Mean value Q, in [0, 1]: W / N, where each of the visits gave a value; None before the first value.
+    /// Mean value Q, in [0, 1] where rewards are: W / N, where each of the visits gave a value; None before the first value.
     pub fn q_value(&self, node: usize) -> Option<f64> {
         mean(self.value_sum[node], self.value_count[node])
     }
 
-    /// Mean reward of all distinct completions simulated through the node, in [0, 1]; None if there is none.
+    /// Mean reward of all distinct completions simulated through the node, in [0, 1] where rewards are; None if there is none.
     pub fn process_reward(&self, node: usize) -> Option<f64> {
         mean(self.completion_reward_sum[node], self.completion_count[node])
     }

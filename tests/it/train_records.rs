@@ -109,6 +109,32 @@ async fn a_column_that_is_not_read_is_told() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn columns_of_examples_are_told_where_questions_are_learned_from() -> Result<()> {
+    let data = temporary();
+    let session = with_base(data.path()).await?;
+    run(
+        &session,
+        "CREATE TABLE wiki AS SELECT 'a' AS id, 'Ann made it.' AS contents; CREATE INDEX wiki_text ON wiki USING bm25 (contents);
+         CREATE AGENT qa WITH (policy = 'seedling', corpus = 'wiki', retriever = 'text', prompts = 'short', max_steps = 1, max_tokens = 2);
+         TRAIN GRPO MODEL m FROM seedling USING (SELECT 'q1' AS question_id, 'Who?' AS question, 'Ann' AS golden_answers, 1.0 AS weight, 0.5 AS reward, 3 AS hops)
+         WITH (agent = 'qa', group_size = 2, max_steps = 1) ASYNC",
+    )
+    .await?;
+    let ended = rows(&session, "WAIT FOR JOB 1").await?;
+    assert_eq!(ended[1], "done", "{ended:?}");
+    let notices = rows(&session, "SELECT array_to_string(notices, '/') FROM rollout.jobs").await?;
+    for told in [
+        r#"column "weight" is not read by TRAIN GRPO; TRAIN SFT and TRAIN RFT read it"#,
+        r#"column "reward" is not read by TRAIN GRPO, whose trajectories earn what its options say"#,
+        r#"column "question_id" is not read by TRAIN GRPO; did you mean "id"?"#,
+    ] {
+        assert!(notices[0].contains(told), "{told}: {notices:?}");
+    }
+    assert!(!notices[0].contains("hops"), "{notices:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_training_is_shown_to_tensorboard() -> Result<()> {
     let (data, elsewhere) = (temporary(), temporary());
     let session = with_base(data.path()).await?;

@@ -2,12 +2,11 @@
 
 use futures::future::try_join_all;
 
-use super::Question;
 use super::returns::score;
-use crate::agent::environment::{Agent, Sampled, StepRecord};
-use crate::agent::protocol::Context;
+use super::simulate::Place;
+use super::{Question, Search};
+use crate::agent::environment::{Sampled, StepRecord};
 use crate::agent::sampling::SeedPath;
-use crate::agent::search_options::SearchOptions;
 use crate::agent::search_tree::{Cost, SearchTree};
 use crate::error::Result;
 
@@ -16,7 +15,7 @@ pub struct Child {
     pub step: StepRecord,
     /// Its share of the samples.
     pub prior: f64,
-    /// Score of its answer; None if the trajectory goes on.
+    /// What the trajectory earns that ends with it; None if it goes on.
     pub outcome_reward: Option<f64>,
     /// Of all samples that were this response.
     pub cost: Cost,
@@ -30,7 +29,9 @@ pub struct Child {
 ///
 /// # Errors
 /// Those of the policy and of the retriever; [`crate::Error::ContextFull`] if only the asking tells that the policy cannot read the leaf's prompt.
-pub async fn expand(agent: &Agent, context: &Context, seeds: SeedPath, question: &Question, options: &SearchOptions) -> Result<Vec<Child>> {
+pub async fn expand(search: &Search, leaf: &Place<'_>, question: &Question) -> Result<Vec<Child>> {
+    let Search { agent, options, .. } = search;
+    let (context, seeds) = (leaf.context, leaf.seeds);
     let num_children = options.children;
     let sample_seeds: Vec<u64> = (0..num_children as u64).map(|index| seeds.child(index).seed()).collect();
     let (distinct, shares) = deduplicate(agent.sample_all(context, &sample_seeds).await?);
@@ -38,9 +39,13 @@ pub async fn expand(agent: &Agent, context: &Context, seeds: SeedPath, question:
     let child = |(step, share): (StepRecord, Share)| {
         let mut cost = Cost::from(&step);
         cost.add(share.duplicates_cost);
+        let earned = |_| {
+            let steps: Vec<&StepRecord> = leaf.steps.iter().copied().chain([&step]).collect();
+            score(options, agent.protocol.as_ref(), &steps, question)
+        };
         Child {
             prior: share.count as f64 / num_children as f64,
-            outcome_reward: step.stop_reason().map(|_| score(options, step.action.answer(), question)),
+            outcome_reward: step.stop_reason().map(earned),
             cost,
             seeds: seeds.child(share.index),
             step,

@@ -187,7 +187,7 @@ impl Search {
                 if leaf == ROOT && visit.is_full && visit.children.is_empty() {
                     return Ok(());
                 }
-                self.counters.in_tree(|| self.record(tree, leaf, visit));
+                self.counters.in_tree(|| self.record(tree, leaf, visit, question));
             }
         }
         Ok(())
@@ -195,25 +195,24 @@ impl Search {
 
     async fn visit(&self, tree: &SearchTree, leaf: usize, question: &Question) -> Result<Visit> {
         let Some(context) = tree.context[leaf].as_ref() else { return Ok(Visit::default()) };
-        let mut steps = tree.steps_to(leaf);
+        let (depth, completion_count) = (tree.depth[leaf], tree.completion_count[leaf]);
+        let place = Place { depth, context, seeds: tree.seeds[leaf], steps: tree.steps_to(leaf), completion_count };
         if !select::can_expand(tree, leaf, self.options.max_depth) {
             if !matches!(self.valuer, Valuer::Policy) && tree.visit_count[leaf] > 0 {
                 return Ok(Visit { evaluation: Some(Evaluation::known(tree, leaf)), ..Visit::default() });
             }
-            let completion_count = tree.completion_count[leaf];
-            let place = Place { depth: tree.depth[leaf], context, seeds: tree.seeds[leaf], steps, completion_count };
             let evaluation = simulate::evaluate(self, &place, question).await?;
             return Ok(Visit { is_full: evaluation.is_none(), evaluation, ..Visit::default() });
         }
-        let children = match expand::expand(&self.agent, context, tree.seeds[leaf], question, &self.options).await {
+        let children = match expand::expand(self, &place, question).await {
             Err(Error::ContextFull(_)) => return Ok(Visit { is_full: true, ..Visit::default() }),
             children => children?,
         };
         let first = children.first().expect("a node has at least one sample");
         let (evaluation, is_full) = match &first.step.next {
             Next::Step(context) => {
-                steps.push(&first.step);
-                let place = Place { depth: tree.depth[leaf] + 1, context, seeds: first.seeds, steps, completion_count: 0 };
+                let steps = place.steps.into_iter().chain([&first.step]).collect();
+                let place = Place { depth: depth + 1, context, seeds: first.seeds, steps, completion_count: 0 };
                 let evaluation = simulate::evaluate(self, &place, question).await?;
                 (evaluation, evaluation.is_none())
             }
@@ -222,12 +221,13 @@ impl Search {
         Ok(Visit { children, evaluation, is_full })
     }
 
-    fn record(&self, tree: &mut SearchTree, leaf: usize, visit: Visit) {
+    fn record(&self, tree: &mut SearchTree, leaf: usize, visit: Visit, question: &Question) {
         let mut spent = Cost::default();
         visit.children.iter().for_each(|child| spent.add(child.cost));
         let node = if visit.children.is_empty() { leaf } else { expand::add(tree, leaf, visit.children) };
         if visit.is_full {
-            tree.close(node);
+            // Whoever answers has no next prompt: it earns what a trajectory without an answer does.
+            tree.close(node, returns::score(&self.options, self.agent.protocol.as_ref(), &tree.steps_to(node), question));
         }
         let evaluation = visit.evaluation.unwrap_or_else(|| simulate::terminal(tree, node, &self.options));
         spent.add(evaluation.cost);

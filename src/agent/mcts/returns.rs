@@ -1,21 +1,17 @@
 //! Returns: what the end of a trajectory is worth at the nodes on its way.
 
-use rolloutdb_udfs::metrics::{exact_match_of, f1_score_of};
-
 use super::Question;
-use crate::agent::search_options::{AnswerReward, Returns, SearchOptions};
+use crate::agent::environment::StepRecord;
+use crate::agent::protocol::Protocol;
+use crate::agent::search_options::{Returns, SearchOptions};
 
-/// Score of an answer against the best golden answer, in [0, 1], by the option `reward`; 0 without an answer.
-pub fn score(options: &SearchOptions, answer: Option<&str>, question: &Question) -> f64 {
+/// What a trajectory of these steps, from the question to its end, earns by the option `reward` and those beside it.
+pub fn score(options: &SearchOptions, protocol: &dyn Protocol, steps: &[&StepRecord], question: &Question) -> f64 {
     let golden_answers: Vec<&str> = question.golden_answers.iter().map(String::as_str).collect();
-    let score = match options.reward {
-        AnswerReward::F1 => f1_score_of,
-        AnswerReward::ExactMatch => exact_match_of,
-    };
-    answer.map_or(0.0, |answer| score(options.reward_variant, answer, &golden_answers))
+    options.reward.of(protocol, steps, &golden_answers)
 }
 
-/// Reward of a completed trajectory of `steps` policy calls at its node of this depth, in [0, 1].
+/// Reward of a completed trajectory of `steps` policy calls at its node of this depth; in [0, 1] where scores are.
 ///
 /// SPRE (the function that SQL has too): `score · alpha ^ steps`, whatever the node. Steps are thoughts, evidence extractions and the answer,
 /// those before the node too. So rewards of nodes at different depths can be compared, and of two trajectories with the same answer the

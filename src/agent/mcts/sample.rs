@@ -58,6 +58,7 @@ pub async fn sample(search: &Search, tree: &mut SearchTree, question: &Question)
 
 /// Walks along the steps that the tree has, and adds the others; the node at the end.
 fn add(search: &Search, tree: &mut SearchTree, question: &Question, steps: Vec<StepRecord>, seeds: SeedPath) -> usize {
+    let earned = score(&search.options, search.agent.protocol.as_ref(), &steps.iter().collect::<Vec<_>>(), question);
     let mut node = ROOT;
     let mut spent = Cost::default();
     for (index, step) in (0..).zip(steps) {
@@ -71,7 +72,7 @@ fn add(search: &Search, tree: &mut SearchTree, question: &Question, steps: Vec<S
                 known
             }
             None => {
-                let outcome_reward = step.stop_reason().map(|_| score(&search.options, step.action.answer(), question));
+                let outcome_reward = step.stop_reason().map(|_| earned);
                 // Its share of the samples is known when all are.
                 tree.push(node, step, 0.0, outcome_reward, cost, seeds.child(index))
             }

@@ -13,7 +13,7 @@ use crate::error::Result;
 /// What a simulation found out about a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Evaluation {
-    /// Mean reward of the completions, or a model's value of the steps so far, in [0, 1]; None if the model gave none that could be read.
+    /// Mean reward of the completions, or a model's value of the steps so far, which is in [0, 1]; None if the model gave none that could be read.
     pub value: Option<f64>,
     /// Completions (or values of a model) that were not known before, and the sum of their rewards.
     pub completion_count: u64,
@@ -22,7 +22,7 @@ pub struct Evaluation {
     pub cost: Cost,
 }
 
-/// A node that goes on and is to be valued, in the tree or about to be.
+/// A node that goes on and is to be expanded or valued, in the tree or about to be.
 pub struct Place<'a> {
     pub depth: usize,
     pub context: &'a Context,
@@ -67,9 +67,10 @@ async fn complete(search: &Search, place: &Place<'_>, question: &Question) -> Re
 
     let mut evaluation = Evaluation::default();
     for steps in &completions {
-        let answer = steps.last().and_then(|step| step.action.answer());
+        let all: Vec<&StepRecord> = place.steps.iter().copied().chain(steps).collect();
+        let score = score(options, agent.protocol.as_ref(), &all, question);
         evaluation.completion_count += 1;
-        evaluation.completion_reward_sum += reward(options, score(options, answer, question), place.depth + steps.len(), place.depth);
+        evaluation.completion_reward_sum += reward(options, score, all.len(), place.depth);
         evaluation.cost.add(cost_of(steps));
     }
     evaluation.value = Some(evaluation.completion_reward_sum / completions.len().max(1) as f64);

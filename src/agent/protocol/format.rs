@@ -1,6 +1,19 @@
 //! Orders of actions, for [`super::Protocol::is_well_formed`].
 
-use super::Action;
+use rolloutdb_udfs::metrics::KeptFormat;
+
+use super::{Action, Protocol, State};
+
+/// What a trajectory keeps of its protocol's format; of each step the state in which the policy was asked, and its response.
+pub fn kept_format<'a>(protocol: &dyn Protocol, steps: impl IntoIterator<Item = (State, &'a str)>) -> KeptFormat {
+    let mut actions: Vec<Action> = Vec::new();
+    let mut of_steps = true;
+    for (state, response) in steps {
+        of_steps &= protocol.is_well_formed_response(state, response);
+        actions.push(protocol.parse(state, response).action);
+    }
+    KeptFormat { steps: of_steps, trajectory: of_steps && protocol.is_well_formed(&actions) }
+}
 
 /// The actions before the answer; None if the last one is no answer.
 pub fn before_answer(actions: &[Action]) -> Option<&[Action]> {

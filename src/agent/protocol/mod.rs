@@ -30,6 +30,7 @@ use std::sync::Arc;
 pub use context::{Context, EarlierStep, Retrieved};
 pub use cot::Cot;
 pub use direct::Direct;
+pub use format::kept_format;
 pub use ircot::IrCot;
 pub use iter_retgen::IterRetGen;
 pub use naive_rag::NaiveRag;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use datafusion::error::Result;
 use rolloutdb_udfs::metrics::{Formats, KeptFormat, WrittenStep};
 
-use crate::agent::protocol::{Protocol, protocol};
-use crate::agent::{Action, State};
+use crate::agent::State;
+use crate::agent::protocol::{Protocol, kept_format, protocol};
 use crate::error::Error;
 
 pub fn formats() -> Arc<dyn Formats> {
@@ -19,23 +19,13 @@ struct Protocols;
 impl Formats for Protocols {
     fn kept(&self, name: &str, trajectories: &[Vec<WrittenStep<'_>>]) -> Result<Vec<KeptFormat>> {
         let protocol = protocol(name)?;
-        Ok(trajectories.iter().map(|steps| kept(protocol.as_ref(), steps)).collect::<crate::error::Result<Vec<_>>>()?)
+        let kept = |steps: &Vec<WrittenStep<'_>>| {
+            let states = steps.iter().map(|step| state_of(protocol.as_ref(), step.state)).collect::<crate::error::Result<Vec<State>>>()?;
+            let steps = states.into_iter().zip(steps.iter().map(|step| step.response));
+            Ok(kept_format(protocol.as_ref(), steps))
+        };
+        Ok(trajectories.iter().map(kept).collect::<crate::error::Result<Vec<_>>>()?)
     }
-}
-
-/// What a trajectory keeps of the protocol's format.
-///
-/// # Errors
-/// [`Error::UnknownOption`] for a state that the protocol does not have.
-pub fn kept(protocol: &dyn Protocol, steps: &[WrittenStep<'_>]) -> crate::error::Result<KeptFormat> {
-    let mut actions: Vec<Action> = Vec::with_capacity(steps.len());
-    let mut of_steps = true;
-    for WrittenStep { state, response } in steps {
-        let state = state_of(protocol, state)?;
-        of_steps &= protocol.is_well_formed_response(state, response);
-        actions.push(protocol.parse(state, response).action);
-    }
-    Ok(KeptFormat { steps: of_steps, trajectory: of_steps && protocol.is_well_formed(&actions) })
 }
 
 /// # Errors

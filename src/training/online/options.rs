@@ -14,7 +14,17 @@ use crate::value::Value;
 const NOT_ONLINE: [&str; 4] = ["gradient_accumulation", "step_tokens", "long_prompts", "group_by_prefix"];
 
 /// Options of an online TRAIN that its statement reads itself: who acts, and what that earns.
-pub const ONLINE_STATEMENT_OPTIONS: &[&str] = &["agent", "reward", "format_reward", "prm", "judge", "step_format"];
+pub const ONLINE_STATEMENT_OPTIONS: &[&str] = &[
+    "agent",
+    "reward",
+    "reward_variant",
+    "format_reward",
+    "redundant_search_penalty",
+    "empty_search_penalty",
+    "prm",
+    "judge",
+    "step_format",
+];
 
 /// Of [`RunOptions`], those that online training has.
 macro_rules! online_names {

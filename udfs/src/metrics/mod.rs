@@ -35,7 +35,7 @@ pub use precision_at_k::precision_at_k;
 pub use precision_score::precision_score;
 pub use recall_at_k::recall_at_k;
 pub use recall_score::recall_score;
-pub use rewards::{Formats, KeptFormat, Outcome, OutcomeReward, WrittenStep, prorag_step_reward, relevance_factor};
+pub use rewards::{Formats, KeptFormat, Outcome, OutcomeReward, WrittenStep, prorag_step_reward, redundant_searches, relevance_factor};
 pub use variant::Variant;
 
 pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[

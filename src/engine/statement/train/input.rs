@@ -23,6 +23,7 @@ use crate::training::{RewardLoss, RftOptions};
 use columns::Columns;
 use good_enough::good_enough;
 pub use reference::GivenReference;
+pub use unread::warn_of_questions;
 
 const CHOSEN_LOGPS: &str = "reference_chosen_logps";
 const REJECTED_LOGPS: &str = "reference_rejected_logps";

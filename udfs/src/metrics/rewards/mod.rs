@@ -16,6 +16,7 @@ mod well_formed;
 
 pub use formats::{Formats, KeptFormat, WrittenStep};
 pub use outcome_reward::{Outcome, OutcomeReward};
+pub use redundant_searches::redundant_searches;
 pub use relevance_reward::relevance_factor;
 pub use step_reward::prorag_step_reward;
 

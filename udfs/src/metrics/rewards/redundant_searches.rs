@@ -24,14 +24,15 @@ pub(crate) static FUNCTION: Function = Function {
     returns: Returns::Always(DataType::Int64),
     kernel: |arguments| {
         let queries = arguments.texts(0)?;
-        let rows = (0..arguments.num_rows()).map(|row| redundant_searches(&queries.get(row).unwrap_or_default()));
+        let rows = (0..arguments.num_rows()).map(|row| redundant_searches(queries.get(row).unwrap_or_default()) as i64);
         Ok(Arc::new(Int64Array::from_iter_values(rows)))
     },
 };
 
-fn redundant_searches(queries: &[&str]) -> i64 {
+/// How many of these queries were asked before among them, compared after [`normalize_answer`].
+pub fn redundant_searches<'a>(queries: impl IntoIterator<Item = &'a str>) -> usize {
     let mut asked = HashSet::new();
-    queries.iter().filter(|query| !asked.insert(normalize_answer(query))).count() as i64
+    queries.into_iter().filter(|query| !asked.insert(normalize_answer(query))).count()
 }
 
 #[cfg(test)]
@@ -40,7 +41,7 @@ mod tests {
 
     #[test]
     fn counts_all_but_the_first() {
-        assert_eq!(redundant_searches(&["a film", "The film!", "film", "book"]), 2);
-        assert_eq!(redundant_searches(&[]), 0);
+        assert_eq!(redundant_searches(["a film", "The film!", "film", "book"]), 2);
+        assert_eq!(redundant_searches([]), 0);
     }
 }

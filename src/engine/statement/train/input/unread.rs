@@ -38,22 +38,41 @@ const OF_EXAMPLES: [&str; 2] = ["weight", "mask"];
 /// as messages name it.
 pub fn warn(session: &Session, of: &str, method: &Method, plan: &LogicalPlan) {
     let optional: &[&str] = match method {
-        Method::Dpo(_) => &[CHOSEN_LOGPS, REJECTED_LOGPS],
-        Method::Sft(_) => &["weight"],
-        Method::Rft(_) => &["weight", "score"],
+        Method::Dpo(_) => &[CHOSEN_LOGPS, REJECTED_LOGPS, REFERENCE],
+        Method::Sft(_) => &OF_EXAMPLES,
+        Method::Rft(_) => &["weight", "mask", "score"],
         Method::Prm(_) => &[],
     };
-    let fields = plan.schema().fields();
+    let columns = names(plan);
     if matches!(method, Method::Dpo(_) | Method::Prm(_)) {
-        for name in OF_EXAMPLES.into_iter().filter(|name| fields.iter().any(|field| field.name() == name)) {
-            session.notices().warning(format!("column \"{name}\" is not read by {of}; TRAIN SFT and TRAIN RFT read it"));
-        }
+        warn_of_examples(session, of, &columns);
     }
-    let absent: Vec<String> =
-        optional.iter().filter(|name| fields.iter().all(|field| field.name() != *name)).map(|name| (*name).to_owned()).collect();
-    for name in fields.iter().map(|field| field.name()).filter(|name| name.len() >= MISSPELT_MIN && !READ.contains(&name.as_str())) {
+    let absent: Vec<String> = optional.iter().filter(|name| !columns.contains(*name)).map(|name| (*name).to_owned()).collect();
+    for name in columns.into_iter().filter(|name| name.len() >= MISSPELT_MIN && !READ.contains(name)) {
         if let Some(meant) = nearest(name, &absent) {
             session.notices().warning(format!("column \"{name}\" is not read by {of}; did you mean \"{meant}\"?"));
         }
     }
+}
+
+/// As [`warn()`], of the questions of an online training. What trajectories earn is no column there, and questions are told apart by `id` alone.
+pub fn warn_of_questions(session: &Session, of: &str, plan: &LogicalPlan) {
+    let columns = names(plan);
+    warn_of_examples(session, of, &columns);
+    for name in ["reward", "score"].into_iter().filter(|name| columns.contains(name)) {
+        session.notices().warning(format!("column \"{name}\" is not read by {of}, whose trajectories earn what its options say; TRAIN RFT reads it"));
+    }
+    if columns.contains(&"question_id") && !columns.contains(&"id") {
+        session.notices().warning(format!("column \"question_id\" is not read by {of}; did you mean \"id\"?"));
+    }
+}
+
+fn warn_of_examples(session: &Session, of: &str, columns: &[&str]) {
+    for name in OF_EXAMPLES.into_iter().filter(|name| columns.contains(name)) {
+        session.notices().warning(format!("column \"{name}\" is not read by {of}; TRAIN SFT and TRAIN RFT read it"));
+    }
+}
+
+fn names(plan: &LogicalPlan) -> Vec<&str> {
+    plan.schema().fields().iter().map(|field| field.name().as_str()).collect()
 }

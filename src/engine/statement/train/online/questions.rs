@@ -9,6 +9,7 @@ use futures::TryStreamExt;
 use rolloutdb_sql::Train;
 use serde::Serialize;
 
+use super::super::input::warn_of_questions;
 use super::super::lineage::TableVersions;
 use crate::engine::planning::{plan_query, require_columns};
 use crate::engine::session::Session;
@@ -60,6 +61,7 @@ async fn rows(
 ) -> Result<Vec<TrainingQuestion>> {
     let planned = plan_query(session, query, parameters).await?;
     require_columns(of, &planned.plan, &["question", "golden_answers"])?;
+    warn_of_questions(session, of, &planned.plan);
     let has_id = planned.plan.schema().fields().iter().any(|field| field.name() == "id");
     tables.add(&planned.plan)?;
     let mut stream = planned.stream().await?;

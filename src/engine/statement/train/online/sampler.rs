@@ -7,11 +7,11 @@ use futures::{StreamExt, TryStreamExt, stream};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::questions::{Questions, TrainingQuestion};
-use super::rewards::Reward;
+use super::rewards::outcome;
 use super::scores::StepScorer;
 use super::source::{Groups, Request, Wanted};
 use crate::agent::protocol::Protocol;
-use crate::agent::{Agent, Trajectory, answer_group};
+use crate::agent::{Agent, RewardOptions, Trajectory, answer_group};
 use crate::engine::binding::{Environment, LocalPolicy};
 use crate::error::Result;
 use crate::models::random::CounterRng;
@@ -27,7 +27,7 @@ pub struct Sampler {
     /// that shapes how that is sampled.
     pub environment: Environment,
     pub protocol: Arc<dyn Protocol>,
-    pub reward: Reward,
+    pub reward: RewardOptions,
     pub step_scorer: Option<StepScorer>,
     pub questions: Questions,
     pub seed: u64,
@@ -116,7 +116,7 @@ impl Sampler {
         trajectory: &Trajectory,
         scorer: Option<&StepScorer>,
     ) -> Result<SampledTrajectory> {
-        let (mut sampled, kept) = self.reward.outcome(self.protocol.as_ref(), question, trajectory)?;
+        let (mut sampled, kept) = outcome(&self.reward, self.protocol.as_ref(), question, trajectory);
         let scores = match scorer {
             Some(scorer) => scorer.scores(self.protocol.as_ref(), question, trajectory, kept).await?,
             None => vec![None; trajectory.steps.len()],

@@ -145,13 +145,11 @@ fn is_match(question: &TrainingQuestion, trajectory: &Trajectory) -> Option<bool
 mod tests {
     use async_trait::async_trait;
     use datafusion::error::Result as DataFusionResult;
-    use rolloutdb_udfs::metrics::WrittenStep;
     use rolloutdb_udfs::model::{JudgedAnswer, Ruling};
 
     use super::*;
-    use crate::agent::answer;
     use crate::agent::testing::{MemoryCorpus, Script, agent_of};
-    use crate::engine::function::formats;
+    use crate::agent::{answer, kept_format_of};
 
     /// Grades a step by the number of passages that it found, none if it asks for nobody; and says of a step how long it is.
     #[derive(Debug)]
@@ -181,9 +179,7 @@ mod tests {
         let agent = agent_of(protocol, Script::new(texts), MemoryCorpus::films());
         let question = "When was the director of Jaws born?";
         let trajectory = answer(&agent, Some(question), "q").await.expect("it answers");
-        let steps: Vec<WrittenStep<'_>> =
-            trajectory.steps.iter().map(|step| WrittenStep { state: step.state.as_str(), response: &step.response }).collect();
-        let kept = formats::kept(&*agent.protocol, &steps).expect("its own states");
+        let kept = kept_format_of(&*agent.protocol, &trajectory.steps.iter().collect::<Vec<_>>());
         let question = TrainingQuestion { id: "q".to_owned(), question: question.to_owned(), golden_answers: vec!["1946".to_owned()] };
         let scorer = StepScorer { model, num_asked: AtomicUsize::new(0), num_unread: AtomicUsize::new(0) };
         let scores = scorer.scores(&*agent.protocol, &question, &trajectory, kept).await.expect("no model fails");

@@ -4,7 +4,7 @@ use rolloutdb_sql::{Train, TrainMethod};
 use serde_json::{Map, Value as Json, json};
 
 use super::super::task::{OnDivergence, check_adapters, check_stopping_metric, check_validation, of_run};
-use super::rewards::Reward;
+use crate::agent::{AnswerReward, RewardOptions};
 use crate::engine::options;
 use crate::error::{Error, Result};
 use crate::models::DecoderConfig;
@@ -30,7 +30,7 @@ pub enum StepScores {
 pub struct OnlineTask {
     pub options: OnlineOptions,
     pub agent: String,
-    pub reward: Reward,
+    pub reward: RewardOptions,
     pub step_scores: Option<StepScores>,
     pub resume: bool,
     pub on_divergence: OnDivergence,
@@ -55,7 +55,6 @@ impl OnlineTask {
         check_stopping_metric(&learning.run, &["reward", "exact_match", "f1", "answered", "well_formed"])?;
         check_adapters(given, &learning.run)?;
         learning.run.device.check_training()?;
-        let format = given.get("format_reward").map(|_| options::boolean(given, "format_reward", false)).transpose()?;
         let step_scores = step_scores(train)?;
         if matches!(step_scores, Some(StepScores::Judge { .. })) && !learning.run.given.contains_key("step_weight") {
             learning.step_weight = JUDGE_STEP_WEIGHT;
@@ -67,7 +66,7 @@ impl OnlineTask {
         let no_agent = || invalid("agent", "(not set)".to_owned(), "the name of an agent, as CREATE AGENT made it");
         Ok(Self {
             agent: agent.ok_or_else(no_agent)?.to_owned(),
-            reward: Reward::of(options::text(given, "reward")?.unwrap_or("em"), format)?,
+            reward: reward(train)?,
             step_scores,
             resume: options::boolean(given, "resume", true)?,
             on_divergence: OnDivergence::of(given)?,
@@ -96,10 +95,15 @@ impl OnlineTask {
         let mut all = of_run(&learning.run);
         NOT_IN_FORCE.iter().for_each(|name| drop(all.remove(*name)));
         let mut set = |name: &str, value: Json| drop(all.insert(name.to_owned(), value));
-        let (reward, has_format) = self.reward.shown();
+        let RewardOptions { reward, reward_variant, redundant_search_penalty, empty_search_penalty, .. } = self.reward;
         set("agent", json!(self.agent));
         set("reward", json!(reward));
-        set("format_reward", json!(has_format));
+        set("format_reward", json!(self.reward.has_format()));
+        if self.reward.missing_for("reward_variant").is_none() {
+            set("reward_variant", json!(reward_variant));
+        }
+        set("redundant_search_penalty", json!(redundant_search_penalty));
+        set("empty_search_penalty", json!(empty_search_penalty));
         set("batch_size", json!(learning.batch_size));
         set("group_size", json!(learning.group_size));
         set("temperature", json!(learning.temperature));
@@ -146,6 +150,19 @@ fn of_learner(learner: &Learner) -> Map<String, Json> {
     if let Json::Object(all) = all { all } else { Map::new() }
 }
 
+/// Exact match unless it is said.
+fn reward(train: &Train) -> Result<RewardOptions> {
+    let mut reward = RewardOptions { reward: AnswerReward::ExactMatch, ..RewardOptions::default() };
+    let is_reward = |name: &str| RewardOptions::NAMES.contains(&name);
+    let given = train.options.iter().filter(|(name, _)| is_reward(name));
+    let given = given.map(|(name, value)| Ok((name, options::value(name, value)?))).collect::<Result<Vec<_>>>()?;
+    for (name, value) in &given {
+        reward.set(name, value)?;
+    }
+    given.iter().try_for_each(|(name, value)| reward.check_effect(name, value))?;
+    Ok(reward)
+}
+
 fn step_scores(train: &Train) -> Result<Option<StepScores>> {
     let given = &train.options;
     let (prm, judge) = (options::text(given, "prm")?, options::text(given, "judge")?);
@@ -177,7 +194,6 @@ fn invalid(name: &str, found: String, expected: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use rolloutdb_sql::Statement;
-    use rolloutdb_udfs::metrics::OutcomeReward;
 
     use super::*;
 
@@ -194,7 +210,8 @@ mod tests {
         let given = "agent = 'qa', reward = 'prorag', format_reward = false, prm = 'p', step_format = true, step_weight = 0.5, group_size = 4, \
             loss_normalization = 'dr_grpo', advantage_scaling = 'none', clip_high = 0.28, kl_weight = 0.01, lora_rank = 4, resume = false";
         let task = task("GRPO", given).expect("they fit together");
-        assert_eq!((task.agent.as_str(), task.reward, task.resume), ("qa", Reward::Published(OutcomeReward::ProRag, false), false));
+        assert_eq!((task.agent.as_str(), task.resume), ("qa", false));
+        assert_eq!((task.reward.reward, task.reward.has_format()), (AnswerReward::ProRag, false));
         let in_force = task.in_force();
         let expected = json!({
             "agent": "qa", "reward": "prorag", "format_reward": false, "prm": "p", "step_format": true, "step_weight": 0.5, "group_size": 4,
@@ -224,6 +241,9 @@ mod tests {
             ("GRPO", "agent = 'qa', temperature = 0"),
             ("GRPO", "agent = 'qa', reward = 'exact'"),
             ("GRPO", "agent = 'qa', format_reward = true"),
+            ("GRPO", "agent = 'qa', reward = 'prorag', reward_variant = 'prorag'"),
+            ("GRPO", "agent = 'qa', reward = 'reasonrag', format_reward = true"),
+            ("PPO", "agent = 'qa', empty_search_penalty = -0.1"),
             ("GRPO", "agent = 'qa', step_weight = 0.3"),
             ("GRPO", "agent = 'qa', step_format = true"),
             ("GRPO", "agent = 'qa', prm = 'p', judge = 'j'"),

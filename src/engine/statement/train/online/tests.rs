@@ -6,11 +6,10 @@ use futures::TryStreamExt;
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::questions::TrainingQuestion;
-use super::rewards::Reward;
 use super::source::{Request, Wanted};
 use super::*;
 use crate::Database;
-use crate::agent::AgentOptions;
+use crate::agent::{AgentOptions, RewardOptions};
 use crate::error::Error;
 use crate::models::Decoder;
 use crate::training::{Draw, RolloutSource, SampledTrajectory, Stop};
@@ -78,7 +77,7 @@ async fn sampler_in(session: &Session, protocol: &str, seed: u64, tokens_max: us
     let (protocol, _) = environment.protocol().expect("it is known");
     let learned = vec![question("a", "Who directed it?", "Ann"), question("b", "Where was Ann born?", "Oslo")];
     let questions = Questions { measured: learned[..1].to_vec(), learned, ..Questions::default() };
-    Sampler { environment, protocol, reward: Reward::F1, step_scorer: None, questions, seed, tokens_max }
+    Sampler { environment, protocol, reward: RewardOptions::default(), step_scorer: None, questions, seed, tokens_max }
 }
 
 /// What the thread gets for this draw.
