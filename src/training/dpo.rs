@@ -12,6 +12,7 @@ use super::batch::Batch;
 use super::example::{DpoExample, Sequence, dpo_sequences};
 use super::head::{DecoderHead, Head, HeadGradients};
 use super::losses::{PairLengths, PairLogps, Preference, PreferenceTerm};
+use super::metrics::ENTROPY;
 use super::options::DpoOptions;
 use super::plan::all_in_batches;
 use super::sharing::Sharing;
@@ -197,7 +198,10 @@ impl Objective for Dpo<'_> {
             d_logps[rows[0].clone()].fill(term.d_chosen / normalizer);
             d_logps[rows[1].clone()].fill(term.d_rejected / normalizer);
         }
-        Ok((head.gradients(hidden, &batch.targets, &d_logps)?, self.metrics(&terms, normalizer)))
+        let gradients = head.gradients(hidden, &batch.targets, &d_logps)?;
+        let mut metrics = self.metrics(&terms, normalizer);
+        metrics.push((ENTROPY, mean_entropy(batch, &gradients.entropies, normalizer)));
+        Ok((gradients, metrics))
     }
 
     fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, examples: &[usize], normalizer: f64) -> Result<Metrics> {
@@ -209,6 +213,16 @@ impl Objective for Dpo<'_> {
 /// Log-probability of each sequence of the batch.
 fn sum_by_sequence(batch: &Batch, logps: &[f64]) -> Vec<f64> {
     batch.row_ranges.iter().map(|rows| logps[rows.clone()].iter().sum()).collect()
+}
+
+/// Mean over the pairs of a step of what the tokens of both completions have on average, as a share that adds up.
+fn mean_entropy(batch: &Batch, entropies: &[f64], num_pairs: f64) -> f64 {
+    let of_pair = |rows: &[Range<usize>]| {
+        let (sum, count) =
+            rows.iter().fold((0.0, 0), |(sum, count), rows| (sum + entropies[rows.clone()].iter().sum::<f64>(), count + rows.len()));
+        sum / count.max(1) as f64
+    };
+    batch.row_ranges.chunks_exact(2).map(of_pair).sum::<f64>() / num_pairs
 }
 
 /// Means over the pairs of a step, as shares that add up.

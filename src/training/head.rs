@@ -56,7 +56,7 @@ pub(crate) struct HeadGradients {
     pub d_hidden: Tensor,
     /// Of the shape of the weight; none of a frozen head.
     pub d_weight: Option<Tensor>,
-    /// `[R]`: entropies of the distributions over the vocabulary, in nats, where derivatives by them were given; else none.
+    /// `[R]`: entropies of the distributions over the vocabulary, in nats; none of a head that gives scores.
     pub entropies: Vec<f64>,
 }
 
@@ -73,7 +73,6 @@ pub(super) struct Slopes<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub logps: Vec<f64>,
-    /// None where nothing is derived by them.
     pub entropies: Vec<f64>,
 }
 
@@ -120,7 +119,7 @@ impl Head {
     /// [`Error::InvalidParameter`] for a target outside the vocabulary.
     pub fn logps(&self, hidden: &Tensor, targets: &[u32]) -> Result<Vec<f64>> {
         if self.arithmetic == Arithmetic::Fused {
-            return self.each(hidden, targets, |row, target| softmax_numerators(row, target).0);
+            return self.each(hidden, targets, |row, target| softmax_numerators(row, target).logp);
         }
         Ok(self.ranked_logps(hidden, targets)?.into_iter().map(|(logp, _)| logp).collect())
     }
@@ -133,7 +132,7 @@ impl Head {
         if self.arithmetic == Arithmetic::Fused {
             return self.each(hidden, targets, |row, target| {
                 let is_first = row[target] >= largest(row);
-                (softmax_numerators(row, target).0, is_first)
+                (softmax_numerators(row, target).logp, is_first)
             });
         }
         self.check(targets)?;
@@ -206,16 +205,16 @@ impl Head {
         }
         let mut logits = self.logits(chunk)?;
         let rows = logits.par_chunks_mut(self.vocab_size).zip(targets).zip(slopes.d_logps);
-        if slopes.d_entropies.is_empty() {
-            found.logps.par_extend(rows.map(|((row, &target), &d_logp)| logits_to_gradient(row, target as usize, d_logp)));
+        let of_rows: Vec<Softmax> = if slopes.d_entropies.is_empty() {
+            rows.map(|((row, &target), &d_logp)| logits_to_gradient(row, target as usize, d_logp)).collect()
         } else {
             let of_row = |(((row, &target), &d_logp), &d_entropy): (((&mut [f32], &u32), &f64), &f64)| {
                 logits_to_gradient_with_entropy(row, target as usize, d_logp, d_entropy)
             };
-            let (logps, entropies): (Vec<f64>, Vec<f64>) = rows.zip(slopes.d_entropies).map(of_row).unzip();
-            found.logps.extend(logps);
-            found.entropies.extend(entropies);
-        }
+            rows.zip(slopes.d_entropies).map(of_row).collect()
+        };
+        found.logps.extend(of_rows.iter().map(|row| row.logp));
+        found.entropies.extend(of_rows.iter().map(Softmax::entropy));
         Ok(Tensor::from_vec(logits, (targets.len(), self.vocab_size), chunk.device())?)
     }
 
@@ -250,35 +249,51 @@ impl Head {
     }
 }
 
-/// Replaces the logits of one row by `exp(logit − max)` and returns the log-probability of the target and their sum.
-fn softmax_numerators(row: &mut [f32], target: usize) -> (f64, f64) {
+/// What is known of a row whose logits became `exp(logit − max)`.
+#[derive(Debug, Clone, Copy)]
+struct Softmax {
+    /// Of the target.
+    logp: f64,
+    /// Of the row.
+    sum: f64,
+    /// Mean of `logit − max` under the distribution.
+    mean_shifted: f64,
+}
+
+impl Softmax {
+    /// In nats. With s = logit − max and their mean m under p, `log p + H` is `s − m`: no logarithm of a p that is 0.
+    fn entropy(&self) -> f64 {
+        self.sum.ln() - self.mean_shifted
+    }
+}
+
+/// Replaces the logits of one row by `exp(logit − max)`.
+fn softmax_numerators(row: &mut [f32], target: usize) -> Softmax {
     let max = largest(row);
     let shifted = f64::from(row[target] - max);
-    let sum = exponentiate(row, max);
-    (shifted - sum.ln(), sum)
+    let Exponentials { sum, weighted } = exponentiate(row, max);
+    Softmax { logp: shifted - sum.ln(), sum, mean_shifted: weighted / sum }
 }
 
-/// Replaces the logits of one row by `d_logp · (onehot(target) − p)` and returns the log-probability of the target.
-fn logits_to_gradient(row: &mut [f32], target: usize, d_logp: f64) -> f64 {
-    let (logp, sum) = softmax_numerators(row, target);
-    scale(row, (-d_logp / sum) as f32);
+/// Replaces the logits of one row by `d_logp · (onehot(target) − p)`.
+fn logits_to_gradient(row: &mut [f32], target: usize, d_logp: f64) -> Softmax {
+    let found = softmax_numerators(row, target);
+    scale(row, (-d_logp / found.sum) as f32);
     row[target] += d_logp as f32;
-    logp
+    found
 }
 
-/// As [`logits_to_gradient`], less `d_entropy · p · (log p + H)`; gives the entropy `H` beside the log-probability.
-fn logits_to_gradient_with_entropy(row: &mut [f32], target: usize, d_logp: f64, d_entropy: f64) -> (f64, f64) {
+/// As [`logits_to_gradient`], less `d_entropy · p · (log p + H)`.
+fn logits_to_gradient_with_entropy(row: &mut [f32], target: usize, d_logp: f64, d_entropy: f64) -> Softmax {
     let max = largest(row);
-    // With s = logit − max and their mean m under p, log p + H is s − m: no logarithm of a p that is 0.
     let shifted: Vec<f32> = row.iter().map(|logit| logit - max).collect();
-    let (logp, sum) = softmax_numerators(row, target);
-    let mean = row.iter().zip(&shifted).map(|(numerator, shifted)| f64::from(*numerator) * f64::from(*shifted)).sum::<f64>() / sum;
+    let found = softmax_numerators(row, target);
     for (value, shifted) in row.iter_mut().zip(shifted) {
-        let probability = f64::from(*value) / sum;
-        *value = (-probability * (d_logp + d_entropy * (f64::from(shifted) - mean))) as f32;
+        let probability = f64::from(*value) / found.sum;
+        *value = (-probability * (d_logp + d_entropy * (f64::from(shifted) - found.mean_shifted))) as f32;
     }
     row[target] += d_logp as f32;
-    (logp, sum.ln() - mean)
+    found
 }
 
 /// The loops below keep one partial result per lane, because the compiler may not reorder a floating-point sum itself.
@@ -294,26 +309,44 @@ fn largest(row: &[f32]) -> f32 {
     lanes.iter().copied().fold(rest, f32::max)
 }
 
-/// Replaces each value by `exp(value − max)` and returns their sum. Short blocks are summed in f32 lanes, the blocks in f64,
-/// so that the sum over a vocabulary of 150,000 keeps the precision of its terms.
-fn exponentiate(row: &mut [f32], max: f32) -> f64 {
-    row.chunks_mut(LANES * LANES).map(|block| exponentiate_block(block, max)).sum()
+/// Sums over a row of `e = exp(value − max)`.
+#[derive(Debug, Clone, Copy, Default)]
+struct Exponentials {
+    /// Of `e`.
+    sum: f64,
+    /// Of `e · (value − max)`.
+    weighted: f64,
 }
 
-fn exponentiate_block(block: &mut [f32], max: f32) -> f64 {
-    let mut lanes = [0_f32; LANES];
+/// Replaces each value by `exp(value − max)`. Short blocks are summed in f32 lanes, the blocks in f64, so that the sum over a vocabulary of 150,000
+/// keeps the precision of its terms.
+fn exponentiate(row: &mut [f32], max: f32) -> Exponentials {
+    let mut all = Exponentials::default();
+    for block in row.chunks_mut(LANES * LANES) {
+        let of_block = exponentiate_block(block, max);
+        all.sum += of_block.sum;
+        all.weighted += of_block.weighted;
+    }
+    all
+}
+
+fn exponentiate_block(block: &mut [f32], max: f32) -> Exponentials {
+    let (mut sums, mut weighted) = ([0_f32; LANES], [0_f32; LANES]);
     let mut chunks = block.chunks_exact_mut(LANES);
-    for chunk in &mut chunks {
-        for (lane, value) in lanes.iter_mut().zip(chunk) {
-            *value = exp(*value - max);
-            *lane += *value;
+    let mut add = |values: &mut [f32]| {
+        for ((value, sum), weighted) in values.iter_mut().zip(&mut sums).zip(&mut weighted) {
+            let shifted = *value - max;
+            *value = exp(shifted);
+            *sum += *value;
+            *weighted += *value * shifted;
         }
+    };
+    for chunk in &mut chunks {
+        add(chunk);
     }
-    for (lane, value) in lanes.iter_mut().zip(chunks.into_remainder()) {
-        *value = exp(*value - max);
-        *lane += *value;
-    }
-    lanes.iter().copied().map(f64::from).sum()
+    add(chunks.into_remainder());
+    let total = |lanes: [f32; LANES]| lanes.into_iter().map(f64::from).sum();
+    Exponentials { sum: total(sums), weighted: total(weighted) }
 }
 
 fn scale(row: &mut [f32], factor: f32) {

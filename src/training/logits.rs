@@ -14,7 +14,7 @@ pub(super) fn ranked_logps(logits: &Tensor, targets: &[u32]) -> Result<Vec<(f64,
 }
 
 /// The derivatives `d_logp · (onehot(target) − p)` `[r, V]`, less `d_entropy · p · (log p + H)` where there are such; adds to `found` the
-/// log-probabilities of the targets.
+/// log-probabilities of the targets and the entropies.
 pub(super) fn gradient(logits: &Tensor, targets: &[u32], slopes: Slopes<'_>, found: &mut Found) -> Result<Tensor> {
     let rows = Rows::of(logits, targets)?;
     let on_device = |slopes: &[f64]| {
@@ -23,11 +23,13 @@ pub(super) fn gradient(logits: &Tensor, targets: &[u32], slopes: Slopes<'_>, fou
     };
     let d_logps = on_device(slopes.d_logps)?;
     let mut d_others = rows.exponentials.broadcast_mul(&(&d_logps / &rows.sums)?.neg()?)?;
+    // log p + H is the logit less the mean logit.
+    let means = ((&rows.exponentials * &rows.shifted)?.sum_keepdim(D::Minus1)? / &rows.sums)?;
     if !slopes.d_entropies.is_empty() {
-        let (entropies, d_entropies) = rows.entropies(&on_device(slopes.d_entropies)?)?;
-        found.entropies.extend(column(&entropies)?);
-        d_others = (d_others - d_entropies)?;
+        let scaled = rows.exponentials.broadcast_mul(&(on_device(slopes.d_entropies)? / &rows.sums)?)?;
+        d_others = (d_others - (scaled * rows.shifted.broadcast_sub(&means)?)?)?;
     }
+    found.entropies.extend(column(&(rows.sums.log()? - &means)?)?);
     found.logps.extend(column(&rows.logps()?)?);
     Ok(d_others.scatter_add(&rows.targets, &d_logps, 1)?)
 }
@@ -51,14 +53,6 @@ impl Rows {
         let of_target = shifted.gather(&targets, 1)?;
         let exponentials = shifted.exp()?;
         Ok(Self { sums: exponentials.sum_keepdim(D::Minus1)?, targets, of_target, shifted, exponentials })
-    }
-
-    /// Entropies `[r, 1]`, and `d_entropy · p · (log p + H)` `[r, V]`.
-    fn entropies(&self, d_entropies: &Tensor) -> Result<(Tensor, Tensor)> {
-        // log p + H is the logit less the mean logit.
-        let means = ((&self.exponentials * &self.shifted)?.sum_keepdim(D::Minus1)? / &self.sums)?;
-        let scaled = self.exponentials.broadcast_mul(&(d_entropies / &self.sums)?)?;
-        Ok(((self.sums.log()? - &means)?, (scaled * self.shifted.broadcast_sub(&means)?)?))
     }
 
     fn logps(&self) -> Result<Tensor> {

@@ -18,6 +18,9 @@ const MEASURED: &[(&str, &str)] = &[
     ("mean_score", "validation_mean_score"),
 ];
 
+/// What a policy's gradients tell besides: the mean entropy of what each token of a completion was, or would be, sampled from, in nats.
+pub(super) const ENTROPY: &str = "entropy";
+
 /// What online training tells of the trajectories that it samples, and of what it learns from them.
 const ONLINE: &[&str] = &[
     "reward",
@@ -30,7 +33,7 @@ const ONLINE: &[&str] = &[
     "policy_calls",
     "completion_length",
     "completion_tokens",
-    "entropy",
+    ENTROPY,
     "correct_logps",
     "step_score",
     "advantage_mean",

@@ -6,7 +6,7 @@ use super::batch::Batch;
 use super::example::{Sequence, SftExample, sft_sequences};
 use super::head::{Head, HeadGradients};
 use super::losses::{d_weighted_nll, weighted_nll};
-use super::metrics::TOKEN_ACCURACY;
+use super::metrics::{ENTROPY, TOKEN_ACCURACY};
 use super::options::SftOptions;
 use super::sharing::Sharing;
 use super::trainer::{Metrics, Objective, StepMetrics, Trained, train};
@@ -88,7 +88,8 @@ impl Objective for Sft<'_> {
     ) -> Result<(HeadGradients, Metrics)> {
         let gradients = head.gradients(hidden, &batch.targets, &d_weighted_nll(&batch.weights, normalizer))?;
         let loss = weighted_nll(&gradients.outputs, &batch.weights, normalizer);
-        Ok((gradients, vec![("loss", loss)]))
+        let entropy = weighted_mean(&gradients.entropies, &batch.weights, normalizer);
+        Ok((gradients, vec![("loss", loss), (ENTROPY, entropy)]))
     }
 
     fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, _examples: &[usize], normalizer: f64) -> Result<Metrics> {
@@ -98,4 +99,8 @@ impl Objective for Sft<'_> {
         let right = weights_of_first.fold(0.0, |sum, weight| sum + weight);
         Ok(vec![("loss", weighted_nll(&logps, &batch.weights, normalizer)), (TOKEN_ACCURACY, right / normalizer)])
     }
+}
+
+fn weighted_mean(values: &[f64], weights: &[f64], normalizer: f64) -> f64 {
+    values.iter().zip(weights).map(|(value, weight)| value * weight).sum::<f64>() / normalizer
 }

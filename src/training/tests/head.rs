@@ -41,6 +41,18 @@ fn by_definition(hidden: &Tensor, weight: &Tensor) -> (Vec<f64>, Vec<f64>, Vec<f
     (logps, d_hidden, d_weight)
 }
 
+/// `[R]`, in nats.
+fn entropies(hidden: &Tensor, weight: &Tensor) -> Vec<f64> {
+    let (hidden, weight) = (values(hidden), values(weight));
+    let of_row = |row: &[f64]| {
+        let logits: Vec<f64> =
+            weight.chunks_exact(WIDTH).map(|token| token.iter().zip(row).map(|(token, hidden)| token * hidden).sum()).collect();
+        let log_sum = logits.iter().map(|logit| logit.exp()).sum::<f64>().ln();
+        logits.iter().map(|logit| (log_sum - logit) * (logit - log_sum).exp()).sum()
+    };
+    hidden.chunks_exact(WIDTH).map(of_row).collect()
+}
+
 fn assert_close(found: &[f64], expected: &[f64], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     for (found, expected) in found.iter().zip(expected) {
@@ -57,6 +69,7 @@ fn head_equals_its_definition_for_any_chunk_size() {
         assert_close(&head.logps(&hidden, &targets()).expect("targets in range"), &logps, "logps");
         let found = head.gradients(&hidden, &targets(), &d_logps()).expect("targets in range");
         assert_close(&found.outputs, &logps, "logps with gradients");
+        assert_close(&found.entropies, &entropies(&hidden, &weight), "entropies");
         assert_close(&values(&found.d_hidden), &d_hidden, "d_hidden");
         assert_close(&values(found.d_weight.as_ref().expect("the head is not frozen")), &d_weight, "d_weight");
     }

@@ -152,7 +152,8 @@ impl Watch {
 
     /// Samples that are all alike have the same reward, from which a group learns nothing.
     fn lost_entropy(&self) -> Option<String> {
-        let (first, last) = self.entropy.first_and_last()?;
+        // By examples it is what is learned.
+        let (first, last) = self.entropy.first_and_last().filter(|_| !self.has_falling_loss)?;
         (first >= ENTROPY_MIN && last < ENTROPY_LEFT_MIN * first).then(|| {
             format!(
                 "the entropy of the policy fell from {first:.3} to {last:.3} nats: its samples become alike, and a group of them teaches nothing; raise \

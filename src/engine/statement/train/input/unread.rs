@@ -60,7 +60,9 @@ pub fn warn_of_questions(session: &Session, of: &str, plan: &LogicalPlan) {
     let columns = names(plan);
     warn_of_examples(session, of, &columns);
     for name in ["reward", "score"].into_iter().filter(|name| columns.contains(name)) {
-        session.notices().warning(format!("column \"{name}\" is not read by {of}, whose trajectories earn what its options say; TRAIN RFT reads it"));
+        session
+            .notices()
+            .warning(format!("column \"{name}\" is not read by {of}, whose trajectories earn what its options say; TRAIN RFT reads it"));
     }
     if columns.contains(&"question_id") && !columns.contains(&"id") {
         session.notices().warning(format!("column \"question_id\" is not read by {of}; did you mean \"id\"?"));
