@@ -20,6 +20,7 @@ from tokenizers import Tokenizer
 
 import training_gpu
 from harness import Bench, multiply_rate, parse, parser
+from products import Products
 from server import Server
 from trl_peer import Peer, make_policy
 
@@ -214,10 +215,16 @@ class Contest:
                 Steps("RolloutDB", lambda: dpo(True).step_seconds()[1:], pairs),
                 Steps("tree_packing = false", lambda: dpo(False).step_seconds()[1:], pairs),
             ]
-            ideal = "the rate without, times what the tokens become fewer"
             without = pairs / statistics.mean(unpacked.step_seconds()[1:])
             target = None if order == ORDERS["one by one"] else 2.0
-            measure.compare(contestants[0], contestants[1:], target=target, floor=(without * shares[1] / shares[0], ideal), unit="pairs/s")
+            flops, peak = Work(self.directory(policy), self.rows("tree_pairs")[:rows]).flops_per_pair, multiply_rate()
+            # Attention is taken to become less as the tokens do.
+            packed_flops = flops * shares[0] / shares[1]
+            floor = peak / packed_flops, f"the products of distinct tokens at the {peak / 1e9:.0f} GFLOP/s of NumPy's"
+            rates = measure.compare(contestants[0], contestants[1:], target=target, floor=floor, unit="pairs/s")
+        print(f"  the rate without trees, times what the tokens become fewer, would be {without * shares[1] / shares[0]:.1f} pairs/s", flush=True)
+        for (name, rate), flops in zip(rates.items(), [packed_flops, flops]):
+            print(f"  {name}: {rate * flops / 1e9:.1f} GFLOP/s of {peak / 1e9:.1f}", flush=True)
 
     def grpo(self, measure, policy):
         """Tokens per second from the question to the updated weights: as many questions, completions and updates, and one prompt and one answer each."""
@@ -233,7 +240,18 @@ class Contest:
                 print(f"  tokens of a completion: {ours_tokens:.1f}, TRL's {trl_tokens:.1f}", flush=True)
                 measure.check("agreement of the lengths", agreement(ours_tokens, trl_tokens), at_least=0.8)
                 contestants = [GrpoSteps("RolloutDB", ours, steps), TrlGrpoSteps("TRL", trl, batch)]
-                measure.compare(contestants[0], contestants[1:], target=1.0, unit="tokens/s")
+                flops, peak = flops_of_grpo(Products(self.directory(policy)), ours.prompts, ours_tokens), multiply_rate()
+                floor = peak / flops, f"the products of sampling and of the update, a prompt once for its group, at the {peak / 1e9:.0f} GFLOP/s of NumPy's"
+                rates = measure.compare(contestants[0], contestants[1:], target=1.0, floor=floor, unit="tokens/s")
+        for name, rate in rates.items():
+            print(f"  {name}: {rate * flops / 1e9:.1f} GFLOP/s of {peak / 1e9:.1f}", flush=True)
+
+
+def flops_of_grpo(products, prompts, completion):
+    """Of each token of completions with so many tokens: a forward pass to sample it, and a step to learn from it."""
+    prompt, group = statistics.mean(map(products.length, prompts)), GRPO["group_size"]
+    tokens, attended = prompt / group + completion, prompt**2 / 2 / group + completion * (prompt + completion / 2)
+    return (products.forward(tokens, completion, attended) + products.step(tokens, completion, attended)) / completion
 
 
 # ---- Contestants: units per second of optimiser steps, without what comes before the first one ----
@@ -351,6 +369,7 @@ class Trainer:
         asked = execute(
             "SELECT s.prompt, q.golden_answers FROM asked q CROSS JOIN LATERAL answer_steps(q.question, agent => 'answerer', max_tokens => 1) s ORDER BY q.id"
         ).fetchall()
+        self.prompts = [prompt for prompt, _ in asked]
         return [{"prompt": prompt, "golden_answers": [golden]} for prompt, golden in asked]
 
 
@@ -370,26 +389,18 @@ class Run:
 
 
 class Work:
-    """What a step on these pairs cannot do without: the products of the weights with every token, prompts for both completions, and attention.
-
-    Two operations for each weight and token forward, four backward; the head for the rows that predict a completion's tokens; attention over what
-    comes before. Nothing for norms, activations and the update.
-    """
+    """What a step on these pairs cannot do without, prompts for both completions; nothing for the update."""
 
     def __init__(self, directory, pairs):
-        config = json.loads((directory / "config.json").read_text())
-        tokenizer = Tokenizer.from_file(str(directory / "tokenizer.json"))
-        hidden, layers, heads = config["hidden_size"], config["num_hidden_layers"], config["num_attention_heads"]
-        head_dim = config.get("head_dim") or hidden // heads
-        rows = hidden * head_dim * (2 * heads + 2 * config["num_key_value_heads"]) + 3 * hidden * config["intermediate_size"]
+        products = Products(directory)
         flops = tokens = 0
         for pair in pairs:
-            prompt = len(tokenizer.encode(pair["prompt"]).ids)
+            prompt = products.length(pair["prompt"])
             for side in ("chosen", "rejected"):
-                completion = len(tokenizer.encode(pair[side]).ids) + 1
+                completion = products.length(pair[side]) + 1
                 length = prompt + completion - 1
                 tokens += length
-                flops += 6 * layers * rows * length + 6 * hidden * config["vocab_size"] * completion + 6 * layers * heads * head_dim * length**2
+                flops += products.step(length, completion, length**2 / 2)
         self.flops_per_pair, self.tokens_per_pair = flops / len(pairs), tokens / len(pairs)
 
 

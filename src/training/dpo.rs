@@ -153,8 +153,8 @@ impl<'a> Dpo<'a> {
         if self.preference.loss.needs_reference() { self.reference[example] } else { ReferenceLogps { chosen: 0.0, rejected: 0.0 } }
     }
 
-    fn metrics(&self, terms: &[(PairLogps, PreferenceTerm)], num_pairs: f64) -> Metrics {
-        let mut sum = MeanMetrics::default();
+    fn metrics(&self, terms: &[(PairLogps, PreferenceTerm)], entropy: f64, num_pairs: f64) -> Metrics {
+        let mut sum = MeanMetrics { entropy, ..MeanMetrics::default() };
         for (logps, term) in terms {
             sum.add(logps, term, num_pairs);
         }
@@ -199,14 +199,14 @@ impl Objective for Dpo<'_> {
             d_logps[rows[1].clone()].fill(term.d_rejected / normalizer);
         }
         let gradients = head.gradients(hidden, &batch.targets, &d_logps)?;
-        let mut metrics = self.metrics(&terms, normalizer);
-        metrics.push((ENTROPY, mean_entropy(batch, &gradients.entropies, normalizer)));
+        let metrics = self.metrics(&terms, mean_entropy(batch, &gradients.entropies, normalizer), normalizer);
         Ok((gradients, metrics))
     }
 
     fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, examples: &[usize], normalizer: f64) -> Result<Metrics> {
-        let terms = self.terms(batch, &head.logps(hidden, &batch.targets)?, examples);
-        Ok(self.metrics(&terms, normalizer))
+        let (logps, entropies): (Vec<f64>, Vec<f64>) =
+            head.measured(hidden, &batch.targets)?.into_iter().map(|row| (row.logp, row.entropy)).unzip();
+        Ok(self.metrics(&self.terms(batch, &logps, examples), mean_entropy(batch, &entropies, normalizer), normalizer))
     }
 }
 
@@ -235,6 +235,7 @@ struct MeanMetrics {
     rejected_reward: f64,
     chosen_logps: f64,
     rejected_logps: f64,
+    entropy: f64,
     sft_loss: f64,
 }
 
@@ -259,6 +260,7 @@ impl MeanMetrics {
             ("rejected_reward", self.rejected_reward),
             ("chosen_logps", self.chosen_logps),
             ("rejected_logps", self.rejected_logps),
+            (ENTROPY, self.entropy),
         ];
         if has_sft_term {
             metrics.push(("sft_loss", self.sft_loss));

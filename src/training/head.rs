@@ -60,6 +60,17 @@ pub(crate) struct HeadGradients {
     pub entropies: Vec<f64>,
 }
 
+/// What is told of a row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MeasuredRow {
+    /// Of the target.
+    pub logp: f64,
+    /// Whether no other token is more probable.
+    pub is_first: bool,
+    /// Of the distribution over the vocabulary, in nats.
+    pub entropy: f64,
+}
+
 /// Derivatives of the loss by what each row of a chunk gives.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Slopes<'a> {
@@ -121,24 +132,30 @@ impl Head {
         if self.arithmetic == Arithmetic::Fused {
             return self.each(hidden, targets, |row, target| softmax_numerators(row, target).logp);
         }
-        Ok(self.ranked_logps(hidden, targets)?.into_iter().map(|(logp, _)| logp).collect())
+        self.by_operations(hidden, targets, logits::logps)
     }
 
-    /// As [`Head::logps`], each with whether no other token is more probable.
+    /// As [`Head::logps`], and what else is told of rows that nothing is learned from.
     ///
     /// # Errors
     /// As [`Head::logps`].
-    pub fn ranked_logps(&self, hidden: &Tensor, targets: &[u32]) -> Result<Vec<(f64, bool)>> {
+    pub fn measured(&self, hidden: &Tensor, targets: &[u32]) -> Result<Vec<MeasuredRow>> {
         if self.arithmetic == Arithmetic::Fused {
             return self.each(hidden, targets, |row, target| {
                 let is_first = row[target] >= largest(row);
-                (softmax_numerators(row, target).logp, is_first)
+                let softmax = softmax_numerators(row, target);
+                MeasuredRow { logp: softmax.logp, is_first, entropy: softmax.entropy() }
             });
         }
+        self.by_operations(hidden, targets, logits::measured)
+    }
+
+    /// What `of` makes of the logits `[r, V]` of each chunk and its targets.
+    fn by_operations<T>(&self, hidden: &Tensor, targets: &[u32], of: impl Fn(&Tensor, &[u32]) -> Result<Vec<T>>) -> Result<Vec<T>> {
         self.check(targets)?;
         let mut found = Vec::with_capacity(targets.len());
         for (chunk, targets) in self.chunks(hidden, targets)? {
-            found.extend(logits::ranked_logps(&self.product(&chunk)?, targets)?);
+            found.extend(of(&self.product(&chunk)?, targets)?);
         }
         Ok(found)
     }

@@ -2,15 +2,21 @@
 
 use candle_core::{D, DType, Tensor};
 
-use super::head::{Found, Slopes};
+use super::head::{Found, MeasuredRow, Slopes};
 use crate::error::Result;
 
-/// Of each row of logits `[r, V]`, f32: the log-probability of its target, and whether no other token is more probable.
-pub(super) fn ranked_logps(logits: &Tensor, targets: &[u32]) -> Result<Vec<(f64, bool)>> {
+/// Of each row of logits `[r, V]`, f32: the log-probability of its target.
+pub(super) fn logps(logits: &Tensor, targets: &[u32]) -> Result<Vec<f64>> {
+    column(&Rows::of(logits, targets)?.logps()?)
+}
+
+/// As [`logps`], with whether no other token is more probable, and the entropy.
+pub(super) fn measured(logits: &Tensor, targets: &[u32]) -> Result<Vec<MeasuredRow>> {
     let rows = Rows::of(logits, targets)?;
-    let is_first = rows.of_target.ge(0.0_f32)?.to_dtype(DType::F32)?;
-    let (logps, is_first) = (column(&rows.logps()?)?, column(&is_first)?);
-    Ok(logps.into_iter().zip(is_first).map(|(logp, is_first)| (logp, is_first > 0.0)).collect())
+    let is_first = column(&rows.of_target.ge(0.0_f32)?.to_dtype(DType::F32)?)?;
+    let (logps, entropies) = (column(&rows.logps()?)?, column(&rows.entropies(&rows.means()?)?)?);
+    let rows = logps.into_iter().zip(is_first).zip(entropies);
+    Ok(rows.map(|((logp, is_first), entropy)| MeasuredRow { logp, is_first: is_first > 0.0, entropy }).collect())
 }
 
 /// The derivatives `d_logp · (onehot(target) − p)` `[r, V]`, less `d_entropy · p · (log p + H)` where there are such; adds to `found` the
@@ -23,13 +29,13 @@ pub(super) fn gradient(logits: &Tensor, targets: &[u32], slopes: Slopes<'_>, fou
     };
     let d_logps = on_device(slopes.d_logps)?;
     let mut d_others = rows.exponentials.broadcast_mul(&(&d_logps / &rows.sums)?.neg()?)?;
-    // log p + H is the logit less the mean logit.
-    let means = ((&rows.exponentials * &rows.shifted)?.sum_keepdim(D::Minus1)? / &rows.sums)?;
+    let means = rows.means()?;
     if !slopes.d_entropies.is_empty() {
+        // log p + H is the logit less the mean logit.
         let scaled = rows.exponentials.broadcast_mul(&(on_device(slopes.d_entropies)? / &rows.sums)?)?;
         d_others = (d_others - (scaled * rows.shifted.broadcast_sub(&means)?)?)?;
     }
-    found.entropies.extend(column(&(rows.sums.log()? - &means)?)?);
+    found.entropies.extend(column(&rows.entropies(&means)?)?);
     found.logps.extend(column(&rows.logps()?)?);
     Ok(d_others.scatter_add(&rows.targets, &d_logps, 1)?)
 }
@@ -53,6 +59,16 @@ impl Rows {
         let of_target = shifted.gather(&targets, 1)?;
         let exponentials = shifted.exp()?;
         Ok(Self { sums: exponentials.sum_keepdim(D::Minus1)?, targets, of_target, shifted, exponentials })
+    }
+
+    /// Of `shifted` under the distributions, `[r, 1]`.
+    fn means(&self) -> Result<Tensor> {
+        Ok(((&self.exponentials * &self.shifted)?.sum_keepdim(D::Minus1)? / &self.sums)?)
+    }
+
+    /// `[r, 1]`, in nats.
+    fn entropies(&self, means: &Tensor) -> Result<Tensor> {
+        Ok((self.sums.log()? - means)?)
     }
 
     fn logps(&self) -> Result<Tensor> {

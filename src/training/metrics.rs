@@ -13,13 +13,11 @@ const MEASURED: &[(&str, &str)] = &[
     ("chosen_logps", "validation_chosen_logps"),
     ("rejected_logps", "validation_rejected_logps"),
     ("sft_loss", "validation_sft_loss"),
+    (ENTROPY, "validation_entropy"),
     ("accuracy", "validation_accuracy"),
     (TOKEN_ACCURACY, "validation_token_accuracy"),
     ("mean_score", "validation_mean_score"),
 ];
-
-/// What a policy's gradients tell besides: the mean entropy of what each token of a completion was, or would be, sampled from, in nats.
-pub(super) const ENTROPY: &str = "entropy";
 
 /// What online training tells of the trajectories that it samples, and of what it learns from them.
 const ONLINE: &[&str] = &[
@@ -33,7 +31,6 @@ const ONLINE: &[&str] = &[
     "policy_calls",
     "completion_length",
     "completion_tokens",
-    ENTROPY,
     "correct_logps",
     "step_score",
     "advantage_mean",
@@ -74,6 +71,8 @@ pub(super) const ROLLOUT_S: &str = "rollout_s";
 
 const LOSS: &str = "loss";
 pub(super) const VALIDATION_LOSS: &str = "validation_loss";
+/// Mean entropy of what the tokens of completions are, or would be, sampled from, in nats.
+pub(super) const ENTROPY: &str = "entropy";
 /// Share of the tokens that are learned, of the validation's rows, that the policy finds more probable than any other, weighted as in the loss.
 pub(super) const TOKEN_ACCURACY: &str = "token_accuracy";
 

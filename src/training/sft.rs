@@ -4,7 +4,7 @@ use candle_core::Tensor;
 
 use super::batch::Batch;
 use super::example::{Sequence, SftExample, sft_sequences};
-use super::head::{Head, HeadGradients};
+use super::head::{Head, HeadGradients, MeasuredRow};
 use super::losses::{d_weighted_nll, weighted_nll};
 use super::metrics::{ENTROPY, TOKEN_ACCURACY};
 use super::options::SftOptions;
@@ -93,14 +93,18 @@ impl Objective for Sft<'_> {
     }
 
     fn measure(&self, head: &Head, hidden: &Tensor, batch: &Batch, _examples: &[usize], normalizer: f64) -> Result<Metrics> {
-        let (logps, is_first): (Vec<f64>, Vec<bool>) = head.ranked_logps(hidden, &batch.targets)?.into_iter().unzip();
-        let weights_of_first = is_first.iter().zip(&batch.weights).filter(|(is_first, _)| **is_first).map(|(_, weight)| weight);
-        // The sum of no numbers is -0.
-        let right = weights_of_first.fold(0.0, |sum, weight| sum + weight);
-        Ok(vec![("loss", weighted_nll(&logps, &batch.weights, normalizer)), (TOKEN_ACCURACY, right / normalizer)])
+        let rows = head.measured(hidden, &batch.targets)?;
+        let column = |of: fn(&MeasuredRow) -> f64| rows.iter().map(of).collect::<Vec<_>>();
+        let mean = |values: Vec<f64>| weighted_mean(&values, &batch.weights, normalizer);
+        Ok(vec![
+            ("loss", weighted_nll(&column(|row| row.logp), &batch.weights, normalizer)),
+            (ENTROPY, mean(column(|row| row.entropy))),
+            (TOKEN_ACCURACY, mean(column(|row| f64::from(u8::from(row.is_first))))),
+        ])
     }
 }
 
 fn weighted_mean(values: &[f64], weights: &[f64], normalizer: f64) -> f64 {
-    values.iter().zip(weights).map(|(value, weight)| value * weight).sum::<f64>() / normalizer
+    // The sum of no numbers is -0.
+    values.iter().zip(weights).fold(0.0, |sum, (value, weight)| sum + value * weight) / normalizer
 }

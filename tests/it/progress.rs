@@ -179,7 +179,9 @@ async fn others_see_what_models_do() {
     is_seen(
         &server,
         "GENERATE ROLLOUTS INTO run USING AGENT qa FROM (SELECT * FROM questions) WITH (simulations = 32, seed = 5)",
-        "pg_stat_progress_rollout WHERE table_name = 'run' AND agent = 'qa' AND questions_total = 5000 AND simulations_done > 0",
+        "pg_stat_progress_rollout WHERE table_name = 'run' AND agent = 'qa' AND questions_total = 5000 AND questions_done > 0
+         AND simulations_done > questions_done AND per_second > 0 AND simulations_per_second > per_second AND tokens_per_second > simulations_per_second
+         AND cache_hit_rate > 0.5 AND cache_hit_rate < 1 AND retrievals > 0 AND retrieval_hit_rate >= 0 AND seconds_left > seconds",
     )
     .await;
     is_seen(

@@ -87,7 +87,10 @@ async fn what_a_job_warns_of_is_kept_with_the_job_and_with_the_model() -> Result
     let lineage: serde_json::Value = serde_json::from_str(&lineage[0]).expect("a lineage is JSON");
     assert!(lineage["warnings"][0].as_str().is_some_and(|warning| warning.starts_with(&format!("step 1: {told}"))), "{lineage}");
     let described = rows(&session, "DESCRIBE MODEL m").await?;
-    assert!(described.iter().any(|property| property == "lineage.warnings"), "{described:?}");
+    let named = ["statement", "method", "base", "options", "seed", "tables", "rolloutdb_version", "build", "steps", "run", "warnings"];
+    for name in named.map(|name| format!("lineage.{name}")) {
+        assert!(described.contains(&name), "{name} in {described:?}");
+    }
     Ok(())
 }
 

@@ -214,11 +214,23 @@ fn pooled_vectors_equal_transformers() {
     }
 }
 
+/// Without a file that says how its vectors are made they are means, and as they are if the statement says so (`normalize = false`).
+#[test]
+fn vectors_of_contriever_equal_its_own() {
+    let (goldens, tensor) = (goldens::<EmbedderGoldens>("contriever"), golden_tensors("contriever"));
+    let settings = EmbedderSettings { normalise: false, ..EmbedderSettings::load(&fixture("contriever")).unwrap() };
+    let model = LoadedEmbedder::load(&fixture("contriever"), ModelDevice::Cpu, settings).unwrap();
+    let tokens = model.encode(&goldens.sentences, "").unwrap();
+    assert_eq!(tokens.iter().map(Vec::len).collect::<Vec<_>>(), goldens.lengths);
+    let found = Tensor::from_vec(model.embed_tokens(&tokens).unwrap(), (tokens.len(), model.dim()), &Device::Cpu).unwrap();
+    assert_close(&found, &tensor("mean"), "contriever");
+}
+
 /// Prompts, small letters, the longest text, each pooling and the normalisation: with the tokenizers that RoBERTa and XLM-RoBERTa have.
 #[test]
 fn vectors_of_sentences_equal_sentence_transformers() {
     let poolings = [(Pooling::Mean, "mean"), (Pooling::Cls, "cls"), (Pooling::Last, "lasttoken"), (Pooling::Max, "max")];
-    for name in ["xlm_roberta", "roberta_bpe"] {
+    for name in ["xlm_roberta", "roberta_bpe", "gte"] {
         let (goldens, tensor) = (goldens::<EmbedderGoldens>(name), golden_tensors(name));
         let settings = EmbedderSettings::load(&fixture(name)).unwrap();
         let check = |settings: &EmbedderSettings, prompt: &str, expected: &str| {

@@ -63,6 +63,7 @@ fn five_clipped_steps_equal_torch() {
 fn adapters_equal_peft() {
     golden_lora::check_gradients(in_f32);
     golden_lora::check_steps(in_f32);
+    golden_lora::check_preferences(in_f32);
 }
 
 /// Of all architectures, with all weights and with adapters, by all methods; no graph is cut in silence.

@@ -305,9 +305,10 @@ fn a_measured_step_has_the_metrics_of_a_differentiated_one() {
     options.preference.sft_weight = 0.2;
     let reference = reference_logps(&checkpoint("reference"), &pairs, &options, &mut |_, _| Ok(())).expect("the pairs fit");
     let sequences = sft_sequences(&examples, 0.5, &options.run).expect("they fit");
-    assert_same_metrics(&decoder, &Sft { sequences, tree_packing: true }, &["loss", "token_accuracy"]);
+    assert_same_metrics(&decoder, &Sft { sequences, tree_packing: true }, &["loss", "entropy", "token_accuracy"]);
     let pairs = dpo_sequences(&pairs, &options.run).expect("the pairs fit");
-    let rewards = ["loss", "reward_margin", "reward_accuracy", "chosen_reward", "rejected_reward", "chosen_logps", "rejected_logps"];
+    let rewards =
+        ["loss", "reward_margin", "reward_accuracy", "chosen_reward", "rejected_reward", "chosen_logps", "rejected_logps", "entropy"];
     let names = [&rewards[..], &["sft_loss"]].concat();
     let dpo = Dpo { pairs, reference: &reference, preference: options.preference, tree_packing: true };
     assert_same_metrics(&decoder, &dpo, &names);

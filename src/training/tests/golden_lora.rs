@@ -3,8 +3,9 @@
 use serde_json::Value as Json;
 
 use super::golden::{
-    ALL, Place, assert_gradients, assert_parameters, assert_relative, assert_steps, demonstrations, golden, here, number, tensors,
+    ALL, Place, assert_gradients, assert_parameters, assert_relative, assert_steps, demonstrations, golden, here, number, pairs, tensors,
 };
+use super::golden_preference::golden as preference_golden;
 use super::*;
 use crate::training::example::sft_sequences;
 use crate::training::sft::Sft;
@@ -12,13 +13,13 @@ use crate::training::sft::Sft;
 /// The same adapters at the two scales; their `B` is not zero.
 const ADAPTERS: [&str; 2] = ["lora", "lora_rslora"];
 
-fn lora_golden() -> Json {
+pub fn lora_golden() -> Json {
     let text = std::fs::read_to_string(fixture("lora.json")).expect("the fixture is committed");
     serde_json::from_str(&text).expect("the fixture is JSON")
 }
 
 /// The policy with adapters that PEFT wrote.
-fn adapted(name: &str) -> Decoder {
+pub fn adapted(name: &str) -> Decoder {
     let mut decoder = checkpoint("policy");
     decoder.load_adapter(&fixture(name)).expect("the adapter is committed");
     decoder
@@ -54,6 +55,28 @@ pub fn check_gradients(place: Place) {
             assert_gradients(&decoder, &step.gradients, "lora_gradients.safetensors");
         }
     }
+}
+
+/// The reference is the policy without adapters.
+#[test]
+fn preferences_and_their_gradients_equal_peft() {
+    check_preferences(here);
+}
+
+pub fn check_preferences(place: Place) {
+    let (golden_lora, examples) = (lora_golden(), pairs(&preference_golden()));
+    let expected = &golden_lora["dpo"];
+    let base = place(checkpoint("policy"));
+    let reference = reference_logps(&base, &examples, &DpoOptions::default(), &mut |_, _| Ok(())).expect("the pairs fit");
+    let mut options = DpoOptions::default();
+    options.set("beta", &Value::Float(number(&expected["beta"]))).expect("in range");
+    options.finish().expect("in range");
+    let DpoOptions { run, preference, .. } = options;
+    let objective = Dpo { pairs: dpo_sequences(&examples, &run).expect("they fit"), reference: &reference, preference, tree_packing: true };
+    let decoder = place(adapted("lora"));
+    let step = step_gradients(&decoder, &objective, ALL).expect("finite numbers");
+    assert_relative(step.metrics[0].1, number(&expected["loss"]), 1e-5, "loss");
+    assert_gradients(&decoder, &step.gradients, "lora_dpo_gradients.safetensors");
 }
 
 #[test]

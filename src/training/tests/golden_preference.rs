@@ -8,7 +8,7 @@ use super::*;
 /// The golden's name of each loss.
 const NAMES: [&str; 9] = ["sigmoid_smoothed", "hinge", "ipo", "ipo_sum", "robust", "orpo", "simpo", "sigmoid_mean", "sigmoid_sft"];
 
-fn golden() -> Json {
+pub fn golden() -> Json {
     let text = std::fs::read_to_string(fixture("preference.json")).expect("the fixture is committed");
     serde_json::from_str(&text).expect("the fixture is JSON")
 }

@@ -31,6 +31,7 @@ fn goldens_are_those_of_the_cpu() {
     golden::check_steps(in_f32);
     golden_lora::check_gradients(in_f32);
     golden_lora::check_steps(in_f32);
+    golden_lora::check_preferences(in_f32);
 }
 
 #[test]

@@ -28,6 +28,7 @@ use candle_core::{Device, Tensor, Var};
 
 pub(super) use self::device::in_f32;
 pub(super) use self::golden::{Place, here};
+pub(super) use self::golden_lora::{adapted, lora_golden};
 use super::dpo::Dpo;
 use super::example::dpo_sequences;
 use super::thread::with_deep_stack;

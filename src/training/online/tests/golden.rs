@@ -12,7 +12,7 @@ use super::super::objective::{CallTerms, PolicyObjective, Surrogate, token_logps
 use super::*;
 use crate::training::gradients::Gradients;
 use crate::training::losses::{AdvantageScaling, Clip, gae, token_weights, whiten};
-use crate::training::tests::{Place, here, in_f32};
+use crate::training::tests::{Place, adapted, here, in_f32, lora_golden};
 use crate::training::trainer::StepGradients;
 
 pub fn golden() -> Json {
@@ -101,8 +101,7 @@ fn check(name: &str, tree_packing: bool, place: Place) {
     let options = &golden[name];
     let (policy, groups) = (place(checkpoint("policy")), groups(&golden));
     let calls = StepCalls::of(&groups);
-    let (sequences, group) = (calls.sequences(), group_options(options));
-    let advantages = call_advantages(&groups, &group, number(&options["step_weight"]));
+    let advantages = call_advantages(&groups, &group_options(options), number(&options["step_weight"]));
     for (found, expected) in advantages.iter().zip(by_call(&golden, &options["advantages"], &calls)) {
         expected.iter().for_each(|expected| assert_close(*found, *expected, 1e-9, "advantage"));
     }
@@ -110,11 +109,40 @@ fn check(name: &str, tree_packing: bool, place: Place) {
     let known = &golden["logps"][format!("{temperature:?}")];
     let [of_policy, old, reference] = ["policy", "old", "reference"].map(|of| by_call(&golden, &known[of], &calls));
     let run = RunOptions { tree_packing, ..RunOptions::default() };
-    let passes = Passes { run: &run, recompute: false };
-    let now = token_logps(&policy, &sequences, temperature, passes).expect("finite numbers");
+    let now = token_logps(&policy, &calls.sequences(), temperature, Passes { run: &run, recompute: false }).expect("finite numbers");
     for (found, expected) in now.iter().flatten().zip(of_policy.iter().flatten()) {
         assert_close(*found, *expected, 1e-5, "log-probability");
     }
+    check_objective(&policy, &groups, options, [&old, &reference], &run, &format!("online_{name}_gradients.safetensors"));
+}
+
+/// Adapters alone learn, and the reference is the policy without them.
+fn check_adapters(place: Place) {
+    let (golden, of_adapters) = (golden(), lora_golden());
+    let groups = groups(&golden);
+    let calls = StepCalls::of(&groups);
+    let old = by_call(&golden, &golden["logps"]["1.0"]["old"], &calls);
+    let run = RunOptions::default();
+    let base = place(checkpoint("policy"));
+    let reference = token_logps(&base, &calls.sequences(), 1.0, Passes { run: &run, recompute: false }).expect("finite numbers");
+    let policy = place(adapted("lora"));
+    check_objective(&policy, &groups, &of_adapters["grpo"], [&old, &reference], &run, "lora_grpo_gradients.safetensors");
+}
+
+/// The loss, what is counted beside it, and every gradient; `logps`: of the policy that sampled, and of the reference, by call.
+fn check_objective(
+    policy: &Decoder,
+    groups: &[Vec<SampledTrajectory>],
+    options: &Json,
+    logps: [&Vec<Vec<f64>>; 2],
+    run: &RunOptions,
+    file: &str,
+) {
+    let calls = StepCalls::of(groups);
+    let (sequences, group, [old, reference]) = (calls.sequences(), group_options(options), logps);
+    let advantages = call_advantages(groups, &group, number(&options["step_weight"]));
+    let passes = Passes { run, recompute: false };
+    let temperature = number(&options["temperature"]);
     let normalizer = normalization(options).normalizer(options["completion_tokens_max"].as_u64().unwrap_or_default() as usize);
     let (is_reinforce, kl_weight) = (group.estimator == Estimator::Reinforce, number(&options["kl_weight"]));
     let terms = (0..calls.calls.len()).map(|call| CallTerms {
@@ -125,11 +153,11 @@ fn check(name: &str, tree_packing: bool, place: Place) {
     });
     let terms: Vec<CallTerms> = terms.collect();
     let surrogate = if is_reinforce { Surrogate::Reinforce } else { Surrogate::Clipped(clip(options)) };
-    let guard_weight = group.likelihood_guard;
+    let (guard_weight, entropy_weight) = (group.likelihood_guard, number(&options["entropy_weight"]));
     let objective =
-        PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature, kl_weight, guard_weight, entropy_weight: 0.0 };
+        PolicyObjective { sequences: &sequences, terms: &terms, surrogate, temperature, kl_weight, guard_weight, entropy_weight };
     let selected = objective.with_gradient();
-    let StepGradients { gradients, metrics, .. } = deep(|| objective.gradients(&policy, &selected, passes)).expect("finite numbers");
+    let StepGradients { gradients, metrics, .. } = deep(|| objective.gradients(policy, &selected, passes)).expect("finite numbers");
     assert_close(metrics[0].1, number(&options["loss"]), 1e-4, "loss");
     let metric = |wanted: &str| metrics.iter().find(|(name, _)| *name == wanted).expect(wanted).1;
     if let Some(num_clipped) = options["num_clipped"].as_f64() {
@@ -138,7 +166,7 @@ fn check(name: &str, tree_packing: bool, place: Place) {
     if guard_weight > 0.0 {
         assert_close(metric("guard_loss"), number(&options["guard_loss"]), 1e-4, "guard_loss");
     }
-    assert_gradients(policy.parameters(), &gradients, &format!("online_{name}_gradients.safetensors"), "");
+    assert_gradients(policy.parameters(), &gradients, file, "");
 }
 
 #[test]
@@ -166,6 +194,18 @@ fn the_guard_of_likelihood_equals_torch() {
 }
 
 #[test]
+fn a_bonus_for_entropy_equals_trl() {
+    check("grpo_entropy", true, here);
+    check("grpo_entropy", false, here);
+}
+
+#[test]
+fn adapters_equal_peft() {
+    check_adapters(here);
+    check_adapters(in_f32);
+}
+
+#[test]
 fn reinforce_equals_torch() {
     check("reinforce", true, here);
 }
@@ -179,7 +219,7 @@ fn calls_that_share_no_layout_have_the_same_gradients() {
 /// As on a GPU, on candle's CPU device.
 #[test]
 fn by_the_operations_of_a_device_all_of_them_are_the_same() {
-    let names = ["sequence", "tokens", "dr_grpo", "dapo", "temperature", "dual", "guard"];
+    let names = ["sequence", "tokens", "dr_grpo", "dapo", "temperature", "dual", "guard", "entropy"];
     names.iter().for_each(|name| check(&format!("grpo_{name}"), true, in_f32));
     check("reinforce", false, in_f32);
     check_ppo(in_f32);
