@@ -10,7 +10,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use futures::TryStreamExt;
-use rolloutdb::agent::{AgentOptions, SearchOptions};
+use rolloutdb::agent::{AgentOptions, RewardOptions, SearchOptions};
 use rolloutdb::engine::Response;
 use rolloutdb::models::embedder_settings::EmbeddingOptions;
 use rolloutdb::models::hub::HubOptions;
@@ -284,9 +284,10 @@ const OTHER_OPTIONS: &[&str] = &[
 ];
 
 /// The options of statements, as the code has them for its messages, with the file of each list.
-const OPTION_LISTS: [(&str, &[&str]); 13] = [
+const OPTION_LISTS: [(&str, &[&str]); 14] = [
     ("src/agent/options.rs", AgentOptions::NAMES),
     ("src/agent/search_options.rs", SearchOptions::NAMES),
+    ("src/agent/reward.rs", &RewardOptions::NAMES),
     ("src/models/embedder_settings.rs", &EmbeddingOptions::NAMES),
     ("src/models/hub/options.rs", HubOptions::NAMES),
     ("src/models/remote/options.rs", RemoteOptions::NAMES),
