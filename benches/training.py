@@ -217,13 +217,13 @@ class Contest:
             ]
             without = pairs / statistics.mean(unpacked.step_seconds()[1:])
             target = None if order == ORDERS["one by one"] else 2.0
-            flops, peak = Work(self.directory(policy), self.rows("tree_pairs")[:rows]).flops_per_pair, multiply_rate()
-            # Attention is taken to become less as the tokens do.
-            packed_flops = flops * shares[0] / shares[1]
+            work, peak = Work(self.directory(policy), self.rows("tree_pairs")[:rows]), multiply_rate()
+            # Attention is taken to become less as the tokens do; each completion's rows go through the head.
+            packed_flops = work.of_layers * shares[0] / shares[1] + work.of_head
             floor = peak / packed_flops, f"the products of distinct tokens at the {peak / 1e9:.0f} GFLOP/s of NumPy's"
             rates = measure.compare(contestants[0], contestants[1:], target=target, floor=floor, unit="pairs/s")
         print(f"  the rate without trees, times what the tokens become fewer, would be {without * shares[1] / shares[0]:.1f} pairs/s", flush=True)
-        for (name, rate), flops in zip(rates.items(), [packed_flops, flops]):
+        for (name, rate), flops in zip(rates.items(), [packed_flops, work.flops_per_pair]):
             print(f"  {name}: {rate * flops / 1e9:.1f} GFLOP/s of {peak / 1e9:.1f}", flush=True)
 
     def grpo(self, measure, policy):
@@ -393,15 +393,17 @@ class Work:
 
     def __init__(self, directory, pairs):
         products = Products(directory)
-        flops = tokens = 0
+        of_layers = of_head = tokens = 0
         for pair in pairs:
             prompt = products.length(pair["prompt"])
             for side in ("chosen", "rejected"):
                 completion = products.length(pair[side]) + 1
                 length = prompt + completion - 1
                 tokens += length
-                flops += products.step(length, completion, length**2 / 2)
-        self.flops_per_pair, self.tokens_per_pair = flops / len(pairs), tokens / len(pairs)
+                of_layers += products.step(length, 0, length**2 / 2)
+                of_head += products.step(0, completion, 0)
+        self.of_layers, self.of_head, self.tokens_per_pair = of_layers / len(pairs), of_head / len(pairs), tokens / len(pairs)
+        self.flops_per_pair = self.of_layers + self.of_head
 
 
 def frequent_words(directory, count):

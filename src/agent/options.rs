@@ -157,9 +157,13 @@ pub(super) fn count(name: &str, value: &Value, range: RangeInclusive<i64>) -> Re
         .ok_or_else(|| out_of_range(name, value, &format!("an integer from {} to {}", range.start(), range.end())))
 }
 
+/// Also as PostgreSQL reads them: `on`, `off`, `yes`, `no`, 1, 0.
 pub(super) fn boolean(name: &str, value: &Value) -> Result<bool> {
     match value {
         Value::Bool(value) => Ok(*value),
+        Value::Int(value @ (0 | 1)) => Ok(*value == 1),
+        Value::Text(value) if matches!(value.as_str(), "on" | "yes") => Ok(true),
+        Value::Text(value) if matches!(value.as_str(), "off" | "no") => Ok(false),
         _ => Err(wrong_type(name, value, "true or false")),
     }
 }

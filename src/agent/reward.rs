@@ -101,10 +101,20 @@ impl RewardOptions {
         self.missing_for(name).map_or(Ok(()), |expected| Err(out_of_range(name, value, expected)))
     }
 
-    /// Whether the format of a trajectory counts. As published, ProRAG and R3-RAG reward it, and the first version of Search-R1 does not.
+    /// Whether the format of a trajectory counts.
     pub fn has_format(&self) -> bool {
-        let as_published = matches!(self.reward, AnswerReward::ProRag | AnswerReward::R3Rag);
-        self.reward.system().is_some() && self.format_reward.unwrap_or(as_published)
+        self.reward.system().is_some() && self.format_reward.unwrap_or(self.has_published_format())
+    }
+
+    /// As published, ProRAG and R3-RAG reward the format, and the first version of Search-R1 does not.
+    fn has_published_format(&self) -> bool {
+        matches!(self.reward, AnswerReward::ProRag | AnswerReward::R3Rag)
+    }
+
+    /// The same options, in which what holds anyway is not said.
+    #[must_use]
+    pub fn settled(self) -> Self {
+        Self { format_reward: self.format_reward.filter(|counts| *counts != self.has_published_format()), ..self }
     }
 
     /// What a trajectory earns that has come to its end. `steps`: all of them, from the question on. `golds`: at least one accepted answer.
@@ -144,11 +154,6 @@ impl RewardOptions {
 }
 
 impl AnswerReward {
-    /// Its name in SQL.
-    pub fn as_str(self) -> &'static str {
-        REWARDS.iter().find(|(_, reward)| *reward == self).map_or("f1", |(name, _)| name)
-    }
-
     /// Whose it is; None for a plain score.
     fn system(self) -> Option<OutcomeReward> {
         match self {
@@ -229,7 +234,7 @@ mod tests {
         }
         for (name, reward) in REWARDS {
             let options = RewardOptions { reward: *reward, ..plain };
-            assert_eq!((options.reward.as_str(), options.has_format()), (*name, matches!(*name, "prorag" | "r3rag")));
+            assert_eq!(options.has_format(), matches!(*name, "prorag" | "r3rag"), "{name}");
             assert!(!RewardOptions { format_reward: Some(false), ..options }.has_format());
         }
         // A stored reward has the name that SQL has for it.

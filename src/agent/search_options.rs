@@ -205,7 +205,7 @@ impl SearchOptions {
         options.check()?;
         match values.iter().find_map(|(name, value)| Some((name, value, options.missing_for(name)?))) {
             Some((name, value, expected)) => Err(out_of_range(name, value, expected)),
-            None => Ok(options),
+            None => Ok(Self { reward: options.reward.settled(), ..options }),
         }
     }
 
@@ -287,8 +287,7 @@ impl SearchOptions {
             return Err(out_of_range("value", format!("'{}'", self.value.as_str()), expected));
         }
         if self.reward.reward == AnswerReward::ReasonRag {
-            let expected =
-                "'f1' with returns = 'spre' for ReasonRAG's reward: the decay by the steps is the returns', and would count twice";
+            let expected = "'f1' with reward_variant = 'reasonrag' and returns = 'spre' for ReasonRAG's reward: the decay by the steps is the returns', and would count twice";
             return Err(out_of_range("reward", "'reasonrag'", expected));
         }
         let models = [
@@ -446,7 +445,7 @@ mod tests {
         error(
             &[("reward", word("reasonrag"))],
             expect![
-                "reward = 'reasonrag': expected 'f1' with returns = 'spre' for ReasonRAG's reward: the decay by the steps is the returns', and would count twice"
+                "reward = 'reasonrag': expected 'f1' with reward_variant = 'reasonrag' and returns = 'spre' for ReasonRAG's reward: the decay by the steps is the returns', and would count twice"
             ],
         );
         error(
@@ -509,6 +508,17 @@ mod tests {
         let temperatures: Vec<f64> = (0..6).map(|index| sample.sample_temperature(index)).collect();
         assert_eq!(temperatures, [0.1, 0.4, 0.7, 1.0, 0.1, 0.4]);
         assert_eq!(options(&[("method", word("best_of_n")), ("value", word("prm")), ("prm", word("p"))]).method, Method::BestOfN);
+    }
+
+    /// An option that says what holds without it makes the same trees.
+    #[test]
+    fn a_format_that_counts_as_published_is_no_other_option() {
+        let options = |values: &[(&str, Value)]| SearchOptions::of(values.iter().cloned()).unwrap();
+        let prorag = options(&[("reward", word("prorag"))]);
+        assert_eq!(options(&[("reward", word("prorag")), ("format_reward", Value::Bool(true))]), prorag);
+        assert_eq!(options(&[("reward", word("prorag")), ("format_reward", word("on"))]), prorag);
+        let without = options(&[("format_reward", Int(0)), ("reward", word("prorag"))]);
+        assert!(without != prorag && !without.reward.has_format() && prorag.reward.has_format());
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct SearchTree {
     pub value_sum: Vec<f64>,
     /// Simulations that are under way; 0 between rounds.
     pub virtual_count: Vec<u64>,
+    /// The least value that a simulation found, at most 0: what one is taken to find that is under way.
+    pub least_value: f64,
     /// Share of the parent's samples that were this response (P): siblings add up to 1.
     pub prior: Vec<f64>,
     /// Distinct completions simulated through the node (or values of a model below it), and the sum of their rewards.
@@ -90,6 +92,7 @@ impl SearchTree {
             value_count: vec![0],
             value_sum: vec![0.0],
             virtual_count: vec![0],
+            least_value: 0.0,
             prior: vec![1.0],
             completion_count: vec![0],
             completion_reward_sum: vec![0.0],

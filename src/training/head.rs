@@ -26,6 +26,9 @@ const CHUNK_ROWS_MAX: usize = 1024;
 /// On a device: of a vocabulary of 152,000 a few tensors of 311 MB exist at once.
 const CHUNK_ROWS_PLAIN: usize = 512;
 
+/// Less than this below the largest logit, a probability is 0 in single precision.
+pub(super) const SHIFTED_MIN: f32 = -128.0;
+
 /// What stands between a decoder's last norm and a loss, outside of the autograd graph.
 pub(crate) trait DecoderHead: Sized {
     /// The head of a decoder; where that is frozen, without a gradient of its weight.
@@ -56,7 +59,7 @@ pub(crate) struct HeadGradients {
     pub d_hidden: Tensor,
     /// Of the shape of the weight; none of a frozen head.
     pub d_weight: Option<Tensor>,
-    /// `[R]`: entropies of the distributions over the vocabulary, in nats; none of a head that gives scores.
+    /// `[R]`: entropies of the distributions over the vocabulary, in nats; none where they were not asked for.
     pub entropies: Vec<f64>,
 }
 
@@ -78,12 +81,15 @@ pub(super) struct Slopes<'a> {
     pub d_logps: &'a [f64],
     /// `[r]`, or none.
     pub d_entropies: &'a [f64],
+    /// Whether the entropies are told.
+    pub tells_entropies: bool,
 }
 
 /// What the rows that were passed gave, row by row.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub logps: Vec<f64>,
+    /// None where they are not told.
     pub entropies: Vec<f64>,
 }
 
@@ -172,15 +178,16 @@ impl Head {
         Ok(found)
     }
 
-    /// As [`Head::logps`], and the derivatives for `d_logps[t] = ∂loss/∂logp_t`.
+    /// As [`Head::logps`], the entropies, and the derivatives for `d_logps[t] = ∂loss/∂logp_t`.
     ///
     /// # Errors
     /// As [`Head::logps`].
     pub fn gradients(&self, hidden: &Tensor, targets: &[u32], d_logps: &[f64]) -> Result<HeadGradients> {
-        self.gradients_with_entropies(hidden, targets, d_logps, &[])
+        self.derive(hidden, targets, Slopes { d_logps, d_entropies: &[], tells_entropies: true })
     }
 
-    /// As [`Head::gradients`], of a loss that the entropies of the distributions are in too: `d_entropies[t] = ∂loss/∂H_t`, or none at all.
+    /// As [`Head::gradients`], of a loss that the entropies of the distributions are in too: `d_entropies[t] = ∂loss/∂H_t`, or none at all, and then
+    /// entropies are not told either.
     ///
     /// # Errors
     /// As [`Head::logps`].
@@ -191,6 +198,10 @@ impl Head {
         d_logps: &[f64],
         d_entropies: &[f64],
     ) -> Result<HeadGradients> {
+        self.derive(hidden, targets, Slopes { d_logps, d_entropies, tells_entropies: !d_entropies.is_empty() })
+    }
+
+    fn derive(&self, hidden: &Tensor, targets: &[u32], slopes: Slopes<'_>) -> Result<HeadGradients> {
         self.check(targets)?;
         if targets.is_empty() {
             return Err(Error::Internal("a batch without a row that counts".into()));
@@ -200,7 +211,8 @@ impl Head {
         let mut d_weight: Option<Tensor> = None;
         for (index, (chunk, chunk_targets)) in self.chunks(hidden, targets)?.into_iter().enumerate() {
             let rows = index * self.chunk_rows..index * self.chunk_rows + chunk_targets.len();
-            let slopes = Slopes { d_logps: &d_logps[rows.clone()], d_entropies: d_entropies.get(rows).unwrap_or_default() };
+            let (d_logps, d_entropies) = (&slopes.d_logps[rows.clone()], slopes.d_entropies.get(rows).unwrap_or_default());
+            let slopes = Slopes { d_logps, d_entropies, ..slopes };
             let d_logits = self.d_logits(&chunk, chunk_targets, slopes, &mut found)?;
             d_hidden.push(d_logits.matmul(&self.weight)?.to_dtype(DType::F32)?);
             if self.is_frozen {
@@ -231,7 +243,9 @@ impl Head {
             rows.zip(slopes.d_entropies).map(of_row).collect()
         };
         found.logps.extend(of_rows.iter().map(|row| row.logp));
-        found.entropies.extend(of_rows.iter().map(Softmax::entropy));
+        if slopes.tells_entropies {
+            found.entropies.extend(of_rows.iter().map(Softmax::entropy));
+        }
         Ok(Tensor::from_vec(logits, (targets.len(), self.vocab_size), chunk.device())?)
     }
 
@@ -355,7 +369,8 @@ fn exponentiate_block(block: &mut [f32], max: f32) -> Exponentials {
             let shifted = *value - max;
             *value = exp(shifted);
             *sum += *value;
-            *weighted += *value * shifted;
+            // A logit of minus infinity adds nothing.
+            *weighted += *value * shifted.max(SHIFTED_MIN);
         }
     };
     for chunk in &mut chunks {

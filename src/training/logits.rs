@@ -2,7 +2,7 @@
 
 use candle_core::{D, DType, Tensor};
 
-use super::head::{Found, MeasuredRow, Slopes};
+use super::head::{Found, MeasuredRow, SHIFTED_MIN, Slopes};
 use crate::error::Result;
 
 /// Of each row of logits `[r, V]`, f32: the log-probability of its target.
@@ -29,13 +29,15 @@ pub(super) fn gradient(logits: &Tensor, targets: &[u32], slopes: Slopes<'_>, fou
     };
     let d_logps = on_device(slopes.d_logps)?;
     let mut d_others = rows.exponentials.broadcast_mul(&(&d_logps / &rows.sums)?.neg()?)?;
-    let means = rows.means()?;
-    if !slopes.d_entropies.is_empty() {
-        // log p + H is the logit less the mean logit.
-        let scaled = rows.exponentials.broadcast_mul(&(on_device(slopes.d_entropies)? / &rows.sums)?)?;
-        d_others = (d_others - (scaled * rows.shifted.broadcast_sub(&means)?)?)?;
+    if slopes.tells_entropies {
+        let means = rows.means()?;
+        if !slopes.d_entropies.is_empty() {
+            // log p + H is the logit less the mean logit.
+            let scaled = rows.exponentials.broadcast_mul(&(on_device(slopes.d_entropies)? / &rows.sums)?)?;
+            d_others = (d_others - (scaled * rows.shifted.broadcast_sub(&means)?)?)?;
+        }
+        found.entropies.extend(column(&rows.entropies(&means)?)?);
     }
-    found.entropies.extend(column(&rows.entropies(&means)?)?);
     found.logps.extend(column(&rows.logps()?)?);
     Ok(d_others.scatter_add(&rows.targets, &d_logps, 1)?)
 }
@@ -63,7 +65,9 @@ impl Rows {
 
     /// Of `shifted` under the distributions, `[r, 1]`.
     fn means(&self) -> Result<Tensor> {
-        Ok(((&self.exponentials * &self.shifted)?.sum_keepdim(D::Minus1)? / &self.sums)?)
+        // A logit of minus infinity adds nothing.
+        let shifted = self.shifted.maximum(SHIFTED_MIN)?;
+        Ok(((&self.exponentials * shifted)?.sum_keepdim(D::Minus1)? / &self.sums)?)
     }
 
     /// `[r, 1]`, in nats.

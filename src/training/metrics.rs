@@ -71,7 +71,7 @@ pub(super) const ROLLOUT_S: &str = "rollout_s";
 
 const LOSS: &str = "loss";
 pub(super) const VALIDATION_LOSS: &str = "validation_loss";
-/// Mean entropy of what the tokens of completions are, or would be, sampled from, in nats.
+/// Mean entropy of what the tokens that are learned are, or would be, sampled from, in nats.
 pub(super) const ENTROPY: &str = "entropy";
 /// Share of the tokens that are learned, of the validation's rows, that the policy finds more probable than any other, weighted as in the loss.
 pub(super) const TOKEN_ACCURACY: &str = "token_accuracy";

@@ -9,6 +9,7 @@ use crate::agent::search_tree::SearchTree;
 /// discounted returns. An evaluation without a value leaves the means as they are.
 pub fn backpropagate(tree: &mut SearchTree, node: usize, evaluation: Evaluation, decay: f64) {
     tree.cost[node].add(evaluation.cost);
+    tree.least_value = evaluation.value.map_or(tree.least_value, |value| tree.least_value.min(value));
     let mut next = Some(node);
     let mut left = 1.0;
     while let Some(node) = next {

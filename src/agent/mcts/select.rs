@@ -7,7 +7,7 @@ use crate::agent::search_tree::{ROOT, SearchTree};
 
 /// The leaves of one round, at most `limit` and at least one, chosen one after the other.
 ///
-/// Each that is chosen counts as a visit that found nothing until the round is over, at it and above it, so that the next one is another
+/// Each that is chosen counts as a visit that found the least until the round is over, at it and above it, so that the next one is another
 /// (virtual loss; Chaslot, Winands and van den Herik 2008, "Parallel Monte-Carlo Tree Search"). A round ends early where a leaf would be
 /// chosen twice: what it becomes is not known yet. So a round is a function of the tree, and of no clock.
 pub fn select_round(tree: &mut SearchTree, options: &SearchOptions, limit: usize) -> Vec<usize> {
@@ -75,11 +75,11 @@ fn selection_score(tree: &SearchTree, node: usize, options: &SearchOptions) -> f
     }
 }
 
-/// Mean value, visits under way counted as 0. A node whose value nobody could tell is taken for what its parent is.
+/// Mean value, visits under way counted as 0, or as the least that was found where rewards are negative. A node whose value nobody could tell is taken for what its parent is.
 fn mean_with_losses(tree: &SearchTree, node: usize) -> f64 {
     let count = tree.value_count[node] + tree.virtual_count[node];
     if count > 0 {
-        return tree.value_sum[node] / count as f64;
+        return (tree.value_sum[node] + tree.virtual_count[node] as f64 * tree.least_value) / count as f64;
     }
     let parent = tree.parent_id[node].filter(|_| tree.visit_count[node] > 0);
     parent.and_then(|parent| tree.q_value(parent)).unwrap_or(0.0)
@@ -134,6 +134,18 @@ mod tests {
         assert!((selection_score(&tree, 2, &puct(2.5)) - (0.75 + 2.5 * 0.2 * 3.0 / 7.0)).abs() < 1e-12);
         assert!((selection_score(&tree, 3, &puct(2.5)) - 4.5).abs() < 1e-12, "not visited: the prior alone");
         assert_eq!((select(&tree, &puct(2.5)), select(&tree, &puct(0.1))), (3, 2));
+    }
+
+    /// A visit under way makes a node worse whatever the sign of its rewards is.
+    #[tokio::test]
+    async fn a_round_takes_other_leaves_where_all_rewards_are_negative() {
+        let mut tree = tree(&[(4, -3.6, 0.5), (4, -3.8, 0.5)]).await;
+        tree.least_value = -2.0;
+        let options = SearchOptions { parallel: 2, ..uct(0.1) };
+        let before = tree.clone();
+        assert_eq!(select_round(&mut tree, &options, 2), [1, 2]);
+        assert_eq!(select(&tree, &options), 1);
+        assert_eq!((tree.virtual_count, tree.value_sum), (before.virtual_count, before.value_sum), "a round leaves no trace");
     }
 
     #[tokio::test]

@@ -10,9 +10,10 @@ use futures::{StreamExt, stream};
 use proptest::prelude::*;
 
 use super::*;
+use crate::agent::RewardOptions;
 use crate::agent::search_options::{Returns, Selection};
 use crate::agent::search_tree::node_schema;
-use crate::agent::testing::{FilmPolicy, MemoryCorpus, Parrot, agent, agent_with, born_question, born_questions};
+use crate::agent::testing::{FilmPolicy, MemoryCorpus, Parrot, agent, agent_of, agent_with, born_question, born_questions};
 
 mod rounds;
 mod sampling;
@@ -287,4 +288,20 @@ async fn dropping_a_search_stops_it() {
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert_eq!(inner.calls.load(Ordering::Relaxed), calls);
     assert_eq!(Arc::strong_count(&inner), 1, "nothing holds the policy any more");
+}
+
+/// The steps before a node are part of what its completions earn.
+#[tokio::test]
+async fn a_completion_earns_what_its_whole_trajectory_does() {
+    let reward = RewardOptions { redundant_search_penalty: 0.5, ..RewardOptions::default() };
+    let agent = agent_of("search_r1", Parrot("<search>Jaws</search>"), MemoryCorpus::films());
+    let question = born_question("Jaws", "1946");
+    let options = SearchOptions { reward, children: 1, alpha: 1.0, ..options(1, 1) };
+    let searched = search(&agent, &question, &options).await.unwrap();
+    let sampled = search(&agent, &question, &SearchOptions { method: Method::Sample, ..options }).await.unwrap();
+    let end = sampled.len() - 1;
+    let asked = sampled.steps_to(end).iter().filter(|step| step.query().is_some()).count();
+    assert!(asked > 2);
+    assert_eq!(sampled.outcome_reward[end], Some(-0.5 * (asked - 1) as f64));
+    assert_eq!(searched.process_reward(searched.children[ROOT][0]), sampled.outcome_reward[end]);
 }

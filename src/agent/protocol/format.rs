@@ -1,4 +1,4 @@
-//! Orders of actions, for [`super::Protocol::is_well_formed`].
+//! What a trajectory keeps of its format, and the orders of actions that are one ([`super::Protocol::is_well_formed`]).
 
 use rolloutdb_udfs::metrics::KeptFormat;
 

@@ -117,7 +117,7 @@ impl PolicyObjective<'_> {
         gradients.d_hidden = heated(&gradients.d_hidden, self.temperature)?;
         let mut sums = Sums::default();
         for (&call, rows) in calls.iter().zip(&batch.row_ranges) {
-            sums.add(self, call, &gradients.outputs[rows.clone()], &gradients.entropies[rows.clone()]);
+            sums.add(self, call, &gradients.outputs[rows.clone()], gradients.entropies.get(rows.clone()).unwrap_or_default());
         }
         let metrics = sums.into_metrics(self, num_tokens);
         Ok((gradients, metrics))
@@ -199,7 +199,7 @@ struct Sums {
 }
 
 impl Sums {
-    /// `entropies`: one for each token; read where the objective has a bonus.
+    /// `entropies`: one for each token, or none where the objective has no bonus.
     fn add(&mut self, objective: &PolicyObjective<'_>, call: usize, logps: &[f64], entropies: &[f64]) {
         let terms = &objective.terms[call];
         for (token, &logp) in logps.iter().enumerate() {

@@ -2,6 +2,7 @@
 
 use super::advantages::num_without_signal;
 use super::trajectory::SampledTrajectory;
+use crate::training::metrics::ENTROPY;
 use crate::training::trainer::Metrics;
 
 /// Mean reward of the trajectories; what early stopping compares unless it is told otherwise, of questions that are only measured.
@@ -24,7 +25,7 @@ pub(super) fn of_sampled(groups: &[Vec<SampledTrajectory>]) -> Metrics {
         ("policy_calls", mean(all.iter().map(|trajectory| trajectory.calls.len() as f64))),
         ("completion_length", mean(all.iter().map(|trajectory| trajectory.num_tokens() as f64))),
         ("completion_tokens", all.iter().map(|trajectory| trajectory.num_tokens() as f64).sum::<f64>()),
-        ("entropy", mean(logprobs(&all, |_| true).map(|logprob| -logprob))),
+        (ENTROPY, mean(logprobs(&all, |_| true).map(|logprob| -logprob))),
     ]);
     let is_right = |trajectory: &SampledTrajectory| trajectory.exact_match == 1.0;
     if all.iter().any(|trajectory| is_right(trajectory) && !trajectory.calls.is_empty()) {

@@ -1,11 +1,13 @@
 //! Samples that share a call, and prompts that turn out to be too long when they are asked.
 
+use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
 use super::*;
 use crate::agent::client::{Generated, PolicyClient};
 use crate::agent::sampling::Sampling;
 use crate::agent::testing::agent_of;
+use crate::agent::{AnswerReward, RewardOptions, StopReason};
 
 /// Draws the samples of a call as a server does: from its first seed, in order.
 struct Together {
@@ -132,16 +134,31 @@ async fn a_prompt_that_is_refused_ends_what_one_ends_that_is_not_sent() {
         for readable in [400, 10] {
             let mut trees = Vec::new();
             for tells in [true, false] {
-                let options = SearchOptions { method, rollouts_per_node: 2, ..options(200, 1) };
+                let reward = RewardOptions { reward: AnswerReward::ProRag, redundant_search_penalty: 0.5, ..RewardOptions::default() };
+                let options = SearchOptions { method, reward, rollouts_per_node: 2, ..options(200, 1) };
                 let agent = agent_of("search_r1", Searcher { readable, tells }, MemoryCorpus::films());
                 let tree = search(&agent, &born_question("Jaws", "1946"), &options).await.unwrap();
                 assert_eq!(tree.len() == 1, readable == 10);
-                let full = tree.step.iter().flatten().filter(|step| step.stop_reason() == Some(crate::agent::StopReason::ContextFull));
+                let full = tree.step.iter().flatten().filter(|step| step.stop_reason() == Some(StopReason::ContextFull));
                 assert_eq!(full.count() > 0, readable > 10);
+                check_full_ends(&tree);
                 assert!(readable == 10 || method == Method::Sample || tree.is_exhausted(), "every node was visited");
                 trees.push(rows(&tree));
             }
             assert_eq!(trees[0], trees[1], "{readable}");
         }
+    }
+}
+
+/// A trajectory that is ended by its length broke ProRAG's format, which costs 1, and asked again, which costs a half each time.
+fn check_full_ends(tree: &SearchTree) {
+    for node in 1..tree.len() {
+        let steps = tree.steps_to(node);
+        if steps.last().and_then(|step| step.stop_reason()) != Some(StopReason::ContextFull) {
+            continue;
+        }
+        let queries: BTreeSet<&str> = steps.iter().filter_map(|step| step.query()).collect();
+        let asked = steps.iter().filter(|step| step.query().is_some()).count();
+        assert_eq!(tree.outcome_reward[node], Some(-1.0 - 0.5 * (asked - queries.len()) as f64));
     }
 }

@@ -48,8 +48,8 @@ struct Comparison {
 #[derive(Debug, Default)]
 pub struct Watch {
     comparison: Option<Comparison>,
-    /// Whether the loss is to fall, as that of a policy gradient is not.
-    has_falling_loss: bool,
+    /// Then the loss is to fall, and the entropy may; of a policy gradient the one need not, and the other should not.
+    learns_from_examples: bool,
     num_steps: usize,
     loss: Curve,
     chosen_logps: Curve,
@@ -82,7 +82,7 @@ impl Watch {
             }
             _ => None,
         };
-        Self { comparison, has_falling_loss: true, ..Self::default() }
+        Self { comparison, learns_from_examples: true, ..Self::default() }
     }
 
     /// Takes in the next step, and gives one sentence for each thing that is wrong and was not told yet.
@@ -129,7 +129,7 @@ impl Watch {
     /// The first step alone is before any update: a rate that is too high may have spoilt the ones after it.
     fn risen_loss(&self) -> Option<String> {
         let (first, last) = (*self.loss.first.first()?, self.loss.last_mean()?);
-        (self.has_falling_loss && last > LOSS_RISE_MAX * first + LOSS_RISE_MIN)
+        (self.learns_from_examples && last > LOSS_RISE_MAX * first + LOSS_RISE_MIN)
             .then(|| format!("the loss rose from {first:.3} at the first step to {last:.3}: nothing is learned; lower learning_rate"))
     }
 
@@ -153,7 +153,7 @@ impl Watch {
     /// Samples that are all alike have the same reward, from which a group learns nothing.
     fn lost_entropy(&self) -> Option<String> {
         // By examples it is what is learned.
-        let (first, last) = self.entropy.first_and_last().filter(|_| !self.has_falling_loss)?;
+        let (first, last) = self.entropy.first_and_last().filter(|_| !self.learns_from_examples)?;
         (first >= ENTROPY_MIN && last < ENTROPY_LEFT_MIN * first).then(|| {
             format!(
                 "the entropy of the policy fell from {first:.3} to {last:.3} nats: its samples become alike, and a group of them teaches nothing; raise \
@@ -313,6 +313,10 @@ mod tests {
         assert_eq!(told_of("entropy", &[[1.0; 10], [0.3; 10]].concat()), NONE);
         assert_eq!(told_of("entropy", &[[1.0; 10], [0.1; 10]].concat()), [15]);
         assert_eq!(told_of("entropy", &[[0.04; 10], [0.0; 10]].concat()), NONE, "there was none to lose");
+        for method in [Method::Sft(SftOptions::default()), Method::Dpo(DpoOptions::default())] {
+            let watch = Watch::of(&method, false);
+            assert_eq!(told(watch, &steps("entropy", &[[1.0; 10], [0.1; 10]].concat())), NONE, "examples are what is learned");
+        }
         // It is learned first, and lost then.
         assert_eq!(told_of("well_formed", &[[0.2; 10], [0.9; 10], [0.75; 10]].concat()), NONE);
         assert_eq!(told_of("well_formed", &[[0.2; 10], [0.9; 10], [0.35; 10]].concat()), [22]);

@@ -38,7 +38,7 @@ const OF_EXAMPLES: [&str; 2] = ["weight", "mask"];
 /// as messages name it.
 pub fn warn(session: &Session, of: &str, method: &Method, plan: &LogicalPlan) {
     let optional: &[&str] = match method {
-        Method::Dpo(_) => &[CHOSEN_LOGPS, REJECTED_LOGPS, REFERENCE],
+        Method::Dpo(_) => &[CHOSEN_LOGPS, REJECTED_LOGPS],
         Method::Sft(_) => &OF_EXAMPLES,
         Method::Rft(_) => &["weight", "mask", "score"],
         Method::Prm(_) => &[],

@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn what_is_given_is_in_force() {
-        let given = "agent = 'qa', reward = 'prorag', format_reward = false, prm = 'p', step_format = true, step_weight = 0.5, group_size = 4, \
+        let given = "agent = 'qa', reward = 'prorag', format_reward = off, prm = 'p', step_format = true, step_weight = 0.5, group_size = 4, \
             loss_normalization = 'dr_grpo', advantage_scaling = 'none', clip_high = 0.28, kl_weight = 0.01, lora_rank = 4, resume = false";
         let task = task("GRPO", given).expect("they fit together");
         assert_eq!((task.agent.as_str(), task.resume), ("qa", false));
