@@ -2,7 +2,7 @@
 
 Trains a policy for a few steps with the binary, answers questions with it, and exports pairs, labels and trajectories. Then transformers
 loads the trained directory and must write the same responses with the same log-probabilities; pyarrow and pandas must read the exported
-pairs, and datasets and TRL the layouts of other trainers. PEFT loads the adapters of trainings, also those with a score, beside which transformers must
+pairs, and datasets and TRL the layouts of other trainers. So it is with policies that DPO, RFT, GRPO and PPO have made, and with a Qwen3 and a Llama. PEFT loads the adapters of trainings, also those with a score, beside which transformers must
 give the logits and the scores of the model in which they are merged, and so must the database. The same policy with a chat template gives conversations, which transformers
 must write by that template as the policy has read them. Needs torch, transformers, peft, pandas, pyarrow, datasets, and a TRL that has its
 trainer of process reward models (up to 1.13). Exits with 0 if all holds.
@@ -19,7 +19,7 @@ import pyarrow.parquet
 import torch
 from datasets import load_dataset
 from peft import PeftModel
-from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer, LlamaConfig, Qwen3Config
 from trl import is_conversational
 from trl.data_utils import is_conversational_from_value
 from trl.experimental.prm import PRMTrainer
@@ -68,9 +68,24 @@ ADAPTERS = {
     "pattern": ("DPO", "SELECT prompt, chosen, rejected FROM preference_pairs(run)", "lora_rank = 2, lora_targets = '.*\\.[01]\\.self_attn\\..*'"),
     "online": ("GRPO", "SELECT question, golden_answers FROM questions", "agent = 'qa', reward = 'f1', batch_size = 2, group_size = 4, lora_rank = 4"),
 }
+# Trainings of all weights, by what they learn from.
+WHOLE = {
+    "dpo": ("DPO", "SELECT prompt, chosen, rejected FROM preference_pairs(run)", ""),
+    "rft": ("RFT", DEMONSTRATIONS.replace("completion\n", "completion, 1.0 AS reward\n"), ""),
+    "grpo": ("GRPO", "SELECT question, golden_answers FROM questions", ", agent = 'qa', reward = 'f1', batch_size = 2, group_size = 4"),
+    "ppo": ("PPO", "SELECT question, golden_answers FROM questions", ", agent = 'qa', reward = 'f1', batch_size = 2, group_size = 4, updates_per_batch = 1"),
+}
+# Of other architectures than the base, with its words.
+SIZES = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=2048)
+LLAMA3 = {
+    "rope_theta": 1e4, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64,
+}
+ARCHITECTURES = {"qwen3": (Qwen3Config, {"head_dim": 24}), "llama": (LlamaConfig, {"rope_parameters": LLAMA3})}
+# Reward models, by their options.
+REWARD_MODELS = {"prm": "lora_rank = 4, lora_keep = true", "prm_whole": "weight_decay = 0.0"}
 REWARD_MODEL = """
-TRAIN PRM MODEL prm FROM base USING (SELECT prompt, chosen, rejected FROM preference_pairs(run)) WITH (max_steps = 3, learning_rate = 1e-3, lora_rank = 4, lora_keep = true);
-COPY (SELECT prompt, response, rerank('prm', prompt, response) AS score FROM run WHERE response <> '' ORDER BY question_id, node_id LIMIT 20) TO '{files}/scores.parquet';
+TRAIN PRM MODEL {name} FROM base USING (SELECT prompt, chosen, rejected FROM preference_pairs(run)) WITH (max_steps = 3, learning_rate = 1e-3, {options});
+COPY (SELECT prompt, response, rerank('{name}', prompt, response) AS score FROM run WHERE response <> '' ORDER BY question_id, node_id LIMIT 20) TO '{files}/{name}.parquet';
 """
 # A run whose steps ask anew, and one that goes on.
 TABLES = ["run", "transcript"]
@@ -163,14 +178,44 @@ def check_template(binary, files, directory):
     print(f"{len(chats)} conversations are written by transformers as the policy has read them")
 
 
+def check_whole(binary, files):
+    models = Path(files, "data/models")
+    base = AutoModelForCausalLM.from_pretrained(models / "base/1", dtype=torch.float32).state_dict()
+    for name, (method, query, options) in WHOLE.items():
+        run(binary, files, f"TRAIN {method} MODEL {name} FROM base USING ({query}) WITH (max_steps = 3, learning_rate = 1e-3{options});" + answers(name))
+        trained = AutoModelForCausalLM.from_pretrained(models / name / "1", dtype=torch.float32).state_dict()
+        moved = max((trained[key] - base[key]).abs().max().item() for key in base)
+        assert moved > 1e-4, f"{method} has moved no weight by more than {moved}"
+        print(f"transformers loads what {method} has made, whose weights it has moved by up to {moved:.1e}")
+        check_responses(models / name / "1", pandas.read_parquet(f"{files}/{name}.parquet"))
+
+
+def check_architectures(binary, files):
+    models = Path(files, "data/models")
+    tokenizer, base = AutoTokenizer.from_pretrained(models / "base/1"), AutoConfig.from_pretrained(models / "base/1")
+    for name, (config_class, options) in ARCHITECTURES.items():
+        torch.manual_seed(1)
+        tokens = {key: getattr(base, key) for key in ("vocab_size", "eos_token_id", "bos_token_id", "tie_word_embeddings")}
+        AutoModelForCausalLM.from_config(config_class(**SIZES, **tokens, **options)).save_pretrained(f"{files}/{name}")
+        tokenizer.save_pretrained(f"{files}/{name}")
+        script = f"""CREATE MODEL {name}_base FROM '{{files}}/{name}' WITH (task = 'generate');
+            TRAIN SFT MODEL {name} FROM {name}_base USING ({DEMONSTRATIONS}) WITH (max_steps = 20, learning_rate = 1e-2);"""
+        run(binary, files, script + answers(name))
+        print(f"a trained {name}: ", end="")
+        check_responses(models / name / "1", pandas.read_parquet(f"{files}/{name}.parquet"))
+
+
+def answers(model):
+    return f"""COPY (SELECT s.state, s.prompt, s.response, s.logprob, s.generated_tokens
+        FROM questions q CROSS JOIN LATERAL answer_steps(q.question, agent => 'qa', policy => '{model}') s) TO '{{files}}/{model}.parquet';"""
+
+
 def check_adapters(binary, files):
     models = Path(files, "data/models")
     tokens = torch.arange(1, 60)[None] * 7 % 1500
     for name, (method, query, options) in ADAPTERS.items():
         train = f"TRAIN {method} MODEL {name} FROM base USING ({query}) WITH (max_steps = 3, learning_rate = 1e-3, lora_keep = true, {options});"
-        steps = f"""COPY (SELECT s.state, s.prompt, s.response, s.logprob, s.generated_tokens
-            FROM questions q CROSS JOIN LATERAL answer_steps(q.question, agent => 'qa', policy => '{name}') s) TO '{{files}}/{name}.parquet';"""
-        run(binary, files, train + steps)
+        run(binary, files, train + answers(name))
         base = AutoModelForCausalLM.from_pretrained(models / "base/1", dtype=torch.float32).eval()
         merged = AutoModelForCausalLM.from_pretrained(models / name / "1", dtype=torch.float32).eval()
         with torch.no_grad():
@@ -180,20 +225,26 @@ def check_adapters(binary, files):
         assert error < 1e-4 < moved, f"{name}: logits differ by {error}, those of the base by {moved}"
         print(f"PEFT loads the adapters {name}: logits differ by at most {error:.1e} from those of the merged model, which {method} has moved by {moved:.1e}")
         check_responses(models / name / "1", pandas.read_parquet(f"{files}/{name}.parquet"))
-    run(binary, files, REWARD_MODEL)
-    tokenizer = AutoTokenizer.from_pretrained(models / "prm/1")
-    base = AutoModelForSequenceClassification.from_pretrained(models / "base/1", num_labels=1, dtype=torch.float32).eval()
-    adapted = PeftModel.from_pretrained(base, models / "prm/1/adapter").eval()
-    merged = AutoModelForSequenceClassification.from_pretrained(models / "prm/1", dtype=torch.float32).eval()
-    worst = 0.0
-    rows = pandas.read_parquet(f"{files}/scores.parquet")
-    for row in rows.itertuples():
-        ids = torch.tensor([tokenizer(row.prompt)["input_ids"] + tokenizer(row.response)["input_ids"]])
-        with torch.no_grad():
-            scores = [model(ids).logits.item() for model in (adapted, merged)]
-        worst = max([worst, *(abs(score - row.score) for score in scores)])
-    assert len(rows) > 5 and worst < 1e-4, f"scores of {len(rows)} steps differ by {worst}"
-    print(f"PEFT and transformers give {len(rows)} steps the scores of rerank(); they differ by at most {worst:.1e}")
+
+
+def check_reward_models(binary, files):
+    models = Path(files, "data/models")
+    for name, options in REWARD_MODELS.items():
+        run(binary, files, REWARD_MODEL.replace("{name}", name).replace("{options}", options))
+        tokenizer = AutoTokenizer.from_pretrained(models / name / "1")
+        scorers = {"transformers": AutoModelForSequenceClassification.from_pretrained(models / name / "1", dtype=torch.float32).eval()}
+        if (models / name / "1/adapter").exists():
+            base = AutoModelForSequenceClassification.from_pretrained(models / "base/1", num_labels=1, dtype=torch.float32).eval()
+            scorers["PEFT"] = PeftModel.from_pretrained(base, models / name / "1/adapter").eval()
+        worst = 0.0
+        rows = pandas.read_parquet(f"{files}/{name}.parquet")
+        for row in rows.itertuples():
+            ids = torch.tensor([tokenizer(row.prompt)["input_ids"] + tokenizer(row.response)["input_ids"]])
+            with torch.no_grad():
+                scores = [model(ids).logits.item() for model in scorers.values()]
+            worst = max([worst, *(abs(score - row.score) for score in scores)])
+        assert len(rows) > 5 and worst < 1e-4, f"scores of {len(rows)} steps differ by {worst}"
+        print(f"{' and '.join(scorers)} give {len(rows)} steps the scores of rerank('{name}'); they differ by at most {worst:.1e}")
 
 
 def run(binary, files, script):
@@ -212,7 +263,10 @@ def main(binary):
                 check_layouts(files, table, ending, tokenizer)
         check_responses(directory, pandas.read_parquet(f"{files}/steps.parquet"))
         check_template(binary, files, directory)
+        check_whole(binary, files)
+        check_architectures(binary, files)
         check_adapters(binary, files)
+        check_reward_models(binary, files)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,12 @@ use async_trait::async_trait;
 use proptest::prelude::*;
 
 use super::*;
+use crate::agent::RewardOptions;
 use crate::agent::answer::{Trajectory, answer};
 use crate::agent::client::{Generated, PolicyClient};
 use crate::agent::sampling::Sampling;
 use crate::agent::testing::{MemoryCorpus, agent_of};
+use crate::value::Value;
 
 /// Markup and headers of every protocol, whole and in parts.
 const PIECES: &[&str] = &[
@@ -155,6 +157,33 @@ const SEARCHES: &[(&str, &str)] = &[
     ("self_ask", "Follow up: anything"),
     ("iter_retgen", " anything"),
 ];
+
+/// What passages say is in no reward: of a policy that only searches, a corpus that offers the right answer in all markup earns what an honest one does.
+#[test]
+fn passages_enter_no_reward() {
+    let rewards = ["f1", "em", "reasonrag", "prorag", "search_r1", "r3rag"];
+    for &(name, search) in SEARCHES {
+        let earned = |corpus: MemoryCorpus, responses: &[&str], reward: &str, penalty: f64| {
+            let responses = responses.iter().map(|response| (*response).to_owned()).collect();
+            let trajectory = trajectory(name, responses, corpus, "anything", 4);
+            let mut options =
+                RewardOptions { redundant_search_penalty: penalty, empty_search_penalty: penalty, ..RewardOptions::default() };
+            options.set("reward", &Value::Text(reward.to_owned())).unwrap();
+            if options.missing_for("format_reward").is_none() {
+                options.format_reward = Some(true);
+            }
+            options.of(&*protocol(name).unwrap(), &trajectory.steps.iter().collect::<Vec<_>>(), &["forged"])
+        };
+        let poisoned = || MemoryCorpus::new(&[("1", "", POISON), ("2", "Anything", POISON), ("3", POISON, "anything")]);
+        let honest = || MemoryCorpus::new(&[("1", "", "anything goes"), ("2", "Anything", "goes"), ("3", "goes", "anything")]);
+        for reward in rewards {
+            assert_eq!(earned(poisoned(), &[search; 5], reward, 0.25), earned(honest(), &[search; 5], reward, 0.25), "{name}: {reward}");
+        }
+        // The same words earn where the policy writes them.
+        let written = earned(poisoned(), &[POISON; 5], "f1", 0.0);
+        assert!(written > earned(poisoned(), &[search; 5], "f1", 0.0) || name == "iter_retgen", "{name}: {written}");
+    }
+}
 
 /// The poison works where it is not quoted, or the test below would show nothing.
 #[test]

@@ -19,7 +19,7 @@ use crate::models::reranker::LoadedReranker;
 use crate::models::tokenizer::Tokenizer;
 use crate::models::{Device as ModelDevice, EncoderConfig};
 
-pub(super) const DECODERS: [&str; 6] = ["qwen2_tied", "qwen2_untied", "qwen3", "llama3", "llama_linear", "qwen2_yarn"];
+pub(super) const DECODERS: [&str; 7] = ["qwen2_tied", "qwen2_untied", "qwen3", "llama2_whole", "llama3", "llama_linear", "qwen2_yarn"];
 pub(super) const TOLERANCE: f32 = 1e-4;
 
 #[derive(Deserialize)]
