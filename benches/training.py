@@ -177,8 +177,13 @@ class Contest:
         rows = self.file("pairs", 2 * PAIRS)
         with Server() as server:
             idle = server.memory_peak() / 1e6
-            Trainer(server, self.directory(policy), rows).dpo(2, PAIRS)
+            trainer = Trainer(server, self.directory(policy), rows)
+            trained = trainer.dpo(2, PAIRS)
             ours = server.memory_peak() / 1e6
+            predicted = trainer.dry_run(2, PAIRS)
+        bytes_of = {name: int(predicted[f"{name}_bytes"]) / 1e6 for name in ("weight", "optimizer", "activation")}
+        print(f"  DRY RUN: {float(predicted['seconds']):.1f} s; the statement took {trained.seconds:.1f}, of which {sum(trained.step_seconds()):.1f} the steps", flush=True)
+        print(f"  DRY RUN: {sum(bytes_of.values()):.0f} MB {bytes_of}; the statement took {ours - idle:.0f} beside what there was before", flush=True)
         peers, idle_peers = {}, {}
         # The reference computed before, as ours does, and activations kept or computed again.
         variants = {"TRL": (True, False), "TRL, checkpointing": (True, True), "TRL as it comes": (False, True)}
@@ -324,13 +329,18 @@ class Trainer:
 
     def dpo(self, steps, pairs, packed=True, order=ORDERS["in order"], rows=None):
         """Steps on the first rows, as many as the steps take unless it is said."""
-        statement = (
+        return self.train(self.statement(steps, pairs, packed, order, rows), "timed")
+
+    def dry_run(self, steps, pairs):
+        return dict(self.connection.execute(self.statement(steps, pairs) + " DRY RUN").fetchall())
+
+    def statement(self, steps, pairs, packed=True, order=ORDERS["in order"], rows=None):
+        return (
             "TRAIN DPO MODEL timed FROM policy "
             f"USING (SELECT prompt, chosen, rejected FROM pairs ORDER BY id LIMIT {rows or steps * pairs}) "
             f"WITH (beta = {BETA}, learning_rate = {LEARNING_RATE}, schedule = 'constant', warmup_ratio = 0, batch_size = {pairs}, batch_tokens = {BATCH_TOKENS}, "
             f"max_steps = {steps}, epochs = 1, {order}, tree_packing = {str(packed).lower()}, checkpoint_every = 0, resume = false)"
         )
-        return self.train(statement, "timed")
 
     def grpo(self, steps):
         """What is sampled hangs on `seed`."""
