@@ -43,7 +43,7 @@ def main():
         bench.run("point SELECT by primary key", contest.point)
         bench.run(f"fetch of {NUM_FETCHED:,} rows in binary", contest.fetch)
         bench.run(f"point SELECT, {NUM_CONNECTIONS} connections", contest.connections)
-        for form in ("csv", "binary"):
+        for form in ("text", "csv", "binary"):
             bench.run(f"COPY TO STDOUT, {form}", lambda measure, form=form: contest.copy_out(measure, form))
         for form in ("csv", "binary"):
             bench.run(f"COPY FROM STDIN, {form}", lambda measure, form=form: contest.copy_in(measure, form))
@@ -52,8 +52,10 @@ def main():
 class Postgres:
     """A cluster of its own, on the disk of BENCH_DIR, that goes when the bench ends."""
 
-    def __init__(self):
-        self.binaries = binaries()
+    def __init__(self, folder=None, **settings):
+        """`folder`: of the programs; without it Debian's. `settings`: beside those that all benches have."""
+        self.binaries = folder or binaries()
+        self.settings = settings
         self.folder = Path(tempfile.mkdtemp(prefix="postgres-bench-", dir=os.environ.get("BENCH_DIR")))
         self.data = self.folder / "data"
         self.port = free_port()
@@ -73,7 +75,7 @@ class Postgres:
             "max_connections": NUM_CONNECTIONS + 36,
             "shared_buffers": "512MB",
             "max_wal_size": "4GB",
-        }
+        } | self.settings
         said = " ".join(f"-c {name}={value or chr(39) * 2}" for name, value in settings.items())
         self.run("pg_ctl", "-D", self.data, "-w", "-l", self.folder / "log", "-o", said, "start")
         with psycopg.connect(self.conninfo("postgres"), autocommit=True) as connection:
@@ -232,7 +234,7 @@ class Contest:
 
     def __init__(self, server, peer, num_rows):
         self.server, self.peer, self.num_rows = server, peer, num_rows
-        self.files = {form: server.folder / f"items.{form}" for form in ("csv", "binary")}
+        self.files = {form: server.folder / f"items.{form}" for form in ("text", "csv", "binary")}
         with peer.connect() as connection:
             connection.execute(f"CREATE TABLE items ({COLUMNS})")
             connection.execute(f"INSERT INTO items {ROWS.format(last=num_rows - 1)}")
@@ -257,7 +259,7 @@ class Contest:
         contestants = [Calls("RolloutDB", lambda call: self.ours.point(self.key(call))), Calls("PostgreSQL", lambda call: self.theirs.point(self.key(call)))]
         with self.server.connect() as connection:
             floor = 1 / round_trip(connection)
-        measure.compare(contestants[0], contestants[1:], target=0.25, floor=(floor, "round trips of the empty statement"))
+        measure.compare(contestants[0], contestants[1:], target=0.9, floor=(floor, "round trips of the empty statement"))
 
     def fetch(self, measure):
         places = max(1, self.num_rows - NUM_FETCHED)
@@ -278,7 +280,7 @@ class Contest:
             crowds[0].warm_up(2.0)
             crowds[0].rate(3.0)
             measure.check("the least that one client got of an even share", crowds[0].least_share, at_least=0.25)
-            measure.compare(crowds[0], crowds[1:], target=0.25)
+            measure.compare(crowds[0], crowds[1:], target=0.9)
             print(f"  least share of an even one: RolloutDB {crowds[0].least_share:.2f}, PostgreSQL {crowds[1].least_share:.2f}", flush=True)
         finally:
             for crowd in crowds:
@@ -293,11 +295,11 @@ class Contest:
         def whole(name, server):
             return Whole(name, lambda: psql(server.conninfo(), f"\\copy items TO '/dev/null' (FORMAT {form})"), self.num_rows)
 
-        measure.compare(whole("RolloutDB", self.server), [whole("PostgreSQL", self.peer)], target=1.0, unit="rows/s", floor=self.floor(form, "read"))
+        measure.compare(whole("RolloutDB", self.server), [whole("PostgreSQL", self.peer)], target=1.2, unit="rows/s", floor=self.floor(form, "read"))
 
     def check_copy(self, measure, form, ours):
         """Every line, or every byte, is PostgreSQL's; the order of lines is free."""
-        if form == "csv":
+        if form != "binary":
             with open(ours, "rb") as found, open(self.files[form], "rb") as expected:
                 measure.check_equal("lines as in PostgreSQL", sorted(found) == sorted(expected), True)
         else:
