@@ -45,6 +45,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::WrongType { .. } => "42804",
         Error::NotReady(_) => "55000",
         Error::InvalidDefinition(_) => "42P16",
+        Error::InvalidWindow(_) => "42P20",
         Error::NotSupported(_) => "0A000",
         Error::TransactionAborted => "25P02",
         Error::DuplicateCursor(_) => "42P03",
