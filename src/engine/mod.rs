@@ -106,7 +106,10 @@ mod values_of_queries;
 mod versions;
 mod view_names;
 mod views;
+mod visible_queries;
 mod whole_rows;
+mod wildcards_of_joins;
+mod window_defaults;
 mod with_names;
 mod with_queries;
 

@@ -185,6 +185,7 @@ async fn plan_with(
     macros::expand(&mut statement, state.scalar_functions())?;
     named_windows::write_out(&mut statement)?;
     output_names::subqueries::name_outputs(&mut statement);
+    window_defaults::write_out(&mut statement);
     row_comparisons::write_out(&mut statement)?;
     pattern_operators::write_out(&mut statement);
     rows_in_select::write_out(&mut statement, &state, &session.database().shared.functions)?;
@@ -213,6 +214,7 @@ async fn plan_with(
         effort: session.effort().asked(),
         parameters: parameters.clone(),
     }))?;
+    wildcards_of_joins::write_out(&mut statement, &state).await;
     whole_rows::write_out(&mut statement, &state).await;
     aggregate_forms::rewrite(&mut statement)?;
     with_queries::mark(&mut statement, &state, &session.database().shared.functions);
