@@ -4,10 +4,13 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Statement, UnaryOperator, Value, VisitMut, VisitorMut,
+    BinaryOperator, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Select, Statement, UnaryOperator, Value, VisitMut,
+    VisitorMut,
 };
 
 use crate::error::{Error, Result};
+
+mod subqueries;
 
 /// Writes such comparisons out.
 ///
@@ -24,6 +27,11 @@ struct Comparisons;
 
 impl VisitorMut for Comparisons {
     type Break = Box<Error>;
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<Self::Break> {
+        select.selection.iter_mut().for_each(subqueries::as_conditions);
+        ControlFlow::Continue(())
+    }
 
     /// Rows within rows are compared by the comparisons that are made of their columns.
     fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
@@ -42,8 +50,12 @@ fn compared(expr: &Expr) -> Result<Option<Expr>> {
     Ok(match expr {
         Expr::BinaryOp { left, op, right } => match rows(left, right)? {
             Some((left, right)) => by_columns(&left, op, &right),
-            None => None,
+            None => match (columns(left), right.as_ref()) {
+                (Some(row), Expr::Subquery(subquery)) => subqueries::with_row_of(&row, op, subquery),
+                _ => None,
+            },
         },
+        Expr::InSubquery { expr, subquery, negated } => columns(expr).and_then(|row| subqueries::in_subquery(&row, subquery, *negated)),
         Expr::IsDistinctFrom(left, right) => rows(left, right)?.map(|(left, right)| any(each(&left, &right, distinct))),
         Expr::IsNotDistinctFrom(left, right) => {
             let not_distinct = |left: &Expr, right: &Expr| Expr::IsNotDistinctFrom(Box::new(left.clone()), Box::new(right.clone()));

@@ -176,9 +176,9 @@ impl Session {
         let runtime = SortRuntime { config: config.clone(), env: Arc::clone(&runtime_env) };
         let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> = vec![
             Arc::new(WithoutViewNames),
+            Arc::new(NeedlessSorts),
             Arc::new(ResolveLateral),
             Arc::new(LateralNearestRows { effort: effort.clone(), runtime }),
-            Arc::new(NeedlessSorts),
             Arc::new(ValuesOfQueries),
             Arc::new(SingleRow),
             Arc::new(ThreeValuedIn),

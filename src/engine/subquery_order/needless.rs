@@ -6,7 +6,6 @@ use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRewriter};
 use datafusion::common::{Column, DFSchema};
 use datafusion::error::Result;
-use datafusion::functions_aggregate::count::Count;
 use datafusion::logical_expr::expr::{AggregateFunction, Sort as SortKey};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::{Aggregate, AggregateUDF, Distinct, Expr, LogicalPlan, Sort};
@@ -96,8 +95,18 @@ fn is_seen_below(node: &LogicalPlan, is_seen: bool) -> bool {
         LogicalPlan::Extension(extension) if extension.node.as_any().is::<Apply>() => is_seen,
         LogicalPlan::Window(window) => is_seen || window.window_expr.iter().any(is_of_rows_as_they_come),
         LogicalPlan::Aggregate(aggregate) => aggregate.aggr_expr.iter().any(|output| gathers(output).is_some()),
-        LogicalPlan::Sort(_) | LogicalPlan::Join(_) | LogicalPlan::Subquery(_) | LogicalPlan::Distinct(Distinct::All(_)) => false,
+        // The rows before LATERAL are gone through in their order.
+        LogicalPlan::Join(join) => is_seen && is_lateral(&join.right),
+        LogicalPlan::Sort(_) | LogicalPlan::Subquery(_) | LogicalPlan::Distinct(Distinct::All(_)) => false,
         _ => true,
+    }
+}
+
+fn is_lateral(right: &LogicalPlan) -> bool {
+    match right {
+        LogicalPlan::Subquery(_) => true,
+        LogicalPlan::SubqueryAlias(alias) => is_lateral(&alias.input),
+        _ => false,
     }
 }
 
@@ -120,7 +129,7 @@ fn gathers(output: &Expr) -> Option<&AggregateFunction> {
 }
 
 fn is_of_any_order(function: &AggregateUDF) -> bool {
-    function.order_sensitivity().is_insensitive() || OF_ANY_ORDER.contains(&function.name()) || function.inner().is::<Count>()
+    function.order_sensitivity().is_insensitive() || OF_ANY_ORDER.contains(&function.name())
 }
 
 /// Over rows that a correlated subquery sorts, aggregates get that order for their own: a join takes the place of the subquery, and DataFusion makes it of
@@ -131,7 +140,6 @@ fn ordered_by_itself(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
         return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate)));
     }
     let Some((keys, input)) = sorted_below(&aggregate.input)? else { return Ok(Transformed::no(LogicalPlan::Aggregate(aggregate))) };
-    let plan = LogicalPlan::Aggregate(aggregate.clone());
     let names = NamePreserver::new_for_projection();
     let outputs = aggregate.aggr_expr.iter().map(|output| {
         let name = names.save(output);
@@ -146,7 +154,6 @@ fn ordered_by_itself(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
     });
     let outputs = outputs.collect::<Result<Vec<Expr>>>()?;
     let ordered = Aggregate::try_new(Arc::new(input), aggregate.group_expr, outputs)?;
-    debug_assert_eq!(plan.schema().fields().len(), ordered.schema.fields().len());
     Ok(Transformed::yes(LogicalPlan::Aggregate(ordered)))
 }
 
