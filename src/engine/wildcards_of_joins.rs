@@ -143,7 +143,8 @@ async fn planned_from(found: &Found, state: &SessionState) -> Option<DFSchemaRef
     let SetExpr::Select(select) = query.body.as_mut() else { return None };
     select.from.clone_from(&found.from);
     query.with.clone_from(&found.with);
-    match state.statement_to_plan(PlannerStatement::Statement(Box::new(Statement::Query(query)))).await.ok()? {
+    let statement = PlannerStatement::Statement(Box::new(Statement::Query(query)));
+    match Box::pin(state.statement_to_plan(statement)).await.ok()? {
         LogicalPlan::Projection(projection) => Some(projection.input.schema().clone()),
         _ => None,
     }

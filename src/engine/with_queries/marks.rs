@@ -7,10 +7,8 @@ use std::sync::Arc;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::Volatility;
 use datafusion::sql::TableReference;
-use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
-    Cte, CteAsMaterialized, Expr, Function, GroupByExpr, Ident, ObjectName, Query, Select, SelectFlavor, SelectItem, SetExpr, Statement,
-    TableAlias, TableFactor, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut, WildcardAdditionalOptions,
+    Cte, CteAsMaterialized, Expr, Function, Ident, ObjectName, Query, SetExpr, Statement, TableFactor, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use crate::engine::apply::planner::{TableFunction, called_function};
@@ -42,8 +40,7 @@ impl VisitorMut for Marker<'_> {
         let Some(with) = &mut query.with else { return ControlFlow::Continue(()) };
         for table in &mut with.cte_tables {
             let is_recursive = with.recursive && reads(&table.query, &table.alias.name);
-            if !is_recursive && self.is_computed_once(table) {
-                marked(table, self.count);
+            if !is_recursive && self.is_computed_once(table) && marked(table, self.count).is_some() {
                 self.count += 1;
             }
         }
@@ -105,57 +102,14 @@ impl Visitor for Reads<'_> {
 }
 
 /// `w AS (query)` as `w AS (SELECT * FROM (query) AS alias)`.
-fn marked(table: &mut Cte, number: usize) {
-    let whole = Box::new(Query { body: Box::new(SetExpr::Select(Box::new(select_all()))), ..empty_query() });
-    let query = std::mem::replace(&mut table.query, whole);
-    let name = Ident::with_quote('"', format!("{PREFIX}{number}"));
-    let alias = TableAlias { explicit: true, name, columns: vec![], at: None };
-    let relation = TableFactor::Derived { lateral: false, subquery: query, alias: Some(alias), sample: None };
-    if let SetExpr::Select(select) = table.query.body.as_mut() {
-        select.from.push(TableWithJoins { relation, joins: vec![] });
-    }
-}
-
-fn empty_query() -> Query {
-    Query {
-        with: None,
-        body: Box::new(SetExpr::Select(Box::new(select_all()))),
-        order_by: None,
-        limit_clause: None,
-        fetch: None,
-        locks: vec![],
-        for_clause: None,
-        settings: None,
-        format_clause: None,
-        pipe_operators: vec![],
-    }
-}
-
-fn select_all() -> Select {
-    Select {
-        select_token: AttachedToken::empty(),
-        optimizer_hints: vec![],
-        distinct: None,
-        select_modifiers: None,
-        top: None,
-        top_before_distinct: false,
-        projection: vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())],
-        exclude: None,
-        into: None,
-        from: vec![],
-        lateral_views: vec![],
-        prewhere: None,
-        selection: None,
-        connect_by: vec![],
-        group_by: GroupByExpr::Expressions(vec![], vec![]),
-        cluster_by: vec![],
-        distribute_by: vec![],
-        sort_by: vec![],
-        having: None,
-        named_window: vec![],
-        qualify: None,
-        window_before_qualify: false,
-        value_table_mode: None,
-        flavor: SelectFlavor::Standard,
-    }
+fn marked(table: &mut Cte, number: usize) -> Option<()> {
+    let Some(rolloutdb_sql::Statement::Query(mut whole)) = rolloutdb_sql::parse("SELECT * FROM (SELECT 1) AS marked").ok()?.pop() else {
+        return None;
+    };
+    let SetExpr::Select(select) = whole.body.as_mut() else { return None };
+    let TableFactor::Derived { subquery, alias: Some(alias), .. } = &mut select.from[0].relation else { return None };
+    alias.name = Ident::with_quote('"', format!("{PREFIX}{number}"));
+    std::mem::swap(subquery, &mut table.query);
+    table.query = whole;
+    Some(())
 }
