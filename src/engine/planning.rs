@@ -33,7 +33,7 @@ use super::with_queries::FencePlanner;
 use super::{
     aggregate_forms, casts, constants, counted_sets, function_columns, kept_types, lateral_names, macros, named_windows, output_names,
     parameter_types, pattern_operators, pg_catalog, postgres_forms, quoted_constants, row_comparisons, rows_in_select, search_path,
-    using_columns, versions, views, whole_rows,
+    using_columns, versions, views, whole_rows, wildcards_of_joins, window_defaults, with_queries,
 };
 use crate::error::{Error, Result};
 
