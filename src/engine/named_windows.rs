@@ -51,22 +51,25 @@ fn write_out_body(body: &mut SetExpr, order_by: Option<&mut OrderBy>) -> Result<
 
 fn write_out_select(select: &mut Select, order_by: Option<&mut OrderBy>) -> Result<()> {
     let mut written = Written { windows: Windows::of(std::mem::take(&mut select.named_window))?, depth: 0 };
-    let mut visited = |part: &mut dyn FnMut(&mut Written) -> ControlFlow<Box<Error>>| match part(&mut written) {
-        ControlFlow::Break(error) => Err(*error),
-        ControlFlow::Continue(()) => Ok(()),
-    };
     for item in &mut select.projection {
         if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-            visited(&mut |written| expr.visit(written))?;
+            written_in(expr, &mut written)?;
         }
     }
     if let Some(Distinct::On(keys)) = &mut select.distinct {
-        visited(&mut |written| keys.visit(written))?;
+        written_in(keys, &mut written)?;
     }
-    visited(&mut |written| select.qualify.visit(written))?;
+    written_in(&mut select.qualify, &mut written)?;
     match order_by {
-        Some(order_by) => visited(&mut |written| order_by.visit(written)),
+        Some(order_by) => written_in(order_by, &mut written),
         None => Ok(()),
+    }
+}
+
+fn written_in(part: &mut impl VisitMut, written: &mut Written) -> Result<()> {
+    match part.visit(written) {
+        ControlFlow::Break(error) => Err(*error),
+        ControlFlow::Continue(()) => Ok(()),
     }
 }
 

@@ -105,9 +105,10 @@ impl ExtensionPlanner for FencePlanner {
     ) -> Result<Option<Arc<dyn ExecutionPlan>>> {
         let Some(fence) = node.as_any().downcast_ref::<Fence>() else { return Ok(None) };
         let input = Arc::clone(&physical_inputs[0]);
-        Ok(Some(match &fence.rows {
+        let plan: Arc<dyn ExecutionPlan> = match &fence.rows {
             Some(rows) => Arc::new(OnceExec::new(input, Arc::clone(rows))),
             None => input,
-        }))
+        };
+        Ok(Some(plan))
     }
 }
