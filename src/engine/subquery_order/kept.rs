@@ -114,8 +114,9 @@ impl ExecutionPlan for KeptOrderExec {
         vec![Some(OrderingRequirements::from(self.order.clone()))]
     }
 
+    /// So that no rule moves another sort from above it to below.
     fn maintains_input_order(&self) -> Vec<bool> {
-        vec![true]
+        vec![false]
     }
 
     fn benefits_from_input_partitioning(&self) -> Vec<bool> {
