@@ -123,6 +123,7 @@ pub use memory::parse_bytes;
 pub use named_statements::NamedStatement;
 pub use operating_system::{name_of as operating_system_name, user_id as operating_system_user};
 pub use outbound::Outbound;
+pub(crate) use output_names::subqueries::{is_repeated, shown as shown_column};
 pub use prepared::{BRIEF, PreparedStatement};
 pub use progress::{Notice, Severity};
 pub use retention::parse_retention;

@@ -5,6 +5,7 @@
 
 use std::ops::ControlFlow;
 
+use datafusion::common::Column;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, OrderBy, OrderByKind, Query, Select, SelectItem, SetExpr, Statement, TableFactor, Value, Visit, VisitMut, Visitor,
     VisitorMut,
@@ -18,6 +19,12 @@ const MARK: char = '\u{1f}';
 /// A name as clients see it.
 pub fn shown(name: &str) -> &str {
     name.split_once(MARK).map_or(name, |(shown, _)| shown)
+}
+
+/// Whether a column that is not found is there more than once.
+pub fn is_repeated(column: &Column, known: &[Column]) -> bool {
+    let is_in_reach = |other: &Column| column.relation.is_none() || column.relation == other.relation;
+    known.iter().any(|other| is_in_reach(other) && other.name != shown(&other.name) && shown(&other.name) == column.name)
 }
 
 /// Gives the outputs of such queries PostgreSQL's names.
