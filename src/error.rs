@@ -100,6 +100,10 @@ pub enum Error {
     #[error("{0}")]
     InvalidDefinition(String),
 
+    /// A window or its frame that cannot be as it is written (42P20).
+    #[error("{0}")]
+    InvalidWindow(String),
+
     /// Valid, and not supported yet (0A000).
     #[error("{0}")]
     NotSupported(String),

@@ -3,9 +3,10 @@
 //! To DataFusion an expression without an alias has its text for a name, and no two columns may have one name. [`distinct`] gives repeated ones an alias
 //! before planning, and [`OutputNames::restored`] names the columns of the plan. A relation of its own for each output lets names repeat.
 //!
-//! This is for the outermost SELECT; in a subquery columns have DataFusion's names.
+//! This is for the outermost SELECT; [`subqueries`] is for those in FROM and after WITH.
 
 mod postgres;
+pub mod subqueries;
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -36,10 +37,12 @@ pub struct OutputNames {
 
 /// Gives outputs that DataFusion would take for one another an alias, and says what all of them are called.
 pub fn distinct(query: &mut Query) -> OutputNames {
-    order_by_outputs(query);
     let mut names = of(query);
+    order_by_outputs(query);
+    subqueries::order_by_names(query);
+    let has_order = query.order_by.is_some();
     if let Some(select) = outermost(&mut query.body) {
-        names.by_alias = alias_repeated(select);
+        names.by_alias = alias_repeated(select, has_order);
     }
     names
 }
@@ -51,7 +54,7 @@ fn order_by_outputs(query: &mut Query) {
         return;
     }
     let OrderByKind::Expressions(keys) = &mut order_by.kind else { return };
-    for key in keys.iter_mut().filter(|key| column_name(&key.expr).is_none()) {
+    for key in keys.iter_mut().filter(|key| !matches!(key.expr, SqlExpr::Identifier(_))) {
         let is_key = |item: &SelectItem| matches!(item, SelectItem::UnnamedExpr(output) | SelectItem::ExprWithAlias { expr: output, .. } if *output == key.expr);
         if let Some(position) = select.projection.iter().position(is_key) {
             key.expr = SqlExpr::value(Value::Number((position + 1).to_string(), false));
@@ -96,7 +99,8 @@ impl OutputNames {
             .enumerate()
             .map(|(position, field)| {
                 let by_position = if is_positional { self.by_position[position].as_ref() } else { None };
-                self.by_alias.get(field.name()).or(by_position).unwrap_or(field.name()).as_str()
+                let name = self.by_alias.get(field.name()).or(by_position).unwrap_or(field.name());
+                subqueries::shown(name)
             })
             .collect();
         if names.iter().zip(schema.fields()).all(|(name, field)| name == field.name()) {
@@ -152,8 +156,9 @@ fn column_name(expression: &SqlExpr) -> Option<&Ident> {
     }
 }
 
-/// Gives an alias to what is there already, in the sense of DataFusion; the aliases, with the names that they stand for.
-fn alias_repeated(select: &mut Select) -> HashMap<String, String> {
+/// Gives an alias to what is there already, in the sense of DataFusion; the aliases, with the names that they stand for. `has_order`: ORDER BY may name a
+/// column of which an output is a cast, and to DataFusion both have one name.
+fn alias_repeated(select: &mut Select, has_order: bool) -> HashMap<String, String> {
     let has_wildcard = select.projection.iter().any(is_wildcard);
     // The keys of ORDER BY have to be outputs of a SELECT DISTINCT as they are.
     let may_be_of_wildcard = has_wildcard && select.distinct.is_none();
@@ -161,7 +166,9 @@ fn alias_repeated(select: &mut Select) -> HashMap<String, String> {
     let mut aliases = HashMap::new();
     for (position, item) in select.projection.iter_mut().enumerate() {
         let Some(key) = Key::of(item) else { continue };
-        let is_repeated = seen.iter().any(|earlier| key.is_as(earlier)) || (may_be_of_wildcard && !key.is_alias());
+        let is_repeated = seen.iter().any(|earlier| key.is_as(earlier))
+            || (may_be_of_wildcard && !key.is_alias())
+            || (has_order && is_cast_of_column(item));
         seen.push(key);
         let (true, Some((expr, name))) = (is_repeated, expression_and_name(item)) else { continue };
         let alias = format!("{OUTPUT}_{position}");
@@ -169,6 +176,13 @@ fn alias_repeated(select: &mut Select) -> HashMap<String, String> {
         aliases.insert(alias, name);
     }
     aliases
+}
+
+fn is_cast_of_column(item: &SelectItem) -> bool {
+    match item {
+        SelectItem::UnnamedExpr(expr) => column_name(expr).is_none() && column_name(&without_casts(expr)).is_some(),
+        _ => false,
+    }
 }
 
 /// An output, and what the client is to see of its name; `None` for one whose name is not known.

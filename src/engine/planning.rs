@@ -29,10 +29,11 @@ use super::session::Session;
 use super::statement_catalog::{OpenedTables, with_opened_tables};
 use super::task_history::CurrentTask;
 use super::views::TablesOfViews;
+use super::with_queries::FencePlanner;
 use super::{
-    aggregate_forms, casts, constants, counted_sets, function_columns, kept_types, lateral_names, macros, output_names, parameter_types,
-    pattern_operators, pg_catalog, postgres_forms, quoted_constants, rows_in_select, search_path, using_columns, versions, views,
-    whole_rows,
+    aggregate_forms, casts, constants, counted_sets, function_columns, kept_types, lateral_names, macros, named_windows, output_names,
+    parameter_types, pattern_operators, pg_catalog, postgres_forms, quoted_constants, row_comparisons, rows_in_select, search_path,
+    using_columns, versions, views, whole_rows, wildcards_of_joins, window_defaults, with_queries,
 };
 use crate::error::{Error, Result};
 
@@ -43,7 +44,9 @@ pub struct RolloutQueryPlanner;
 #[async_trait]
 impl QueryPlanner for RolloutQueryPlanner {
     async fn create_physical_plan(&self, plan: &LogicalPlan, state: &SessionState) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(ApplyExtensionPlanner)]).create_physical_plan(plan, state).await
+        DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(ApplyExtensionPlanner), Arc::new(FencePlanner)])
+            .create_physical_plan(plan, state)
+            .await
     }
 }
 
@@ -180,6 +183,10 @@ async fn plan_with(
     let relations = Relations::of(session, &statement, &named)?;
     let of_views = views::expand(session, &mut statement, state.scalar_functions())?;
     macros::expand(&mut statement, state.scalar_functions())?;
+    named_windows::write_out(&mut statement)?;
+    output_names::subqueries::name_outputs(&mut statement);
+    window_defaults::write_out(&mut statement);
+    row_comparisons::write_out(&mut statement)?;
     pattern_operators::write_out(&mut statement);
     rows_in_select::write_out(&mut statement, &state, &session.database().shared.functions)?;
     constants::rewrite(&mut statement)?;
@@ -207,8 +214,10 @@ async fn plan_with(
         effort: session.effort().asked(),
         parameters: parameters.clone(),
     }))?;
+    wildcards_of_joins::write_out(&mut statement, &state).await;
     whole_rows::write_out(&mut statement, &state).await;
     aggregate_forms::rewrite(&mut statement)?;
+    with_queries::mark(&mut statement, &state, &session.database().shared.functions);
     let statement = PlannerStatement::Statement(Box::new(statement));
     check_tables(session, &state, &statement, &named, &of_views).await?;
     let plan = state.statement_to_plan(statement).await?;

@@ -43,13 +43,15 @@ use super::setting_definitions::{MAX_CONCURRENT_JOBS, STATEMENT_MEMORY};
 use super::settings::{SessionSettings, Settings};
 use super::single_row::SingleRow;
 use super::sort_pieces::SortsInPieces;
+use super::subquery_order::NeedlessSorts;
 use super::task_history::CurrentTask;
 use super::temporary::TemporarySchema;
 use super::three_valued_in::ThreeValuedIn;
 use super::timeouts::Timeouts;
 use super::values_of_queries::ValuesOfQueries;
 use super::view_names::WithoutViewNames;
-use super::{exists_as_column, function, statement};
+use super::with_queries::OfWith;
+use super::{exists_as_column, function, statement, subquery_order};
 use crate::error::Result;
 
 /// Of the one database, as clients call it.
@@ -155,6 +157,8 @@ pub(super) fn default_config(statement_memory: usize) -> SessionConfig {
         .with_create_default_catalog_and_schema(false)
         .with_information_schema(true)
         .set_bool("datafusion.sql_parser.map_string_types_to_utf8view", false)
+        // The order of a subquery is kept, see [`super::subquery_order`].
+        .set_bool("datafusion.sql_parser.enable_subquery_sort_elimination", false)
         // Then `now()` is an instant, as in PostgreSQL.
         .set_str("datafusion.execution.time_zone", "+00:00")
         // It would take `only_value` below the join of a subquery with the rows that ask for it, and find fault with rows that nobody asks for.
@@ -172,6 +176,7 @@ impl Session {
         let runtime = SortRuntime { config: config.clone(), env: Arc::clone(&runtime_env) };
         let mut analyzer_rules: Vec<Arc<dyn datafusion::optimizer::AnalyzerRule + Send + Sync>> = vec![
             Arc::new(WithoutViewNames),
+            Arc::new(NeedlessSorts),
             Arc::new(ResolveLateral),
             Arc::new(LateralNearestRows { effort: effort.clone(), runtime }),
             Arc::new(ValuesOfQueries),
@@ -183,6 +188,7 @@ impl Session {
         analyzer_rules.push(Arc::new(CheckedIntegers));
         analyzer_rules.push(Arc::new(LargeValues { memory: Arc::clone(&memory) }));
         analyzer_rules.push(Arc::new(ExtractModelCalls));
+        analyzer_rules.push(Arc::new(OfWith));
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(runtime_env)
@@ -192,6 +198,7 @@ impl Session {
             .with_optimizer_rule(Arc::new(FewerModelCalls))
             .with_optimizer_rule(Arc::new(NearestNeighbours { effort: effort.clone() }))
             .with_query_planner(Arc::new(RolloutQueryPlanner))
+            .with_physical_optimizer_rules(subquery_order::physical_rules())
             .with_physical_optimizer_rule(Arc::new(InterruptibleJoins(current.clone())))
             .with_physical_optimizer_rule(Arc::new(SortsInPieces { memory: Arc::clone(&memory), current: current.clone() }))
             .with_physical_optimizer_rule(Arc::new(InPieces))

@@ -141,13 +141,7 @@ fn merged_columns(table: &mut TableWithJoins) -> Result<HashMap<String, Merged>>
             let left = before.map(|merged| merged.value.clone()).or_else(|| of(&first).filter(|_| position == 0));
             let right = of(&right);
             let is_replaced = matches!(side, Side::Right | Side::Full);
-            let value = match side {
-                Side::Either => left.or(right),
-                Side::Left => left,
-                Side::Right => right,
-                Side::Full => left.zip(right).map(|(left, right)| the_one_that_is_there(left, right)),
-            };
-            match value {
+            match merged_value(side, left, right) {
                 Some(value) => {
                     written.columns.insert(folded(name), Merged { name: name.clone(), value, is_replaced });
                 }
@@ -164,9 +158,19 @@ fn merged_columns(table: &mut TableWithJoins) -> Result<HashMap<String, Merged>>
     Ok(written.columns)
 }
 
+/// The value of a column that is joined by, of those that are known.
+pub fn merged_value(side: Side, left: Option<Expr>, right: Option<Expr>) -> Option<Expr> {
+    match side {
+        Side::Either => left.or(right),
+        Side::Left => left,
+        Side::Right => right,
+        Side::Full => left.zip(right).map(|(left, right)| the_one_that_is_there(left, right)),
+    }
+}
+
 /// Whose value the column of a join has.
 #[derive(Clone, Copy)]
-enum Side {
+pub enum Side {
     Either,
     Left,
     Right,

@@ -8,13 +8,14 @@ use std::ops::ControlFlow;
 use datafusion::execution::SessionState;
 use datafusion::sql::parser::Statement as PlannerStatement;
 use datafusion::sql::sqlparser::ast::{
-    Cte, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query, Select, SelectItem, SetExpr, Statement,
-    TableFactor, Value, VisitMut, VisitorMut, With,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, Ident, Query, Select, SelectItem, SetExpr, Statement, TableFactor,
+    Value, VisitMut, VisitorMut, With,
 };
 
 use rolloutdb_sql::call;
 
 use super::lateral_names::{folded, relation_name};
+use super::visible_queries::VisibleQueries;
 
 /// The functions that take a row.
 const FUNCTIONS: [&str; 5] = ["row_to_json", "to_json", "to_jsonb", "json_agg", "jsonb_agg"];
@@ -43,7 +44,7 @@ struct Found {
 }
 
 fn find(statement: &mut Statement, place: usize) -> Option<Found> {
-    let mut places = Places { scopes: Vec::new(), place, action: Action::Find(None) };
+    let mut places = Places { visible: VisibleQueries::default(), place, action: Action::Find(None) };
     let _ = statement.visit(&mut places);
     match places.action {
         Action::Find(found) => found.map(|found| *found),
@@ -52,7 +53,7 @@ fn find(statement: &mut Statement, place: usize) -> Option<Found> {
 }
 
 fn replace(statement: &mut Statement, place: usize, row: Expr) {
-    let _ = statement.visit(&mut Places { scopes: Vec::new(), place, action: Action::Replace(Box::new(row)) });
+    let _ = statement.visit(&mut Places { visible: VisibleQueries::default(), place, action: Action::Replace(Box::new(row)) });
 }
 
 enum Action {
@@ -62,46 +63,24 @@ enum Action {
 
 /// Does something with the place of that number among those where a row may stand.
 struct Places {
-    scopes: Vec<Scope>,
+    visible: VisibleQueries,
     place: usize,
     action: Action,
-}
-
-/// The queries of WITH of a query round what is visited.
-struct Scope {
-    with: Option<With>,
-    /// Where they are in memory, by which they are known when they are visited.
-    addresses: Vec<usize>,
-    num_visible: usize,
-}
-
-fn address(query: &Query) -> usize {
-    std::ptr::from_ref(query).addr()
 }
 
 impl VisitorMut for Places {
     type Break = ();
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        let tables = query.with.as_ref().map_or(&[][..], |with| &with.cte_tables);
-        let addresses = tables.iter().map(|table| address(&table.query)).collect();
-        self.scopes.push(Scope { with: query.with.clone(), addresses, num_visible: 0 });
+        self.visible.enter(query);
         ControlFlow::Continue(())
     }
 
     fn post_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
-        if let Some(scope) = self.scopes.last_mut() {
-            // With the rows that are written out in them by now.
-            scope.with = query.with.clone();
-            scope.num_visible = scope.addresses.len();
-        }
+        // With the rows that are written out in them by now.
+        self.visible.see_all(query);
         let flow = self.in_body(&mut query.body);
-        self.scopes.pop();
-        if let Some(outer) = self.scopes.last_mut()
-            && let Some(position) = outer.addresses.iter().position(|place| *place == address(query))
-        {
-            outer.num_visible = position + 1;
-        }
+        self.visible.leave(query);
         flow
     }
 }
@@ -131,15 +110,6 @@ impl Places {
         }
         select.projection = projection;
         flow
-    }
-
-    fn with(&self) -> Option<With> {
-        let visible =
-            |scope: &Scope| scope.with.iter().flat_map(|with| with.cte_tables[..scope.num_visible].to_vec()).collect::<Vec<Cte>>();
-        let cte_tables: Vec<Cte> = self.scopes.iter().flat_map(visible).collect();
-        let first = self.scopes.iter().find_map(|scope| scope.with.as_ref()).filter(|_| !cte_tables.is_empty())?;
-        let recursive = self.scopes.iter().any(|scope| scope.with.as_ref().is_some_and(|with| with.recursive));
-        Some(With { cte_tables, recursive, ..first.clone() })
     }
 }
 
@@ -178,7 +148,7 @@ impl VisitorMut for Rows<'_> {
         if let Action::Replace(written) = &self.places.action {
             *row = written.as_ref().clone();
         } else {
-            let found = Found { name: name.clone(), relation: relation.clone(), with: self.places.with() };
+            let found = Found { name: name.clone(), relation: relation.clone(), with: self.places.visible.with() };
             self.places.action = Action::Find(Some(Box::new(found)));
         }
         ControlFlow::Break(())

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use datafusion::common::SchemaError;
 use regex::{Captures, Regex};
 
+use crate::engine::{is_repeated, shown_column};
 use crate::error::nearest;
 
 /// Columns that a message about an unknown one lists.
@@ -67,11 +68,14 @@ pub(super) fn in_postgres_words(text: &str) -> Cow<'_, str> {
 /// What is wrong with the name of a column.
 pub(super) fn of_schema_error(error: &SchemaError) -> String {
     match error {
+        SchemaError::FieldNotFound { field, valid_fields } if is_repeated(field, valid_fields) => {
+            format!("column reference \"{}\" is ambiguous; give each of the columns a name of its own", field.name())
+        }
         SchemaError::FieldNotFound { field, valid_fields } => {
-            let known: Vec<String> = valid_fields.iter().map(|column| column.name().to_owned()).collect();
+            let known: Vec<String> = valid_fields.iter().map(|column| shown_column(column.name()).to_owned()).collect();
             let advice = match nearest(field.name(), &known) {
                 Some(near) if near != field.name() => format!("; did you mean \"{near}\"?"),
-                _ => columns_there(valid_fields.iter().map(|column| column.flat_name()).collect()),
+                _ => columns_there(valid_fields.iter().map(|column| shown_column(&column.flat_name()).to_owned()).collect()),
             };
             format!("column {} does not exist{advice}", shown_name(&field.flat_name(), field.relation.is_some()))
         }

@@ -12,6 +12,7 @@ use datafusion::error::DataFusionError;
 use rolloutdb_catalogs::is_disk_full;
 
 use super::postgres_words::{in_postgres_words, is_whole_number, of_schema_error};
+use crate::engine::is_repeated;
 use crate::error::{Error, Fault, Unresolved};
 
 const DISK_FULL: &str = "53100";
@@ -45,6 +46,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::WrongType { .. } => "42804",
         Error::NotReady(_) => "55000",
         Error::InvalidDefinition(_) => "42P16",
+        Error::InvalidWindow(_) => "42P20",
         Error::NotSupported(_) => "0A000",
         Error::TransactionAborted => "25P02",
         Error::DuplicateCursor(_) => "42P03",
@@ -293,6 +295,7 @@ fn datafusion_state(root: &DataFusionError) -> &'static str {
 
 fn schema_state(error: &SchemaError) -> &'static str {
     match error {
+        SchemaError::FieldNotFound { field, valid_fields } if is_repeated(field, valid_fields) => "42702",
         SchemaError::FieldNotFound { .. } => "42703",
         SchemaError::AmbiguousReference { .. } => "42702",
         SchemaError::DuplicateQualifiedField { .. } | SchemaError::DuplicateUnqualifiedField { .. } => "42701",

@@ -32,6 +32,7 @@ mod model_calls;
 mod model_memory;
 mod named_statements;
 mod openai_server;
+mod ordered_subqueries;
 mod output_names;
 mod postgres_answers;
 mod power_loss;

@@ -40,6 +40,17 @@ async fn names_are_those_of_postgres_and_may_repeat() -> Result<()> {
         ("WITH x AS (SELECT id FROM t) SELECT id, id FROM x", vec!["id", "id"]),
         ("INSERT INTO t VALUES (3, 'three', NULL) RETURNING id, id, upper(word)", vec!["id", "id", "upper"]),
         ("SELECT now()", vec!["now"]),
+        ("SELECT * FROM (SELECT max(id), lower('A') FROM t) s", vec!["max", "lower"]),
+        ("SELECT s.max + 1 AS next, s.* FROM (SELECT max(id) FROM t) s", vec!["next", "max"]),
+        ("SELECT * FROM (SELECT count(*), count(id), 1, 2 FROM t) s", vec!["count", "count", "?column?", "?column?"]),
+        ("SELECT * FROM (SELECT id, t.id, word AS id FROM t) s", vec!["id", "id", "id"]),
+        ("SELECT * FROM (SELECT unnest(make_array(1, 2))) s", vec!["unnest"]),
+        ("SELECT * FROM (SELECT CASE WHEN id > 1 THEN 1 END, coalesce(id, 0), id::text FROM t) s", vec!["case", "coalesce", "id"]),
+        ("SELECT * FROM (SELECT max(id) FROM t UNION ALL SELECT 1) s ORDER BY max", vec!["max"]),
+        ("WITH w AS (SELECT count(*) FROM t) SELECT w.count, * FROM w", vec!["count", "count"]),
+        ("SELECT id::text FROM t ORDER BY id", vec!["id"]),
+        ("SELECT DISTINCT id::text FROM t ORDER BY id", vec!["id"]),
+        ("SELECT * FROM t a JOIN t b USING (word) ORDER BY word", vec!["word", "id", "v", "id", "v"]),
     ] {
         assert_eq!(run(&session, sql).await?, names, "{sql}");
         let statement = session.parse(sql)?.remove(0);
