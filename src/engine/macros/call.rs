@@ -14,6 +14,15 @@ pub struct Nodes {
     pub table: String,
 }
 
+impl Nodes {
+    /// The table, with the columns that tables of earlier versions lack: there they are NULL.
+    pub fn with_later_columns(&self) -> String {
+        format!(
+            "(SELECT * FROM {self} UNION ALL BY NAME SELECT CAST(NULL AS integer[]) AS prompt_ids, CAST(NULL AS integer[]) AS token_mask WHERE false)"
+        )
+    }
+}
+
 impl Display for Nodes {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.schema, self.table)
