@@ -226,9 +226,12 @@ fn tokens(choice: &Json) -> (Vec<u32>, Vec<f32>) {
         (None, Some(logprobs)) => (list("/logprobs/tokens").into_iter().flatten().collect(), logprobs.iter().collect()),
         (None, None) => (Vec::new(), Vec::new()),
     };
+    // vLLM's, of both; llama.cpp's; vLLM's and SGLang's names of tokens that are their ids.
+    let beside = || list("/logprobs/content")?.iter().map(|token| id(token.get("id")?)).collect();
+    let named = || names.iter().map(|name| name.as_str()?.strip_prefix("token_id:")?.parse().ok()).collect();
     let ids: Option<Vec<u32>> = match list("/token_ids") {
         Some(ids) => ids.iter().map(id).collect(),
-        None => names.iter().map(|name| name.as_str()?.strip_prefix("token_id:")?.parse().ok()).collect(),
+        None => beside().or_else(named),
     };
     let logprobs: Option<Vec<f32>> = logprobs.iter().map(|logprob| logprob.as_f64().map(|logprob| logprob as f32)).collect();
     (ids.unwrap_or_default(), logprobs.unwrap_or_default())

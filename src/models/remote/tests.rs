@@ -223,6 +223,10 @@ fn an_answer_is_text_tokens_and_usage() {
     let found = read(Api::Completions, &json!({"choices": [choice]}), &["x y"]).expect("a completion");
     assert_eq!((found.text.as_str(), found.stopped, found.token_ids, found.token_logprobs), (" x", false, vec![4], vec![-0.25]));
     assert_eq!((found.prompt_tokens, found.generated_tokens, found.is_usage_told), (0, 0, false));
+    // llama.cpp has them beside the names.
+    let content = json!([{"token": " x", "id": 44, "logprob": -0.25}]);
+    let found = read(Api::Completions, &json!({"choices": [{"text": " x", "logprobs": {"content": content}}]}), &[]).expect("a completion");
+    assert_eq!((found.token_ids, found.token_logprobs), (vec![44], vec![-0.25]));
     // Without ids, the names of tokens are none.
     let choice = json!({"text": " x", "logprobs": {"tokens": [" x"], "token_logprobs": [-0.25]}});
     let found = read(Api::Completions, &json!({"choices": [choice]}), &[]).expect("a completion");
