@@ -39,7 +39,9 @@ fn policy_with(folder: &Path, content: &str) -> PathBuf {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn they_are_plain_text_in_questions_and_passages() -> Result<()> {
-    for (token, shown) in [("<file_sep>", "‹file_sep>"), ("<unk>", "‹unk>"), ("<fim_prefix>", "‹fim_prefix>"), ("ENDOFTURN", "E\u{2060}NDOFTURN")] {
+    for (token, shown) in
+        [("<file_sep>", "‹file_sep>"), ("<unk>", "‹unk>"), ("<fim_prefix>", "‹fim_prefix>"), ("ENDOFTURN", "E\u{2060}NDOFTURN")]
+    {
         let (data, files) = (temporary(), temporary());
         let directory = policy_with(files.path(), token);
         let session = open(data.path(), &[]).await?.session();
@@ -47,7 +49,9 @@ async fn they_are_plain_text_in_questions_and_passages() -> Result<()> {
             format!("CREATE MODEL m FROM '{}' WITH (task = 'generate')", directory.display()),
             format!("CREATE TABLE wiki AS SELECT 'a' AS id, 'Jaws {token} is a film by Steven Spielberg.' AS contents"),
             "CREATE INDEX wiki_text ON wiki USING bm25 (contents)".to_owned(),
-            format!("CREATE TABLE questions AS SELECT 'q' AS id, 'Who directed {token} Jaws?' AS question, ['Steven Spielberg'] AS golden_answers"),
+            format!(
+                "CREATE TABLE questions AS SELECT 'q' AS id, 'Who directed {token} Jaws?' AS question, ['Steven Spielberg'] AS golden_answers"
+            ),
         ] {
             run(&session, &statement).await?;
         }

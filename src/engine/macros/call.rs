@@ -15,10 +15,11 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// The table, with the columns that tables of earlier versions lack: there they are NULL.
-    pub fn with_later_columns(&self) -> String {
+    /// The table, with the columns of tokens. Tables of earlier versions lack some, and others may have none: there they are NULL.
+    pub fn with_tokens(&self) -> String {
+        let none = "CAST(NULL AS integer[])";
         format!(
-            "(SELECT * FROM {self} UNION ALL BY NAME SELECT CAST(NULL AS integer[]) AS prompt_ids, CAST(NULL AS integer[]) AS token_mask WHERE false)"
+            "(SELECT * FROM {self} UNION ALL BY NAME SELECT {none} AS token_ids, {none} AS prompt_ids, {none} AS token_mask WHERE false)"
         )
     }
 }

@@ -20,7 +20,7 @@ pub fn paths(nodes: &Nodes, ends: &str) -> String {
          FROM path_to_root p JOIN ({ends}) e ON e.run = p.run AND e.question_id = p.question_id AND e.node_id = p.leaf \
          JOIN {all_columns} n ON n.run = p.run AND n.question_id = p.question_id AND n.node_id = p.node_id AND n.parent_id = p.parent_id \
          GROUP BY p.run, p.question_id, p.leaf",
-        all_columns = nodes.with_later_columns(),
+        all_columns = nodes.with_tokens(),
         with = with_path_to_root("path_to_root", nodes, &all_ends_and_parents(nodes)),
     )
 }

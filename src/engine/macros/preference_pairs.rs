@@ -134,7 +134,7 @@ fn steps(nodes: &Nodes, min_gap: f64, visited: &str, protocol: Option<&str>, has
         ),
         false => String::new(),
     };
-    let nodes = if has_reference { nodes.with_later_columns() } else { nodes.to_string() };
+    let nodes = if has_reference { nodes.with_tokens() } else { nodes.to_string() };
     format!(
         "SELECT c.run, c.question_id, c.parent_id AS node_id, c.node_id AS chosen_id, r.node_id AS rejected_id, c.depth, c.prompt, \
          c.response AS chosen, r.response AS rejected, c.action AS chosen_action, r.action AS rejected_action, \
