@@ -227,7 +227,7 @@ fn tokens(choice: &Json) -> (Vec<u32>, Vec<f32>) {
         (None, None) => (Vec::new(), Vec::new()),
     };
     // vLLM's, of both; llama.cpp's; vLLM's and SGLang's names of tokens that are their ids.
-    let beside = || list("/logprobs/content")?.iter().map(|token| id(token.get("id")?)).collect();
+    let beside = || list("/logprobs/content")?.iter().map(|token| id(token.get("id")?)).collect::<Option<Vec<u32>>>();
     let named = || names.iter().map(|name| name.as_str()?.strip_prefix("token_id:")?.parse().ok()).collect();
     let ids: Option<Vec<u32>> = match list("/token_ids") {
         Some(ids) => ids.iter().map(id).collect(),

@@ -92,6 +92,21 @@ async fn the_words_of_a_server_reach_the_message() -> Result<()> {
     Ok(())
 }
 
+/// Statuses of success that promise no body, or another one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_of_success_needs_an_answer() -> Result<()> {
+    for (status, body, words) in
+        [(204, "", "its body is empty"), (202, "", "its body is empty"), (206, "{\"choices\": [", "in the middle of JSON")]
+    {
+        let data = temporary();
+        let server = OpenAiServer::always(Reply::Say(status, vec![], body.to_owned()));
+        let (_database, session) = with_model(data.path(), &server, ", retries = 0").await?;
+        let error = rows(&session, "SELECT generate('m', 'p')").await.expect_err("there is no answer");
+        assert!(error.client_message().contains(words), "{status}: {}", error.client_message());
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_goes_wrong_in_a_stream_is_told() -> Result<()> {
     let raw = |text: &str| Piece::Raw(text.as_bytes().to_vec());
