@@ -116,8 +116,9 @@ impl Examples {
             Self::Dpo(pairs, reference) => {
                 identify_pairs(pairs, identity);
                 for (index, given) in reference.iter().enumerate() {
-                    let Some(Given { logps: ReferenceLogps { chosen, rejected }, .. }) = given else { continue };
-                    [index as u64, chosen.to_bits(), rejected.to_bits()].into_iter().for_each(|number| identity.number(number));
+                    let Some(Given { logps: ReferenceLogps { chosen, rejected }, is_of_learned, .. }) = given else { continue };
+                    let numbers = [index as u64, chosen.to_bits(), rejected.to_bits(), u64::from(*is_of_learned)];
+                    numbers.into_iter().for_each(|number| identity.number(number));
                 }
             }
             Self::Prm(PrmExamples::Pairs(pairs)) => {
