@@ -7,8 +7,8 @@ use futures::{Stream, StreamExt};
 use super::environment::{Agent, StepRecord};
 use super::protocol::StopReason;
 use super::sampling::SeedPath;
-use super::search_tree::add_prices;
 use crate::error::{Error, Result};
+use crate::price::Price;
 
 /// A whole path from a question to its end.
 #[derive(Clone, Debug)]
@@ -22,8 +22,8 @@ pub struct Trajectory {
     /// Sum over the steps, cached ones included.
     pub prompt_tokens: usize,
     pub generated_tokens: usize,
-    /// Of all policy calls; None without prices.
-    pub cost: Option<f64>,
+    /// Of all policy calls.
+    pub cost: Price,
     /// From the question to the end of the last policy call.
     pub latency_ms: f64,
 }
@@ -93,7 +93,7 @@ impl Trajectory {
             retrieval_count: steps.iter().map(|step| step.retrieval_count).sum(),
             prompt_tokens: steps.iter().map(|step| step.prompt_tokens).sum(),
             generated_tokens: steps.iter().map(|step| step.generated_tokens).sum(),
-            cost: add_prices(steps.iter().map(|step| step.cost)),
+            cost: steps.iter().map(|step| step.cost).sum(),
             latency_ms,
             steps,
         }

@@ -7,7 +7,7 @@ use arrow::datatypes::{DataType, SchemaRef};
 use arrow::error::ArrowError;
 
 use super::answer::Trajectory;
-use super::columns::{int4, int8, list_of, schema, text, text_list};
+use super::columns::{int4, int4_list, int8, list_of, schema, text, text_list};
 use super::environment::StepRecord;
 use crate::error::Result;
 
@@ -47,6 +47,9 @@ pub fn answer_steps_schema() -> SchemaRef {
             ("logprob", DataType::Float64),
             ("latency_ms", DataType::Float64),
             ("cost", DataType::Float64),
+            ("prompt_ids", list_of(DataType::Int32)),
+            ("token_ids", list_of(DataType::Int32)),
+            ("token_mask", list_of(DataType::Int32)),
         ])
     });
     Arc::clone(&SCHEMA)
@@ -67,7 +70,7 @@ pub fn answer_batch(trajectories: &[Trajectory]) -> Result<RecordBatch> {
         int8(rows().map(|row| Some(row.prompt_tokens as u64))),
         int8(rows().map(|row| Some(row.generated_tokens as u64))),
         Arc::new(rows().map(|row| Some(row.latency_ms)).collect::<Float64Array>()),
-        Arc::new(rows().map(|row| row.cost).collect::<Float64Array>()),
+        Arc::new(rows().map(|row| row.cost.known()).collect::<Float64Array>()),
     ];
     RecordBatch::try_new(answer_schema(), columns).map_err(internal)
 }
@@ -92,7 +95,10 @@ pub fn answer_steps_batch(trajectory: &Trajectory) -> Result<RecordBatch> {
         int4(rows().map(|row| row.generated_tokens)),
         Arc::new(rows().map(StepRecord::logprob).collect::<Float64Array>()),
         Arc::new(rows().map(|row| Some(row.latency_ms)).collect::<Float64Array>()),
-        Arc::new(rows().map(|row| row.cost).collect::<Float64Array>()),
+        Arc::new(rows().map(|row| row.cost.known()).collect::<Float64Array>()),
+        int4_list(rows().map(StepRecord::known_prompt_ids)),
+        int4_list(rows().map(|row| Some(row.token_ids.as_slice()))),
+        int4_list(rows().map(StepRecord::token_mask)),
     ];
     RecordBatch::try_new(answer_steps_schema(), columns).map_err(internal)
 }

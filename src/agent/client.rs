@@ -1,5 +1,6 @@
 //! The two doors of the agent to the world: a policy that writes and a retriever that finds.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,6 +9,7 @@ use futures::future::try_join_all;
 
 use super::sampling::Sampling;
 use crate::error::Result;
+use crate::price::Price;
 
 /// The model that acts (π_θ): text in, sampled text out.
 ///
@@ -64,6 +66,25 @@ pub trait PolicyClient: Send + Sync {
         Ok(prompt)
     }
 
+    /// A text from outside as it may stand in a prompt: the policy's tokenizer finds none of its added tokens in it, such as one that ends a turn. Who knows
+    /// no such tokens gives the text as it is.
+    fn plain<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        Cow::Borrowed(text)
+    }
+
+    /// The tokens of a prompt as the policy reads it; None if it tells them with a completion, or not at all.
+    fn prompt_ids(&self, prompt: &str) -> Option<Arc<[u32]>> {
+        let _ = prompt;
+        None
+    }
+
+    /// How many of the sampled tokens, from the first, write so many bytes of the text, a stop string that ended it included; None if the policy does not
+    /// know.
+    fn num_tokens_of(&self, generated: &Generated, num_bytes: usize) -> Option<usize> {
+        let _ = (generated, num_bytes);
+        None
+    }
+
     /// Whether the policy can read this prompt and write something after it.
     ///
     /// A prompt that grows with every step may outgrow the policy: its trajectory ends before it is asked.
@@ -92,6 +113,8 @@ pub struct Generated {
     pub text: String,
     /// Whether a stop string ended it. Servers do not say which one; the protocol knows, since only one can close its open tag.
     pub stopped: bool,
+    /// Token ids of the prompt that was read; empty if the policy does not tell.
+    pub prompt_ids: Arc<[u32]>,
     /// Sampled token ids, those of end-of-text or the stop string included; empty if the policy does not tell.
     pub token_ids: Vec<u32>,
     /// Natural-log probabilities of `token_ids`, of the same length; empty if the policy does not tell.
@@ -100,8 +123,10 @@ pub struct Generated {
     /// How many of `prompt_tokens` came from a prefix cache.
     pub cached_tokens: usize,
     pub generated_tokens: usize,
-    /// What a server takes for it, whether it was asked now or its answer was kept; None without prices.
-    pub cost: Option<f64>,
+    /// What a server takes for it, whether it was asked now or its answer was kept.
+    pub cost: Price,
+    /// Whether the server gave no answer, and the text is empty for that: nobody keeps it.
+    pub is_unanswered: bool,
 }
 
 /// Finds passages of the corpus.

@@ -41,10 +41,10 @@ where
     Arc::new(list.finish())
 }
 
-pub fn int4_list<'a>(rows: impl Iterator<Item = Option<&'a [u32]>>) -> ArrayRef {
+pub fn int4_list(rows: impl Iterator<Item = Option<impl AsRef<[u32]>>>) -> ArrayRef {
     let mut list = ListBuilder::new(Int32Builder::new());
     for row in rows {
-        let items = row.unwrap_or_default();
+        let items: &[u32] = row.as_ref().map(AsRef::as_ref).unwrap_or_default();
         items.iter().for_each(|item| list.values().append_value(i32::try_from(*item).unwrap_or(i32::MAX)));
         list.append(row.is_some());
     }

@@ -1,16 +1,18 @@
 //! The environment: one policy call, its reading, and the retrieval that the protocol wants after it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures::future::try_join_all;
 
-use super::client::{Generated, PolicyClient, Prompt, Retriever};
+use super::client::{Generated, Passage, PolicyClient, Prompt, Retriever};
 use super::options::AgentOptions;
 use super::prompts::{PromptRow, PromptSet};
 use super::protocol::{Action, Context, EarlierStep, Protocol, Retrieved, State, StopReason, Transition, protocol};
 use super::sampling::{Sampling, SeedPath};
 use crate::error::{Error, Result};
+use crate::price::Price;
 
 /// Policy, retriever, protocol and limits. Clones share the first three.
 #[derive(Clone)]
@@ -49,14 +51,18 @@ pub struct StepRecord {
     pub passage_ids: Option<Vec<String>>,
     /// Retrievals behind `passage_ids`.
     pub retrieval_count: usize,
+    /// Tokens of the prompt as it was read; empty if the policy does not tell.
+    pub prompt_ids: Arc<[u32]>,
     /// All sampled tokens, those after the action included.
     pub token_ids: Vec<u32>,
+    /// How many of them, from the first, wrote the response; None if it is a part of what was written and the policy does not tell.
+    pub num_response_tokens: Option<usize>,
     pub token_logprobs: Vec<f32>,
     pub prompt_tokens: usize,
     pub cached_tokens: usize,
     pub generated_tokens: usize,
-    /// Of the policy call; None without prices.
-    pub cost: Option<f64>,
+    /// Of the policy call.
+    pub cost: Price,
     pub seed: u64,
     /// Policy call and retrieval, waiting in a queue included.
     pub latency_ms: f64,
@@ -78,6 +84,7 @@ pub(super) struct Sampled {
     pub response: Arc<str>,
     pub action: Action,
     pub generated: Generated,
+    pub num_response_tokens: Option<usize>,
     pub seed: u64,
     pub latency_ms: f64,
 }
@@ -110,7 +117,7 @@ impl Agent {
 
     /// The context of the first step, without what is retrieved before it.
     pub fn begin(&self, question: &str) -> Context {
-        Context::new(question, self.protocol.initial_state(self.max_steps))
+        Context::new(&self.policy.plain(question), self.protocol.initial_state(self.max_steps))
     }
 
     /// The context of the first step, with what the protocol retrieves before it.
@@ -204,7 +211,11 @@ impl Agent {
         }
         let parsed = self.protocol.parse(context.state, &generated.text);
         let response = generated.text[..parsed.end].into();
-        Sampled { prompt, response, action: parsed.action, generated, seed, latency_ms }
+        let num_response_tokens = match parsed.end == generated.text.len() {
+            true => Some(generated.token_ids.len()),
+            false => self.policy.num_tokens_of(&generated, parsed.end),
+        };
+        Sampled { prompt, response, action: parsed.action, generated, num_response_tokens, seed, latency_ms }
     }
 
     pub(super) async fn act(&self, context: &Context, sampled: Sampled) -> Result<StepRecord> {
@@ -221,7 +232,7 @@ impl Agent {
         let next = self.within_context(next)?;
         let opening = context.opening.iter().filter(|_| context.steps == 0);
         let retrievals: Vec<&Retrieved> = opening.chain(&retrieved).collect();
-        let Sampled { prompt, response, action, generated, seed, latency_ms } = sampled;
+        let Sampled { prompt, response, action, generated, num_response_tokens, seed, latency_ms } = sampled;
         Ok(StepRecord {
             state: context.state,
             action,
@@ -230,7 +241,9 @@ impl Agent {
             retrieved_with: retrievals.last().map(|latest| Arc::clone(&latest.query)),
             passage_ids: (!retrievals.is_empty()).then(|| distinct_ids(&retrievals)),
             retrieval_count: retrievals.len(),
+            prompt_ids: generated.prompt_ids,
             token_ids: generated.token_ids,
+            num_response_tokens,
             token_logprobs: generated.token_logprobs,
             prompt_tokens: generated.prompt_tokens,
             cached_tokens: generated.cached_tokens,
@@ -245,7 +258,22 @@ impl Agent {
     async fn retrieve(&self, query: &str) -> Result<Retrieved> {
         let passages = self.retriever.search(query, self.k).await?;
         let passages = if passages.len() > self.k { passages[..self.k].into() } else { passages };
-        Ok(Retrieved { query: query.into(), passages })
+        Ok(Retrieved { query: query.into(), passages: self.plain(passages) })
+    }
+
+    /// Passages as they may stand in prompts of the policy.
+    fn plain(&self, passages: Arc<[Passage]>) -> Arc<[Passage]> {
+        let is_plain = |text: &str| matches!(self.policy.plain(text), Cow::Borrowed(_));
+        if passages.iter().all(|passage| is_plain(&passage.contents) && passage.title.as_deref().is_none_or(is_plain)) {
+            return passages;
+        }
+        let plain = |text: &str| self.policy.plain(text).into_owned();
+        let copy = |passage: &Passage| Passage {
+            id: passage.id.clone(),
+            title: passage.title.as_deref().map(plain),
+            contents: plain(&passage.contents),
+        };
+        passages.iter().map(copy).collect()
     }
 
     /// A next step whose prompt the policy cannot read is the end.
@@ -305,6 +333,17 @@ impl StepRecord {
             Next::Step(_) => None,
             Next::End(reason) => Some(reason),
         }
+    }
+
+    /// For each of the sampled tokens 1 if the response is of it, and 0 if it was written after the action; None if the policy does not tell.
+    pub fn token_mask(&self) -> Option<Vec<u32>> {
+        let num_response_tokens = self.num_response_tokens.filter(|_| !self.token_ids.is_empty())?;
+        Some((0..self.token_ids.len()).map(|at| u32::from(at < num_response_tokens)).collect())
+    }
+
+    /// The tokens of the prompt; None if the policy does not tell.
+    pub fn known_prompt_ids(&self) -> Option<&[u32]> {
+        (!self.prompt_ids.is_empty()).then_some(&*self.prompt_ids)
     }
 
     /// Log-probability of the response: the sum over its tokens. None if the policy does not tell.

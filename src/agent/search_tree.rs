@@ -11,6 +11,7 @@ use super::environment::{Agent, Next, Sampled, StepRecord};
 use super::protocol::{Context, State, StopReason};
 use super::sampling::SeedPath;
 use crate::error::Result;
+use crate::price::Price;
 
 /// Node id of the question itself.
 pub const ROOT: usize = 0;
@@ -66,8 +67,7 @@ pub struct Cost {
     pub prompt_tokens: usize,
     pub cached_tokens: usize,
     pub generated_tokens: usize,
-    /// None where nothing has a price.
-    pub price: Option<f64>,
+    pub price: Price,
     pub latency_ms: f64,
 }
 
@@ -78,7 +78,7 @@ impl SearchTree {
         let context = agent.begin(question);
         Self {
             question_id: question_id.to_owned(),
-            question: Arc::clone(&context.question),
+            question: question.into(),
             initial_state: context.state,
             policy,
             policy_version,
@@ -257,8 +257,10 @@ impl SearchTree {
             int4(costs().map(|cost| cost.cached_tokens)),
             int4(costs().map(|cost| cost.generated_tokens)),
             Arc::new(costs().map(|cost| Some(cost.latency_ms)).collect::<Float64Array>()),
-            Arc::new(costs().map(|cost| cost.price).collect::<Float64Array>()),
+            Arc::new(costs().map(|cost| cost.price.known()).collect::<Float64Array>()),
             Arc::new(self.is_best.iter().copied().collect::<BooleanArray>()),
+            int4_list(steps().map(|step| step.and_then(StepRecord::known_prompt_ids))),
+            int4_list(steps().map(|step| step.and_then(StepRecord::token_mask))),
         ]
     }
 }
@@ -268,7 +270,7 @@ impl Cost {
         self.prompt_tokens += other.prompt_tokens;
         self.cached_tokens += other.cached_tokens;
         self.generated_tokens += other.generated_tokens;
-        self.price = add_prices([self.price, other.price]);
+        self.price += other.price;
         self.latency_ms += other.latency_ms;
     }
 }
@@ -302,7 +304,8 @@ impl From<&Sampled> for Cost {
 /// The root (`node_id` 0) is the question: its `prompt` is the question, and it has no action and no response. `prompt` of any
 /// other node is what the policy was asked, so siblings share it. `prompt_tokens`, `cached_tokens`, `generated_tokens`,
 /// `latency_ms` and `cost` hold all that was spent at the node (samples equal to it, simulated completions and verdicts too), so that their sum is
-/// the cost of the tree; `token_ids` are those of the node's own response.
+/// the cost of the tree; `token_ids` are those of the node's own response, `token_mask` says which of them it is of, and `prompt_ids` are the tokens that it
+/// was sampled after.
 pub fn node_schema() -> SchemaRef {
     static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
         schema(&[
@@ -338,14 +341,11 @@ pub fn node_schema() -> SchemaRef {
             ("latency_ms", DataType::Float64),
             ("cost", DataType::Float64),
             ("is_best", DataType::Boolean),
+            ("prompt_ids", list_of(DataType::Int32)),
+            ("token_mask", list_of(DataType::Int32)),
         ])
     });
     Arc::clone(&SCHEMA)
-}
-
-/// Of those that are known; None if none is.
-pub(super) fn add_prices(prices: impl IntoIterator<Item = Option<f64>>) -> Option<f64> {
-    prices.into_iter().flatten().reduce(|sum, price| sum + price)
 }
 
 fn mean(sum: f64, count: u64) -> Option<f64> {

@@ -139,8 +139,7 @@ fn generated(prompt: &str, text: &str, sampling: &Sampling) -> Generated {
         generated_tokens: token_ids.len(),
         token_ids,
         prompt_tokens: prompt.chars().count(),
-        cached_tokens: 0,
-        cost: None,
+        ..Generated::default()
     }
 }
 

@@ -1,5 +1,6 @@
 //! An agent's definition bound to what it names: its policy in `src/models`, its corpus in `rolloutdb_catalogs`, its prompts in `rollout.prompts`.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::{AsArray, RecordBatch};
@@ -176,12 +177,14 @@ impl LocalPolicy {
 #[async_trait]
 impl PolicyClient for LocalPolicy {
     async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated> {
-        let mut request = GenerateRequest::new(self.token_ids(prompt)?.to_vec(), &generate_options(sampling));
+        let prompt_ids = self.token_ids(prompt)?;
+        let mut request = GenerateRequest::new(prompt_ids.to_vec(), &generate_options(sampling));
         // At least one, since a prompt that leaves no room does not fit.
         let room = self.tokens_max.saturating_sub(request.prompt.len()).max(1);
         request.max_new_tokens = request.max_new_tokens.min(room);
         let completion = self.policy.generate_for(request, agent::in_work()).await?;
         Ok(Generated {
+            prompt_ids,
             generated_tokens: completion.token_ids.len(),
             stopped: completion.finish == Finish::Stop,
             text: completion.text,
@@ -189,8 +192,20 @@ impl PolicyClient for LocalPolicy {
             token_logprobs: completion.token_logprobs,
             prompt_tokens: completion.prompt_tokens,
             cached_tokens: completion.cached_tokens,
-            cost: None,
+            ..Generated::default()
         })
+    }
+
+    fn plain<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.policy.tokenizer().plain(text)
+    }
+
+    fn prompt_ids(&self, prompt: &str) -> Option<Arc<[u32]>> {
+        self.token_ids(prompt).ok()
+    }
+
+    fn num_tokens_of(&self, generated: &Generated, num_bytes: usize) -> Option<usize> {
+        self.policy.tokenizer().num_tokens_of(&generated.prompt_ids, &generated.token_ids, num_bytes).ok()
     }
 
     fn written(&self, prompt: String) -> Result<String> {
@@ -267,5 +282,7 @@ fn generated(completion: RemoteCompletion) -> Generated {
         cached_tokens: completion.cached_tokens as usize,
         generated_tokens: completion.generated_tokens as usize,
         cost: completion.cost,
+        prompt_ids: completion.prompt_ids.into(),
+        is_unanswered: !completion.is_answer,
     }
 }

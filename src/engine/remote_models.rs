@@ -38,10 +38,11 @@ impl Connections for Outside {
 type Tally = fn(&UsageRow) -> u64;
 
 /// Tallies of `rollout.remote_models`, in order.
-const TALLIES: [(&str, Tally); 9] = [
+const TALLIES: [(&str, Tally); 10] = [
     ("requests", |row| row.requests),
     ("retries", |row| row.retries),
     ("failures", |row| row.failures),
+    ("empty_answers", |row| row.empty_answers),
     ("cache_hits", |row| row.cache_hits),
     ("shared", |row| row.shared),
     ("prompt_tokens", |row| row.prompt_tokens),

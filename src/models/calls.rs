@@ -6,6 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
+use crate::price::Price;
+
 tokio::task_local! {
     static COUNTS: Arc<CallCounts>;
 }
@@ -27,8 +29,8 @@ pub struct Calls {
     pub generated_tokens: u64,
     /// Sent to servers, those of further attempts included.
     pub requests: u64,
-    /// What servers take for them; None without prices.
-    pub cost: Option<f64>,
+    /// What servers take for them.
+    pub cost: Price,
     /// Queries of agents to their corpora.
     pub retrievals: u64,
     /// Those of them that an equal one had been searched for.
@@ -70,9 +72,7 @@ impl AddAssign for Calls {
         self.requests += other.requests;
         self.retrievals += other.retrievals;
         self.retrieval_hits += other.retrieval_hits;
-        if let Some(cost) = other.cost {
-            self.cost = Some(self.cost.unwrap_or_default() + cost);
-        }
+        self.cost += other.cost;
     }
 }
 
@@ -156,7 +156,7 @@ mod tests {
         let (node, statement) = (Arc::<CallCounts>::default(), Arc::<CallCounts>::default());
         let slice = Arc::new(CallCounts::counted_by([Arc::clone(&node), Arc::clone(&statement)]));
         let request = async {
-            count(Calls { requests: 2, cost: Some(0.5), ..Calls::default() });
+            count(Calls { requests: 2, cost: Price::Known(0.5), ..Calls::default() });
             count_answers(1);
         };
         let shared = COUNTS.sync_scope(Arc::clone(&slice), || counted_here(request));
@@ -165,7 +165,7 @@ mod tests {
         slice.scope(async { [false, true, true].into_iter().for_each(count_retrieval) }).await;
         // Polled by another one.
         Arc::<CallCounts>::default().scope(shared).await;
-        let expected = Calls { requests: 2, cost: Some(0.5), retrievals: 3, retrieval_hits: 2, ..one_call() };
+        let expected = Calls { requests: 2, cost: Price::Known(0.5), retrievals: 3, retrieval_hits: 2, ..one_call() };
         assert_eq!((slice.calls(), node.calls()), (expected, expected));
         assert_eq!(statement.calls(), Calls { cache_hits: 3, repeats: 2, ..expected });
         assert_eq!(statement.calls().asked(), 6);

@@ -2,6 +2,7 @@
 //! their tokenizers, versions on disk, and the thread that runs them in batches. Knows nothing of SQL and tables.
 
 pub mod adapted;
+mod added_tokens;
 mod awake;
 mod builtin;
 mod cache;

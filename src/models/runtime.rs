@@ -42,7 +42,7 @@ pub struct Runtime {
     pool: Pool,
     kv_budgets: Arc<KvBudgets>,
     embeddings: Cache<Arc<[f32]>>,
-    completions: Cache<Arc<str>>,
+    completions: Cache<Said>,
     scores: Cache<Option<f32>>,
     num_texts_embedded: AtomicU64,
     /// None: there are no connections to other hosts.
@@ -300,7 +300,7 @@ impl ModelRuntime for Runtime {
             };
             Ok::<Vec<Arc<[f32]>>, Error>(vectors.chunks_exact(embedder.dim()).map(Arc::from).collect())
         };
-        let vectors = answers(&self.embeddings, questions, |vector| size_of_val(&vector[..]), embed).await?;
+        let vectors = answers(&self.embeddings, questions, |vector| size_of_val(&vector[..]), |_| true, embed).await?;
         spread(&vectors.concat(), embedder.dim(), texts.nulls(), texts.len())
     }
 
@@ -312,8 +312,9 @@ impl ModelRuntime for Runtime {
         let present: Vec<&str> = prompts.iter().flatten().collect();
         // The options are part of what is asked; the prompt stands last, so that no prompt reads as options.
         let questions = Question::all(policy.info(), present.iter().map(|prompt| format!("{options:?} {prompt}")));
-        let generate = |missing: Vec<usize>| try_join_all(missing.into_iter().map(|index| policy.text(present[index], &options)));
-        let mut texts = answers(&self.completions, questions, |text| text.len(), generate).await?.into_iter();
+        let generate = |missing: Vec<usize>| try_join_all(missing.into_iter().map(|index| policy.say(present[index], &options)));
+        let said = answers(&self.completions, questions, |said| said.text.len(), |said| said.is_answer, generate).await?;
+        let mut texts = said.into_iter().map(|said| said.text);
         Ok(prompts.iter().map(|prompt| prompt.and_then(|_| texts.next())).collect())
     }
 
@@ -340,16 +341,17 @@ impl ModelRuntime for Runtime {
         let score = |missing: Vec<usize>| {
             reranker.score(missing.into_iter().map(|index| (pairs[index].0.to_owned(), pairs[index].1.to_owned())).collect())
         };
-        let scores = answers(&self.scores, questions, |_| 0, score).await?;
+        let scores = answers(&self.scores, questions, |_| 0, |_| true, score).await?;
         Ok(scores.into_iter().map(|score| score.map(f64::from)).collect())
     }
 }
 
-/// One answer per question: those that are kept, and for the others what `ask` says of their indices, which is kept then.
+/// One answer per question: those that are kept, and for the others what `ask` says of their indices, which is kept then if `is_answer` says so.
 async fn answers<T: Clone, F: Future<Output = Result<Vec<T>>>>(
     cache: &Cache<T>,
     questions: Vec<Question>,
     bytes: fn(&T) -> usize,
+    is_answer: fn(&T) -> bool,
     ask: impl FnOnce(Vec<usize>) -> F,
 ) -> Result<Vec<T>> {
     let known = cache.get(&questions, bytes);
@@ -360,9 +362,18 @@ async fn answers<T: Clone, F: Future<Output = Result<Vec<T>>>>(
     if asked.len() != missing.len() {
         return Err(Error::Internal(format!("a model gave {} answers to {} questions", asked.len(), missing.len())));
     }
-    cache.put(missing.iter().map(|index| questions[*index].clone()).zip(asked.iter().cloned()), bytes);
+    let kept = missing.iter().zip(&asked).filter(|(_, answer)| is_answer(answer));
+    cache.put(kept.map(|(index, answer)| (questions[*index].clone(), answer.clone())), bytes);
     let mut asked = asked.into_iter();
     Ok(known.into_iter().filter_map(|answer| answer.or_else(|| asked.next())).collect())
+}
+
+/// A continuation of a text.
+#[derive(Debug, Clone)]
+struct Said {
+    text: Arc<str>,
+    /// False of an empty text in the place of one: nobody keeps it.
+    is_answer: bool,
 }
 
 /// What continues the texts of SQL's `generate`.
@@ -379,12 +390,12 @@ impl Generator {
         }
     }
 
-    async fn text(&self, prompt: &str, options: &GenerateOptions) -> Result<Arc<str>> {
+    async fn say(&self, prompt: &str, options: &GenerateOptions) -> Result<Said> {
         match self {
-            Self::Local(policy) => generate_text(policy, prompt, options).await,
+            Self::Local(policy) => Ok(Said { text: generate_text(policy, prompt, options).await?, is_answer: true }),
             Self::Remote(remote) => {
                 let completion = remote.complete(&RemoteRequest::new(prompt, options)).await?;
-                Ok(completion.text.as_str().into())
+                Ok(Said { text: completion.text.as_str().into(), is_answer: completion.is_answer })
             }
         }
     }

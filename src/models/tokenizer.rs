@@ -1,5 +1,6 @@
 //! Text to token ids and back, and training of a byte-level BPE vocabulary.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::Path;
@@ -16,9 +17,10 @@ use tokenizers::{
     truncate_encodings,
 };
 
+use super::added_tokens::AddedTokens;
 use super::chat_template::CHAT_TEMPLATE_FILE;
 use super::config::{read_bounded, read_json};
-use super::growing_text::TokenBytes;
+use super::growing_text::{GrowingText, TokenBytes};
 use super::shown::shown;
 use super::tokenizer_growth::check_growth;
 use crate::error::{Error, Result};
@@ -40,6 +42,8 @@ const TOKENIZER_BYTES_MAX: u64 = 128 << 20;
 pub(super) const CONTEXT_TOKENS: usize = 8;
 /// Two special tokens and one of the text.
 const TRUNCATED_MIN: usize = 3;
+/// Tags that protocols read in what a policy wrote. Models that learned one of them may have them as special tokens, as ProRAG's do.
+const TAGS: [&str; 10] = ["step", "subquery", "retrieval", "subanswer", "answer", "query", "evidence", "search", "information", "think"];
 /// What the settings call special tokens that are no part of a text, and what they are in files whose settings do not say.
 const CONTROLS: [&str; 7] = ["bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token"];
 const USUAL_CONTROLS: [&str; 9] = ["<s>", "</s>", "<bos>", "<eos>", "<unk>", "<pad>", "<sep>", "<cls>", "<mask>"];
@@ -54,6 +58,8 @@ pub struct Tokenizer {
     beginning: Arc<[u32]>,
     /// Special tokens that are no part of a text.
     controls: Arc<HashSet<u32>>,
+    /// Tokens that are no part of a text from outside.
+    added: Arc<AddedTokens>,
     /// Of a byte-level tokenizer, made when the first text grows; None inside: of another one.
     bytes: Arc<OnceLock<Option<TokenBytes>>>,
 }
@@ -92,7 +98,8 @@ impl Tokenizer {
             ["eos_token", "pad_token"].map(|name| token_text(&settings, name).and_then(|token| inner.token_to_id(token)));
         let beginning = beginning(&inner).map_err(broken)?;
         let controls = Arc::new(controls(&inner, &settings));
-        Ok(Self { inner: Arc::new(inner), eos_token_id, pad_token_id, beginning, controls, bytes: Arc::default() })
+        let added = Arc::new(AddedTokens::new(inner.get_added_tokens_decoder().values()));
+        Ok(Self { inner: Arc::new(inner), eos_token_id, pad_token_id, beginning, controls, added, bytes: Arc::default() })
     }
 
     /// Copies the files of a tokenizer from one model directory to another.
@@ -115,6 +122,24 @@ impl Tokenizer {
     /// [`Error::Internal`] if the tokenizer cannot encode it, which no text should cause.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
         self.encode_as(text, false)
+    }
+
+    /// A text from outside as it may stand in a prompt: no token that the tokenizer adds is read in it.
+    pub fn plain<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.added.plain(text)
+    }
+
+    /// How many of `ids`, from the first, write the first `num_bytes` bytes of their text; all of them if it is shorter. `before`: the tokens before them.
+    ///
+    /// # Errors
+    /// As [`Self::decode`].
+    pub fn num_tokens_of(&self, before: &[u32], ids: &[u32], num_bytes: usize) -> Result<usize> {
+        let (mut text, mut num_tokens) = (GrowingText::after(before), 0);
+        while num_tokens < ids.len() && text.as_str().len() < num_bytes {
+            text.push(self, ids[num_tokens])?;
+            num_tokens += 1;
+        }
+        Ok(num_tokens)
     }
 
     /// The ids of a text with the special tokens of the model, as an encoder reads it (`[CLS] .. [SEP]`).
@@ -193,9 +218,9 @@ impl Tokenizer {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// The text of token ids, without special tokens; bytes that are not UTF-8 become U+FFFD.
+    /// The text of token ids, without special tokens, as transformers gives it with `skip_special_tokens`; bytes that are not UTF-8 become U+FFFD.
     ///
-    /// Tags that were made special tokens are kept, as ProRAG's `<step>`: protocols read them.
+    /// [`TAGS`] that were made special tokens are kept, as ProRAG's `<step>`: protocols read them.
     ///
     /// # Errors
     /// [`Error::Internal`] if the tokenizer cannot decode them.
@@ -268,7 +293,7 @@ fn beginning(tokenizer: &tokenizers::Tokenizer) -> tokenizers::Result<Arc<[u32]>
     Ok(encoding.get_ids()[..special].into())
 }
 
-/// All special tokens but tags that have no role of their own.
+/// All special tokens but [`TAGS`] that have no role of their own.
 fn controls(tokenizer: &tokenizers::Tokenizer, settings: &Value) -> HashSet<u32> {
     let roles: Vec<&str> = CONTROLS.iter().filter_map(|name| token_text(settings, name)).chain(USUAL_CONTROLS).collect();
     let is_control = |text: &str| !is_tag(text) || roles.contains(&text);
@@ -276,14 +301,11 @@ fn controls(tokenizer: &tokenizers::Tokenizer, settings: &Value) -> HashSet<u32>
     added.filter(|(_, token)| token.special && is_control(&token.content)).map(|(id, _)| id).collect()
 }
 
-/// Whether a text is `<name>` or `</name>`.
+/// Whether a text is `<name>` or `</name>` of one of [`TAGS`].
 fn is_tag(text: &str) -> bool {
     let name = text.strip_prefix('<').and_then(|rest| rest.strip_suffix('>'));
-    let name = name.map(|name| name.strip_prefix('/').unwrap_or(name));
-    name.is_some_and(|name| {
-        name.starts_with(|c: char| c.is_ascii_alphabetic())
-            && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | ' '))
-    })
+    let name = name.map(|name| name.strip_prefix('/').unwrap_or(name).trim());
+    name.is_some_and(|name| TAGS.iter().any(|tag| tag.eq_ignore_ascii_case(name)))
 }
 
 /// `tokenizer_config.json`; null without it.

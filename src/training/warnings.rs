@@ -13,7 +13,7 @@ impl Warnings {
         Self(Some(Arc::new(hear)))
     }
 
-    pub(super) fn say(&self, warning: String) {
+    pub fn say(&self, warning: String) {
         if let Some(hear) = &self.0 {
             hear(warning);
         }

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+mod added_tokens;
 mod advisory_locks;
 mod architecture;
 mod authentication;

@@ -1,5 +1,6 @@
 //! Policies behind servers: what is asked, what it costs, what happens when servers fail, and that nothing is paid for twice.
 
+mod bad_answers;
 mod cache;
 mod context;
 mod costs;

@@ -39,8 +39,14 @@ pub fn node_definition() -> TableDefinition {
         optional("cached_tokens", Int32, "Those of them whose keys and values were cached; depends on what else ran."),
         optional("generated_tokens", Int32, "Tokens sampled at the node, equal samples and simulated completions included."),
         optional("latency_ms", Float64, "Time of all generations at the node in milliseconds."),
-        optional("cost", Float64, "Price of these generations, those of kept answers too; NULL where none has a price."),
+        optional(
+            "cost",
+            Float64,
+            "Price of these generations, those of kept answers too; NULL where none has a price, or a server did not count.",
+        ),
         optional("is_best", Boolean, "Whether the node is on the way to the best of n trajectories; NULL unless method = 'best_of_n'."),
+        optional("prompt_ids", list(Int32), "Tokens of the prompt, as the policy read them; NULL if it does not tell."),
+        optional("token_mask", list(Int32), "For each of token_ids 1 if the response is of it, 0 if it was written after the action."),
     ];
     define(columns, &["run", "question_id", "node_id"])
 }

@@ -61,9 +61,13 @@ impl Judge {
     }
 
     fn prompt(&self, question: &Question, steps: &[&StepRecord]) -> String {
-        let asked = question.question.as_deref().unwrap_or_default();
-        let steps = steps.iter().map(|step| (step.action.as_str(), &*step.response));
-        judging::steps_prompt(&self.template, asked, &question.golden_answers, steps)
+        // As passages are in prompts of policies: no token that the judge's tokenizer adds is in what is judged.
+        let plain = |text: &str| self.model.plain(text).into_owned();
+        let asked = plain(question.question.as_deref().unwrap_or_default());
+        let golden_answers: Vec<String> = question.golden_answers.iter().map(|golden| plain(golden)).collect();
+        let responses: Vec<String> = steps.iter().map(|step| plain(&step.response)).collect();
+        let steps = steps.iter().zip(&responses).map(|(step, response)| (step.action.as_str(), response.as_str()));
+        judging::steps_prompt(&self.template, &asked, &golden_answers, steps)
     }
 }
 

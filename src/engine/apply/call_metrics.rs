@@ -63,7 +63,7 @@ impl NodeCalls {
         ];
         let speed = calls.tokens_per_second(self.seconds()).map(|speed| metric("tokens_per_second", speed, 1));
         let requests = (calls.requests > 0).then(|| count("requests", calls.requests));
-        let cost = calls.cost.map(|cost| metric("cost", cost, 6));
+        let cost = calls.cost.known().map(|cost| metric("cost", cost, 6));
         tokens.into_iter().chain(speed).chain(requests).chain(cost).collect()
     }
 

@@ -3,6 +3,7 @@
 //!
 //! The model is asked as `generate()` asks it, so that what it said is kept: the same case costs nothing a second time.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use arrow::array::StringArray;
@@ -32,14 +33,26 @@ struct PromptedJudge {
 impl ModelJudge for PromptedJudge {
     async fn rule(&self, model: &str, cases: &[JudgedAnswer<'_>], options: &JudgeOptions) -> Result<Vec<Ruling>> {
         let template = self.template(options, Subject::Answer).await?;
-        let prompts = cases.iter().map(|case| judging::answer_prompt(&template, case.question, case.golds, case.answer)).collect();
-        self.ask(model, prompts, options, |reply| judging::is_correct(reply).map(f64::from)).await
+        let judge = binding::policy_client(model, &self.models).await?;
+        let prompt = |case: &JudgedAnswer<'_>| {
+            let golds = plain(judge.as_ref(), case.golds);
+            let golds: Vec<&str> = golds.iter().map(AsRef::as_ref).collect();
+            judging::answer_prompt(&template, &judge.plain(case.question), &golds, &judge.plain(case.answer))
+        };
+        let prompts = cases.iter().map(prompt).collect();
+        self.ask(judge.as_ref(), prompts, options, |reply| judging::is_correct(reply).map(f64::from)).await
     }
 
     async fn grade(&self, model: &str, cases: &[JudgedStep<'_>], options: &JudgeOptions) -> Result<Vec<Ruling>> {
         let template = self.template(options, Subject::Relevance).await?;
-        let prompts = cases.iter().map(|case| judging::relevance_prompt(&template, case.question, case.step, case.passages)).collect();
-        self.ask(model, prompts, options, judging::score).await
+        let judge = binding::policy_client(model, &self.models).await?;
+        let prompt = |case: &JudgedStep<'_>| {
+            let passages = plain(judge.as_ref(), case.passages);
+            let passages: Vec<&str> = passages.iter().map(AsRef::as_ref).collect();
+            judging::relevance_prompt(&template, &judge.plain(case.question), &judge.plain(case.step), &passages)
+        };
+        let prompts = cases.iter().map(prompt).collect();
+        self.ask(judge.as_ref(), prompts, options, judging::score).await
     }
 }
 
@@ -50,12 +63,17 @@ impl PromptedJudge {
     }
 
     /// One ruling per prompt; `read` finds the verdict in a reply.
-    async fn ask(&self, model: &str, prompts: Vec<String>, options: &JudgeOptions, read: fn(&str) -> Option<f64>) -> Result<Vec<Ruling>> {
-        let judge = binding::policy_client(model, &self.models).await?;
+    async fn ask(
+        &self,
+        judge: &dyn PolicyClient,
+        prompts: Vec<String>,
+        options: &JudgeOptions,
+        read: fn(&str) -> Option<f64>,
+    ) -> Result<Vec<Ruling>> {
         // Of one version, whatever is made meanwhile.
         let (name, version) = judge.reference();
         let model = format!("{name}@{version}");
-        let prompts = prompts.into_iter().map(|prompt| readable(judge.as_ref(), prompt)).collect::<Result<Vec<_>>>()?;
+        let prompts = prompts.into_iter().map(|prompt| readable(judge, prompt)).collect::<Result<Vec<_>>>()?;
         let mut rulings = vec![Ruling::default(); prompts.len()];
         let mut open: Vec<(usize, &str)> =
             prompts.iter().enumerate().filter_map(|(index, prompt)| Some((index, prompt.as_deref()?))).collect();
@@ -80,6 +98,11 @@ impl PromptedJudge {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// What is judged, as it may stand in a prompt of the judge: no token that its tokenizer adds is read in it.
+fn plain<'a>(judge: &dyn PolicyClient, texts: &[&'a str]) -> Vec<Cow<'a, str>> {
+    texts.iter().map(|text| judge.plain(text)).collect()
 }
 
 /// The prompt in the model's form; None if the model cannot read it.

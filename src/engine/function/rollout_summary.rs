@@ -40,7 +40,7 @@ const COLUMNS: [&str; 14] = [
 /// What a row tells. `simulations`: of the roots. `trajectories`: nodes that end one, of which there is one for equal ones.
 /// `well_formed_rate`: of steps, by the rule of the protocol, NULL where that is not known; `answered_rate`: of trajectories; `solved_rate`: of
 /// questions, those with a trajectory whose answer is right.
-/// `cost`: of what has a price, NULL where nothing has.
+/// `cost`: of what has a price, NULL where nothing has, and where a server did not say what a step took.
 const FIELDS: [(&str, DataType); 18] = [
     ("run", DataType::Utf8),
     ("questions", DataType::Int64),
@@ -72,8 +72,12 @@ fn query(protocol: Option<&str>, has_cost: bool) -> String {
         Some(name) => format!("CASE WHEN steps_well_formed('{name}', state, response) THEN 1.0 ELSE 0.0 END"),
         None => "CAST(NULL AS double)".to_owned(),
     };
-    let cost = if has_cost { COST } else { "CAST(NULL AS double)" };
-    QUERY.replace("{is_well_formed}", &is_well_formed).replace("{cost}", cost)
+    // A step whose server counted no tokens has a price that nobody knows, and so has the run.
+    let cost = match has_cost {
+        true => format!("CASE WHEN bool_or({COST} IS NULL AND parent_id IS NOT NULL AND prompt_tokens = 0) THEN NULL ELSE sum({COST}) END"),
+        false => "CAST(NULL AS double)".to_owned(),
+    };
+    QUERY.replace("{is_well_formed}", &is_well_formed).replace("{cost}", &cost)
 }
 
 const QUERY: &str = "
@@ -93,7 +97,7 @@ const QUERY: &str = "
             max(depth) AS max_depth, avg(outcome_reward) AS mean_reward,
             sum(CAST(prompt_tokens AS bigint)) AS prompt_tokens, sum(CAST(cached_tokens AS bigint)) AS cached_tokens,
             sum(CAST(generated_tokens AS bigint)) AS generated_tokens, sum(latency_ms) AS latency_ms,
-            sum({cost}) AS cost
+            {cost} AS cost
         FROM nodes GROUP BY run
     )
     SELECT n.run, q.questions, n.nodes, q.simulations, n.trajectories, n.well_formed_rate, n.answered_rate, q.solved_rate, n.mean_depth,

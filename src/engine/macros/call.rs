@@ -14,6 +14,16 @@ pub struct Nodes {
     pub table: String,
 }
 
+impl Nodes {
+    /// The table, with the columns of tokens. Tables of earlier versions lack some, and others may have none: there they are NULL.
+    pub fn with_tokens(&self) -> String {
+        let none = "CAST(NULL AS integer[])";
+        format!(
+            "(SELECT * FROM {self} UNION ALL BY NAME SELECT {none} AS token_ids, {none} AS prompt_ids, {none} AS token_mask WHERE false)"
+        )
+    }
+}
+
 impl Display for Nodes {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.schema, self.table)

@@ -14,10 +14,13 @@ pub fn paths(nodes: &Nodes, ends: &str) -> String {
          array_agg(n.state ORDER BY n.depth) AS states, array_agg(n.action ORDER BY n.depth) AS actions, \
          array_agg(n.query ORDER BY n.depth) FILTER (WHERE n.query IS NOT NULL) AS queries, \
          count(*) FILTER (WHERE n.passage_ids IS NOT NULL AND coalesce(array_length(n.passage_ids), 0) = 0) AS empty_searches, \
-         array_agg(n.prompt ORDER BY n.depth) AS prompts, array_agg(n.response ORDER BY n.depth) AS completions \
+         array_agg(n.prompt ORDER BY n.depth) AS prompts, array_agg(n.response ORDER BY n.depth) AS completions, \
+         array_agg(n.prompt_ids ORDER BY n.depth) AS prompt_ids, array_agg(n.token_ids ORDER BY n.depth) AS token_ids, \
+         array_agg(n.token_mask ORDER BY n.depth) AS token_masks \
          FROM path_to_root p JOIN ({ends}) e ON e.run = p.run AND e.question_id = p.question_id AND e.node_id = p.leaf \
-         JOIN {nodes} n ON n.run = p.run AND n.question_id = p.question_id AND n.node_id = p.node_id AND n.parent_id = p.parent_id \
+         JOIN {all_columns} n ON n.run = p.run AND n.question_id = p.question_id AND n.node_id = p.node_id AND n.parent_id = p.parent_id \
          GROUP BY p.run, p.question_id, p.leaf",
+        all_columns = nodes.with_tokens(),
         with = with_path_to_root("path_to_root", nodes, &all_ends_and_parents(nodes)),
     )
 }

@@ -87,7 +87,7 @@ fn sql(call: &Call) -> Result<String> {
 }
 
 /// What TRAIN DPO takes for its reference, if the policy that made the rollouts is its base.
-const REFERENCE: &str = "reference, reference_chosen_logps, reference_rejected_logps, chosen_ids, rejected_ids";
+const REFERENCE: &str = "reference, reference_chosen_logps, reference_rejected_logps, chosen_ids, rejected_ids, prompt_ids";
 
 fn columns(format: Format) -> &'static str {
     match format {
@@ -108,7 +108,8 @@ fn columns(format: Format) -> &'static str {
 
 /// Siblings whose contents differ; the chosen one could be read, and is in the protocol's form if one is named. `node_id` is that of their parent.
 ///
-/// The log-probabilities of sampled tokens are the policy's own, whatever the temperature: they are those of a reference that is this policy.
+/// The log-probabilities of sampled tokens are the policy's own, whatever the temperature: they are those of a reference that is this policy. Tokens that
+/// were written after the action are left away with theirs.
 fn steps(nodes: &Nodes, min_gap: f64, visited: &str, protocol: Option<&str>, has_reference: bool) -> String {
     let content = |side: &str| {
         format!(
@@ -118,14 +119,22 @@ fn steps(nodes: &Nodes, min_gap: f64, visited: &str, protocol: Option<&str>, has
     };
     let (chosen_content, rejected_content) = (content("c"), content("r"));
     let in_form = protocol.map(|name| format!(" AND steps_well_formed('{name}', c.state, c.response)")).unwrap_or_default();
-    let reference = match has_reference {
-        true => {
-            ", CASE WHEN c.policy = r.policy AND c.policy_version = r.policy_version THEN c.policy || '@' || c.policy_version END AS reference, \
-             sequence_logp(c.token_logprobs) AS reference_chosen_logps, sequence_logp(r.token_logprobs) AS reference_rejected_logps, \
-             c.token_ids AS chosen_ids, r.token_ids AS rejected_ids"
-        }
-        false => "",
+    let of_response = |side: &str, column: &str| {
+        format!("{side}.{column}[1:CAST(coalesce(array_position({side}.token_mask, 0) - 1, array_length({side}.{column}), 0) AS bigint)]")
     };
+    let reference = match has_reference {
+        true => format!(
+            ", CASE WHEN c.policy = r.policy AND c.policy_version = r.policy_version THEN c.policy || '@' || c.policy_version END AS reference, \
+             sequence_logp({}) AS reference_chosen_logps, sequence_logp({}) AS reference_rejected_logps, \
+             {} AS chosen_ids, {} AS rejected_ids, c.prompt_ids",
+            of_response("c", "token_logprobs"),
+            of_response("r", "token_logprobs"),
+            of_response("c", "token_ids"),
+            of_response("r", "token_ids"),
+        ),
+        false => String::new(),
+    };
+    let nodes = if has_reference { nodes.with_tokens() } else { nodes.to_string() };
     format!(
         "SELECT c.run, c.question_id, c.parent_id AS node_id, c.node_id AS chosen_id, r.node_id AS rejected_id, c.depth, c.prompt, \
          c.response AS chosen, r.response AS rejected, c.action AS chosen_action, r.action AS rejected_action, \

@@ -103,9 +103,12 @@ fn ends(call: &Call, nodes: &Nodes) -> Result<String> {
 fn whole_paths(nodes: &Nodes, ends: &str) -> String {
     format!(
         "SELECT question_id, node_id, node_ids, answer, reward, steps, states, actions, queries, empty_searches, prompts, completions, \
-         CASE WHEN parts IS NOT NULL THEN prompts[1] END AS prompt, array_to_string(parts, '') AS completion, parts, mask \
+         CASE WHEN parts IS NOT NULL THEN prompts[1] END AS prompt, array_to_string(parts, '') AS completion, parts, mask, \
+         CASE WHEN parts IS NOT NULL THEN sequence_prompt_ids(prompt_ids, token_ids, token_masks) END AS prompt_ids, \
+         CASE WHEN parts IS NOT NULL THEN sequence_token_ids(prompt_ids, token_ids, token_masks) END AS token_ids, \
+         CASE WHEN parts IS NOT NULL THEN sequence_token_mask(prompt_ids, token_ids, token_masks) END AS token_mask \
          FROM (SELECT n.question_id, n.node_id, p.node_ids, n.answer, coalesce(n.outcome_reward, 0) AS reward, n.depth AS steps, \
-         p.states, p.actions, p.queries, p.empty_searches, p.prompts, p.completions, completion_parts(p.prompts, p.completions) AS parts, \
+         p.states, p.actions, p.queries, p.empty_searches, p.prompts, p.completions, p.prompt_ids, p.token_ids, p.token_masks, completion_parts(p.prompts, p.completions) AS parts, \
          completion_mask(p.prompts, p.completions) AS mask FROM {nodes} n \
          JOIN ({paths}) p ON p.run = n.run AND p.question_id = n.question_id AND p.leaf = n.node_id) t",
         paths = paths(nodes, ends)

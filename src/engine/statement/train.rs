@@ -18,6 +18,7 @@ mod old_checkpoints;
 mod online;
 mod publish;
 mod recorder;
+mod reference;
 mod report;
 mod run;
 mod task;

@@ -83,7 +83,7 @@ impl TaskHistory {
         ];
         columns.extend(TALLIES.iter().map(|(_, read)| count(&|entry| Some(read(entry)))));
         columns.extend([
-            number(&|entry| entry.calls.cost),
+            number(&|entry| entry.calls.cost.known()),
             number(&|entry| entry.calls.tokens_per_second(entry.seconds)),
             // An error may quote a row, which who may read statistics may not read.
             optional_text(&|entry| entry.error.as_deref().filter(|_| reader.is_some_and(|reader| reader.is_member(&entry.role)))),

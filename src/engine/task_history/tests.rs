@@ -25,7 +25,7 @@ fn entry(task_id: i64, kind: &str, status: Status) -> Entry {
         finished_at_ms: None,
         seconds: 0.5,
         rows: Some(3),
-        calls: crate::models::Calls { inputs: 2, prompt_tokens: 20, cost: Some(0.25), ..Default::default() },
+        calls: crate::models::Calls { inputs: 2, prompt_tokens: 20, cost: crate::price::Price::Known(0.25), ..Default::default() },
         error: None,
         sqlstate: None,
     }

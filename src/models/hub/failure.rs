@@ -41,7 +41,7 @@ impl Setback {
             }
             (FaultKind::Timeout, _) => Error::RemoteUnreachable(message(&format!("did not go on with {what}"), again)),
             (FaultKind::Cut, _) => Error::RemoteUnreachable(message(&format!("broke off {what}"), again)),
-            (FaultKind::Malformed, _) => refused(message(
+            (FaultKind::Malformed | FaultKind::Complaint, _) => refused(message(
                 &format!("answered with something else than {what}"),
                 "see that the endpoint is a hub that speaks this API",
             )),

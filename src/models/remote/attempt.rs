@@ -3,15 +3,17 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use reqwest::Response;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use reqwest::{Response, StatusCode};
 use serde_json::Value as Json;
+use serde_json::error::Category;
 use url::Url;
 
+use super::complaint::{complaint, words_of_text};
 use super::connections::{Credential, refusal, root_cause};
-use super::events::Events;
+use super::events::{self, BYTE_ORDER_MARK, Events};
 use super::failure::{Fault, FaultKind};
-use super::response::{Wanted, complaint};
+use super::response::{Wanted, malformed};
 use super::retry::retry_after;
 use super::stream::Gathered;
 use crate::models::shown::shown;
@@ -32,12 +34,12 @@ pub(super) struct Attempt {
     pub authorization: Option<HeaderValue>,
     /// Of the whole attempt.
     pub timeout: Duration,
-    /// Of a pause in the middle of a text; None: the answer is not asked for in events.
-    pub idle_timeout: Option<Duration>,
+    /// Of a pause in the middle of a text that comes in events.
+    pub idle_timeout: Duration,
 }
 
 impl Attempt {
-    /// The body of an answer with status 200; one that comes in events is put together. Dropping the future closes the connection.
+    /// The body of an answer with a status of success; one that comes in events is put together. Dropping the future closes the connection.
     ///
     /// # Errors
     /// Anything else.
@@ -52,14 +54,31 @@ impl Attempt {
             request = request.header(AUTHORIZATION, authorization.clone());
         }
         let response = request.send().await.map_err(|error| fault(&error))?;
-        if response.status() != StatusCode::OK {
+        if !response.status().is_success() {
             return Err(refused(response, self.credential.as_ref()).await);
         }
-        let body = match self.idle_timeout {
-            Some(idle_timeout) if !is_json(&response) => gathered(response, wanted, idle_timeout).await,
-            _ => whole(response).await,
-        };
-        body.map_err(|fault| self.shown(fault))
+        self.body(response, wanted).await.map_err(|fault| self.shown(fault))
+    }
+
+    /// In events or in one piece, whichever way it was asked for: there are servers that know one way, and some that name a type which it is not.
+    async fn body(&self, mut response: Response, wanted: Wanted<'_>) -> Result<Json, Fault> {
+        let mut head = BytesMut::new();
+        while events::is_stream(&head).is_none() {
+            if head.len() > BODY_BYTES_MAX {
+                return Err(too_long(BODY_BYTES_MAX));
+            }
+            match response.chunk().await.map_err(|error| fault(&error))? {
+                Some(chunk) => head.extend_from_slice(&chunk),
+                None => return whole(&head),
+            }
+        }
+        match events::is_stream(&head) {
+            Some(true) => gathered(response, &head, wanted, self.idle_timeout).await,
+            _ => match rest(response, head, BODY_BYTES_MAX).await? {
+                (body, true) => whole(&body),
+                (_, false) => Err(too_long(BODY_BYTES_MAX)),
+            },
+        }
     }
 
     /// A fault whose words may be the server's: without the key, and as many as a line holds.
@@ -68,24 +87,34 @@ impl Attempt {
     }
 }
 
-/// Whether an answer comes in one piece although it was asked for in events: there are servers that know none.
-fn is_json(response: &Response) -> bool {
-    let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    content_type.is_some_and(|content_type| content_type.to_ascii_lowercase().contains("json"))
-}
-
-async fn whole(response: Response) -> Result<Json, Fault> {
-    match read(response, BODY_BYTES_MAX).await? {
-        (body, true) => serde_json::from_slice(&body).map_err(|_| Fault::new(FaultKind::Malformed, "its body is not whole JSON")),
-        (_, false) => Err(too_long(BODY_BYTES_MAX)),
+/// The JSON of a body. Anything else is the server's words: a page of a gateway, or half of an answer.
+fn whole(body: &[u8]) -> Result<Json, Fault> {
+    let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body).trim_ascii();
+    if body.is_empty() {
+        return Err(malformed("its body is empty"));
     }
+    serde_json::from_slice(body).map_err(|error| {
+        let words = words_of_text(&String::from_utf8_lossy(body));
+        let what = match error.classify() {
+            Category::Eof => "its body ends in the middle of JSON",
+            _ if std::str::from_utf8(body).is_err() => "its body is not UTF-8",
+            _ => "its body is not JSON",
+        };
+        malformed(&format!("{what}: {words}"))
+    })
 }
 
-/// Reads events as they come, up to the last one that is wanted.
-async fn gathered(mut response: Response, wanted: Wanted<'_>, idle_timeout: Duration) -> Result<Json, Fault> {
-    let (mut events, mut gathered, mut num_bytes) = (Events::default(), Gathered::new(wanted), 0);
+/// Reads events as they come, up to the last one that is wanted. `head`: what of them was read before.
+async fn gathered(mut response: Response, head: &[u8], wanted: Wanted<'_>, idle_timeout: Duration) -> Result<Json, Fault> {
+    let (mut events, mut gathered, mut num_bytes) = (Events::default(), Gathered::new(wanted), head.len());
     let idle = |_| Fault::new(FaultKind::Timeout, format!("nothing more for {} s in the middle of its text", idle_timeout.as_secs_f64()));
+    events.push(head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head));
     loop {
+        while let Some(event) = events.next_event() {
+            if gathered.take(&event)? {
+                return gathered.finish(&[]);
+            }
+        }
         let chunk = if gathered.has_text() {
             tokio::time::timeout(idle_timeout, response.chunk()).await.map_err(idle)?
         } else {
@@ -98,16 +127,12 @@ async fn gathered(mut response: Response, wanted: Wanted<'_>, idle_timeout: Dura
             return Err(too_long(STREAM_BYTES_MAX));
         }
         events.push(&chunk);
-        while let Some(event) = events.next_event() {
-            if gathered.take(&event)? {
-                return gathered.finish();
-            }
-        }
     }
-    if let Some(event) = events.last_event() {
+    let (event, stray) = events.last_event();
+    if let Some(event) = event {
         gathered.take(&event)?;
     }
-    gathered.finish()
+    gathered.finish(&stray)
 }
 
 fn too_long(bytes_max: usize) -> Fault {
@@ -135,8 +160,12 @@ pub(in crate::models) async fn refused(response: Response, credential: Option<&C
 ///
 /// # Errors
 /// Of the connection.
-pub(in crate::models) async fn read(mut response: Response, bytes_max: usize) -> Result<(Bytes, bool), Fault> {
-    let mut body = BytesMut::new();
+pub(in crate::models) async fn read(response: Response, bytes_max: usize) -> Result<(Bytes, bool), Fault> {
+    rest(response, BytesMut::new(), bytes_max).await
+}
+
+/// As [`read`], of a body that begins with what was read before.
+async fn rest(mut response: Response, mut body: BytesMut, bytes_max: usize) -> Result<(Bytes, bool), Fault> {
     while let Some(chunk) = response.chunk().await.map_err(|error| fault(&error))? {
         body.extend_from_slice(&chunk);
         if body.len() > bytes_max {

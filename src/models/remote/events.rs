@@ -2,6 +2,34 @@
 
 use bytes::BytesMut;
 
+/// There are servers that begin a text with it.
+pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
+/// Fields of an event; other lines say nothing to who reads events.
+const FIELDS: [&[u8]; 4] = [b"data", b"event", b"id", b"retry"];
+/// Of lines that are no part of an event, as much as a message shows, in any encoding.
+const STRAY_BYTES_MAX: usize = 2_000;
+
+/// Whether a body comes in events, by how it begins: JSON and pages begin otherwise. None: it has not said enough.
+pub(super) fn is_stream(head: &[u8]) -> Option<bool> {
+    if BYTE_ORDER_MARK.starts_with(head) {
+        return None;
+    }
+    let head = head.strip_prefix(BYTE_ORDER_MARK).unwrap_or(head).trim_ascii_start();
+    if *head.first()? == b':' {
+        return Some(true);
+    }
+    let Some(field) = FIELDS.iter().find(|field| head.starts_with(field) || field.starts_with(head)) else { return Some(false) };
+    head.get(field.len()).map(|next| matches!(next, b':' | b'\r' | b'\n'))
+}
+
+/// What an event says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Event {
+    pub data: Vec<u8>,
+    /// Whether it has the name of an error, whatever its data look like.
+    pub is_error: bool,
+}
+
 /// Reads events from pieces of any size. Lines end with a line feed, with or without a carriage return before it: no server of this API writes others.
 #[derive(Debug, Default)]
 pub(super) struct Events {
@@ -11,6 +39,9 @@ pub(super) struct Events {
     searched: usize,
     /// Of the event that is being read; None before its first line.
     data: Option<Vec<u8>>,
+    is_error: bool,
+    /// Lines that are no part of an event: what a server says that has lost the thread.
+    stray: Vec<u8>,
 }
 
 impl Events {
@@ -18,29 +49,57 @@ impl Events {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The data of the next event that is there as a whole. Comments, and events without data, are passed over.
-    pub fn next_event(&mut self) -> Option<Vec<u8>> {
+    /// The next event that is there as a whole. Comments, and events without data, are passed over.
+    pub fn next_event(&mut self) -> Option<Event> {
         while let Some(line) = self.next_line() {
             if line.is_empty() {
+                let is_error = std::mem::take(&mut self.is_error);
                 if let Some(data) = self.data.take() {
-                    return Some(data);
+                    return Some(Event { data, is_error });
                 }
-            } else if let Some(value) = data_of(&line) {
-                match &mut self.data {
-                    Some(data) => {
-                        data.push(b'\n');
-                        data.extend_from_slice(value);
-                    }
-                    None => self.data = Some(value.to_vec()),
-                }
+            } else {
+                self.take(&line);
             }
         }
         None
     }
 
-    /// When no more bytes come: the last event, if its lines are whole and the empty line that should end it is missing.
-    pub fn last_event(self) -> Option<Vec<u8>> {
-        self.data
+    /// When no more bytes come: the last event, if its lines are whole and the empty line that should end it is missing; and what came beside events, a
+    /// line that did not end included.
+    pub fn last_event(mut self) -> (Option<Event>, Vec<u8>) {
+        let line = std::mem::take(&mut self.bytes);
+        if !line.starts_with(b":") && !FIELDS.iter().any(|field| line.starts_with(field)) {
+            self.keep_stray(&line);
+        }
+        let Self { data, is_error, stray, .. } = self;
+        (data.map(|data| Event { data, is_error }), stray)
+    }
+
+    fn take(&mut self, line: &[u8]) {
+        if let Some(value) = value_of(line, b"data") {
+            match &mut self.data {
+                Some(data) => {
+                    data.push(b'\n');
+                    data.extend_from_slice(value);
+                }
+                None => self.data = Some(value.to_vec()),
+            }
+        } else if let Some(name) = value_of(line, b"event") {
+            self.is_error = name == b"error";
+        } else if let Some(value) = value_of(line, b"error") {
+            // Earlier versions of llama.cpp.
+            (self.data, self.is_error) = (Some(value.to_vec()), true);
+        } else if !line.starts_with(b":") && !FIELDS.iter().any(|field| value_of(line, field).is_some()) {
+            self.keep_stray(line);
+        }
+    }
+
+    fn keep_stray(&mut self, line: &[u8]) {
+        let room = STRAY_BYTES_MAX.saturating_sub(self.stray.len());
+        if room > 0 && !line.is_empty() {
+            self.stray.extend_from_slice(&line[..line.len().min(room)]);
+            self.stray.push(b' ');
+        }
     }
 
     /// Without its end.
@@ -59,9 +118,9 @@ impl Events {
     }
 }
 
-/// What a line says of the event's data; None for other fields and for comments.
-fn data_of(line: &[u8]) -> Option<&[u8]> {
-    let rest = line.strip_prefix(b"data")?;
+/// What a line says of a field; None for other fields and for comments.
+fn value_of<'a>(line: &'a [u8], field: &[u8]) -> Option<&'a [u8]> {
+    let rest = line.strip_prefix(field)?;
     match rest.first() {
         None => Some(rest),
         Some(b':') => Some(rest.strip_prefix(b": ").unwrap_or(&rest[1..])),
@@ -82,8 +141,43 @@ mod tests {
             events.push(piece);
             found.extend(std::iter::from_fn(|| events.next_event()));
         }
-        found.extend(events.last_event());
-        found.into_iter().map(|data| String::from_utf8_lossy(&data).into_owned()).collect()
+        found.extend(events.last_event().0);
+        found.into_iter().map(|event: Event| String::from_utf8_lossy(&event.data).into_owned()).collect()
+    }
+
+    #[test]
+    fn a_body_tells_whether_it_is_events() {
+        for (head, expected) in [
+            ("", None),
+            ("\u{feff}", None),
+            (" \n", None),
+            ("dat", None),
+            ("data", None),
+            ("data:", Some(true)),
+            ("\u{feff}data: {", Some(true)),
+            ("\r\n: ping", Some(true)),
+            ("event: x", Some(true)),
+            ("id\n", Some(true)),
+            ("{\"data\": 1}", Some(false)),
+            ("\u{feff} [", Some(false)),
+            ("<!DOCTYPE html>", Some(false)),
+            ("database is locked", Some(false)),
+            ("Internal Server Error", Some(false)),
+        ] {
+            assert_eq!(is_stream(head.as_bytes()), expected, "{head:?}");
+        }
+    }
+
+    #[test]
+    fn errors_have_a_name_and_words_beside_events_are_kept() {
+        let mut events = Events::default();
+        events.push(b"event: error\ndata: worn out\n\ndata: {}\n\nerror: {\"code\": 500}\n\nInternal Server Error\nid: 7\n: ping\n<html>");
+        let found: Vec<(String, bool)> = std::iter::from_fn(|| events.next_event())
+            .map(|event| (String::from_utf8_lossy(&event.data).into_owned(), event.is_error))
+            .collect();
+        let expected = [("worn out", true), ("{}", false), ("{\"code\": 500}", true)];
+        assert_eq!(found, expected.map(|(data, is_error)| (data.to_owned(), is_error)));
+        assert_eq!(events.last_event(), (None, b"Internal Server Error <html> ".to_vec()));
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(in crate::models) enum FaultKind {
     ContextFull,
     /// A whole answer that is not what was asked for.
     Malformed,
+    /// An error in the place of an answer, with a status of success.
+    Complaint,
     /// More than was asked for can have.
     TooLong,
     /// The rules for other hosts refuse its address.
@@ -46,7 +48,7 @@ impl Fault {
     /// Whether the same request may find an answer a little later.
     pub fn is_passing(&self) -> bool {
         match self.kind {
-            FaultKind::Connect | FaultKind::Timeout | FaultKind::Cut | FaultKind::Malformed => true,
+            FaultKind::Connect | FaultKind::Timeout | FaultKind::Cut | FaultKind::Malformed | FaultKind::Complaint => true,
             FaultKind::Status(status) => matches!(status, 408 | 409 | 425 | 429 | 500..=599),
             FaultKind::Quota | FaultKind::ContextFull | FaultKind::TooLong | FaultKind::Denied => false,
         }

@@ -7,7 +7,9 @@
 
 mod answers;
 pub(super) mod attempt;
+mod complaint;
 pub(super) mod connections;
+mod content;
 mod endpoints;
 mod events;
 pub(super) mod failure;

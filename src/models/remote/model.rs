@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{Error as IoError, Result as IoResult};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -180,7 +181,9 @@ impl Served {
         let folder = answers.folder().to_owned();
         let read = move || -> IoResult<Option<Completions>> {
             let Some(bytes) = answers.get(&key)? else { return Ok(None) };
-            let completions = serde_json::from_slice::<Vec<RemoteCompletion>>(&bytes).ok().filter(|completions| !completions.is_empty());
+            let read = serde_json::from_slice::<Vec<RemoteCompletion>>(&bytes).ok();
+            let completions = read.and_then(|kept| kept.into_iter().map(RemoteCompletion::kept).collect::<Option<Vec<_>>>());
+            let completions = completions.filter(|completions| !completions.is_empty());
             if completions.is_none() {
                 answers.forget(&key);
             }
@@ -194,7 +197,7 @@ impl Served {
         Ok(found)
     }
 
-    /// Asks a server, and keeps its answer.
+    /// Asks a server, and keeps its answer if it is one.
     async fn ask(self: Arc<Self>, key: Key, body: Bytes, stop: Vec<String>, num_samples: usize) -> Result<Completions, Failure> {
         let wanted = Wanted { api: self.options.api, stop: &stop, num_samples };
         let answer = self.fetch(&key, body, wanted).await.inspect_err(|failure| {
@@ -203,29 +206,39 @@ impl Served {
                 count(&self.usage.failures);
             }
         })?;
-        self.usage.add(answer.tokens);
-        calls::count(answer.tokens.paid(&self.options));
+        let is_answered = answer.num_unanswered() == 0;
         let completions = Completions::from(answer.completions);
-        if let Some(answers) = self.answers.clone() {
+        if let Some(answers) = self.answers.clone().filter(|_| is_answered) {
             keep(answers, key, Arc::clone(&completions)).await?;
         }
         Ok(completions)
     }
 
+    /// What a server answers within the attempts that there are. What is no answer is asked for again as what failed, and given out after the last attempt.
     async fn fetch(&self, key: &Key, body: Bytes, wanted: Wanted<'_>) -> Result<Answer, Failure> {
         let attempt = self.attempt(body)?;
         let backoff = Backoff::new(key);
         let mut number = 0;
         loop {
-            let (host, outcome) = self.send(&attempt, wanted).await;
-            let fault = match outcome {
-                Ok(answer) => return Ok(answer),
-                Err(fault) => fault,
-            };
-            // Another server may answer meanwhile.
-            let is_asked_too_much = fault.retry_after.is_some_and(|wait| wait > RETRY_AFTER_MAX) && !self.endpoints.is_any_ready();
-            if !fault.is_passing() || is_asked_too_much || number >= self.options.retries {
-                return Err(self.failure(&fault, &host, number + 1));
+            let is_last = number >= self.options.retries;
+            match self.send(&attempt, wanted).await {
+                (_, Ok(answer)) => {
+                    // Whatever it says, it is paid for.
+                    self.usage.add(answer.tokens);
+                    calls::count(answer.tokens.paid(&self.options));
+                    let num_unanswered = answer.num_unanswered();
+                    if num_unanswered == 0 || is_last {
+                        self.usage.empty_answers.fetch_add(num_unanswered as u64, Ordering::Relaxed);
+                        return Ok(answer);
+                    }
+                }
+                (host, Err(fault)) => {
+                    // Another server may answer meanwhile.
+                    let is_asked_too_much = fault.retry_after.is_some_and(|wait| wait > RETRY_AFTER_MAX) && !self.endpoints.is_any_ready();
+                    if !fault.is_passing() || is_asked_too_much || is_last {
+                        return Err(self.failure(&fault, &host, number + 1));
+                    }
+                }
             }
             // A pause that the server asked for is kept before the next request to it.
             if !self.endpoints.is_any_ready() {
@@ -248,7 +261,7 @@ impl Served {
             })?),
         };
         let timeout = Duration::from_secs_f64(self.options.timeout);
-        let idle_timeout = self.options.stream.then(|| Duration::from_secs_f64(self.options.idle_timeout));
+        let idle_timeout = Duration::from_secs_f64(self.options.idle_timeout);
         Ok(Attempt { client: self.client.clone(), body, credential, authorization, timeout, idle_timeout })
     }
 
@@ -270,7 +283,8 @@ impl Served {
         let outcome =
             attempt.send(place.url(), wanted).await.and_then(|body| Answer::read(&body, wanted).map_err(|fault| attempt.shown(fault)));
         match &outcome {
-            Ok(_) => place.succeeded(),
+            Ok(answer) if answer.num_unanswered() == 0 => place.succeeded(),
+            Ok(_) => place.failed(None),
             Err(fault) if fault.is_passing() => place.failed(fault.retry_after),
             Err(_) => {}
         }
@@ -303,6 +317,10 @@ impl Served {
             FaultKind::Malformed => Failure::Refused(message(
                 "answered with what is no completion",
                 "base_url has to be that of an OpenAI-compatible API, and usually ends in /v1",
+            )),
+            FaultKind::Complaint => Failure::Refused(message(
+                "answered with an error",
+                "see the server's log, and that the source and the options of the model are what it knows",
             )),
             FaultKind::TooLong => Failure::Refused(message("answered with too much", "lower max_tokens")),
             FaultKind::Quota => Failure::Refused(message("has nothing left for this account", "see the account's plan and bills")),

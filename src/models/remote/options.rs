@@ -6,8 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
 use url::Url;
 
-use super::response::RemoteCompletion;
+use super::response::{RemoteCompletion, TokenCounts};
 use crate::error::{Error, Result};
+use crate::price::Price;
 use crate::value::Value;
 
 /// The scheme of the source.
@@ -163,9 +164,18 @@ impl RemoteOptions {
         let mut priced = completions.to_vec();
         for (index, completion) in priced.iter_mut().enumerate() {
             let (prompt, cached) = if index == 0 { (completion.prompt_tokens, completion.cached_tokens) } else { (0, 0) };
-            completion.cost = self.cost(prompt, cached, completion.generated_tokens);
+            let (generated, is_told) = (completion.generated_tokens, completion.is_usage_told);
+            completion.cost = self.price(TokenCounts { prompt, cached, generated, is_told });
         }
         priced
+    }
+
+    /// Of tokens that a server told, or did not.
+    pub(super) fn price(&self, tokens: TokenCounts) -> Price {
+        match self.cost(tokens.prompt, tokens.cached, tokens.generated) {
+            Some(_) if !tokens.is_told => Price::Unknown,
+            cost => cost.into(),
+        }
     }
 
     /// Of these tokens; None without prices.

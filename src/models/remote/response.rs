@@ -1,30 +1,17 @@
-//! What comes back: completions, or what a server says instead.
+//! What comes back: completions, each with its part of what the request took.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
+use super::complaint::told;
+use super::content;
 use super::failure::{Fault, FaultKind};
 use super::options::{Api, RemoteOptions};
 use crate::models::calls::Calls;
+use crate::price::Price;
 
-/// Statuses of a request that the server cannot take: with them the words decide what is wrong with it.
-const REFUSALS: [u16; 3] = [400, 413, 422];
-
-/// Codes and types of a prompt that is too long: OpenAI's and llama.cpp's.
-const CONTEXT_CODES: [&str; 2] = ["context_length_exceeded", "exceed_context_size_error"];
-
-/// The same in words: OpenAI, vLLM, DeepSeek, Mistral and llama-cpp-python; vLLM's engine; SGLang; llama.cpp; text-generation-inference; gateways.
-const CONTEXT_WORDS: [&str; 9] = [
-    "maximum context length",
-    "longer than the maximum model length",
-    "too long to fit into the model",
-    "longer than the model's context length",
-    "exceeds the available context size",
-    "exceed context window",
-    "`inputs` tokens + `max_new_tokens` must be",
-    "prompt is too long",
-    "exceeds the maximum number of tokens",
-];
+/// Ends of a choice that its server gave up: vLLM and SGLang, gateways.
+const GIVEN_UP: [&str; 2] = ["error", "abort"];
 
 /// A completion by a server, as it is kept.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -41,9 +28,18 @@ pub struct RemoteCompletion {
     /// Of the samples of one request, all but the first have read a prompt that was there.
     pub cached_tokens: u64,
     pub generated_tokens: u64,
-    /// Of its part of the request; None without prices, which are the model's and not kept with the answer.
+    /// Whether the server told the tokens that the request took, and they are no guess.
+    #[serde(default)]
+    pub is_usage_told: bool,
+    /// Whether the server says that this is all: false for an empty text without an end of its own, or with thoughts beside it. Only answers are kept.
+    #[serde(default)]
+    pub is_answer: bool,
+    /// The tokens of the prompt; empty if the server does not tell.
+    #[serde(default)]
+    pub prompt_ids: Vec<u32>,
+    /// Of its part of the request, at the prices of the model, which are not kept with the answer.
     #[serde(skip)]
-    pub cost: Option<f64>,
+    pub cost: Price,
 }
 
 /// What of an answer is read.
@@ -61,7 +57,7 @@ pub(super) struct Wanted<'a> {
 pub(super) struct Answer {
     /// At least one; fewer than were wanted if the server gives no more.
     pub completions: Vec<RemoteCompletion>,
-    /// Of all of them, as the server counts.
+    /// Of all of them.
     pub tokens: TokenCounts,
 }
 
@@ -71,68 +67,113 @@ pub(super) struct TokenCounts {
     pub prompt: u64,
     pub cached: u64,
     pub generated: u64,
+    /// Whether the server told them.
+    pub is_told: bool,
 }
 
 impl TokenCounts {
+    /// As the server tells them, or else, of a stream, as many as there were pieces.
+    fn read(body: &Json) -> Self {
+        let count = |path: &str| body.pointer(path).and_then(Json::as_u64);
+        let (prompt, generated) = (count("/usage/prompt_tokens"), count("/usage/completion_tokens"));
+        Self {
+            prompt: prompt.unwrap_or(0),
+            cached: count("/usage/prompt_tokens_details/cached_tokens").unwrap_or(0),
+            generated: generated.or_else(|| count("/pieces")).unwrap_or(0),
+            // No prompt has no token: there are servers that say 0 of what they have not counted.
+            is_told: prompt.is_some_and(|prompt| prompt > 0) && generated.is_some(),
+        }
+    }
+
     /// With what they cost, for those that count what a statement takes.
     pub fn paid(self, options: &RemoteOptions) -> Calls {
-        let Self { prompt, cached, generated } = self;
-        let cost = options.cost(prompt, cached, generated);
+        let Self { prompt, cached, generated, is_told: _ } = self;
+        let cost = options.price(self);
         Calls { prompt_tokens: prompt, cached_tokens: cached, generated_tokens: generated, cost, ..Calls::default() }
     }
 }
 
+impl RemoteCompletion {
+    /// As it was kept; None for an empty text of an earlier version, which kept what was no answer too.
+    pub fn kept(mut self) -> Option<Self> {
+        if !self.is_answer {
+            if self.text.trim().is_empty() {
+                return None;
+            }
+            self.is_answer = true;
+            self.is_usage_told = self.prompt_tokens > 0;
+        }
+        Some(self)
+    }
+}
+
 impl Answer {
-    /// Reads the body of an answer with status 200.
+    /// Reads the body of an answer with a status of success.
     ///
     /// # Errors
-    /// [`FaultKind::Malformed`]; some servers answer 200 with an error.
+    /// [`FaultKind::Malformed`], [`FaultKind::Cut`], or what the body says has gone wrong.
     pub fn read(body: &Json, wanted: Wanted<'_>) -> Result<Self, Fault> {
+        if let Some(fault) = told(body) {
+            return Err(fault);
+        }
         let mut choices: Vec<&Json> = body.get("choices").and_then(Json::as_array).into_iter().flatten().collect();
         if choices.is_empty() {
-            return Err(no_choices(body));
+            return Err(malformed(&format!("it has no choices: {body}")));
         }
         choices.sort_by_key(|choice| choice.get("index").and_then(Json::as_u64).unwrap_or(0));
         choices.truncate(wanted.num_samples);
         let mut completions = choices.iter().map(|choice| completion(choice, wanted)).collect::<Result<Vec<_>, _>>()?;
-        let count = |path: &str| body.pointer(path).and_then(Json::as_u64).unwrap_or(0);
-        let tokens = TokenCounts {
-            prompt: count("/usage/prompt_tokens"),
-            cached: count("/usage/prompt_tokens_details/cached_tokens"),
-            generated: count("/usage/completion_tokens"),
-        };
+        for (choice, completion) in choices.iter().zip(&mut completions) {
+            let ids = body.get("prompt_token_ids").or_else(|| choice.get("prompt_token_ids")).and_then(Json::as_array);
+            completion.prompt_ids = ids.and_then(|ids| ids.iter().map(id).collect()).unwrap_or_default();
+        }
+        let tokens = TokenCounts::read(body);
         share(tokens, &mut completions);
         Ok(Self { completions, tokens })
     }
-}
 
-fn malformed(what: &str) -> Fault {
-    Fault::new(FaultKind::Malformed, what)
-}
-
-fn no_choices(body: &Json) -> Fault {
-    match complaint(None, body.to_string().as_bytes()) {
-        (words, FaultKind::ContextFull) => Fault::new(FaultKind::ContextFull, words),
-        _ => malformed("it has no choices"),
+    /// Completions that are no answers.
+    pub fn num_unanswered(&self) -> usize {
+        self.completions.iter().filter(|completion| !completion.is_answer).count()
     }
+}
+
+pub(super) fn malformed(what: &str) -> Fault {
+    Fault::new(FaultKind::Malformed, what)
 }
 
 /// One choice, without the tokens that it has cost.
 fn completion(choice: &Json, wanted: Wanted<'_>) -> Result<RemoteCompletion, Fault> {
-    let content = match wanted.api {
-        Api::Chat => choice.pointer("/message/content"),
-        Api::Completions => choice.get("text"),
-    };
-    let text = match content {
-        Some(Json::String(text)) => text.clone(),
-        // A refusal, or a filter.
-        Some(Json::Null) => String::new(),
-        _ => return Err(malformed("its choice has no text")),
-    };
+    if let Some(fault) = told(choice).filter(|_| choice.get("error").is_some_and(content::is_said)) {
+        return Err(fault);
+    }
+    let (message, said) = message(choice, wanted.api)?;
+    let text = content::text(said)?.unwrap_or_default();
+    let is_blank = text.trim().is_empty();
+    let end = choice.get("finish_reason").and_then(Json::as_str).filter(|end| !end.is_empty());
+    let is_given_up = end.is_some_and(|end| GIVEN_UP.contains(&end));
+    if is_given_up && !is_blank {
+        return Err(Fault::new(FaultKind::Cut, format!("finish_reason \"{}\" in the middle of its text", end.unwrap_or_default())));
+    }
+    let is_answer = !is_blank || end.is_some() && !is_given_up && content::reasoning(message).is_none();
     let (text, is_cut) = cut(text, wanted.stop);
     let (token_ids, token_logprobs) = tokens(choice);
     let stopped = is_cut || is_stopped(choice, wanted.stop);
-    Ok(RemoteCompletion { text, stopped, token_ids, token_logprobs, ..RemoteCompletion::default() })
+    Ok(RemoteCompletion { text, stopped, token_ids, token_logprobs, is_answer, ..RemoteCompletion::default() })
+}
+
+/// Where the words of a choice stand, and its field of them.
+fn message(choice: &Json, api: Api) -> Result<(&Json, Option<&Json>), Fault> {
+    match api {
+        Api::Chat => match choice.get("message").filter(|message| message.is_object()) {
+            Some(message) => Ok((message, message.get("content"))),
+            None => Err(malformed(&format!("its choice has no message: {choice}"))),
+        },
+        Api::Completions if choice.is_object() && (choice.get("text").is_some() || choice.get("message").is_none()) => {
+            Ok((choice, choice.get("text")))
+        }
+        Api::Completions => Err(malformed(&format!("its choice has no text: {choice}"))),
+    }
 }
 
 /// Gives each completion its part of what the request has cost. The prompt was read once; what was written is told as a sum, and is shared out by the
@@ -149,6 +190,7 @@ fn share(tokens: TokenCounts, completions: &mut [RemoteCompletion]) {
         completion.prompt_tokens = tokens.prompt;
         completion.cached_tokens = if index == 0 { tokens.cached } else { tokens.prompt };
         completion.generated_tokens = up_to(after) - up_to(before);
+        completion.is_usage_told = tokens.is_told;
         before = after;
     }
 }
@@ -184,41 +226,17 @@ fn tokens(choice: &Json) -> (Vec<u32>, Vec<f32>) {
         (None, Some(logprobs)) => (list("/logprobs/tokens").into_iter().flatten().collect(), logprobs.iter().collect()),
         (None, None) => (Vec::new(), Vec::new()),
     };
-    let id = |id: &Json| id.as_u64().and_then(|id| u32::try_from(id).ok());
+    // vLLM's, of both; llama.cpp's; vLLM's and SGLang's names of tokens that are their ids.
+    let beside = || list("/logprobs/content")?.iter().map(|token| id(token.get("id")?)).collect::<Option<Vec<u32>>>();
+    let named = || names.iter().map(|name| name.as_str()?.strip_prefix("token_id:")?.parse().ok()).collect();
     let ids: Option<Vec<u32>> = match list("/token_ids") {
         Some(ids) => ids.iter().map(id).collect(),
-        None => names.iter().map(|name| name.as_str()?.strip_prefix("token_id:")?.parse().ok()).collect(),
+        None => beside().or_else(named),
     };
     let logprobs: Option<Vec<f32>> = logprobs.iter().map(|logprob| logprob.as_f64().map(|logprob| logprob as f32)).collect();
     (ids.unwrap_or_default(), logprobs.unwrap_or_default())
 }
 
-/// What a server says instead of an answer: its own words, and what kind of fault that is. `status`: None if it says so with status 200.
-pub(super) fn complaint(status: Option<u16>, body: &[u8]) -> (String, FaultKind) {
-    let Ok(json) = serde_json::from_slice::<Json>(body) else {
-        let words = String::from_utf8_lossy(body).into_owned();
-        let kind = complaint_kind(status, &Json::Null, &words);
-        return (words, kind);
-    };
-    let words = ["/error/message", "/message", "/detail", "/error"].iter().find_map(|path| json.pointer(path).and_then(Json::as_str));
-    let words = words.map_or_else(|| json.to_string(), str::to_owned);
-    let kind = complaint_kind(status, &json, &words);
-    (words, kind)
-}
-
-fn complaint_kind(status: Option<u16>, json: &Json, words: &str) -> FaultKind {
-    let codes: Vec<&Json> = ["/error/code", "/error/type", "/code", "/type"].iter().filter_map(|path| json.pointer(path)).collect();
-    let has_code = |wanted: &str| codes.iter().any(|code| code.as_str() == Some(wanted));
-    if has_code("insufficient_quota") {
-        return FaultKind::Quota;
-    }
-    let told = codes.iter().find_map(|code| u16::try_from(code.as_u64()?).ok()).filter(|code| (400..600).contains(code));
-    let status = status.or(told);
-    let lower = words.to_lowercase();
-    let is_refusal = status.is_none_or(|status| REFUSALS.contains(&status));
-    if CONTEXT_CODES.iter().any(|code| has_code(code)) || is_refusal && CONTEXT_WORDS.iter().any(|words| lower.contains(words)) {
-        return FaultKind::ContextFull;
-    }
-    // In the middle of a stream, a server that says no more has failed.
-    FaultKind::Status(status.unwrap_or(500))
+fn id(id: &Json) -> Option<u32> {
+    u32::try_from(id.as_u64()?).ok()
 }

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json, json};
 
+use super::complaint::{complaint, told, words_of_text};
+use super::content;
+use super::events::Event;
 use super::failure::{Fault, FaultKind};
 use super::options::Api;
-use super::response::{Wanted, complaint, first_stop};
+use super::response::{Wanted, first_stop, malformed};
 
 /// What the last event of a choice says of its end.
 const END_FIELDS: [&str; 3] = ["finish_reason", "stop_reason", "matched_stop"];
@@ -18,6 +21,7 @@ pub(super) struct Gathered<'a> {
     /// By their numbers: those of several samples come mixed.
     choices: BTreeMap<u64, Choice>,
     usage: Option<Json>,
+    prompt_ids: Option<Json>,
     is_over: bool,
 }
 
@@ -25,6 +29,10 @@ pub(super) struct Gathered<'a> {
 struct Choice {
     /// None: the server has said nothing of it, as in a refusal.
     text: Option<String>,
+    /// Whether an event had a place for a piece of it.
+    has_place: bool,
+    /// The first thought that was told.
+    reasoning: Option<Json>,
     /// Events with text: about as many as tokens.
     num_pieces: u64,
     /// Empty until the server has ended it.
@@ -38,26 +46,32 @@ struct Choice {
 
 impl<'a> Gathered<'a> {
     pub fn new(wanted: Wanted<'a>) -> Self {
-        Self { wanted, choices: BTreeMap::new(), usage: None, is_over: false }
+        Self { wanted, choices: BTreeMap::new(), usage: None, prompt_ids: None, is_over: false }
     }
 
-    /// Takes the data of an event. Whether the answer is whole: the server says so, or it writes on after a stop text that it does not know.
+    /// Takes an event. Whether the answer is whole: the server says so, or it writes on after a stop text that it does not know.
     ///
     /// # Errors
     /// [`FaultKind::Malformed`], or what the event says has gone wrong.
-    pub fn take(&mut self, event: &[u8]) -> Result<bool, Fault> {
-        if event == b"[DONE]" {
+    pub fn take(&mut self, event: &Event) -> Result<bool, Fault> {
+        let data = event.data.trim_ascii();
+        if event.is_error {
+            let (words, kind) = complaint(None, data);
+            return Err(Fault::new(kind, words));
+        }
+        if data == b"[DONE]" {
             self.is_over = true;
             return Ok(true);
         }
-        let json: Json = serde_json::from_slice(event).map_err(|_| malformed("an event of its stream is not JSON"))?;
-        let is_error =
-            json.get("error").is_some_and(|error| !error.is_null()) || json.get("object").is_some_and(|object| object == "error");
-        if is_error {
-            let (words, kind) = complaint(None, event);
-            return Err(Fault::new(kind, words));
+        let words = || words_of_text(&String::from_utf8_lossy(data));
+        let json: Json =
+            serde_json::from_slice(data).map_err(|_| malformed(&format!("an event of its stream is not JSON: {}", words())))?;
+        if let Some(fault) = told(&json) {
+            return Err(fault);
         }
-        let Json::Object(mut json) = json else { return Err(malformed("an event of its stream is no object")) };
+        let Json::Object(mut json) = json else {
+            return Err(malformed(&format!("an event of its stream is no object: {}", words())));
+        };
         for choice in json.get("choices").and_then(Json::as_array).into_iter().flatten() {
             let index = choice.get("index").and_then(Json::as_u64).unwrap_or(0);
             // More than were asked for would not be read, and there may be any number of them.
@@ -69,6 +83,9 @@ impl<'a> Gathered<'a> {
         if let Some(usage) = json.remove("usage").filter(Json::is_object) {
             self.usage = Some(usage);
         }
+        if let Some(ids) = json.remove("prompt_token_ids").filter(Json::is_array) {
+            self.prompt_ids = Some(ids);
+        }
         self.is_over = self.is_stopped_here();
         Ok(self.is_over)
     }
@@ -78,23 +95,24 @@ impl<'a> Gathered<'a> {
         self.choices.values().any(|choice| choice.num_pieces > 0)
     }
 
-    /// The answer, when the server says or sends no more.
+    /// The answer, when the server says or sends no more. `stray`: what it sent beside events.
     ///
     /// # Errors
     /// [`FaultKind::Cut`] if something is missing, [`FaultKind::Malformed`] if there is nothing.
-    pub fn finish(self) -> Result<Json, Fault> {
+    pub fn finish(self, stray: &[u8]) -> Result<Json, Fault> {
+        let words = words_of_text(&String::from_utf8_lossy(stray));
+        let told = |what: &str| if words.trim().is_empty() { what.to_owned() } else { format!("{what}: {words}") };
         if self.choices.is_empty() {
-            return Err(malformed("its stream has no choices"));
+            return Err(malformed(&told("its stream has no choices")));
         }
         // Some servers end a stream without saying that it is over, and a gateway that has lost its server says so: what is whole has an end.
         if self.choices.values().any(|choice| !choice.is_whole(self.is_over)) {
-            return Err(Fault::new(FaultKind::Cut, "its stream ended before its text"));
+            return Err(Fault::new(FaultKind::Cut, told("its stream ended before its text")));
         }
         // Who is not listened to till the end does not say what was used.
         let num_pieces: u64 = self.choices.values().map(|choice| choice.num_pieces).sum();
-        let usage = self.usage.unwrap_or_else(|| json!({ "completion_tokens": num_pieces }));
         let choices: Vec<Json> = self.choices.into_iter().map(|(index, choice)| choice.into_json(index, self.wanted.api)).collect();
-        Ok(json!({ "choices": choices, "usage": usage }))
+        Ok(json!({ "choices": choices, "usage": self.usage, "pieces": num_pieces, "prompt_token_ids": self.prompt_ids }))
     }
 
     /// Whether nothing that still comes is wanted.
@@ -107,28 +125,38 @@ impl<'a> Gathered<'a> {
 }
 
 impl Choice {
-    /// Whether it has its end; vLLM and SGLang tell of one that they gave up.
+    /// Whether it has its end. One that says nothing may have none, if the server says that it is over: it is no answer then.
     fn is_whole(&self, is_over: bool) -> bool {
-        let gave_up = self.end.get("finish_reason").is_some_and(|reason| reason == "abort" || reason == "error");
-        !gave_up && (!self.end.is_empty() || is_over && self.is_past_stop)
+        let is_blank = self.text.as_ref().is_none_or(|text| text.trim().is_empty());
+        !self.end.is_empty() || is_over && (self.is_past_stop || is_blank)
     }
 
     fn take(&mut self, event: &Json, wanted: Wanted<'_>) -> Result<(), Fault> {
-        let piece = match wanted.api {
-            Api::Chat => event.pointer("/delta/content"),
-            Api::Completions => event.get("text"),
+        if let Some(fault) = told(event).filter(|_| event.get("error").is_some_and(content::is_said)) {
+            return Err(fault);
+        }
+        let place = match wanted.api {
+            Api::Chat => event.get("delta").filter(|delta| delta.is_object()),
+            Api::Completions => event.get("text").map(|_| event),
         };
-        match piece {
-            Some(Json::String(piece)) => self.write(piece, wanted.stop),
-            Some(Json::Null) | None => {}
-            Some(_) => return Err(malformed("an event of its stream has a text that is none")),
+        if let Some(place) = place {
+            self.has_place = true;
+            let field = if wanted.api == Api::Chat { "content" } else { "text" };
+            if let Some(piece) = content::text(place.get(field))? {
+                self.write(&piece, wanted.stop);
+            }
+            if self.reasoning.is_none() {
+                self.reasoning = content::reasoning(place).cloned();
+            }
+        } else if ["delta", "message", "text"].iter().any(|name| event.get(name).is_some_and(content::is_said)) {
+            return Err(malformed(&format!("an event of its stream has its text in another place: {event}")));
         }
         for (name, list) in event.get("logprobs").and_then(Json::as_object).into_iter().flatten() {
             append(&mut self.logprobs, name, list);
         }
         self.token_ids.extend(event.get("token_ids").and_then(Json::as_array).into_iter().flatten().cloned());
         // The other fields stand in every event of some servers; they mean something in the last one.
-        if event.get("finish_reason").is_some_and(|reason| !reason.is_null()) {
+        if event.get("finish_reason").is_some_and(content::is_said) {
             let fields = END_FIELDS.iter().filter_map(|name| Some(((*name).to_owned(), event.get(*name)?.clone())));
             self.end = fields.collect();
         }
@@ -151,10 +179,18 @@ impl Choice {
     fn into_json(self, index: u64, api: Api) -> Json {
         let mut choice = self.end;
         choice.insert("index".to_owned(), json!(index));
-        match api {
-            Api::Chat => choice.insert("message".to_owned(), json!({ "content": self.text })),
-            Api::Completions => choice.insert("text".to_owned(), json!(self.text)),
-        };
+        // Without a place for a text it has none, which is another thing than an empty one.
+        if self.has_place {
+            match api {
+                Api::Chat => {
+                    choice.insert("message".to_owned(), json!({ "content": self.text, "reasoning_content": self.reasoning }));
+                }
+                Api::Completions => {
+                    choice.insert("text".to_owned(), json!(self.text));
+                    choice.insert("reasoning_content".to_owned(), json!(self.reasoning));
+                }
+            }
+        }
         choice.insert("logprobs".to_owned(), Json::Object(self.logprobs));
         if !self.token_ids.is_empty() {
             choice.insert("token_ids".to_owned(), Json::Array(self.token_ids));
@@ -170,10 +206,6 @@ fn append(lists: &mut Map<String, Json>, name: &str, more: &Json) {
     }
 }
 
-fn malformed(what: &str) -> Fault {
-    Fault::new(FaultKind::Malformed, what)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -185,11 +217,11 @@ mod tests {
         let mut gathered = Gathered::new(wanted);
         for event in events {
             let event = event.as_str().map_or_else(|| event.to_string(), str::to_owned);
-            if gathered.take(event.as_bytes())? {
+            if gathered.take(&Event { data: event.into_bytes(), is_error: false })? {
                 break;
             }
         }
-        Answer::read(&gathered.finish()?, wanted)
+        Answer::read(&gathered.finish(&[])?, wanted)
     }
 
     fn wanted(api: Api, stop: &[String], num_samples: usize) -> Wanted<'_> {
@@ -233,9 +265,49 @@ mod tests {
         assert_eq!(kind(json!(42)), FaultKind::Malformed);
         assert_eq!(kind(json!({"choices": [{"delta": {"content": 1}}]})), FaultKind::Malformed);
         assert_eq!(kind(json!({"error": {"message": "worn out", "code": 503}})), FaultKind::Status(503));
-        assert_eq!(kind(json!({"error": "worn out"})), FaultKind::Status(500));
+        assert_eq!(kind(json!({"error": "worn out"})), FaultKind::Complaint);
+        assert_eq!(kind(json!({"detail": "worn out"})), FaultKind::Complaint);
+        assert_eq!(kind(json!({"choices": [{"delta": {}, "error": {"message": "worn out", "code": 502}}]})), FaultKind::Status(502));
+        assert_eq!(kind(json!({"choices": [{"message": {"content": "whole"}}]})), FaultKind::Malformed);
+        assert_eq!(kind(json!({"choices": [{"text": "of another interface"}]})), FaultKind::Malformed);
         assert_eq!(kind(json!({"object": "error", "message": "no", "code": 400})), FaultKind::Status(400));
         assert_eq!(kind(json!({"error": {"message": "too many", "code": "context_length_exceeded"}})), FaultKind::ContextFull);
+    }
+
+    /// Whether it is an answer hangs on what else is told.
+    #[test]
+    fn an_empty_text_is_an_answer_if_it_has_an_end() {
+        let found = |api: Api, events: &[Json]| {
+            gather(wanted(api, &[], 1), events).map(|answer| (answer.completions[0].text.clone(), answer.completions[0].is_answer))
+        };
+        let empty = |is_answer: bool| Ok((String::new(), is_answer));
+        let role = || json!({ "choices": [{ "index": 0, "delta": { "role": "assistant", "content": "" } }] });
+        let thought = |name: &str| json!({ "choices": [{ "index": 0, "delta": { name: "Hm." } }] });
+        let ended = |reason: Json| json!({ "choices": [{ "index": 0, "delta": {}, "finish_reason": reason }] });
+        let done = || json!("[DONE]");
+        assert_eq!(found(Api::Chat, &[role(), end(0), done()]), empty(true));
+        assert_eq!(found(Api::Chat, &[role(), ended(json!("length"))]), empty(true));
+        for events in [
+            vec![role(), done()],
+            vec![role(), ended(json!("error")), done()],
+            vec![role(), ended(json!(null)), done()],
+            vec![role(), ended(json!("")), done()],
+            vec![role(), thought("reasoning_content"), end(0), done()],
+            vec![thought("reasoning"), end(0)],
+        ] {
+            assert_eq!(found(Api::Chat, &events), empty(false), "{events:?}");
+        }
+        // A thought is never what was said, and none beside it.
+        let spoken = [thought("reasoning_content"), piece(0, "So"), end(0)];
+        assert_eq!(found(Api::Chat, &spoken), Ok(("So".to_owned(), true)));
+        assert_eq!(found(Api::Chat, &[role()]).expect_err("it is over for no reason").kind, FaultKind::Cut);
+        let text = |text: &str, reason: Json| json!({ "choices": [{ "index": 0, "text": text, "finish_reason": reason }] });
+        assert_eq!(found(Api::Completions, &[text("", json!("stop")), done()]), empty(true));
+        assert_eq!(found(Api::Completions, &[text("", json!(null)), done()]), empty(false));
+        assert_eq!(found(Api::Completions, &[text("So", json!("error"))]).expect_err("it broke off").kind, FaultKind::Cut);
+        // Parts, in a piece too.
+        let parts = json!({ "choices": [{ "index": 0, "delta": { "content": [{ "type": "text", "text": "So " }, { "type": "text", "text": "it is" }] } }] });
+        assert_eq!(found(Api::Chat, &[parts, end(0)]), Ok(("So it is".to_owned(), true)));
     }
 
     /// The server would write on for ever.

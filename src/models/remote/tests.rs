@@ -2,13 +2,15 @@
 
 use serde_json::{Value as Json, json};
 
+use super::complaint::complaint;
 use super::connections::Credential;
 use super::failure::{Fault, FaultKind};
 use super::options::{Api, RemoteOptions};
 use super::request::RemoteRequest;
-use super::response::{Answer, RemoteCompletion, TokenCounts, Wanted, complaint};
+use super::response::{Answer, RemoteCompletion, TokenCounts, Wanted};
 use crate::error::Error;
 use crate::models::shown::shown;
+use crate::price::Price;
 use crate::value::Value;
 
 fn options(options: &[(&str, Value)]) -> Result<RemoteOptions, Error> {
@@ -201,7 +203,7 @@ fn chat(choice: Json) -> Json {
 #[test]
 fn an_answer_is_text_tokens_and_usage() {
     let content = [json!({"token": "So", "logprob": -0.5}), json!({"token": " it", "logprob": -1.5})];
-    let choice = json!({"message": {"content": "So it"}, "finish_reason": "stop", "logprobs": {"content": content}, "token_ids": [3, 9]});
+    let choice = json!({"message": {"content": "So it"}, "finish_reason": "stop", "logprobs": {"content": content}, "token_ids": [3, 9], "prompt_token_ids": [1, 2]});
     let found = read(Api::Chat, &chat(choice), &[]).expect("a completion");
     let expected = RemoteCompletion {
         text: "So it".to_owned(),
@@ -211,18 +213,26 @@ fn an_answer_is_text_tokens_and_usage() {
         prompt_tokens: 11,
         cached_tokens: 3,
         generated_tokens: 5,
-        cost: None,
+        is_usage_told: true,
+        is_answer: true,
+        prompt_ids: vec![1, 2],
+        cost: Price::None,
     };
     assert_eq!(found, expected);
     let choice = json!({"text": " x", "finish_reason": "length", "logprobs": {"tokens": ["token_id:4"], "token_logprobs": [-0.25]}});
     let found = read(Api::Completions, &json!({"choices": [choice]}), &["x y"]).expect("a completion");
     assert_eq!((found.text.as_str(), found.stopped, found.token_ids, found.token_logprobs), (" x", false, vec![4], vec![-0.25]));
-    assert_eq!((found.prompt_tokens, found.generated_tokens), (0, 0));
+    assert_eq!((found.prompt_tokens, found.generated_tokens, found.is_usage_told), (0, 0, false));
+    // llama.cpp has them beside the names.
+    let content = json!([{"token": " x", "id": 44, "logprob": -0.25}]);
+    let found = read(Api::Completions, &json!({"choices": [{"text": " x", "logprobs": {"content": content}}]}), &[]).expect("a completion");
+    assert_eq!((found.token_ids, found.token_logprobs), (vec![44], vec![-0.25]));
     // Without ids, the names of tokens are none.
     let choice = json!({"text": " x", "logprobs": {"tokens": [" x"], "token_logprobs": [-0.25]}});
     let found = read(Api::Completions, &json!({"choices": [choice]}), &[]).expect("a completion");
     assert_eq!((found.token_ids, found.token_logprobs), (vec![], vec![-0.25]));
-    assert_eq!(read(Api::Chat, &chat(json!({"message": {"content": null}})), &[]).expect("a refusal").text, "");
+    let refused = read(Api::Chat, &chat(json!({"message": {"content": null}, "finish_reason": "content_filter"})), &[]).expect("a refusal");
+    assert_eq!((refused.text.as_str(), refused.is_answer), ("", true));
 }
 
 #[test]
@@ -254,15 +264,71 @@ fn what_is_no_completion_is_malformed() {
         json!({}),
         json!({"choices": []}),
         json!({"choices": [{}]}),
-        json!({"error": {"message": "no"}}),
+        json!({"choices": [null]}),
+        json!({"choices": "none"}),
+        json!({"choices": [{"text": "of another interface", "finish_reason": "stop"}]}),
         json!([]),
         json!({"choices": [{"message": {"content": 1}}]}),
     ] {
         let fault = read(Api::Chat, &body, &[]).expect_err("no completion");
         assert_eq!((fault.kind, fault.is_passing()), (FaultKind::Malformed, true), "{body}");
     }
+    let fault = read(Api::Completions, &json!({"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}), &[]);
+    assert_eq!(fault.expect_err("of another interface").kind, FaultKind::Malformed);
+    let told = |body: Json| read(Api::Chat, &body, &[]).map_err(|fault| (fault.detail, fault.kind));
+    assert_eq!(told(json!({"error": {"message": "no"}})), Err(("no".to_owned(), FaultKind::Complaint)));
+    assert_eq!(told(json!({"detail": "no"})), Err(("no".to_owned(), FaultKind::Complaint)));
+    let choice = json!({"message": {"content": "So"}, "finish_reason": "stop"});
+    assert_eq!(told(json!({"error": {"message": "no", "code": 502}, "choices": [choice]})), Err(("no".to_owned(), FaultKind::Status(502))));
     let refused = json!({"error": {"message": "too many tokens", "type": "exceed_context_size_error"}});
     assert_eq!(read(Api::Chat, &refused, &[]).expect_err("a refusal with status 200").kind, FaultKind::ContextFull);
+}
+
+#[test]
+fn an_empty_text_is_an_answer_if_the_server_says_so() {
+    let is_answer = |choice: Json| read(Api::Chat, &chat(choice), &[]).map(|found| (found.text, found.is_answer)).expect("a completion");
+    let (yes, no) = ((String::new(), true), (String::new(), false));
+    let said = |message: Json, end: Json| json!({"message": message, "finish_reason": end});
+    for message in [
+        json!({"content": ""}),
+        json!({"content": null}),
+        json!({}),
+        json!({"content": []}),
+        json!({"content": "", "reasoning_content": ""}),
+    ] {
+        assert_eq!(is_answer(said(message.clone(), json!("stop"))), yes, "{message}");
+        for end in [json!("error"), json!("abort"), Json::Null, json!("")] {
+            assert_eq!(is_answer(said(message.clone(), end.clone())), no, "{message} {end}");
+        }
+        assert_eq!(is_answer(json!({"message": message})), no, "{message}");
+    }
+    for thought in ["reasoning_content", "reasoning", "thinking"] {
+        assert_eq!(is_answer(said(json!({"content": null, thought: "Hm."}), json!("stop"))), no);
+        assert_eq!(is_answer(said(json!({"content": "So", thought: "Hm."}), json!("stop"))), ("So".to_owned(), true));
+    }
+    // Cut before a stop text it is what the policy said.
+    let cut = read(Api::Chat, &chat(json!({"message": {"content": "STOP x"}})), &["STOP"]).expect("a completion");
+    assert_eq!((cut.text.as_str(), cut.is_answer, cut.stopped), ("", true, true));
+    let broken = read(Api::Chat, &chat(said(json!({"content": "So"}), json!("error"))), &[]);
+    assert_eq!(broken.expect_err("half").kind, FaultKind::Cut);
+    let completion = |choice: Json| read(Api::Completions, &json!({"choices": [choice]}), &[]).expect("a completion").is_answer;
+    assert!(completion(json!({"text": "", "finish_reason": "stop"})) && completion(json!({"finish_reason": "length"})));
+    assert!(!completion(json!({"text": "", "finish_reason": null})) && !completion(json!({})));
+}
+
+/// An earlier version kept whatever text came.
+#[test]
+fn empty_texts_that_an_earlier_version_kept_are_asked_for_again() {
+    let kept = |text: &str, prompt_tokens: u64| {
+        let written = json!({"text": text, "stopped": true, "token_ids": [], "token_logprobs": [], "prompt_tokens": prompt_tokens, "cached_tokens": 0,
+            "generated_tokens": 1});
+        serde_json::from_value::<RemoteCompletion>(written).expect("a completion").kept()
+    };
+    assert_eq!(kept("", 3), None);
+    assert_eq!(kept("So", 3).map(|found| (found.is_answer, found.is_usage_told)), Some((true, true)));
+    assert_eq!(kept("So", 0).map(|found| (found.is_answer, found.is_usage_told)), Some((true, false)));
+    let now = RemoteCompletion { is_answer: true, ..RemoteCompletion::default() };
+    assert_eq!(now.clone().kept(), Some(now));
 }
 
 #[test]
@@ -276,7 +342,7 @@ fn samples_are_in_order_and_share_what_they_cost() {
         answer.completions.iter().map(said).collect::<Vec<_>>()
     };
     let found = Answer::read(&body, wanted(3)).expect("three samples");
-    assert_eq!(found.tokens, TokenCounts { prompt: 11, cached: 3, generated: 10 });
+    assert_eq!(found.tokens, TokenCounts { prompt: 11, cached: 3, generated: 10, is_told: true });
     let expected = [("a", 3, 2), ("bb", 11, 3), ("cccc", 11, 5)];
     assert_eq!(said(&found), expected.map(|(text, cached, generated)| (text.to_owned(), 11, cached, generated)));
     // More than were asked for are left.
@@ -363,5 +429,9 @@ fn the_cost_is_that_of_the_prices() {
     let priced = options(&[("price_input", Value::Float(2.0)), ("price_cached", Value::Float(1.0)), ("price_output", Value::Int(10))])
         .expect("options");
     assert_eq!(priced.cost(1_000_000, 500_000, 100_000), Some(2.5));
-    assert_eq!(options(&[]).expect("options").cost(1, 1, 1), None);
+    let free = options(&[]).expect("options");
+    assert_eq!(free.cost(1, 1, 1), None);
+    let tokens = |is_told| TokenCounts { prompt: 1_000_000, cached: 500_000, generated: 100_000, is_told };
+    assert_eq!([true, false].map(|is_told| priced.price(tokens(is_told))), [Price::Known(2.5), Price::Unknown]);
+    assert_eq!([true, false].map(|is_told| free.price(tokens(is_told))), [Price::None; 2]);
 }

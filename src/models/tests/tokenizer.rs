@@ -40,7 +40,7 @@ fn tags_that_are_special_tokens_are_text() {
     let path = directory.path().join(TOKENIZER_FILE);
     let mut json: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     let added = json["added_tokens"].as_array_mut().unwrap();
-    for (id, content) in (first..).zip(["<step>", "</step>", "<pad>", "<|im_end|>", "[INST]"]) {
+    for (id, content) in (first..).zip(["<step>", "</step>", "<pad>", "<|im_end|>", "[INST]", "<file_sep>", "<fim_prefix>"]) {
         added.push(serde_json::json!({
             "id": id, "content": content, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false
         }));
@@ -50,9 +50,36 @@ fn tags_that_are_special_tokens_are_text() {
     let ids = tokenizer.encode("<step>Who?</step><pad><|im_end|>[INST]<|endoftext|>").unwrap();
     assert_eq!((ids[0], ids[ids.len() - 5..].to_vec()), (first, vec![first + 1, first + 2, first + 3, first + 4, 0]));
     assert_eq!(tokenizer.decode(&ids).unwrap(), "<step>Who?</step>");
+    // As transformers' `skip_special_tokens` leaves them out: no protocol reads these.
+    let others = tokenizer.encode("a<file_sep>b<fim_prefix>").unwrap();
+    assert!(others.contains(&(first + 5)) && others.contains(&(first + 6)));
+    assert_eq!(tokenizer.decode(&others).unwrap(), "ab");
+    // From outside they are the characters that they are of.
+    let plain = tokenizer.plain("a<file_sep>b <|im_end|> [INST]<fim_prefix>");
+    assert_eq!(plain, "a‹file_sep>b ‹|im_end|> ⁅INST]‹fim_prefix>");
+    assert!(tokenizer.encode(&plain).unwrap().iter().all(|id| *id < first && *id != 0));
     let mut incremental = GrowingText::default();
     ids.iter().for_each(|id| incremental.push(&tokenizer, *id).unwrap());
     assert_eq!(incremental.as_str(), "<step>Who?</step>");
+}
+
+#[test]
+fn a_part_of_a_text_is_of_its_first_tokens() {
+    let tokenizer = &tiny_policy().tokenizer;
+    for text in TEXTS {
+        let ids = tokenizer.encode(text).unwrap();
+        for (end, _) in text.char_indices().skip(1) {
+            let num_tokens = tokenizer.num_tokens_of(&[], &ids, end).unwrap();
+            let decoded = |num_tokens: usize| {
+                let mut growing = GrowingText::default();
+                ids[..num_tokens].iter().for_each(|id| growing.push(tokenizer, *id).unwrap());
+                growing.as_str().len()
+            };
+            assert!(decoded(num_tokens) >= end && decoded(num_tokens - 1) < end, "{end} bytes of {text:?}");
+        }
+        assert_eq!(tokenizer.num_tokens_of(&[], &ids, 0).unwrap(), 0);
+        assert_eq!(tokenizer.num_tokens_of(&[], &ids, usize::MAX).unwrap(), ids.len());
+    }
 }
 
 #[test]

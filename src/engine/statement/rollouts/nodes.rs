@@ -39,7 +39,10 @@ pub async fn node_table(session: &Session, schema: &str, name: &str) -> Result<A
     let table = catalog.table(schema, name).await?;
     let names = |schema: &Schema| schema.fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
     let (found, known) = (names(&table.definition().schema), names(&nodes.schema));
-    if found.len() < FIRST_COLUMNS || !known.starts_with(&found) {
+    let mut later = known[FIRST_COLUMNS..].iter();
+    // Those that came later may be missing, whichever they are.
+    let are_later = |found: &[String]| found.iter().all(|name| later.any(|known| known == name));
+    if !found.starts_with(&known[..FIRST_COLUMNS]) || !found.get(FIRST_COLUMNS..).is_some_and(are_later) {
         return Err(Error::WrongType {
             what: format!("table {name}"),
             found: "a table of other columns".to_owned(),
@@ -69,8 +72,9 @@ pub fn check_method(table: &Table, method: Method) -> Result<()> {
 /// # Errors
 /// None that can be caused: the table was opened by [`node_table`].
 pub fn for_table(table: &Table, nodes: &RecordBatch) -> Result<RecordBatch> {
-    let columns: Vec<usize> = (0..table.definition().schema.fields().len()).collect();
-    nodes.project(&columns).map_err(arrow)
+    let schema = nodes.schema();
+    let columns = table.definition().schema.fields().iter().map(|field| schema.index_of(field.name()));
+    nodes.project(&columns.collect::<Result<Vec<_>, _>>().map_err(arrow)?).map_err(arrow)
 }
 
 pub async fn finished_questions(table: &Arc<Table>) -> Result<HashSet<String>> {
@@ -98,6 +102,6 @@ mod tests {
         };
         assert_eq!(columns(&table), columns(&rows));
         let later: Vec<&String> = table.fields()[FIRST_COLUMNS..].iter().map(|field| field.name()).collect();
-        assert_eq!(later, ["cost", "is_best"]);
+        assert_eq!(later, ["cost", "is_best", "prompt_ids", "token_mask"]);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::checkpoints::Identity;
 use super::documents;
-use super::input::{Content, Row};
+use super::input::{Content, Given, Row};
 use super::task::Method;
 use crate::error::{Error, Result};
 use crate::models::{DecoderConfig, ScoredText, Tokenizer};
@@ -34,7 +34,7 @@ impl BaseTokenizer {
 pub enum Examples {
     Sft(Vec<SftExample>),
     /// For each pair the log-probabilities of the reference, where the query gave them.
-    Dpo(Vec<DpoExample>, Vec<Option<ReferenceLogps>>),
+    Dpo(Vec<DpoExample>, Vec<Option<Given>>),
     Prm(PrmExamples),
 }
 
@@ -116,8 +116,9 @@ impl Examples {
             Self::Dpo(pairs, reference) => {
                 identify_pairs(pairs, identity);
                 for (index, given) in reference.iter().enumerate() {
-                    let Some(ReferenceLogps { chosen, rejected }) = given else { continue };
-                    [index as u64, chosen.to_bits(), rejected.to_bits()].into_iter().for_each(|number| identity.number(number));
+                    let Some(Given { logps: ReferenceLogps { chosen, rejected }, is_of_learned, .. }) = given else { continue };
+                    let numbers = [index as u64, chosen.to_bits(), rejected.to_bits(), u64::from(*is_of_learned)];
+                    numbers.into_iter().for_each(|number| identity.number(number));
                 }
             }
             Self::Prm(PrmExamples::Pairs(pairs)) => {
@@ -444,7 +445,10 @@ mod tests {
         ];
         let (examples, _) = Examples::of(&rows, &dpo(SIGMOID, LongPrompts::Truncate), &base, &Stop::default()).expect("none is refused");
         let Examples::Dpo(pairs, references) = examples else { panic!("pairs") };
-        assert_eq!((pairs.len(), references), (4, vec![Some(LOGPS), None, None, None]));
+        assert_eq!(
+            (pairs.len(), references),
+            (4, vec![Some(Given { logps: LOGPS, is_of_base: true, is_of_learned: true }), None, None, None])
+        );
     }
 
     #[test]

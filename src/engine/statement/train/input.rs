@@ -5,6 +5,7 @@ mod good_enough;
 mod reference;
 mod unread;
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 
 use datafusion::common::ScalarValue;
@@ -22,13 +23,15 @@ use crate::error::{Error, Result};
 use crate::training::{RewardLoss, RftOptions};
 use columns::Columns;
 use good_enough::good_enough;
-pub use reference::GivenReference;
+pub use reference::{Given, GivenReference};
 pub use unread::warn_of_questions;
 
 const CHOSEN_LOGPS: &str = "reference_chosen_logps";
 const REJECTED_LOGPS: &str = "reference_rejected_logps";
 /// Whose these are: `name@version`.
 const REFERENCE: &str = "reference";
+/// How much each of `completion_ids` counts, in the name that tables of rollouts have for it.
+const TOKEN_MASK: &str = "token_mask";
 /// The tokens of a pair.
 const PAIR_IDS: [&str; 2] = ["chosen_ids", "rejected_ids"];
 
@@ -153,6 +156,7 @@ enum Form {
 struct Wanted {
     form: Form,
     has_mask: bool,
+    has_token_mask: bool,
     has_weight: bool,
     has_reward: bool,
     has_score: bool,
@@ -161,6 +165,8 @@ struct Wanted {
     names_reference: bool,
     has_pair_ids: bool,
     has_prompt_ids: bool,
+    /// Beside `prompt_ids`, of which some may be NULL then.
+    has_prompt: bool,
 }
 
 impl Source<'_> {
@@ -168,9 +174,15 @@ impl Source<'_> {
         let planned = plan_query(session, self.query, parameters).await?;
         let wanted = self.wanted(&planned.plan)?;
         unread::warn(session, &self.of, self.method, &planned.plan);
+        if wanted.has_token_mask && matches!(wanted.form, Form::Texts | Form::Parts) {
+            let of = &self.of;
+            session.notices().warning(format!(
+                "column \"{TOKEN_MASK}\" is not read by {of}, which learns texts here; it is read beside prompt_ids and completion_ids"
+            ));
+        }
         tables.add(&planned.plan)?;
         let mut stream = planned.stream().await?;
-        let mut rows = Vec::new();
+        let (mut rows, num_of_others) = (Vec::new(), Cell::new(0));
         while let Some(batch) = stream.try_next().await? {
             let columns = Columns {
                 of: &self.of,
@@ -180,11 +192,19 @@ impl Source<'_> {
                 chat: self.chat,
                 learns_prompts: self.method.prompt_weight() > 0.0,
                 is_scored: matches!(self.method, Method::Prm(_)),
+                num_of_others: &num_of_others,
             };
             rows.extend(columns.rows(wanted)?);
         }
         if rows.is_empty() {
             return Err(Error::NotReady(format!("{} needs at least one example; its query gives none", self.of)));
+        }
+        if num_of_others.get() > 0 {
+            let (of, base, num_rows) = (&self.of, self.chat.model(), rows.len());
+            session.notices().notice(format!(
+                "{of}: the reference columns of {} of {num_rows} rows are not taken: they are of another model than {base}, by which they are computed",
+                num_of_others.get()
+            ));
         }
         if self.query.order_by.is_none() {
             // Such a query may give its rows in any order. They are sorted, so that the same seed gives the same model.
@@ -233,6 +253,7 @@ impl Source<'_> {
         Ok(Wanted {
             form,
             has_mask: has("mask"),
+            has_token_mask: has(TOKEN_MASK),
             has_weight: !matches!(form, Form::Pairs | Form::PairIds | Form::Steps) && has("weight"),
             has_reward: is_sampled,
             has_score: is_sampled && has("score"),
@@ -240,6 +261,7 @@ impl Source<'_> {
             names_reference: has_reference && has(REFERENCE),
             has_pair_ids: PAIR_IDS.iter().all(|name| has(name)),
             has_prompt_ids: has("prompt_ids"),
+            has_prompt: has("prompt"),
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The thread of a training: tokens, adapters, the reference's log-probabilities, the steps. It goes on for a moment when its statement is cancelled, and
 //! leaves a checkpoint.
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,14 +10,14 @@ use serde_json::Value as Json;
 use super::checkpoints::{Claim, Identity, Trainings};
 use super::examples::{BaseTokenizer, Cut, Examples};
 use super::input::Row;
+use super::reference::Reference;
 use super::task::{Method, OnDivergence};
 use crate::error::{Error, Result};
 use crate::models::training_device::of_training;
 use crate::models::{Decoder, TrainingGpu};
 use crate::training::{
-    Critic, DROPPED_EXAMPLES, DpoExample, DpoOptions, Recovered, ReferenceLogps, RunOptions, StepMetrics, Stop, TRUNCATED_DOCUMENTS,
-    TRUNCATED_PROMPTS, Trained, Warnings, keep_reference, kept_reference, recover, reference_logps, train_dpo_validated,
-    train_prm_validated, train_sft_validated,
+    Critic, DROPPED_EXAMPLES, Recovered, RunOptions, StepMetrics, Stop, TRUNCATED_DOCUMENTS, TRUNCATED_PROMPTS, Trained, Warnings, recover,
+    train_dpo_validated, train_prm_validated, train_sft_validated,
 };
 
 /// A training that is ready to run.
@@ -133,7 +134,7 @@ impl Training {
     fn run_on(self, gpu: Option<&TrainingGpu>, stop: &Stop, tell: &dyn Fn(Event)) -> Result<Made> {
         let Self { directory, mut method, resume, on_divergence, rows, validation: measured, identity, trainings, warnings } = self;
         let base = BaseTokenizer::load(&directory)?;
-        let Prepared { examples, validation, cut, counts } = Prepared::of(&rows, &measured, &method, &base, stop)?;
+        let Prepared { examples, validation, cut, mut counts } = Prepared::of(&rows, &measured, &method, &base, stop)?;
         drop((rows, measured));
         tell(Event::Prepared(counts));
 
@@ -149,13 +150,16 @@ impl Training {
         (run.stop, run.checkpoints, run.warnings) = (stop.clone(), Some(claim.checkpoints()), warnings);
         run.first_metrics = metrics_of(cut);
 
+        let (eos_token_id, num_set_aside) = (base.tokenizer.eos_token_id(), Cell::new(0));
         let mut decoder = method.decoder(&directory, base.scored)?;
         if let Some(lora) = &method.run().lora {
             decoder.attach_lora(lora)?;
         }
         let resumed_at = claim.checkpoints().last_step().unwrap_or(0);
-        let result = on_gpu(gpu, &mut decoder, |decoder| train(decoder, &method, examples, validation, stop, tell));
+        let told = Told { eos_token_id, num_set_aside: &num_set_aside, stop, tell };
+        let result = on_gpu(gpu, &mut decoder, |decoder| train(decoder, &method, examples, validation, told));
         let (trained, divergence) = recovered(result, on_divergence, resumed_at, &decoder, None, method.run())?;
+        counts.references_taken = counts.references_taken.map(|taken| taken.saturating_sub(num_set_aside.get()));
         Ok(Made { decoder, trained, divergence, counts, claim })
     }
 }
@@ -200,14 +204,16 @@ pub fn on_gpu<T>(gpu: Option<&TrainingGpu>, decoder: &mut Decoder, train: impl F
     Ok(trained)
 }
 
-fn train(
-    decoder: &mut Decoder,
-    method: &Method,
-    examples: Examples,
-    validation: Examples,
-    stop: &Stop,
-    tell: &dyn Fn(Event),
-) -> Result<Trained> {
+/// What a run knows of its base, and whom it tells how it goes.
+struct Told<'a> {
+    eos_token_id: Option<u32>,
+    num_set_aside: &'a Cell<usize>,
+    stop: &'a Stop,
+    tell: &'a dyn Fn(Event),
+}
+
+fn train(decoder: &mut Decoder, method: &Method, examples: Examples, validation: Examples, told: Told<'_>) -> Result<Trained> {
+    let Told { eos_token_id, num_set_aside, stop, tell } = told;
     // Ended by the flag, here or between two batches, a run leaves a checkpoint of its whole steps.
     let mut observe = |step: &StepMetrics| {
         tell(Event::Step(step.clone()));
@@ -222,7 +228,8 @@ fn train(
         }
         (Method::Dpo(options), Examples::Dpo(pairs, given), Examples::Dpo(validation, validation_given)) => {
             // Of both before the first step: they are of the base.
-            let reference = Reference { options, num_pairs: pairs.len() + validation.len(), stop, tell };
+            let num_pairs = pairs.len() + validation.len();
+            let reference = Reference { options, num_pairs, eos_token_id, num_set_aside, stop, tell };
             let mut of_pairs = reference.of_run(decoder, (&pairs, given), (&validation, validation_given))?;
             let of_validation = of_pairs.split_off(pairs.len());
             train_dpo_validated(decoder, &of_pairs, &pairs, (of_validation.as_slice(), validation.as_slice()), options, &mut observe)
@@ -231,66 +238,6 @@ fn train(
             train_prm_validated(decoder, &examples, &validation, options, &mut observe)
         }
         _ => Err(Error::Internal("a training has examples of another method".to_owned())),
-    }
-}
-
-/// The reference of a DPO: the base, before its first step.
-struct Reference<'a> {
-    options: &'a DpoOptions,
-    /// In both queries.
-    num_pairs: usize,
-    stop: &'a Stop,
-    tell: &'a dyn Fn(Event),
-}
-
-/// Pairs, and what the query gave of their reference.
-type Pairs<'a> = (&'a [DpoExample], Vec<Option<ReferenceLogps>>);
-
-impl Reference<'_> {
-    /// Of the pairs that are learned, and then of those that are measured. A run that goes on finds what it kept when it began.
-    fn of_run(
-        &self,
-        decoder: &Decoder,
-        (pairs, given): Pairs<'_>,
-        (validation, validation_given): Pairs<'_>,
-    ) -> Result<Vec<ReferenceLogps>> {
-        if !self.options.preference.loss.needs_reference() {
-            return Ok(vec![ReferenceLogps { chosen: 0.0, rejected: 0.0 }; self.num_pairs]);
-        }
-        let RunOptions { checkpoints, warnings, .. } = &self.options.run;
-        if let Some(kept) = checkpoints.as_ref().and_then(|checkpoints| kept_reference(checkpoints, self.num_pairs, warnings)) {
-            return Ok(kept);
-        }
-        let is_given = given.iter().chain(&validation_given).all(Option::is_some);
-        let mut logps = self.logps(decoder, pairs, given, 0)?;
-        logps.extend(self.logps(decoder, validation, validation_given, pairs.len())?);
-        if let Some(checkpoints) = checkpoints.as_ref().filter(|_| !is_given) {
-            keep_reference(checkpoints, &logps, warnings);
-        }
-        Ok(logps)
-    }
-
-    /// Those that the query gave, and of the other pairs those of the decoder as it is. `num_before`: pairs that are done already.
-    fn logps(
-        &self,
-        decoder: &Decoder,
-        pairs: &[DpoExample],
-        given: Vec<Option<ReferenceLogps>>,
-        num_before: usize,
-    ) -> Result<Vec<ReferenceLogps>> {
-        let missing: Vec<DpoExample> =
-            pairs.iter().zip(&given).filter(|(_, given)| given.is_none()).map(|(pair, _)| pair.clone()).collect();
-        let num_before = num_before + pairs.len() - missing.len();
-        let computed = match missing.is_empty() {
-            true => Vec::new(),
-            false => reference_logps(decoder, &missing, self.options, &mut |done, _| {
-                (self.tell)(Event::Reference(num_before + done, self.num_pairs));
-                self.stop.check()
-            })?,
-        };
-        let mut computed = computed.into_iter();
-        let all: Option<Vec<_>> = given.into_iter().map(|given| given.or_else(|| computed.next())).collect();
-        all.ok_or_else(|| Error::Internal("a pair has no log-probabilities of its reference".to_owned()))
     }
 }
 
@@ -307,7 +254,7 @@ mod tests {
     use crate::fixtures::fixture;
     use crate::models::LoraOptions;
     use crate::models::ops::Arithmetic;
-    use crate::training::SftOptions;
+    use crate::training::{DpoOptions, SftOptions};
 
     fn row(weight: f32) -> Row {
         let text = |text: &str| Content::Text(text.to_owned());

@@ -11,6 +11,7 @@ use rolloutdb_sql::Statement;
 
 use super::checkpoints::Identity;
 use super::examples::Examples;
+use super::input::Given;
 use super::*;
 use crate::Database;
 use crate::engine::privileges::Object;
@@ -410,7 +411,10 @@ async fn a_run_over_other_examples_finds_no_checkpoint() -> Result<()> {
     let pair = DpoExample { prompt: vec![1], chosen: vec![2, 3], rejected: vec![4] };
     let logps = ReferenceLogps { chosen: -1.0, rejected: -2.0 };
     let none = || Examples::Dpo(vec![], vec![]);
-    let dpo = |pair: &DpoExample, reference: Option<ReferenceLogps>| of("DPO", Examples::Dpo(vec![pair.clone()], vec![reference]), none());
+    let given = |logps: ReferenceLogps| Given { logps, is_of_base: false, is_of_learned: true };
+    let dpo = |pair: &DpoExample, reference: Option<ReferenceLogps>| {
+        of("DPO", Examples::Dpo(vec![pair.clone()], vec![reference.map(given)]), none())
+    };
     runs.extend([
         ("a pair".to_owned(), dpo(&pair, None)),
         ("its prompt".to_owned(), dpo(&DpoExample { prompt: vec![9], ..pair.clone() }, None)),
@@ -420,6 +424,10 @@ async fn a_run_over_other_examples_finds_no_checkpoint() -> Result<()> {
         ("a reference".to_owned(), dpo(&pair, Some(logps))),
         ("another reference of chosen".to_owned(), dpo(&pair, Some(ReferenceLogps { chosen: -1.5, ..logps }))),
         ("another reference of rejected".to_owned(), dpo(&pair, Some(ReferenceLogps { rejected: -2.5, ..logps }))),
+        (
+            "a reference of nobody knows which tokens".to_owned(),
+            of("DPO", Examples::Dpo(vec![pair.clone()], vec![Some(Given { is_of_learned: false, ..given(logps) })]), none()),
+        ),
         ("a pair that is measured".to_owned(), of("DPO", none(), Examples::Dpo(vec![pair.clone()], vec![None]))),
     ]);
 

@@ -121,7 +121,7 @@ impl Watch {
         };
         let reward = is_other("chosen_reward", "chosen_logps").or_else(|| is_other("rejected_reward", "rejected_logps"))?;
         Some(format!(
-            "the reference columns are of another model than the base: a reward is {reward:.4} at the first step, where it would be 0; leave the columns \
+            "the reference columns are of another model than the base, or of other tokens than those that are learned: a reward is {reward:.4} at the first step, where it would be 0; leave the columns \
              out to compare with the base"
         ))
     }

@@ -11,6 +11,7 @@ mod outcome_reward;
 mod redundant_searches;
 mod relevance_reward;
 mod sequence_logp;
+mod sequence_tokens;
 mod step_reward;
 mod well_formed;
 
@@ -29,6 +30,9 @@ pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
     &completion_parts::PARTS,
     &completion_parts::MASK,
     &sequence_logp::FUNCTION,
+    &sequence_tokens::PROMPT,
+    &sequence_tokens::TOKENS,
+    &sequence_tokens::MASK,
 ];
 
 pub(crate) const FORMAT_FUNCTIONS: &[&formats::FormatFunction] = &[&well_formed::TRAJECTORY, &well_formed::STEPS, &format_reward::FUNCTION];

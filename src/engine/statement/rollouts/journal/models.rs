@@ -1,5 +1,6 @@
 //! Models that are asked through the journal: what one has answered is not asked for again.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,6 +12,10 @@ use super::{Key, RunJournal};
 use crate::agent::{Generated, PolicyClient, ProcessRewardModel, Prompt, Sampling};
 use crate::error::Result;
 use crate::models::count_kept_answers;
+use crate::price::Price;
+
+/// No cost that is known.
+const UNKNOWN_COST: f64 = f64::NAN;
 
 /// The answers for one tree.
 #[derive(Clone)]
@@ -41,29 +46,73 @@ struct Completion {
     cached_tokens: usize,
     generated_tokens: usize,
     cost_bits: Option<u64>,
+    /// Where only a completion tells them.
+    #[serde(default)]
+    prompt_ids: Vec<u32>,
+    /// As a cache of answers, a journal keeps none of these.
+    #[serde(default)]
+    is_unanswered: bool,
 }
 
 impl From<Generated> for Completion {
     fn from(generated: Generated) -> Self {
-        let Generated { text, stopped, token_ids, token_logprobs, prompt_tokens, cached_tokens, generated_tokens, cost } = generated;
+        let Generated { text, stopped, prompt_ids, token_ids, token_logprobs, .. } = generated;
+        let Generated { prompt_tokens, cached_tokens, generated_tokens, cost, is_unanswered, .. } = generated;
+        let prompt_ids = prompt_ids.to_vec();
         let logprob_bits = token_logprobs.into_iter().map(f32::to_bits).collect();
-        let cost_bits = cost.map(f64::to_bits);
-        Self { text, stopped, token_ids, logprob_bits, prompt_tokens, cached_tokens, generated_tokens, cost_bits }
+        let cost_bits = match cost {
+            Price::None => None,
+            Price::Known(cost) => Some(cost.to_bits()),
+            Price::Unknown => Some(UNKNOWN_COST.to_bits()),
+        };
+        Self {
+            text,
+            stopped,
+            token_ids,
+            logprob_bits,
+            prompt_tokens,
+            cached_tokens,
+            generated_tokens,
+            cost_bits,
+            prompt_ids,
+            is_unanswered,
+        }
     }
 }
 
 impl From<Completion> for Generated {
     fn from(completion: Completion) -> Self {
-        let Completion { text, stopped, token_ids, logprob_bits, prompt_tokens, cached_tokens, generated_tokens, cost_bits } = completion;
+        let Completion { text, stopped, token_ids, logprob_bits, cost_bits, prompt_ids, .. } = completion;
+        let Completion { prompt_tokens, cached_tokens, generated_tokens, is_unanswered, .. } = completion;
         let token_logprobs = logprob_bits.into_iter().map(f32::from_bits).collect();
-        let cost = cost_bits.map(f64::from_bits);
-        Self { text, stopped, token_ids, token_logprobs, prompt_tokens, cached_tokens, generated_tokens, cost }
+        let cost = match cost_bits.map(f64::from_bits) {
+            Some(cost) if cost.is_nan() => Price::Unknown,
+            cost => cost.into(),
+        };
+        Self {
+            text,
+            stopped,
+            prompt_ids: prompt_ids.into(),
+            token_ids,
+            token_logprobs,
+            prompt_tokens,
+            cached_tokens,
+            generated_tokens,
+            cost,
+            is_unanswered,
+        }
     }
 }
 
 impl Memory {
-    /// What was answered under the key, or else what `ask` gives, which is kept then. `num_calls`: that it stands for.
-    async fn recall<T>(&self, key: Key, num_calls: usize, ask: impl Future<Output = Result<T>> + Send) -> Result<T>
+    /// What was answered under the key, or else what `ask` gives, which is kept then if it is an answer. `num_calls`: that it stands for.
+    async fn recall<T>(
+        &self,
+        key: Key,
+        num_calls: usize,
+        ask: impl Future<Output = Result<T>> + Send,
+        is_answer: impl Fn(&T) -> bool + Send,
+    ) -> Result<T>
     where
         T: Serialize + DeserializeOwned + Send,
     {
@@ -74,7 +123,9 @@ impl Memory {
             return Ok(answer);
         }
         let answer = ask.await?;
-        self.run.keep(&self.tree, &key, &answer);
+        if is_answer(&answer) {
+            self.run.keep(&self.tree, &key, &answer);
+        }
         Ok(answer)
     }
 }
@@ -86,14 +137,29 @@ impl JournaledPolicy {
         let Prompt { text, turns } = prompt;
         self.memory.run.key(&["policy", &format!("{name}@{version}"), &format!("{sampling:?} {seeds:?} {turns:?}"), text])
     }
+
+    /// As it is kept: without the tokens of a prompt that the policy knows at any time.
+    fn kept(&self, prompt: &str, generated: Generated) -> Completion {
+        let is_known = self.policy.prompt_ids(prompt).is_some();
+        Completion::from(if is_known { Generated { prompt_ids: Arc::default(), ..generated } } else { generated })
+    }
+
+    fn recalled(&self, prompt: &str, completion: Completion) -> Generated {
+        let generated = Generated::from(completion);
+        match self.policy.prompt_ids(prompt) {
+            Some(prompt_ids) => Generated { prompt_ids, ..generated },
+            None => generated,
+        }
+    }
 }
 
 #[async_trait]
 impl PolicyClient for JournaledPolicy {
     async fn generate(&self, prompt: &str, sampling: &Sampling) -> Result<Generated> {
-        let ask = async { self.policy.generate(prompt, sampling).await.map(Completion::from) };
+        let ask = async { self.policy.generate(prompt, sampling).await.map(|generated| self.kept(prompt, generated)) };
         let key = self.key(Prompt { text: prompt, turns: &[] }, sampling, &[]);
-        self.memory.recall(key, 1, ask).await.map(Generated::from)
+        let is_answer = |completion: &Completion| !completion.is_unanswered;
+        self.memory.recall(key, 1, ask, is_answer).await.map(|completion| self.recalled(prompt, completion))
     }
 
     fn samples_per_call(&self) -> usize {
@@ -105,10 +171,11 @@ impl PolicyClient for JournaledPolicy {
     }
 
     async fn generate_in_turns(&self, prompt: Prompt<'_>, sampling: &Sampling, seeds: &[u64]) -> Result<Vec<Generated>> {
-        let written = |generated: Vec<Generated>| generated.into_iter().map(Completion::from).collect::<Vec<_>>();
-        let ask = async { self.policy.generate_in_turns(prompt, sampling, seeds).await.map(written) };
-        let completions = self.memory.recall(self.key(prompt, sampling, seeds), seeds.len(), ask).await?;
-        Ok(completions.into_iter().map(Generated::from).collect())
+        let kept = |all: Vec<Generated>| all.into_iter().map(|generated| self.kept(prompt.text, generated)).collect::<Vec<_>>();
+        let ask = async { self.policy.generate_in_turns(prompt, sampling, seeds).await.map(kept) };
+        let are_answers = |all: &Vec<Completion>| all.iter().all(|completion| !completion.is_unanswered);
+        let completions = self.memory.recall(self.key(prompt, sampling, seeds), seeds.len(), ask, are_answers).await?;
+        Ok(completions.into_iter().map(|completion| self.recalled(prompt.text, completion)).collect())
     }
 
     fn keeps_answers(&self) -> bool {
@@ -117,6 +184,18 @@ impl PolicyClient for JournaledPolicy {
 
     fn written(&self, prompt: String) -> Result<String> {
         self.policy.written(prompt)
+    }
+
+    fn plain<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        self.policy.plain(text)
+    }
+
+    fn prompt_ids(&self, prompt: &str) -> Option<Arc<[u32]>> {
+        self.policy.prompt_ids(prompt)
+    }
+
+    fn num_tokens_of(&self, generated: &Generated, num_bytes: usize) -> Option<usize> {
+        self.policy.num_tokens_of(generated, num_bytes)
     }
 
     fn fits(&self, prompt: &str) -> bool {
@@ -133,7 +212,7 @@ impl ProcessRewardModel for JournaledPrm {
     async fn value(&self, prompt: &str, step: &str) -> Result<Option<f64>> {
         let ask = async { self.model.value(prompt, step).await.map(|value| value.map(f64::to_bits)) };
         // Which model it is, the options of the run say.
-        let bits = self.memory.recall(self.memory.run.key(&["prm", prompt, step]), 1, ask).await?;
+        let bits = self.memory.recall(self.memory.run.key(&["prm", prompt, step]), 1, ask, |_| true).await?;
         Ok(bits.map(f64::from_bits))
     }
 }

@@ -294,7 +294,7 @@ impl PolicyClient for Odd {
             stopped: true,
             token_ids: vec![0, u32::MAX],
             token_logprobs,
-            cost: Some(0.1 + 0.2),
+            cost: crate::price::Price::Known(0.1 + 0.2),
             ..Generated::default()
         })
     }

@@ -1,10 +1,12 @@
 //! One batch of rows as a training reads it: each column in one of its forms.
 
+use std::cell::Cell;
+
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array, ListArray, RecordBatch, StringArray, StructArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, FieldRef, Float32Type, Float64Type, Int64Type};
 
-use super::{CHOSEN_LOGPS, Content, Form, GivenReference, PAIR_IDS, REFERENCE, REJECTED_LOGPS, Row, Wanted, Weight};
+use super::{CHOSEN_LOGPS, Content, Form, GivenReference, PAIR_IDS, REFERENCE, REJECTED_LOGPS, Row, TOKEN_MASK, Wanted, Weight};
 use crate::engine::statement::arrow;
 use crate::engine::statement::train::chat::{Chat, Problem, Said, check_completion, check_prompt};
 use crate::engine::typing::sql_type_name;
@@ -25,6 +27,8 @@ pub struct Columns<'a> {
     pub learns_prompts: bool,
     /// For a reward model.
     pub is_scored: bool,
+    /// Rows whose reference is another model than the base, so far.
+    pub num_of_others: &'a Cell<usize>,
 }
 
 impl Columns<'_> {
@@ -32,9 +36,9 @@ impl Columns<'_> {
         let (prompts, completions) = match wanted.form {
             Form::Texts => self.written(&["completion"])?,
             Form::Parts => (self.plain_prompts("parts")?, vec![self.parts()?]),
-            Form::Ids => (self.prompts_of_ids(true)?, vec![self.completion_ids(wanted.has_mask)?]),
+            Form::Ids => (self.prompts_of_ids(wanted)?, vec![self.completion_ids(wanted)?]),
             Form::Pairs => self.written(&["chosen", "rejected"])?,
-            Form::PairIds => (self.prompts_of_ids(wanted.has_prompt_ids)?, self.completions_of_ids()?),
+            Form::PairIds => (self.prompts_of_ids(wanted)?, self.completions_of_ids()?),
             Form::Steps => self.written(&["step"])?,
         };
         let optional = |is_there: bool, name: &str, instead: &str| is_there.then(|| self.numbers(name, instead)).transpose();
@@ -65,24 +69,25 @@ impl Columns<'_> {
     fn references(&self, wanted: Wanted) -> Result<Vec<Option<GivenReference>>> {
         let (chosen, rejected) = (self.logps(CHOSEN_LOGPS, wanted)?, self.logps(REJECTED_LOGPS, wanted)?);
         let both = |row: usize| Some(ReferenceLogps { chosen: chosen[row]?, rejected: rejected[row]? });
-        if !wanted.names_reference {
-            return Ok((0..chosen.len()).map(|row| both(row).map(Into::into)).collect());
-        }
-        let names = self.typed(REFERENCE, "text", is_text, &DataType::Utf8)?;
-        let names = names.as_string::<i32>();
-        let is_of_base = |row: usize| names.is_valid(row) && names.value(row) == self.chat.model();
         let ids = if wanted.has_pair_ids { Some(PAIR_IDS.map(|name| self.ids_or_null(name))) } else { None };
         let ids = match ids {
             Some([chosen, rejected]) => Some((chosen?, rejected?)),
             None => None,
         };
+        let ids_of = |row: usize| ids.as_ref().and_then(|(chosen, rejected)| Some([chosen[row].clone()?, rejected[row].clone()?]));
+        if !wanted.names_reference {
+            let given = |row: usize| both(row).map(|logps| GivenReference { ids: ids_of(row), ..logps.into() });
+            return Ok((0..chosen.len()).map(given).collect());
+        }
+        let names = self.typed(REFERENCE, "text", is_text, &DataType::Utf8)?;
+        let names = names.as_string::<i32>();
         let given = |row: usize| {
-            let logps = both(row).filter(|_| is_of_base(row))?;
-            let ids = match &ids {
-                Some((chosen, rejected)) => Some([chosen[row].clone()?, rejected[row].clone()?]),
-                None => None,
-            };
-            Some(GivenReference { logps, is_of_base: true, ids })
+            let logps = both(row)?;
+            if !names.is_valid(row) || names.value(row) != self.chat.model() {
+                self.num_of_others.update(|others| others + 1);
+                return None;
+            }
+            Some(GivenReference { logps, is_of_base: true, ids: ids_of(row) })
         };
         Ok((0..chosen.len()).map(given).collect())
     }
@@ -106,12 +111,18 @@ impl Columns<'_> {
         numbers.iter().enumerate().map(read).collect()
     }
 
-    /// Prompts of completions that are token ids.
-    fn prompts_of_ids(&self, has_prompt_ids: bool) -> Result<Vec<Content>> {
-        match has_prompt_ids {
-            true => Ok(self.ids("prompt_ids")?.into_iter().map(|ids| Content::Ids(ids, vec![])).collect()),
-            false => self.plain_prompts("token ids"),
+    /// Prompts of completions that are token ids. Of a policy that does not tell the tokens of a prompt the text is read, if it is there.
+    fn prompts_of_ids(&self, wanted: Wanted) -> Result<Vec<Content>> {
+        let of_ids = |ids: Vec<u32>| Content::Ids(ids, vec![]);
+        if !wanted.has_prompt_ids {
+            return self.plain_prompts("token ids");
         }
+        let ids = self.ids_or_null("prompt_ids")?;
+        if !wanted.has_prompt || ids.iter().all(Option::is_some) {
+            return Ok(self.ids("prompt_ids")?.into_iter().map(of_ids).collect());
+        }
+        let texts = self.plain_prompts("token ids")?;
+        Ok(texts.into_iter().zip(ids).map(|(text, ids)| ids.map_or(text, of_ids)).collect())
     }
 
     /// Chosen and rejected as token ids.
@@ -254,36 +265,39 @@ impl Columns<'_> {
 
     /// `parts` with their `mask`, a value for each.
     fn parts(&self) -> Result<Vec<Content>> {
-        let (parts, masks) = (self.lists("parts", "text[]", is_text, DataType::Utf8)?, self.masks()?);
+        let (parts, masks) = (self.lists("parts", "text[]", is_text, DataType::Utf8)?, self.masks("mask")?);
         let contents = masks.into_iter().enumerate().map(|(row, mask)| {
             let texts = parts.value(row);
             let texts = texts.as_string::<i32>();
-            self.check_mask(row, &mask, texts.len(), "part")?;
+            self.check_mask("mask", row, &mask, texts.len(), "part")?;
             Ok(Content::Parts(mask.into_iter().enumerate().map(|(at, weight)| (texts.value(at).to_owned(), weight)).collect()))
         });
         contents.collect()
     }
 
-    fn completion_ids(&self, has_mask: bool) -> Result<Vec<Content>> {
+    /// `token_mask` is of tokens by its name; `mask` may stand beside it for `parts`.
+    fn completion_ids(&self, wanted: Wanted) -> Result<Vec<Content>> {
         let ids = self.ids("completion_ids")?;
-        if !has_mask {
-            return Ok(ids.into_iter().map(|ids| Content::Ids(ids, vec![])).collect());
-        }
-        let contents = ids.into_iter().zip(self.masks()?).enumerate().map(|(row, (ids, mask))| {
-            self.check_mask(row, &mask, ids.len(), "token")?;
+        let name = match wanted {
+            Wanted { has_token_mask: true, .. } => TOKEN_MASK,
+            Wanted { has_mask: true, .. } => "mask",
+            _ => return Ok(ids.into_iter().map(|ids| Content::Ids(ids, vec![])).collect()),
+        };
+        let contents = ids.into_iter().zip(self.masks(name)?).enumerate().map(|(row, (ids, mask))| {
+            self.check_mask(name, row, &mask, ids.len(), "token")?;
             Ok(Content::Ids(ids, mask))
         });
         contents.collect()
     }
 
-    fn check_mask(&self, row: usize, mask: &[Weight], expected: usize, what: &str) -> Result<()> {
+    fn check_mask(&self, name: &str, row: usize, mask: &[Weight], expected: usize, what: &str) -> Result<()> {
         if mask.len() != expected {
-            return Err(self.invalid("mask", row, format!("{} values", mask.len()), format!("{expected}, one for each {what}")));
+            return Err(self.invalid(name, row, format!("{} values", mask.len()), format!("{expected}, one for each {what}")));
         }
         match self.learns_prompts || mask.iter().any(|weight| weight.value() > 0.0) {
             true => Ok(()),
             false => Err(self.invalid(
-                "mask",
+                name,
                 row,
                 "nothing above 0",
                 format!("at least one {what} that is learned; filter such rows out with WHERE"),
@@ -314,15 +328,15 @@ impl Columns<'_> {
     }
 
     /// How much each part or token counts.
-    fn masks(&self) -> Result<Vec<Vec<Weight>>> {
+    fn masks(&self, name: &str) -> Result<Vec<Vec<Weight>>> {
         let is_weight = |found: &DataType| found.is_numeric() || matches!(found, DataType::Boolean);
-        let lists = self.lists("mask", "numbers, in an array", is_weight, DataType::Float32)?;
+        let lists = self.lists(name, "numbers, in an array", is_weight, DataType::Float32)?;
         let read = |row: usize| -> Result<Vec<Weight>> {
             let weights = lists.value(row);
             let weight = |weight: &f32| match *weight >= 0.0 && weight.is_finite() {
                 // Adding 0 leaves a negative zero none.
                 true => Ok(Weight::of(*weight + 0.0)),
-                false => Err(self.invalid("mask", row, weight, "0 for what is only read, 1 for what is learned, or another number >= 0")),
+                false => Err(self.invalid(name, row, weight, "0 for what is only read, 1 for what is learned, or another number >= 0")),
             };
             weights.as_primitive::<Float32Type>().values().iter().map(weight).collect()
         };

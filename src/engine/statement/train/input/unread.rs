@@ -2,13 +2,13 @@
 
 use datafusion::logical_expr::LogicalPlan;
 
-use super::{CHOSEN_LOGPS, PAIR_IDS, REFERENCE, REJECTED_LOGPS};
+use super::{CHOSEN_LOGPS, PAIR_IDS, REFERENCE, REJECTED_LOGPS, TOKEN_MASK};
 use crate::engine::session::Session;
 use crate::engine::statement::train::task::Method;
 use crate::error::nearest;
 
 /// Columns that some method or form reads.
-const READ: [&str; 18] = [
+const READ: [&str; 19] = [
     "prompt",
     "completion",
     "chosen",
@@ -17,6 +17,7 @@ const READ: [&str; 18] = [
     "label",
     "parts",
     "mask",
+    TOKEN_MASK,
     "prompt_ids",
     "completion_ids",
     "weight",
@@ -32,14 +33,14 @@ const READ: [&str; 18] = [
 const MISSPELT_MIN: usize = 5;
 
 /// Columns that change what is learned by SFT and RFT, and that no other method reads.
-const OF_EXAMPLES: [&str; 2] = ["weight", "mask"];
+const OF_EXAMPLES: [&str; 3] = ["weight", "mask", TOKEN_MASK];
 
 /// Warns of a column that is not read where one that could be is missing: it may be that one, misspelt; and of one that other methods read. `of`: the query,
 /// as messages name it.
 pub fn warn(session: &Session, of: &str, method: &Method, plan: &LogicalPlan) {
     let optional: &[&str] = match method {
         Method::Dpo(_) => &[CHOSEN_LOGPS, REJECTED_LOGPS],
-        Method::Sft(_) => &OF_EXAMPLES,
+        Method::Sft(_) => &["weight", "mask"],
         Method::Rft(_) => &["weight", "mask", "score"],
         Method::Prm(_) => &[],
     };

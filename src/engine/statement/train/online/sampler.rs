@@ -123,8 +123,11 @@ impl Sampler {
         };
         for (step, score) in trajectory.steps.iter().zip(scores) {
             sampled.calls.push(PolicyCall {
-                // As the policy was asked: the same text gives the same tokens.
-                prompt: tokenizer.encode_prompt(&step.prompt)?,
+                // As the policy was asked.
+                prompt: match step.known_prompt_ids() {
+                    Some(ids) => ids.to_vec(),
+                    None => tokenizer.encode_prompt(&step.prompt)?,
+                },
                 completion: step.token_ids.clone(),
                 logprobs: step.token_logprobs.clone(),
                 score,
