@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lance::index::DatasetIndexExt;
 
 use super::progress::{Stages, Unwatched};
-use super::{BuildProgress, INDEX_CONFIG, IndexDefinition, IndexKind, describe, lance_params, names};
+use super::{BuildProgress, INDEX_CONFIG, IndexDefinition, IndexKind, asked_for, describe, lance_params, names};
 use crate::comment::index_comment;
 use crate::names::nearest;
 use crate::{Error, ObjectKey, Result, Table};
@@ -31,7 +31,10 @@ impl Table {
         if_not_exists: bool,
         progress: &Arc<dyn BuildProgress>,
     ) -> Result<bool> {
-        self.check_index_column(index)?;
+        match &index.unbuilt {
+            Some(_) => self.check_unbuilt(index)?,
+            None => self.check_index_column(index)?,
+        }
         let _ddl = self.schema_state.index_ddl.lock().await;
         if let Some(table) = self.table_of_index(&index.name).await? {
             let duplicate = Error::DuplicateIndex { name: index.name.clone(), table };
@@ -67,6 +70,13 @@ impl Table {
     /// Builds an index over this version, the newest; the caller has the right to write. The graph first, which nobody sees, and last the index.
     async fn build_index(&self, index: &IndexDefinition, progress: &Arc<dyn BuildProgress>) -> Result<()> {
         let failed = |source| Error::storage(self.name(), source);
+        if index.unbuilt.is_some() {
+            let mut dataset = self.dataset.as_ref().clone();
+            let description = [(format!("{INDEX_CONFIG}{}", index.name), Some(describe(index, &self.dataset)))];
+            dataset.update_config(description).await.map_err(failed)?;
+            self.state.publish(Arc::new(dataset)).await;
+            return Ok(());
+        }
         let num_rows = self.row_count().await?;
         let params = lance_params(index, self.column_type(&index.column)?, num_rows)?;
         let graph = match index.kind {
@@ -100,7 +110,9 @@ impl Table {
             return Err(Error::UnknownIndex { name: name.to_owned(), known: nearest(name, known) });
         }
         let failed = |source| Error::storage(self.name(), source);
-        dataset.drop_index(name).await.map_err(failed)?;
+        if asked_for(&dataset, name).is_none_or(|index| index.unbuilt.is_none()) {
+            dataset.drop_index(name).await.map_err(failed)?;
+        }
         let gone = [(format!("{INDEX_CONFIG}{name}"), None::<String>), (index_comment(name), None)];
         dataset.update_config(gone).await.map_err(failed)?;
         self.state.publish(Arc::new(dataset)).await;

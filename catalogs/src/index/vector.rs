@@ -47,6 +47,11 @@ fn ivf(index: &IndexDefinition, num_rows: u64) -> Result<IvfBuildParams> {
     Ok(IvfBuildParams::new(lists))
 }
 
+/// That `lists` is a number of partitions.
+pub(super) fn check_lists(index: &IndexDefinition) -> Result<()> {
+    number(index, "lists", 1, PARTITIONS_MAX).map(drop)
+}
+
 fn partitions(wanted: u64) -> usize {
     usize::try_from(wanted).unwrap_or(PARTITIONS_MAX).clamp(1, PARTITIONS_MAX)
 }
