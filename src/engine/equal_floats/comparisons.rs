@@ -6,7 +6,7 @@ use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{ExprSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{AggregateFunction, Between, Case, InList, InSubquery, ScalarFunction, SetComparison, WindowFunction};
-use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, LogicalPlanBuilder, Operator, SortExpr, Subquery, lit, when};
+use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, SortExpr, Subquery, lit, when};
 
 use super::is_float;
 use super::one_form::{Zero, one_form, with_zero};
@@ -64,7 +64,7 @@ fn rewritten(expression: Expr, schema: &dyn ExprSchema) -> Result<Transformed<Ex
             let subquery = in_one_form(comparison.subquery.clone())?;
             Transformed::yes(Expr::SetComparison(SetComparison { expr: Box::new(one_form(*comparison.expr)), subquery, ..comparison }))
         }
-        Expr::ScalarFunction(call) if call.args.iter().any(of_floats) => of_call(call)?,
+        Expr::ScalarFunction(call) if call.args.iter().any(of_floats) => of_call(call, schema)?,
         Expr::AggregateFunction(call) => of_aggregate(call, schema),
         Expr::WindowFunction(call) => of_window(call, schema),
         other => Transformed::no(other),
@@ -179,11 +179,12 @@ fn in_one_form(subquery: Subquery) -> Result<Subquery> {
     Ok(Subquery { subquery: Arc::new(plan), ..subquery })
 }
 
-fn of_call(call: ScalarFunction) -> Result<Transformed<Expr>> {
+fn of_call(call: ScalarFunction, schema: &dyn ExprSchema) -> Result<Transformed<Expr>> {
     if call.name() == "nullif" && call.args.len() == 2 {
         let (value, other) = (call.args[0].clone(), call.args[1].clone());
         let is_equal = one_form(value.clone()).eq(one_form(other));
-        return Ok(Transformed::yes(when(is_equal, lit(ScalarValue::Null)).otherwise(value)?));
+        let null = ScalarValue::try_from(&value.get_type(schema)?)?;
+        return Ok(Transformed::yes(when(is_equal, lit(null)).otherwise(value)?));
     }
     if !SEARCHES.contains(&call.name()) {
         return Ok(Transformed::no(Expr::ScalarFunction(call)));

@@ -20,15 +20,16 @@ pub fn distinct(input: Arc<LogicalPlan>) -> Result<LogicalPlan> {
 }
 
 pub fn aggregate(aggregate: Aggregate) -> Result<Transformed<LogicalPlan>> {
-    let is_any = |keys: &[Expr]| keys.iter().any(|key| is_float(key, aggregate.input.schema().as_ref()));
-    match aggregate.group_expr.as_slice() {
-        [Expr::GroupingSet(set)] => match is_any(&set.distinct_expr().into_iter().cloned().collect::<Vec<_>>()) {
-            true => over_forms(aggregate).map(Transformed::yes),
-            false => compared(LogicalPlan::Aggregate(aggregate)),
-        },
-        keys if is_any(keys) => of_first_keys(aggregate).map(Transformed::yes),
-        _ => compared(LogicalPlan::Aggregate(aggregate)),
+    let keys = match aggregate.group_expr.as_slice() {
+        [Expr::GroupingSet(set)] => set.distinct_expr(),
+        keys => keys.iter().collect(),
+    };
+    if !keys.into_iter().any(|key| is_float(key, aggregate.input.schema().as_ref())) {
+        return compared(LogicalPlan::Aggregate(aggregate));
     }
+    let are_sets = matches!(aggregate.group_expr.as_slice(), [Expr::GroupingSet(_)]);
+    let grouped = if are_sets { over_forms(aggregate) } else { of_first_keys(aggregate) };
+    grouped.map(Transformed::yes)
 }
 
 /// Sets of keys leave some of them out in some groups: the columns are in their one form before they are grouped.

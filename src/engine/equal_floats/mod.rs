@@ -90,26 +90,25 @@ fn with_equal_keys(mut join: Join) -> Result<Join> {
 fn sorted(sort: Sort) -> Result<Transformed<Sort>> {
     let schema = Arc::clone(sort.input.schema());
     let mut is_changed = false;
-    let expr = sort.expr.into_iter().map(|key| {
-        let key = equal_key(comparisons::within(key.expr.clone(), schema.as_ref())?.data, &schema).map_or(key.clone(), |expr| {
-            is_changed = true;
-            SortExpr { expr, ..key }
-        });
-        Ok(key)
-    });
-    let expr = expr.collect::<Result<Vec<_>>>()?;
+    let mut expr = Vec::with_capacity(sort.expr.len());
+    for key in sort.expr {
+        let within = comparisons::within(key.expr.clone(), schema.as_ref())?;
+        let form = equal_key(&within.data, &schema);
+        is_changed |= within.transformed || form.is_some();
+        expr.push(SortExpr { expr: form.unwrap_or(within.data), ..key });
+    }
     Ok(Transformed::new_transformed(Sort { expr, ..sort }, is_changed))
 }
 
 /// A key of an order in its one form; `None`: it has no floats.
-fn equal_key(key: Expr, schema: &DFSchema) -> Option<Expr> {
-    is_float(&key, schema).then(|| one_form(key))
+fn equal_key(key: &Expr, schema: &DFSchema) -> Option<Expr> {
+    is_float(key, schema).then(|| one_form(key.clone()))
 }
 
 fn distinct_on(distinct: DistinctOn) -> Result<Transformed<LogicalPlan>> {
     let schema = Arc::clone(distinct.input.schema());
     let is_any = distinct.on_expr.iter().any(|expression| is_float(expression, schema.as_ref()));
-    let key = |expression: Expr| equal_key(expression.clone(), &schema).unwrap_or(expression);
+    let key = |expression: Expr| equal_key(&expression, &schema).unwrap_or(expression);
     let on_expr = distinct.on_expr.into_iter().map(key).collect();
     let sort_expr = distinct.sort_expr.map(|keys| keys.into_iter().map(|sort| SortExpr { expr: key(sort.expr.clone()), ..sort }).collect());
     let distinct = DistinctOn { on_expr, sort_expr, ..distinct };

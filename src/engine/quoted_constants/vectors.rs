@@ -2,8 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{DataType, Expr, SetExpr, Statement, Value, ValueWithSpan, Values, VisitMut, VisitorMut};
 use datafusion::sql::sqlparser::ast::Query;
+use datafusion::sql::sqlparser::ast::{DataType, Expr, SetExpr, Statement, Value, ValueWithSpan, Values, VisitMut, VisitorMut};
 use rolloutdb_sql::call;
 
 /// Reads them as vectors too, where a value of their column is a cast to a type of vectors.

@@ -187,6 +187,10 @@ fn unbuilt_key(create: &CreateIndex, kind: IndexKind, class: Option<OperatorClas
 async fn free_name(session: &Session, create: &CreateIndex, table: &Table) -> Result<String> {
     let catalog = &session.database().shared.catalog;
     let key = match create.expression.as_deref() {
+        // What a cast to a type of vectors is by now.
+        Some(SqlExpr::Function(call)) if matches!(call.name.to_string().as_str(), "vector_in" | "halfvec_in") => {
+            create.column.value.as_str()
+        }
         Some(SqlExpr::Function(call)) => call.name.0.last().and_then(|part| part.as_ident()).map_or("expr", |name| name.value.as_str()),
         Some(SqlExpr::Cast { .. }) | None => create.column.value.as_str(),
         Some(_) => "expr",

@@ -19,7 +19,6 @@ pub(crate) const FUNCTIONS: &[&Function] = &[
     &operators::AND,
     &operators::OR,
     &operators::XOR,
-    &operators::NOT,
     &operators::COUNT,
 ];
 
@@ -50,6 +49,14 @@ fn of_hexadecimal(text: &str) -> Result<String, Error> {
         None => Err(Error::BitDigit { found: digit, kind: "hexadecimal" }),
     };
     text.chars().map(four).collect()
+}
+
+/// A string of bits with each of them turned.
+///
+/// # Errors
+/// [`Error::BitDigit`].
+pub(crate) fn turned(text: &str) -> Result<String, Error> {
+    Ok(parse(text)?.bytes().map(|bit| if bit == b'1' { '0' } else { '1' }).collect())
 }
 
 /// A string of bits as a value of `bit(length)`, which is cut, or filled with zeros, at its end.

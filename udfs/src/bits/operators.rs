@@ -69,24 +69,6 @@ pub(crate) static XOR: Function = Function {
     kernel: |arguments| combined(arguments, |a, b| a ^ b),
 };
 
-pub(crate) static NOT: Function = Function {
-    interface: Interface {
-        name: "bit_string_not",
-        section: super::SECTION,
-        description: "Each bit turned. NULL for NULL.",
-        parameters: &[Parameter { name: "bits", kind: Kind::Text, description: "A string of bits." }],
-        required: 1,
-        example: ("SELECT bit_string_not(B'1100')", "0011"),
-    },
-    returns: RETURNS,
-    kernel: |arguments| {
-        let texts = arguments.text(0)?;
-        let turned = |text: &str| Ok(parse(text)?.bytes().map(|bit| if bit == b'1' { '0' } else { '1' }).collect::<String>());
-        let rows = (0..arguments.num_rows()).map(|row| texts.get(row).map(turned).transpose());
-        Ok(Arc::new(rows.collect::<Result<StringArray, Error>>()?) as ArrayRef)
-    },
-};
-
 pub(crate) static COUNT: Function = Function {
     interface: Interface {
         name: "bit_count",
@@ -99,7 +81,7 @@ pub(crate) static COUNT: Function = Function {
     returns: Returns::Always(DataType::Int64),
     kernel: |arguments| {
         let texts = arguments.text(0)?;
-        let count = |text: &str| Ok(parse(text)?.bytes().filter(|bit| *bit == b'1').count() as i64);
+        let count = |text: &str| -> Result<i64, Error> { Ok(parse(text)?.bytes().filter(|bit| *bit == b'1').count() as i64) };
         let rows = (0..arguments.num_rows()).map(|row| texts.get(row).map(count).transpose());
         Ok(Arc::new(rows.collect::<Result<Int64Array, Error>>()?) as ArrayRef)
     },

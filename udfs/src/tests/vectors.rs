@@ -37,11 +37,7 @@ async fn vectors_from_text() {
         ]],
     )
     .await;
-    check(
-        "SELECT vector_in(v) FROM (VALUES (ARRAY[]::real[])) t(v)",
-        expect!["error: vector must have at least 1 dimension"],
-    )
-    .await;
+    check("SELECT vector_in(v) FROM (VALUES (ARRAY[]::real[])) t(v)", expect!["error: vector must have at least 1 dimension"]).await;
     check(
         "SELECT vector_in('[1,2]', n) FROM (VALUES (2)) t(n)",
         expect!["error: vector_in: n must be a constant, because it decides the type of the result: vector_in(text, 384)"],

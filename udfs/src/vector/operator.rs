@@ -36,10 +36,8 @@ impl ExprPlanner for VectorOperatorPlanner {
         if let Some((function, operator)) = distance(&expr.op) {
             return planned_distance(expr, function, operator, schema);
         }
-        let meaning = Meaning::of(&expr.op);
-        let Some((meaning, is_half)) = meaning.zip(precision_of_both(&expr.left, &expr.right, schema)) else {
-            return Ok(PlannerResult::Original(expr));
-        };
+        let Some(meaning) = Meaning::of(&expr.op) else { return Ok(PlannerResult::Original(expr)) };
+        let Some(is_half) = precision_of_both(&expr.left, &expr.right, schema) else { return Ok(PlannerResult::Original(expr)) };
         let (left, right) = (expr.left.get_type(schema)?, expr.right.get_type(schema)?);
         // Equal types are compared as they are, so that a join hashes them.
         if matches!(meaning, Meaning::Comparison(Operator::Eq | Operator::NotEq)) && left == right {
