@@ -3,6 +3,7 @@
 mod build;
 mod parts;
 mod progress;
+mod usable;
 mod vector;
 
 pub(crate) use parts::merge_small_parts;

@@ -1,10 +1,12 @@
 //! Indexes are made, made anew, brought up to date and removed, each in a commit.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lance::index::DatasetIndexExt;
 
 use super::progress::{Stages, Unwatched};
+use super::vector;
 use super::{BuildProgress, INDEX_CONFIG, IndexDefinition, IndexKind, asked_for, describe, lance_params, names};
 use crate::comment::index_comment;
 use crate::names::nearest;
@@ -78,9 +80,20 @@ impl Table {
             return Ok(());
         }
         let num_rows = self.row_count().await?;
-        let params = lance_params(index, self.column_type(&index.column)?, num_rows)?;
+        let data_type = self.column_type(&index.column)?;
+        // There are no more partitions than distinct vectors, and of none there is nothing to learn until more rows come.
+        let (params, has_vectors) = match index.kind.is_vector() {
+            true => {
+                let lists = if index.kind == IndexKind::Hnsw { 1 } else { vector::lists(index, num_rows)? };
+                let usable = self.usable_vectors(index, lists).await?;
+                let fitting =
+                    if usable < lists { IndexDefinition { options: with_lists(index, usable), ..index.clone() } } else { index.clone() };
+                (lance_params(&fitting, data_type, num_rows)?, usable > 0)
+            }
+            false => (lance_params(index, data_type, num_rows)?, true),
+        };
         let graph = match index.kind {
-            IndexKind::Hnsw => self.build_graph(&self.graph_of(index)?, progress).await?,
+            IndexKind::Hnsw if has_vectors => self.build_graph(&self.graph_of(index)?, progress).await?,
             _ => None,
         };
         let mut dataset = self.dataset.as_ref().clone();
@@ -89,7 +102,7 @@ impl Table {
         dataset.update_config(description).await.map_err(failed)?;
         let columns = [index.column.as_str()];
         let builder = dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref());
-        let builder = builder.name(index.name.clone()).replace(true).progress(Arc::new(Stages(Arc::clone(progress))));
+        let builder = builder.name(index.name.clone()).replace(true).train(has_vectors).progress(Arc::new(Stages(Arc::clone(progress))));
         self.cleaned_up(async { builder.await.map_err(failed) }).await?;
         self.state.publish(Arc::new(dataset)).await;
         match graph {
@@ -132,6 +145,15 @@ impl Table {
         self.state.publish(Arc::new(dataset)).await;
         Ok(())
     }
+}
+
+/// The options with as many lists as there are vectors for.
+fn with_lists(index: &IndexDefinition, usable: usize) -> BTreeMap<String, String> {
+    let mut options = index.options.clone();
+    if index.kind != IndexKind::Hnsw {
+        options.insert("lists".to_owned(), usable.max(1).to_string());
+    }
+    options
 }
 
 fn unwatched() -> Arc<dyn BuildProgress> {
