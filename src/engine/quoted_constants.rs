@@ -62,8 +62,8 @@ fn comparison(expression: Expr, schema: &DFSchema, state: &SessionState) -> Resu
             Ok(Transformed::new_transformed(Expr::Between(Between { expr, negated, low, high }), reader.is_some()))
         }
         Expr::Case(Case { expr, when_then_expr, else_expr }) => {
-            let results = when_then_expr.iter().map(|(_, then)| then).chain(&else_expr);
-            let reader = results.filter_map(|value| vector_reader(value, schema)).next();
+            let mut results = when_then_expr.iter().map(|(_, then)| then).chain(&else_expr);
+            let reader = results.find_map(|value| vector_reader(value, schema));
             let arms = when_then_expr.into_iter().map(|(when, then)| Ok((when, read(then, reader.as_ref())?)));
             let when_then_expr = arms.collect::<Result<Vec<_>>>()?;
             let else_expr = else_expr.map(|value| read(value, reader.as_ref())).transpose()?;

@@ -93,6 +93,7 @@ fn first_column(expression: &Expr) -> Option<Ident> {
         type Break = Ident;
         fn pre_visit_expr(&mut self, expression: &Expr) -> ControlFlow<Ident> {
             match expression {
+                Expr::Identifier(name) if name.quote_style.is_none() => ControlFlow::Break(Ident::new(name.value.to_ascii_lowercase())),
                 Expr::Identifier(name) => ControlFlow::Break(name.clone()),
                 _ => ControlFlow::Continue(()),
             }

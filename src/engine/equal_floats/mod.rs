@@ -20,6 +20,7 @@ use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Distinct, DistinctOn, Expr, ExprSchemable, Join, JoinConstraint, LogicalPlan, Sort, SortExpr};
 use datafusion::optimizer::AnalyzerRule;
 
+use super::nearest_neighbours::has_distance;
 use one_form::one_form;
 pub use one_form::without_one_form;
 
@@ -92,12 +93,27 @@ fn sorted(sort: Sort) -> Result<Transformed<Sort>> {
     let mut is_changed = false;
     let mut expr = Vec::with_capacity(sort.expr.len());
     for key in sort.expr {
+        if is_distance(&key.expr, &sort.input) {
+            expr.push(key);
+            continue;
+        }
         let within = comparisons::within(key.expr.clone(), schema.as_ref())?;
         let form = equal_key(&within.data, &schema);
         is_changed |= within.transformed || form.is_some();
         expr.push(SortExpr { expr: form.unwrap_or(within.data), ..key });
     }
     Ok(Transformed::new_transformed(Sort { expr, ..sort }, is_changed))
+}
+
+/// Whether a key is a distance between vectors, or the name that one has in the list of SELECT: by these nearest rows are found. They have no zero but one,
+/// and no NaN with a sign.
+fn is_distance(key: &Expr, input: &LogicalPlan) -> bool {
+    if has_distance(key) {
+        return true;
+    }
+    let (Expr::Column(column), LogicalPlan::Projection(projection)) = (key, input) else { return false };
+    let Some(position) = projection.schema.maybe_index_of_column(column) else { return false };
+    has_distance(&projection.expr[position])
 }
 
 /// A key of an order in its one form; `None`: it has no floats.

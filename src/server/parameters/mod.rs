@@ -24,9 +24,8 @@ use rolloutdb_udfs::TextType;
 use rolloutdb_udfs::postgres::{CatalogType, ValueType};
 use rolloutdb_udfs::vector::{any_halfvec_field, any_vector_field};
 
-use super::response::{client_error, wire_error};
+use super::response::client_error;
 use super::wire_type::{declared_type, wire_type};
-use crate::error::Error;
 
 /// Why a parameter has no value.
 #[derive(Debug, PartialEq)]

@@ -24,7 +24,7 @@ pub(crate) static HAMMING: Function = Function {
         description: "How many bits differ; also `left <~> right`. NULL if one of them is NULL.",
         parameters: PARAMETERS,
         required: 2,
-        example: ("SELECT hamming_distance(B'111', B'100')", "2.0"),
+        example: ("SELECT hamming_distance('111', '100')", "2.0"),
     },
     returns: Returns::Always(DataType::Float64),
     kernel: |arguments| map_pairs(arguments, |counts| f64::from(counts.only_one)),
@@ -38,7 +38,7 @@ pub(crate) static JACCARD: Function = Function {
             them is NULL.",
         parameters: PARAMETERS,
         required: 2,
-        example: ("SELECT jaccard_distance(B'1111', B'1100')", "0.5"),
+        example: ("SELECT jaccard_distance('1111', '1100')", "0.5"),
     },
     returns: Returns::Always(DataType::Float64),
     kernel: |arguments| {

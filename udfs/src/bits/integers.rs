@@ -56,7 +56,7 @@ pub(crate) static TO_INTEGER: Function = Function {
         description: "A string of at most 64 bits as an integer; `bits::bigint` does the same. NULL for NULL.",
         parameters: &[Parameter { name: "bits", kind: Kind::Text, description: "A string of bits." }],
         required: 1,
-        example: ("SELECT bit_to_integer(B'101')", "5"),
+        example: ("SELECT bit_to_integer('101')", "5"),
     },
     returns: Returns::Always(DataType::Int64),
     kernel: |arguments| {

@@ -26,7 +26,7 @@ pub(crate) static L2_NORM: Function = Function {
         description: "Euclidean length, as `vector_norm`. NULL for NULL.",
         parameters: &[Parameter { name: "vector", kind: Kind::Vector, description: "A vector or a halfvec." }],
         required: 1,
-        example: ("SELECT l2_norm('[3,4]'::halfvec)", "5.0"),
+        example: ("SELECT l2_norm(halfvec_in('[3,4]'))", "5.0"),
     },
     returns: Returns::Always(DataType::Float64),
     kernel: |arguments| map_vectors(arguments, norm),
