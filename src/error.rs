@@ -241,8 +241,10 @@ pub enum Fault {
     Bytes,
     /// A text has more characters than its column has room for.
     TooLong,
-    /// A number has more digits than its column keeps.
+    /// A number has more digits than its column keeps, or is beyond its range.
     TooManyDigits,
+    /// A vector of another width than its column, or with a number that no vector holds.
+    Vector,
 }
 
 impl Fault {
@@ -250,8 +252,13 @@ impl Fault {
     #[must_use]
     pub fn of(error: &rolloutdb_udfs::Error) -> Self {
         match error {
-            rolloutdb_udfs::Error::TextTooLong { .. } => Self::TooLong,
-            rolloutdb_udfs::Error::NumericDigits { .. } => Self::TooManyDigits,
+            rolloutdb_udfs::Error::TextTooLong { .. } | rolloutdb_udfs::Error::BitTooLong { .. } => Self::TooLong,
+            rolloutdb_udfs::Error::NumericDigits { .. }
+            | rolloutdb_udfs::Error::ValueRange { .. }
+            | rolloutdb_udfs::Error::HalfRange { .. } => Self::TooManyDigits,
+            rolloutdb_udfs::Error::NotFinite { .. } | rolloutdb_udfs::Error::NoDimension { .. } | rolloutdb_udfs::Error::Width { .. } => {
+                Self::Vector
+            }
             _ => Self::Form,
         }
     }

@@ -20,7 +20,7 @@ use lance::dataset::{CommitBuilder, InsertBuilder, WriteMode};
 use tokio::sync::MutexGuard;
 
 use crate::constraint::{KeyCheck, OnDuplicate, StoredKeys};
-use crate::conversion::convert;
+use crate::conversion::{check_finite, convert};
 use crate::staged::StagedRows;
 use crate::storage::{Storage, Temporary};
 use crate::{Error, Result, Table, TableDefinition};
@@ -187,6 +187,8 @@ pub(crate) struct CheckedWrite {
     table: String,
     schema: SchemaRef,
     on_duplicate: OnDuplicate,
+    /// Whether all values are: a changed row has those of the columns that it keeps.
+    rows_are_new: bool,
     shared: Arc<Mutex<Checks>>,
 }
 
@@ -204,7 +206,13 @@ struct Checks {
 impl CheckedWrite {
     pub(crate) fn new(table: &str, schema: SchemaRef, keys: Option<KeyCheck>) -> Self {
         let checks = Checks { written: None, keys, num_rows: 0, error: None };
-        Self { table: table.to_owned(), schema, on_duplicate: OnDuplicate::Fail, shared: Arc::new(Mutex::new(checks)) }
+        Self { table: table.to_owned(), schema, on_duplicate: OnDuplicate::Fail, rows_are_new: true, shared: Arc::new(Mutex::new(checks)) }
+    }
+
+    /// For rows that are changed.
+    pub(crate) fn of_changed_rows(mut self) -> Self {
+        self.rows_are_new = false;
+        self
     }
 
     fn with(mut self, on_duplicate: OnDuplicate, written: Option<RowSink>) -> Self {
@@ -236,6 +244,9 @@ impl CheckedWrite {
 
     fn check(&self, batch: DataFusionResult<RecordBatch>) -> Result<RecordBatch> {
         let mut batch = convert(&self.table, &batch?, &self.schema)?;
+        if self.rows_are_new {
+            check_finite(&self.table, &batch)?;
+        }
         let mut shared = self.shared();
         if let Some(keys) = &mut shared.keys {
             if let OnDuplicate::Skip(columns) = &self.on_duplicate {

@@ -305,11 +305,15 @@ impl UniqueColumns {
     }
 }
 
-/// Minus zero is zero, as in PostgreSQL; Arrow's row format keeps the sign.
+/// Minus zero is zero and all NaN are one, as in PostgreSQL; Arrow's row format keeps the signs.
 fn with_one_zero(column: &ArrayRef) -> ArrayRef {
     match column.data_type() {
-        DataType::Float32 => Arc::new(column.as_primitive::<Float32Type>().unary::<_, Float32Type>(|number| number + 0.0)),
-        DataType::Float64 => Arc::new(column.as_primitive::<Float64Type>().unary::<_, Float64Type>(|number| number + 0.0)),
+        DataType::Float32 => Arc::new(
+            column.as_primitive::<Float32Type>().unary::<_, Float32Type>(|number| if number.is_nan() { f32::NAN } else { number + 0.0 }),
+        ),
+        DataType::Float64 => Arc::new(
+            column.as_primitive::<Float64Type>().unary::<_, Float64Type>(|number| if number.is_nan() { f64::NAN } else { number + 0.0 }),
+        ),
         _ => Arc::clone(column),
     }
 }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array};
+use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options, take};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Float16Type, Float32Type, Schema, SchemaRef};
 
 use crate::{Error, Result};
 
@@ -106,6 +106,47 @@ pub(crate) fn convert(table: &str, batch: &RecordBatch, schema: &SchemaRef) -> R
     Ok(RecordBatch::try_new_with_options(schema.clone(), columns, &options)?)
 }
 
+/// Refuses new vectors with numbers that none holds, whatever file or expression they come from. Rows that were stored before that was refused may be
+/// written anew as they are.
+///
+/// # Errors
+/// [`Error::NotFinite`] with the first column.
+pub(crate) fn check_finite(table: &str, batch: &RecordBatch) -> Result<()> {
+    for (column, field) in batch.columns().iter().zip(batch.schema_ref().fields()) {
+        if let Some(found) = column.as_fixed_size_list_opt().and_then(not_finite) {
+            return Err(Error::NotFinite { table: table.to_owned(), column: field.name().clone(), found });
+        }
+    }
+    Ok(())
+}
+
+/// What the first such number is; `None` if all are finite.
+pub(crate) fn not_finite(vectors: &FixedSizeListArray) -> Option<&'static str> {
+    let word = |is_nan: bool| if is_nan { "NaN" } else { "infinite value" };
+    let numbers = vectors.values();
+    if let Some(numbers) = numbers.as_primitive_opt::<Float32Type>() {
+        // As a rule all are finite, whatever lies under a NULL.
+        if numbers.values().iter().all(|number| number.is_finite()) {
+            return None;
+        }
+        return in_rows(vectors, |place| {
+            Some(numbers.value(place)).filter(|number| !number.is_finite()).map(|number| word(number.is_nan()))
+        });
+    }
+    let numbers = numbers.as_primitive_opt::<Float16Type>()?;
+    if numbers.values().iter().all(|number| number.is_finite()) {
+        return None;
+    }
+    in_rows(vectors, |place| Some(numbers.value(place)).filter(|number| !number.is_finite()).map(|number| word(number.is_nan())))
+}
+
+/// What is found first in the rows that are not NULL.
+fn in_rows<T>(vectors: &FixedSizeListArray, find: impl Fn(usize) -> Option<T>) -> Option<T> {
+    let width = usize::try_from(vectors.value_length()).unwrap_or_default();
+    let rows = (0..vectors.len()).filter(|row| vectors.is_valid(*row));
+    rows.flat_map(|row| row * width..(row + 1) * width).find_map(find)
+}
+
 /// A vector that is not NULL but has a NULL in it: a search would read whatever number lies under it.
 fn has_null_element(column: &ArrayRef) -> bool {
     let Some(vectors) = column.as_fixed_size_list_opt() else { return false };
@@ -146,10 +187,6 @@ fn check_width(table: &str, column: &ArrayRef, field: &Field) -> Result<()> {
     };
     match found {
         None => Ok(()),
-        Some(found) => Err(Error::WrongType {
-            what: format!("a value for column \"{}\" of table \"{table}\"", field.name()),
-            found: format!("vector({found})"),
-            expected: format!("vector({expected})"),
-        }),
+        Some(found) => Err(Error::Width { table: table.to_owned(), column: field.name().clone(), found, expected: *expected }),
     }
 }

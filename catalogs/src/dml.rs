@@ -156,7 +156,7 @@ impl Rewrite<'_> {
         let table = self.table.clone();
         let dataset = &table.dataset;
         let key_check = if keys_change { KeyCheck::new(table.schema_name(), table.name(), table.definition())? } else { None };
-        let write = CheckedWrite::new(table.name(), Arc::new(Schema::from(dataset.schema())), key_check);
+        let write = CheckedWrite::new(table.name(), Arc::new(Schema::from(dataset.schema())), key_check).of_changed_rows();
         let found = Addresses::default();
         let repeats = Repeats::Refused(table.name().to_owned());
         let rows = match removals {

@@ -59,6 +59,12 @@ pub enum Error {
     /// 22004.
     #[error("a vector in column \"{column}\" of table \"{table}\" has a NULL among its numbers")]
     NullElement { table: String, column: String },
+    /// 22000. `found`: `NaN` or `infinite value`, in pgvector's words.
+    #[error("{found} not allowed in vector: column \"{column}\" of table \"{table}\"")]
+    NotFinite { table: String, column: String, found: &'static str },
+    /// 22000.
+    #[error("expected {expected} dimensions, not {found}: column \"{column}\" of table \"{table}\"")]
+    Width { table: String, column: String, found: i32, expected: i32 },
     /// 21000: a statement that gives one row two new ones.
     #[error("the statement would change a row of table \"{table}\" twice; make the rows that it matches with unique")]
     RowTwice { table: String },
@@ -80,7 +86,7 @@ pub enum Error {
     /// 42P10.
     #[error("table \"{table}\" has no primary key or UNIQUE constraint on ({columns}), as ON CONFLICT needs")]
     NoConstraint { table: String, columns: String },
-    /// 42804: a value of the wrong type or a vector of the wrong width.
+    /// 42804: a value of the wrong type.
     #[error("{what} is {found}, expected {expected}")]
     WrongType { what: String, found: String, expected: String },
     /// 22023: an option that does not exist or is out of its range.

@@ -3,6 +3,7 @@
 mod build;
 mod parts;
 mod progress;
+mod usable;
 mod vector;
 
 pub(crate) use parts::merge_small_parts;
@@ -80,6 +81,8 @@ pub struct IndexDefinition {
     pub metric: Option<Metric>,
     /// The options after WITH, as text.
     pub options: BTreeMap<String, String>,
+    /// The key, as SQL has it, of an index that is known and not built: nothing here would read it, and queries read all rows.
+    pub unbuilt: Option<String>,
 }
 
 /// An index that exists.
@@ -206,7 +209,12 @@ impl Table {
         let failed = |source| Error::storage(self.name(), source);
         let mut indexes = Vec::new();
         for name in self.index_names().await? {
-            let Some(IndexDefinition { column, kind, metric, options, .. }) = self.asked_for(&name) else { continue };
+            let Some(IndexDefinition { column, kind, metric, options, unbuilt, .. }) = self.asked_for(&name) else { continue };
+            if unbuilt.is_some() {
+                let (rows_indexed, rows_unindexed) = (0, self.row_count().await?);
+                indexes.push(IndexInfo { name, column, kind, metric, options, rows_indexed, rows_unindexed, bytes: 0, graph: None });
+                continue;
+            }
             let statistics = self.dataset.index_statistics(&name).await.map_err(failed)?;
             let statistics: Value = serde_json::from_str(&statistics).map_err(|error| Error::Damaged {
                 table: self.name().to_owned(),
@@ -278,7 +286,7 @@ impl Table {
     /// [`Error::Storage`].
     pub async fn vector_indexes(&self) -> Result<Vec<IndexDefinition>> {
         let indexes = self.index_names().await?.into_iter().filter_map(|name| self.asked_for(&name));
-        Ok(indexes.filter(|index| index.kind.is_vector()).collect())
+        Ok(indexes.filter(|index| index.kind.is_vector() && index.unbuilt.is_none()).collect())
     }
 
     /// The hnsw indexes.
@@ -312,23 +320,21 @@ impl Table {
 
     /// Column, kind and metric of an index as it was asked for.
     fn description(&self, name: &str) -> Option<(String, IndexKind, Option<Metric>)> {
-        self.asked_for(name).map(|index| (index.column, index.kind, index.metric))
+        self.asked_for(name).filter(|index| index.unbuilt.is_none()).map(|index| (index.column, index.kind, index.metric))
     }
 
     fn asked_for(&self, name: &str) -> Option<IndexDefinition> {
-        let text = self.dataset.config().get(&format!("{INDEX_CONFIG}{name}"))?;
-        let description: Value = serde_json::from_str(text).ok()?;
-        let field = |key: &str| description.get(key).and_then(Value::as_str);
-        let kind = IndexKind::from_name(field("kind")?)?;
-        // By its number where there is one: the name may have changed since.
-        let by_id = description.get("field_id").and_then(Value::as_i64).and_then(|id| i32::try_from(id).ok());
-        let column = match by_id {
-            Some(id) => self.dataset.schema().field_by_id(id)?.name.clone(),
-            None => field("column")?.to_owned(),
-        };
-        let options = description.get("options").and_then(Value::as_object).into_iter().flatten();
-        let options = options.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
-        Some(IndexDefinition { name: name.to_owned(), column, kind, metric: field("metric").and_then(Metric::from_name), options })
+        asked_for(&self.dataset, name)
+    }
+
+    /// Checks what CREATE INDEX says of an index over vectors that is not built, as far as one that is.
+    fn check_unbuilt(&self, index: &IndexDefinition) -> Result<()> {
+        self.column(&index.column)?;
+        check_options(index)?;
+        match index.kind {
+            IndexKind::Hnsw => graph_of(index, 0).map(drop),
+            _ => vector::check_lists(index),
+        }
     }
 
     /// The table of this schema that has an index `name`.
@@ -422,24 +428,48 @@ pub(crate) fn is_label_list(data_type: &DataType) -> bool {
     matches!(data_type, DataType::List(item) if !item.data_type().is_nested())
 }
 
+/// An index as it was asked for; `None`: there is no such description, or its column is gone.
+fn asked_for(dataset: &Dataset, name: &str) -> Option<IndexDefinition> {
+    let text = dataset.config().get(&format!("{INDEX_CONFIG}{name}"))?;
+    let description: Value = serde_json::from_str(text).ok()?;
+    let field = |key: &str| description.get(key).and_then(Value::as_str);
+    let kind = IndexKind::from_name(field("kind")?)?;
+    // By its number where there is one: the name may have changed since.
+    let by_id = description.get("field_id").and_then(Value::as_i64).and_then(|id| i32::try_from(id).ok());
+    let column = match by_id {
+        Some(id) => dataset.schema().field_by_id(id)?.name.clone(),
+        None => field("column")?.to_owned(),
+    };
+    let options = description.get("options").and_then(Value::as_object).into_iter().flatten();
+    let options = options.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect();
+    let (metric, unbuilt) = (field("metric").and_then(Metric::from_name), field("unbuilt").map(str::to_owned));
+    Some(IndexDefinition { name: name.to_owned(), column, kind, metric, options, unbuilt })
+}
+
 /// Distinct names of the indexes of a dataset, without those that Lance keeps for itself.
 async fn names(table: &str, dataset: &Dataset) -> Result<Vec<String>> {
     let indexes = dataset.load_indices().await.map_err(|source| Error::storage(table, source))?;
     let mut names: Vec<String> = indexes.iter().map(|index| index.name.clone()).collect();
     names.retain(|name| !name.starts_with("__"));
+    let described = dataset.config().keys().filter_map(|key| key.strip_prefix(INDEX_CONFIG));
+    names.extend(described.filter(|name| asked_for(dataset, name).is_some_and(|index| index.unbuilt.is_some())).map(str::to_owned));
     names.sort();
     names.dedup();
     Ok(names)
 }
 
 fn describe(index: &IndexDefinition, dataset: &Dataset) -> String {
-    let metric = index.kind.is_vector().then(|| index.metric.unwrap_or(Metric::Cosine).name());
+    let metric = match (index.kind.is_vector() && index.unbuilt.is_none(), index.metric) {
+        (true, metric) => Some(metric.unwrap_or(Metric::Cosine).name()),
+        (false, metric) => metric.map(Metric::name),
+    };
     json!({
         "column": index.column,
         "field_id": dataset.schema().field(&index.column).map(|field| field.id),
         "kind": index.kind.name(),
         "metric": metric,
         "options": index.options,
+        "unbuilt": index.unbuilt,
     })
     .to_string()
 }

@@ -42,6 +42,7 @@ mod table_identity;
 mod tags;
 mod temporary;
 mod unfinished;
+mod unwanted_vectors;
 mod view;
 
 #[cfg(test)]
@@ -74,4 +75,5 @@ pub use table_identity::TableIdentity;
 pub use tags::Tag;
 pub use temporary::{is_temporary_schema, temporary_schema};
 pub use unfinished::UnfinishedWork;
+pub use unwanted_vectors::UnwantedVectors;
 pub use view::View;

@@ -11,11 +11,11 @@ use datafusion::logical_expr::expr::{BinaryExpr, Cast, ScalarFunction, TryCast};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlan, Operator, cast, lit};
-use rolloutdb_udfs::postgres::{date_of, has_own_text_form, time_of, timestamp_of};
-use rolloutdb_udfs::vector::is_any_vector;
+use rolloutdb_udfs::postgres::{ValueType, date_of, has_own_text_form, time_of, timestamp_of};
+use rolloutdb_udfs::vector::{halfvec_type, is_any_vector, vector_type};
 use rolloutdb_udfs::{TextType, is_plain_numeric};
 
-use super::typing::{call, is_text, read_array};
+use super::typing::{call, is_text, read_array, sql_type_of};
 use crate::error::Result;
 
 /// Reads a number as `numeric` without declared digits.
@@ -196,6 +196,11 @@ fn is_plain(value: &Expr, schema: &DFSchema) -> bool {
 fn as_call(asked: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Option<Expr>> {
     let (value, wanted) = (asked.expr.as_ref().clone(), asked.field.as_ref());
     let found = value.get_type(schema);
+    if let Some(bits) = TextType::of(wanted).filter(|wanted| wanted.is_bits())
+        && let Some(call) = of_integer(&value, &found, bits, state)?
+    {
+        return Ok(Some(call));
+    }
     if let Some(name) = named_text(wanted) {
         let text = match (&found, TextType::of(wanted)) {
             (Ok(_), Some(_)) if is_plain(&value, schema) => call(state, TEXT_OUT, vec![value])?,
@@ -218,6 +223,13 @@ fn as_call(asked: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Opti
     if *wanted.data_type() == DataType::Utf8 && value.to_field(schema).is_ok_and(|(_, field)| is_any_vector(&field)) {
         return call(state, "vector_out", vec![value]).map(Some);
     }
+    if let Some(named) = vectors_in(wanted) {
+        return as_vectors(wanted, value, &found, &named, state).map(Some);
+    }
+    if wanted.data_type().is_integer() && value.to_field(schema).is_ok_and(|(_, field)| TextType::of(&field).is_some_and(TextType::is_bits))
+    {
+        return Ok(Some(cast(call(state, "bit_to_integer", vec![value])?, wanted.data_type().clone())));
+    }
     let (function, arguments) = match (wanted.data_type(), found) {
         // A text of one of these types has it no longer, which clients see.
         (DataType::Utf8, found) if is_text(&found) && wanted.metadata().is_empty() && is_checked_text(&value, schema) => {
@@ -237,20 +249,59 @@ fn as_call(asked: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Opti
         (DataType::Interval(IntervalUnit::MonthDayNano), found) if is_text(&found) => {
             return call(state, "interval_in", vec![value]).map(Some);
         }
+        // Arrow would make infinities of what is beyond half precision.
         (DataType::FixedSizeList(item, width), found)
-            if *item.data_type() == DataType::Float16
-                && (is_text(&found) || matches!(found, DataType::List(_) | DataType::LargeList(_))) =>
+            if *item.data_type() == DataType::Float16 && found != *wanted.data_type() && !found.is_null() =>
         {
             ("halfvec_in", vec![value, lit(i64::from(*width))])
         }
         (DataType::FixedSizeList(_, width), found) if is_vector(wanted.data_type()) => match found {
             found if is_text(&found) => ("vector_in", vec![value, lit(i64::from(*width))]),
             DataType::List(_) | DataType::LargeList(_) => ("array_to_vector", vec![value, lit(i64::from(*width))]),
+            DataType::FixedSizeList(..) if found != *wanted.data_type() => ("vector_in", vec![value, lit(i64::from(*width))]),
             _ => return Ok(None),
         },
         _ => return Ok(None),
     };
     call(state, function, arguments).map(Some)
+}
+
+/// An integer as bits, of which a cast takes the last ones; `None` for every other value.
+fn of_integer(value: &Expr, found: &DataFusionResult<DataType>, bits: TextType, state: &SessionState) -> Result<Option<Expr>> {
+    match (found, bits) {
+        (Ok(found), TextType::Bit(length)) if found.is_integer() => {
+            call(state, "integer_to_bit", vec![value.clone(), lit(i64::from(length))]).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The name of the type of the vectors in an array; `None` for arrays of all else.
+fn vectors_in(wanted: &Field) -> Option<String> {
+    match (ValueType::of(wanted), wanted.data_type()) {
+        (ValueType::Array(item), DataType::List(field)) if matches!(*item, ValueType::Vector(_) | ValueType::Halfvec(_)) => {
+            Some(sql_type_of(field))
+        }
+        _ => None,
+    }
+}
+
+/// The cast to an array of vectors. Vectors of one array have one width here: without one in the type's name the values say it.
+fn as_vectors(wanted: &Field, value: Expr, found: &DataType, named: &str, state: &SessionState) -> Result<Expr> {
+    match found {
+        found if is_text(found) => call(state, "vector_array_in", vec![value, lit(named)]),
+        DataType::List(item) if is_vector(item.data_type()) && !named.contains('(') => Ok(value),
+        DataType::List(item) if is_vector(item.data_type()) => call(state, "vector_array_in", vec![value, lit(named)]),
+        // An empty array has no vectors to say it, nor any to contradict.
+        _ => {
+            let item = if named.starts_with("halfvec") { halfvec_type(1) } else { vector_type(1) };
+            let data_type = match wanted.data_type() {
+                DataType::List(field) if is_vector(field.data_type()) => wanted.data_type().clone(),
+                _ => DataType::new_list(item, true),
+            };
+            Ok(cast(value, data_type))
+        }
+    }
 }
 
 /// The cast to `vector` or `halfvec` without a width: a vector of that kind keeps its own.

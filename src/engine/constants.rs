@@ -1,5 +1,5 @@
-//! Constants in the text of a statement that DataFusion reads otherwise than PostgreSQL: intervals in more forms than Arrow knows, and numbers whose digits
-//! a double would not keep.
+//! Constants in the text of a statement that DataFusion reads otherwise than PostgreSQL: intervals in more forms than Arrow knows, numbers whose digits
+//! a double would not keep, and strings of bits.
 
 use std::ops::ControlFlow;
 
@@ -8,6 +8,8 @@ use datafusion::sql::sqlparser::ast::{
     CastKind, DataType as SqlType, ExactNumberInfo, Expr, Interval, Statement, UnaryOperator, Value, ValueWithSpan, VisitMut, VisitorMut,
 };
 use rolloutdb_udfs::postgres::parse_interval;
+
+use rolloutdb_sql::call;
 
 use crate::error::{Error, Result};
 
@@ -53,6 +55,11 @@ impl VisitorMut for Constants {
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Error> {
         let rewritten = match expr {
             Expr::Value(ValueWithSpan { value: Value::Number(number, _), .. }) => wide_integer(number),
+            Expr::Value(ValueWithSpan { value: Value::SingleQuotedByteStringLiteral(digits), .. }) => Ok(Some(bits(digits.clone()))),
+            Expr::Value(ValueWithSpan { value: Value::HexStringLiteral(digits), .. }) => {
+                let four = |digit: char| digit.to_digit(16).map_or_else(String::new, |value| format!("{value:04b}"));
+                Ok(Some(bits(digits.chars().map(four).collect())))
+            }
             Expr::Interval(interval) => read_interval(interval).map(|read| read.map(interval_constant)),
             // DataFusion would put the sign before the first part alone.
             Expr::UnaryOp { op: UnaryOperator::Minus, expr: inner } => match inner.as_ref() {
@@ -68,6 +75,12 @@ impl VisitorMut for Constants {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// A string of bits, of which a text is cast to its type: `bit(3)` for `B'101'`. No `bit(n)` is empty.
+fn bits(digits: String) -> Expr {
+    let type_name = if digits.is_empty() { "varbit".to_owned() } else { format!("bit({})", digits.len()) };
+    call("text_cast", [quoted(digits), quoted(type_name)])
 }
 
 fn is_numeric(data_type: &SqlType) -> bool {

@@ -31,6 +31,7 @@ mod cursors;
 mod database;
 mod declared_types;
 mod durable_file;
+mod equal_floats;
 mod exists_as_column;
 mod files;
 mod function;

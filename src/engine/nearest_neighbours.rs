@@ -24,6 +24,13 @@ pub use lateral::{LateralNearestRows, SortRuntime};
 use path::{Path, is_model_call};
 pub use unused::unused_indexes;
 
+use super::equal_floats::without_one_form;
+
+/// Whether a distance is anywhere in an expression.
+pub fn has_distance(expression: &Expr) -> bool {
+    Distance::is_in(expression)
+}
+
 /// For more rows than this a sort of all is no slower.
 const ROWS_MAX: usize = 100_000;
 
@@ -88,7 +95,7 @@ fn nearest_scan(sort: &Sort, effort: SearchEffort) -> Result<TableScan, String> 
     let (first, others) = sort.expr.split_first().ok_or("nothing is sorted by")?;
     let path = Path::to_scan(&sort.input, sort.expr.iter().map(|key| key.expr.clone().unalias()).collect())?;
     let (keys, conditions) = path.expressions.split_at(sort.expr.len());
-    let distance = Distance::of_key(&keys[0], first.asc)?;
+    let distance = Distance::of_key(without_one_form(&keys[0]), first.asc)?;
     let provider = source_as_provider(&path.scan.source).map_err(|error| error.to_string())?;
     let table = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<Table>().ok_or("it is no table of rows")?;
     let field = table.definition().schema.field_with_name(&distance.column).map_err(|error| error.to_string())?;
@@ -137,7 +144,7 @@ fn more_than_a_row(condition: &Expr) -> Option<&'static str> {
 /// Of equal distances the scan takes the smaller primary keys, so that further sort keys have to say the same.
 fn are_ties_by_key(keys: &[Expr], sort: &[SortExpr], table: &Table) -> bool {
     let primary_key = &table.definition().primary_key;
-    let is_column = |key: &Expr, column: &String| matches!(key, Expr::Column(found) if found.name == *column);
+    let is_column = |key: &Expr, column: &String| matches!(without_one_form(key), Expr::Column(found) if found.name == *column);
     keys.len() <= primary_key.len()
         && keys.iter().zip(sort).zip(primary_key).all(|((key, sort), column)| sort.asc && is_column(key, column))
 }

@@ -190,6 +190,7 @@ async fn plan_with(
     pattern_operators::write_out(&mut statement);
     rows_in_select::write_out(&mut statement, &state, &session.database().shared.functions)?;
     constants::rewrite(&mut statement)?;
+    quoted_constants::write_out(&mut statement);
     using_columns::write_out(&mut statement)?;
     lateral_names::qualify(&mut statement);
     versions::open(session, &mut statement, &mut named).await?;

@@ -1,15 +1,19 @@
-//! Quoted constants that are compared with bytes, a uuid, a time or an interval take that type, as in PostgreSQL: `mark = '\x0a'` is about one byte, not
+//! Quoted constants that are compared with bytes, a uuid, a time, an interval, bits or a vector take that type, as in PostgreSQL: `mark = '\x0a'` is about one byte, not
 //! four letters, and `day > 'Sep 29 2001'` about a day.
+
+mod vectors;
 
 use arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::execution::SessionState;
-use datafusion::logical_expr::expr::{Between, InList};
+use datafusion::logical_expr::expr::{Between, Case, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+use rolloutdb_udfs::postgres::ValueType;
 use rolloutdb_udfs::{NamedType, kept_type};
+pub use vectors::write_out;
 
 use super::casts::{is_time, read_time};
 use super::typing::call;
@@ -57,7 +61,25 @@ fn comparison(expression: Expr, schema: &DFSchema, state: &SessionState) -> Resu
             let (low, high) = (read(low, reader.as_ref())?, read(high, reader.as_ref())?);
             Ok(Transformed::new_transformed(Expr::Between(Between { expr, negated, low, high }), reader.is_some()))
         }
+        Expr::Case(Case { expr, when_then_expr, else_expr }) => {
+            let mut results = when_then_expr.iter().map(|(_, then)| then).chain(&else_expr);
+            let reader = results.find_map(|value| vector_reader(value, schema));
+            let arms = when_then_expr.into_iter().map(|(when, then)| Ok((when, read(then, reader.as_ref())?)));
+            let when_then_expr = arms.collect::<Result<Vec<_>>>()?;
+            let else_expr = else_expr.map(|value| read(value, reader.as_ref())).transpose()?;
+            Ok(Transformed::new_transformed(Expr::Case(Case { expr, when_then_expr, else_expr }), reader.is_some()))
+        }
         other => Ok(Transformed::no(other)),
+    }
+}
+
+/// Of results that are vectors; other types have their own ways.
+fn vector_reader(expression: &Expr, schema: &DFSchema) -> Option<Reader> {
+    let (_, field) = expression.to_field(schema).ok()?;
+    match ValueType::of(&field) {
+        ValueType::Vector(_) => Some(Reader::Function("vector_in")),
+        ValueType::Halfvec(_) => Some(Reader::Function("halfvec_in")),
+        _ => None,
     }
 }
 
@@ -75,6 +97,9 @@ enum Reader {
 fn reader(expression: &Expr, schema: &DFSchema) -> Option<Reader> {
     if is_quoted(expression) {
         return None;
+    }
+    if let Some(reader) = vector_reader(expression, schema) {
+        return Some(reader);
     }
     match expression.get_type(schema).ok()? {
         DataType::Binary => Some(Reader::Function("bytea_in")),

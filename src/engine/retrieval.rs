@@ -315,8 +315,10 @@ fn ranks(query_rows: &UInt32Array) -> Int64Array {
 
 /// `[1, 2, 3]` as a vector, for columns without an embedding model.
 fn parse_vector(text: &str, column: &str) -> Result<Vec<f32>> {
-    let inner = text.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
-    let parsed = inner.and_then(|inner| inner.split(',').map(|part| part.trim().parse::<f32>().ok()).collect::<Option<Vec<f32>>>());
+    let parsed = match rolloutdb_udfs::vector::parse_vector(text) {
+        Err(rolloutdb_udfs::Error::VectorText { .. }) => None,
+        read => Some(read?),
+    };
     parsed.ok_or_else(|| Error::InvalidParameter {
         name: format!("query for column {column}, which has no embedding model"),
         found: format!("'{text}'"),

@@ -26,6 +26,7 @@ use super::copy_streams::{CopyIn, CopyOut};
 use super::correlated::DistinctSubqueryColumns;
 use super::cursors::Cursors;
 use super::database::Database;
+use super::equal_floats::EqualFloats;
 use super::gate::Gate;
 use super::interruption::{CurrentStatement, InterruptibleJoins};
 use super::large_values::{InPieces, LargeValues, without_large_constants};
@@ -185,6 +186,7 @@ impl Session {
             Arc::new(DistinctSubqueryColumns),
         ];
         analyzer_rules.extend(Analyzer::new().rules);
+        analyzer_rules.push(Arc::new(EqualFloats));
         analyzer_rules.push(Arc::new(CheckedIntegers));
         analyzer_rules.push(Arc::new(LargeValues { memory: Arc::clone(&memory) }));
         analyzer_rules.push(Arc::new(ExtractModelCalls));

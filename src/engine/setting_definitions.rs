@@ -1,6 +1,11 @@
 //! The settings that a session has beside DataFusion's: what values they take, and what `pg_settings` says of them.
 
+mod planner;
+
 use std::ops::RangeInclusive;
+use std::sync::LazyLock;
+
+use planner::PLANNER_SETTINGS;
 
 use super::memory::{STATEMENT_MIN, bytes_text, parse_bytes};
 use super::timeouts::{IDLE_IN_TRANSACTION_TIMEOUT, IDLE_TIMEOUT, STATEMENT_TIMEOUT};
@@ -56,13 +61,18 @@ pub enum Values {
     Time,
     /// Memory, kept in bytes.
     Size,
+    /// Memory, kept in units of so many bytes.
+    Memory {
+        unit: u64,
+        range: RangeInclusive<i64>,
+    },
     /// The order of day, month and year in text; the form is always ISO.
     DateStyle,
     /// It says how the server is, or was started.
     Fixed,
 }
 
-use Values::{Choice, DateStyle, Fixed, Only, Real, Size, Switch, Text, Time, Whole};
+use Values::{Choice, DateStyle, Fixed, Memory, Only, Real, Size, Switch, Text, Time, Whole};
 
 const CLIENTS: &str = "Client Connection Defaults / Statement Behavior";
 const CONNECTIONS: &str = "Connections and Authentication / TCP Settings";
@@ -86,8 +96,20 @@ const fn setting(
 /// [`rolloutdb_catalogs::SearchEffort::PROBES`].
 const NOT_NEEDED: &str = "Known for pgvector's sake; filters come first here, so it changes nothing.";
 
+/// All settings, by name.
+pub static DEFINITIONS: LazyLock<Vec<&'static Definition>> = LazyLock::new(|| {
+    let mut all: Vec<&Definition> = OWN.iter().chain(PLANNER_SETTINGS).collect();
+    all.sort_by_key(|known| known.name);
+    all
+});
+
+/// Whether a setting is one of PostgreSQL's planner, which change nothing here.
+pub fn is_without_effect(name: &str) -> bool {
+    PLANNER_SETTINGS.iter().any(|known| known.name == name)
+}
+
 /// By name.
-pub static DEFINITIONS: &[Definition] = &[
+static OWN: &[Definition] = &[
     setting(
         "application_name",
         "",
@@ -134,7 +156,6 @@ pub static DEFINITIONS: &[Definition] = &[
     setting("ivfflat.iterative_scan", "off", Choice(&["off", "relaxed_order"]), SEARCH, NOT_NEEDED),
     setting("ivfflat.max_probes", "32768", Whole(1..=32_768), SEARCH, NOT_NEEDED),
     setting(PROBES, "20", Whole(1..=32_768), SEARCH, "How many partitions a search of an ivf index reads."),
-    setting("jit", "off", Only(&["off", "false"]), "Query Tuning / Other Planner Options", "Nothing is compiled while statements run."),
     setting("lock_timeout", "0", Only(&["0"]), CLIENTS, "Statements wait for no locks of rows."),
     setting(MAX_CONNECTIONS, "100", Fixed, CONNECTIONS, "How many clients may be connected at once; an embedded engine takes none."),
     setting("max_identifier_length", "63", Fixed, PRESET, "The length of names that clients count on."),
@@ -174,7 +195,7 @@ pub static DEFINITIONS: &[Definition] = &[
 /// # Errors
 /// [`Error::UnknownObject`] with the nearest name.
 pub fn definition(name: &str) -> Result<&'static Definition> {
-    DEFINITIONS.iter().find(|known| known.name == name).ok_or_else(|| unknown_setting(name))
+    DEFINITIONS.iter().find(|known| known.name == name).copied().ok_or_else(|| unknown_setting(name))
 }
 
 pub fn unknown_setting(name: &str) -> Error {
@@ -207,6 +228,7 @@ impl Definition {
             Switch => switch(value).map(str::to_owned),
             Time => milliseconds(value).map(|time| time.to_string()),
             Size => parse_bytes(value).ok().filter(|bytes| *bytes >= STATEMENT_MIN).map(|bytes| bytes.to_string()),
+            Memory { unit, range } => memory_units(value, *unit).filter(|units| range.contains(units)).map(|units| units.to_string()),
             DateStyle => return self.date_style(value),
             Only(allowed) => {
                 let known = allowed.iter().any(|known| known.eq_ignore_ascii_case(value));
@@ -228,6 +250,10 @@ impl Definition {
             Switch => "on or off".to_owned(),
             Size => format!("at least {}, as a number of bytes or with kB, MB or GB, as in '64MB'", bytes_text(STATEMENT_MIN)),
             Time => "milliseconds up to 2147483647, or a time with one of the units us, ms, s, min, h, d, as in '5s'".to_owned(),
+            Memory { unit, range } => {
+                let size = |units: &i64| bytes_text(units.unsigned_abs() * unit);
+                format!("{} to {}, as a number of {} or with kB, MB, GB or TB", size(range.start()), size(range.end()), bytes_text(*unit))
+            }
             Text | Only(_) | DateStyle | Fixed => String::new(),
         }
     }
@@ -255,6 +281,7 @@ impl Definition {
         match (&self.values, value.parse()) {
             (Time, Ok(milliseconds)) => time_text(milliseconds),
             (Size, Ok(bytes)) => bytes_text(bytes.unsigned_abs()),
+            (Memory { unit, .. }, Ok(units)) => bytes_text(units.unsigned_abs() * unit),
             _ => value.to_owned(),
         }
     }
@@ -263,7 +290,7 @@ impl Definition {
     pub fn type_name(&self) -> &'static str {
         match &self.values {
             Fixed if self.default.parse::<i64>().is_ok() && self.context() == "postmaster" => "integer",
-            Whole(_) | Time | Size => "integer",
+            Whole(_) | Time | Size | Memory { .. } => "integer",
             Real(_) => "real",
             Choice(_) => "enum",
             Switch => "bool",
@@ -276,6 +303,8 @@ impl Definition {
         match self.values {
             Time => Some("ms"),
             Size => Some("B"),
+            Memory { unit: 1024, .. } => Some("kB"),
+            Memory { .. } => Some("8kB"),
             _ => None,
         }
     }
@@ -293,7 +322,7 @@ impl Definition {
 
     pub fn least(&self) -> Option<String> {
         match &self.values {
-            Whole(range) => Some(range.start().to_string()),
+            Whole(range) | Memory { range, .. } => Some(range.start().to_string()),
             Real(range) => Some(range.start().to_string()),
             Time => Some("0".to_owned()),
             Size => Some(STATEMENT_MIN.to_string()),
@@ -303,7 +332,7 @@ impl Definition {
 
     pub fn most(&self) -> Option<String> {
         match &self.values {
-            Whole(range) => Some(range.end().to_string()),
+            Whole(range) | Memory { range, .. } => Some(range.end().to_string()),
             Real(range) => Some(range.end().to_string()),
             Time => Some(TIME_MAX.to_string()),
             Text | Choice(_) | Only(_) | Switch | Size | DateStyle | Fixed => None,
@@ -316,6 +345,23 @@ impl Definition {
             _ => None,
         }
     }
+}
+
+/// `64MB`, `'1 GB'`, or a number of units: how many units of so many bytes; `None` for any other text.
+fn memory_units(text: &str, unit: u64) -> Option<i64> {
+    let text = text.trim();
+    let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '-'))).unwrap_or(text.len());
+    let number: f64 = text[..end].parse().ok()?;
+    let factor = match text[end..].trim() {
+        "" => unit as f64,
+        "B" => 1.0,
+        "kB" => 1024.0,
+        "MB" => 1024.0 * 1024.0,
+        "GB" => 1024.0 * 1024.0 * 1024.0,
+        "TB" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    Some((number * factor / unit as f64).round() as i64)
 }
 
 const TIME_MAX: i64 = 2_147_483_647;

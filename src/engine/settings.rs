@@ -54,8 +54,9 @@ impl SessionSettings {
     /// A row for each setting but DataFusion's.
     pub fn rows(&self) -> Result<RecordBatch> {
         let settings = self.lock();
-        let text =
-            |read: &dyn Fn(&Definition) -> Option<String>| -> ArrayRef { Arc::new(DEFINITIONS.iter().map(read).collect::<StringArray>()) };
+        let text = |read: &dyn Fn(&Definition) -> Option<String>| -> ArrayRef {
+            Arc::new(DEFINITIONS.iter().copied().map(read).collect::<StringArray>())
+        };
         let schema = Self::schema();
         let columns = schema.fields().iter().map(|field| -> ArrayRef {
             match field.name().as_str() {
@@ -74,7 +75,7 @@ impl SessionSettings {
                 "max_val" => text(&Definition::most),
                 "enumvals" => {
                     let mut lists = ListBuilder::new(StringBuilder::new());
-                    for known in DEFINITIONS {
+                    for known in DEFINITIONS.iter() {
                         lists.append_option(known.choices().map(|choices| choices.iter().map(|choice| Some(*choice))));
                     }
                     Arc::new(lists.finish())

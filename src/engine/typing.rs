@@ -95,7 +95,16 @@ pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Fie
         (found, DataType::Utf8) if has_own_text_form(found) && !is_list(found) => as_text(state, value, found),
         // Arrow would take the characters for the bytes.
         (found, DataType::Binary) if is_text(found) => call(state, "bytea_in", vec![value]),
-        (DataType::FixedSizeList(_, found_width), DataType::FixedSizeList(_, width)) if found_width != width => Err(wrong(column, &found)),
+        (DataType::FixedSizeList(item, found_width), DataType::FixedSizeList(_, width))
+            if item.data_type().is_floating() && found_width != width =>
+        {
+            let width_of = |width: i32| usize::try_from(width).unwrap_or_default();
+            Err(rolloutdb_udfs::Error::Width { found: width_of(*found_width), expected: width_of(*width) }.into())
+        }
+        // Arrow would make infinities of what is beyond half precision.
+        (DataType::FixedSizeList(..), DataType::FixedSizeList(item, width)) if *item.data_type() == DataType::Float16 => {
+            call(state, "halfvec_in", vec![value, lit(i64::from(*width))])
+        }
         // A quoted constant takes the column's type, as in PostgreSQL; a text column does not.
         (found, DataType::List(_)) if is_text(found) && matches!(value, Expr::Literal(..)) => read_array(state, value, target),
         (found, DataType::List(_) | DataType::FixedSizeList(..)) if !is_list(found) => Err(wrong(column, found)),
@@ -133,6 +142,17 @@ fn assign_text(state: &SessionState, value: Expr, found: &Field, column: &Field,
             call(state, "text_in", vec![cast(text, DataType::Utf8), lit(name)])
         }
         found => Err(wrong(column, found)),
+    }
+}
+
+/// A value that has the type of a column, with its vectors checked: they may come from a file, or from rows that were stored before NaN was refused.
+pub fn checked_vector(state: &SessionState, value: Expr, column: &Field) -> Result<Expr> {
+    match column.data_type() {
+        DataType::FixedSizeList(item, width) if *item.data_type() == DataType::Float16 => {
+            call(state, "halfvec_in", vec![value, lit(i64::from(*width))])
+        }
+        DataType::FixedSizeList(_, width) => call(state, "vector_in", vec![value, lit(i64::from(*width))]),
+        _ => Ok(value),
     }
 }
 

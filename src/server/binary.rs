@@ -20,6 +20,14 @@ pub(super) const DIMENSIONS_MAX: usize = 6;
 
 type Half = <Float16Type as ArrowPrimitiveType>::Native;
 
+/// The number of bits, and eight of them in each byte, the first one highest.
+fn write_bits(digits: &str, out: &mut Vec<u8>) {
+    // A string of bits has at most 83886080 of them.
+    out.extend_from_slice(&(digits.len() as i32).to_be_bytes());
+    let byte = |eight: &[u8]| eight.iter().enumerate().fold(0_u8, |byte, (place, digit)| byte | ((digit & 1) << (7 - place)));
+    out.extend(digits.as_bytes().chunks(8).map(byte));
+}
+
 /// Writes the value of a row, which is not NULL, without its length.
 ///
 /// # Errors
@@ -51,6 +59,7 @@ pub(super) fn write(column: &Column, row: usize, out: &mut Vec<u8>) -> PgWireRes
             out.extend_from_slice(values.value(row).as_bytes());
         }
         Values::Uuid(values) => write_uuid(values.value(row), out)?,
+        Values::Bits(values) => write_bits(values.value(row), out),
         Values::Bytea(values) => out.extend_from_slice(values.value(row)),
         Values::Date(values) => out.extend_from_slice(&date(values.value(row))?.to_be_bytes()),
         Values::Time(values) => out.extend_from_slice(&values.value(row).to_be_bytes()),

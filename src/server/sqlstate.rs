@@ -77,6 +77,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::BadInput { fault: Fault::Bytes, .. } => "22P03",
         Error::BadInput { fault: Fault::TooLong, .. } => "22001",
         Error::BadInput { fault: Fault::TooManyDigits, .. } => "22003",
+        Error::BadInput { fault: Fault::Vector, .. } => "22000",
         Error::Diverged { .. } => "22003",
         Error::Tensor(_) | Error::BrokenWeights | Error::Internal(_) => "XX000",
         Error::Sql(error) => sql_state(error),
@@ -161,9 +162,17 @@ fn udf_state(error: &rolloutdb_udfs::Error) -> &'static str {
     match error {
         Error::Argument { .. } | Error::UnknownArgument { .. } | Error::NotConstant { .. } => "22023",
         Error::VectorType { .. } | Error::JsonKind { .. } | Error::TextLength { .. } => "22023",
-        Error::ArgumentType { .. } | Error::Dimensions { .. } | Error::Width { .. } => "42804",
+        Error::ArgumentType { .. } => "42804",
+        Error::Dimensions { .. }
+        | Error::Width { .. }
+        | Error::NoDimension { .. }
+        | Error::NestedVector
+        | Error::NotFinite { .. }
+        | Error::BitLengths { .. } => "22000",
+        Error::TooManyDimensions { .. } => "54000",
         Error::VectorText { .. } | Error::JsonText { .. } | Error::UuidText { .. } | Error::ByteaText { .. } => "22P02",
-        Error::ArrayText { .. } | Error::ValueText { .. } => "22P02",
+        Error::ArrayText { .. } | Error::ValueText { .. } | Error::BitDigit { .. } => "22P02",
+        Error::BitLength { .. } | Error::BitSizes => "22026",
         Error::ArrayDimensions { .. } | Error::PatternPart { .. } | Error::UnitNotSupported { .. } => "0A000",
         Error::TimeText { .. } | Error::TimeByPattern { .. } => "22007",
         Error::TimeRange { .. } | Error::TimeOverflow { .. } => "22008",
@@ -175,8 +184,8 @@ fn udf_state(error: &rolloutdb_udfs::Error) -> &'static str {
         Error::Regex { .. } => "2201B",
         Error::Subscript { .. } => "2202E",
         Error::JsonPathStep { .. } => "22P02",
-        Error::HalfRange { .. } | Error::NumericDigits { .. } | Error::ValueRange { .. } => "22003",
-        Error::TextTooLong { .. } => "22001",
+        Error::HalfRange { .. } | Error::NumericDigits { .. } | Error::ValueRange { .. } | Error::VectorRange { .. } => "22003",
+        Error::TextTooLong { .. } | Error::BitTooLong { .. } => "22001",
         Error::NullElement { .. } | Error::NullIdentifier => "22004",
         Error::NoOperator { .. } | Error::ArgumentCount { .. } => "42883",
         Error::ModelResult { .. } => "XX000",
@@ -200,6 +209,7 @@ fn catalog_state(error: &rolloutdb_catalogs::Error) -> &'static str {
         Error::InvalidName { .. } => "42602",
         Error::NotNull { .. } => "23502",
         Error::NullElement { .. } => "22004",
+        Error::NotFinite { .. } | Error::Width { .. } => "22000",
         Error::RowTwice { .. } => "21000",
         Error::UniqueViolation { .. } | Error::DuplicateKey { .. } => "23505",
         Error::WrongType { .. } => "42804",

@@ -40,6 +40,8 @@ fn scalar_type(value_type: &ValueType) -> Type {
         ValueType::Json => Type::JSON,
         ValueType::Jsonb => Type::JSONB,
         ValueType::Uuid => Type::UUID,
+        ValueType::Bit(_) => Type::BIT,
+        ValueType::Varbit(_) => Type::VARBIT,
         ValueType::Bytea => Type::BYTEA,
         ValueType::Date => Type::DATE,
         ValueType::Time => Type::TIME,
@@ -74,6 +76,8 @@ fn array_type(item: &ValueType) -> Type {
         ValueType::Json => Type::JSON_ARRAY,
         ValueType::Jsonb => Type::JSONB_ARRAY,
         ValueType::Uuid => Type::UUID_ARRAY,
+        ValueType::Bit(_) => Type::BIT_ARRAY,
+        ValueType::Varbit(_) => Type::VARBIT_ARRAY,
         ValueType::Bytea => Type::BYTEA_ARRAY,
         ValueType::Date => Type::DATE_ARRAY,
         ValueType::Time => Type::TIME_ARRAY,
@@ -109,6 +113,7 @@ pub(super) fn declared_type(oid: u32) -> Option<ValueType> {
         ValueType::Json,
         ValueType::Jsonb,
         ValueType::Uuid,
+        ValueType::Varbit(None),
         ValueType::Bytea,
         ValueType::Date,
         ValueType::Time,
@@ -124,6 +129,13 @@ pub(super) fn declared_type(oid: u32) -> Option<ValueType> {
     ];
     if oid == Type::BPCHAR.oid() || oid == Type::UNKNOWN.oid() || oid == Type::CSTRING.oid() {
         return Some(ValueType::Text);
+    }
+    // How many bits there are, a value says.
+    if oid == Type::BIT.oid() {
+        return Some(ValueType::Varbit(None));
+    }
+    if oid == Type::BIT_ARRAY.oid() {
+        return Some(ValueType::Array(Box::new(ValueType::Varbit(None))));
     }
     if oid == Type::BPCHAR_ARRAY.oid() {
         return Some(ValueType::Array(Box::new(ValueType::Text)));
@@ -162,6 +174,7 @@ pub(super) fn modifier(value_type: &ValueType) -> i32 {
         ValueType::Varchar(Some(length)) | ValueType::Char(length) => i32::try_from(*length).map_or(NONE, |length| length + HEADER),
         ValueType::Numeric(Some((precision, scale))) => ((i32::from(*precision) << 16) | (i32::from(*scale) & 0x7ff)) + HEADER,
         ValueType::Vector(width) | ValueType::Halfvec(width) if *width != ANY_WIDTH => *width,
+        ValueType::Bit(length) | ValueType::Varbit(Some(length)) => i32::try_from(*length).unwrap_or(NONE),
         _ => NONE,
     }
 }

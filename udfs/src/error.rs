@@ -28,17 +28,53 @@ pub enum Error {
     #[error("{function}: {argument} is of type {found}, expected {expected}")]
     ArgumentType { function: &'static str, argument: &'static str, found: String, expected: &'static str },
 
-    /// Two vectors of different widths in one operation (42804).
+    /// Two vectors of different widths in one operation (22000).
     #[error("different vector dimensions {left} and {right}")]
     Dimensions { left: usize, right: usize },
 
-    /// A vector of another width than declared (42804).
-    #[error("expected {expected} dimensions, found {found}")]
+    /// A vector of another width than declared (22000).
+    #[error("expected {expected} dimensions, not {found}")]
     Width { found: usize, expected: usize },
 
+    /// A vector without numbers (22000).
+    #[error("{type_name} must have at least 1 dimension")]
+    NoDimension { type_name: &'static str },
+
+    /// A vector of more numbers than one may have (54000).
+    #[error("{type_name} cannot have more than {max} dimensions")]
+    TooManyDimensions { type_name: &'static str, max: usize },
+
+    /// NaN or an infinity among the numbers of a vector (22000).
+    #[error("{found} not allowed in {type_name}")]
+    NotFinite { found: &'static str, type_name: &'static str },
+
+    /// A result beyond single precision, or too near to zero for it (22003).
+    #[error("value out of range: {fault}")]
+    VectorRange { fault: &'static str },
+
+    /// Two strings of bits of different lengths in one of pgvector's distances (22000).
+    #[error("different bit lengths {left} and {right}")]
+    BitLengths { left: usize, right: usize },
+
+    /// The same in PostgreSQL's own operators (22026).
+    #[error("cannot combine bit strings of different sizes")]
+    BitSizes,
+
+    /// Text that is no string of bits (22P02).
+    #[error("\"{found}\" is not a valid {kind} digit")]
+    BitDigit { found: char, kind: &'static str },
+
+    /// A string of bits of another length than its type (22026).
+    #[error("bit string length {found} does not match type bit({expected})")]
+    BitLength { found: usize, expected: u32 },
+
+    /// A string of bits that is longer than its type (22001).
+    #[error("bit string too long for type bit varying({max}): it has {found} bits")]
+    BitTooLong { found: usize, max: u32 },
+
     /// Text that is not a vector in pgvector's form (22P02).
-    #[error("invalid input for type vector: \"{text}\": {reason}; expected numbers in brackets, for example [1,2,3]")]
-    VectorText { text: String, reason: String },
+    #[error("invalid input syntax for type {type_name}: \"{text}\": {reason}; expected numbers in brackets, for example [1,2,3]")]
+    VectorText { type_name: &'static str, text: String, reason: String },
 
     /// A number beyond half precision (22003).
     #[error("\"{found}\" is out of range for type halfvec, whose elements reach from -65504 to 65504")]
@@ -150,6 +186,10 @@ pub enum Error {
         numeric(p, s) with p digits in all keeps s of them, rounded"
     )]
     NumericDigits { text: String, found: i64, kept: i8 },
+
+    /// An array of more dimensions than one where a vector is meant (22000).
+    #[error("array must be 1-D")]
+    NestedVector,
 
     /// A vector with a NULL among its elements (22004).
     #[error("a vector must not contain NULL, found one at position {position} of {width}")]

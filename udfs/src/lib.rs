@@ -1,7 +1,7 @@
 //! RolloutDB's functions: Arrow columns in, one Arrow column out.
 //!
 //! [`metrics`] scores answers and retrieved passages, [`vector`] is pgvector's distances and its text form, [`search`] has
-//! the scores of tree search, [`json`] reads JSON, `datetime`, `math`, `array` and `text` have what DataFusion computes otherwise than PostgreSQL, [`postgres`] writes values as PostgreSQL does, [`chunk`] cuts texts into
+//! the scores of tree search, [`json`] reads JSON, `datetime`, `math`, `array`, `bits` and `text` have what DataFusion computes otherwise than PostgreSQL, [`postgres`] writes values as PostgreSQL does, [`chunk`] cuts texts into
 //! passages, [`model`] calls a language model through the small trait [`model::ModelRuntime`].
 //! The metrics and scores are plain Rust functions too, because rewards are computed by the same code as evaluations.
 //!
@@ -13,6 +13,7 @@ mod array;
 mod array_constants;
 mod array_in;
 mod array_overlap;
+mod bits;
 mod bytea_in;
 pub mod chunk;
 mod datetime;
@@ -52,6 +53,7 @@ use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
 pub use array::in_own_order;
 pub use array_constants::ArrayConstantPlanner;
 pub use array_overlap::ArrayOverlapPlanner;
+pub use bits::BitOperatorPlanner;
 pub use bytea_in::{format_bytea, parse_bytea};
 pub use datetime::TimeOperatorPlanner;
 pub use error::Error;
@@ -70,6 +72,7 @@ use model::{ModelJudge, ModelRuntime};
 const METRICS: &[&[&function::Function]] = &[metrics::FUNCTIONS, metrics::rewards::FUNCTIONS];
 const OTHERS: &[&[&function::Function]] = &[
     vector::FUNCTIONS,
+    bits::FUNCTIONS,
     search::FUNCTIONS,
     json::FUNCTIONS,
     datetime::FUNCTIONS,

@@ -38,6 +38,8 @@ fn name(value_type: &ValueType) -> String {
         ValueType::Json => "json",
         ValueType::Jsonb => "jsonb",
         ValueType::Uuid => "uuid",
+        ValueType::Bit(_) => "bit",
+        ValueType::Varbit(_) => "bit varying",
         ValueType::Bytea => "bytea",
         ValueType::Date => "date",
         ValueType::Time => "time without time zone",

@@ -45,6 +45,11 @@ fn text_type(sql_type: &DataType) -> Result<Option<TextType>> {
             // One character, as the standard has it.
             None => TextType::char(1)?,
         },
+        DataType::Bit(length) => TextType::bit(length.unwrap_or(1))?,
+        DataType::BitVarying(length) | DataType::VarBit(length) => match length {
+            Some(length) => TextType::varbit(*length)?,
+            None => TextType::Varbit(None),
+        },
         _ => return Ok(None),
     }))
 }

@@ -17,7 +17,7 @@ const VALUE: Parameter = Parameter { name: "value", kind: Kind::Any, description
 const TYPE: Parameter = Parameter {
     name: "type",
     kind: Kind::Text,
-    description: "A constant: `varchar(n)`, `char(n)`, `json`, `jsonb` or `uuid`, or an array of one of them, such as `uuid[]`.",
+    description: "A constant: `varchar(n)`, `char(n)`, `json`, `jsonb`, `uuid`, `bit(n)`, `varbit` or `varbit(n)`, or an array of one of them, such as `uuid[]`.",
 };
 
 pub(crate) static TEXT_IN: Function = Function {
@@ -63,7 +63,7 @@ impl NamedType {
             let reason = "because it decides the type of the result: text_in(value, 'varchar(3)')";
             return Err(Error::NotConstant { function: interface.name, argument: TYPE.name, reason });
         };
-        let expected = "varchar(n), char(n), json, jsonb, uuid, or an array of one of them";
+        let expected = "varchar(n), char(n), json, jsonb, uuid, bit(n), varbit, varbit(n), or an array of one of them";
         let named = Self::named(name).ok_or_else(|| interface.argument_error(1, format!("'{name}'"), expected))?;
         if !value.is_null() && named.is_array != value.is_nested() {
             let expected = if named.is_array { "text[]" } else { "text" };
@@ -72,11 +72,11 @@ impl NamedType {
         Ok(named)
     }
 
-    /// The json, jsonb or uuid that the values of a field are, or the items of its arrays; `None` for texts, of a limited length too, and everything else.
+    /// The json, jsonb, uuid or bits that the values of a field are, or the items of its arrays; `None` for texts, of a limited length too, and everything else.
     #[must_use]
     pub fn of_field(field: &Field) -> Option<Self> {
         let (of_value, of_items) = (TextType::of(field), TextType::of_items(field));
-        let item = of_value.or(of_items).filter(|item| item.length().is_none())?;
+        let item = of_value.or(of_items).filter(|item| item.is_kept())?;
         Some(Self { item, is_array: of_value.is_none() })
     }
 

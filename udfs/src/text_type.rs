@@ -1,4 +1,4 @@
-//! Types whose values are text with a rule: `json`, `jsonb`, `uuid`, and texts of a limited length.
+//! Types whose values are text with a rule: `json`, `jsonb`, `uuid`, texts of a limited length, and strings of bits.
 //!
 //! A column of such a type is a `Utf8` column whose field carries the type's name as metadata, so that it is stored, compared and indexed like
 //! text, while the wire and the manual say what it is; an array of them is a list of `Utf8` whose field carries `name[]`. Values are checked, and
@@ -11,13 +11,16 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field};
 
 use crate::function::is_text;
-use crate::{Error, json, uuid_in};
+use crate::{Error, bits, json, uuid_in};
 
 /// Key of the metadata of a field.
 pub(crate) const METADATA_KEY: &str = "rolloutdb.type";
 
 /// The longest `varchar(n)`, as in PostgreSQL.
 const LENGTH_MAX: u64 = 10_485_760;
+
+/// The longest string of bits, as in PostgreSQL.
+const BITS_MAX: u64 = 83_886_080;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum TextType {
@@ -31,6 +34,10 @@ pub enum TextType {
     Varchar(u32),
     /// At most so many characters. Blanks at the end mean nothing in PostgreSQL, which fills up with them; here they are not kept.
     Char(u32),
+    /// So many digits 0 and 1.
+    Bit(u32),
+    /// Digits 0 and 1, at most so many.
+    Varbit(Option<u32>),
 }
 
 impl TextType {
@@ -43,11 +50,12 @@ impl TextType {
             "json" => Some(Self::Json),
             "jsonb" => Some(Self::Jsonb),
             "uuid" => Some(Self::Uuid),
-            _ => match (length("varchar("), length("char(")) {
-                (Some(length), _) => Self::varchar(length).ok(),
-                (None, Some(length)) => Self::char(length).ok(),
-                (None, None) => None,
-            },
+            "varbit" => Some(Self::Varbit(None)),
+            _ => {
+                let of_length: [(&str, fn(u64) -> Result<Self, Error>); 4] =
+                    [("varchar(", Self::varchar), ("char(", Self::char), ("bit(", Self::bit), ("varbit(", Self::varbit)];
+                of_length.into_iter().find_map(|(kind, make)| Some((make, length(kind)?))).and_then(|(make, length)| make(length).ok())
+            }
         }
     }
 
@@ -65,6 +73,34 @@ impl TextType {
     /// As [`Self::varchar`].
     pub fn char(length: u64) -> Result<Self, Error> {
         checked_length("char", length).map(Self::Char)
+    }
+
+    /// `bit(length)`.
+    ///
+    /// # Errors
+    /// [`Error::TextLength`] unless the length is from 1 to 83886080.
+    pub fn bit(length: u64) -> Result<Self, Error> {
+        checked_length_to("bit", length, BITS_MAX).map(Self::Bit)
+    }
+
+    /// `varbit(length)`.
+    ///
+    /// # Errors
+    /// As [`Self::bit`].
+    pub fn varbit(length: u64) -> Result<Self, Error> {
+        checked_length_to("bit varying", length, BITS_MAX).map(|length| Self::Varbit(Some(length)))
+    }
+
+    /// Whether its values are strings of bits.
+    #[must_use]
+    pub fn is_bits(self) -> bool {
+        matches!(self, Self::Bit(_) | Self::Varbit(_))
+    }
+
+    /// Whether an expression whose value is that of an operand keeps the type: all but texts of a limited length, which PostgreSQL tells as texts too.
+    #[must_use]
+    pub fn is_kept(self) -> bool {
+        !matches!(self, Self::Varchar(_) | Self::Char(_))
     }
 
     /// The type of a field's values; `None` for text without a rule and for everything else.
@@ -110,6 +146,18 @@ impl TextType {
             Self::Jsonb => return json::normalize(text),
             Self::Uuid => return uuid_in::normalize(text),
             Self::Varchar(length) | Self::Char(length) => split(text, length),
+            Self::Bit(length) => {
+                let bits = bits::parse(text)?;
+                let fits = bits.len() == length as usize;
+                return if fits { Ok(bits) } else { Err(Error::BitLength { found: bits.len(), expected: length }) };
+            }
+            Self::Varbit(length) => {
+                let bits = bits::parse(text)?;
+                return match length {
+                    Some(max) if bits.len() > max as usize => Err(Error::BitTooLong { found: bits.len(), max }),
+                    _ => Ok(bits),
+                };
+            }
         };
         match rest.bytes().all(|byte| byte == b' ') {
             true => Ok(self.without_blanks(kept)),
@@ -124,16 +172,22 @@ impl TextType {
     pub fn cast(self, text: &str) -> Result<String, Error> {
         match self {
             Self::Json | Self::Jsonb | Self::Uuid => self.parse(text),
+            Self::Bit(length) => Ok(bits::fitted(bits::parse(text)?, length)),
+            Self::Varbit(length) => {
+                let mut bits = bits::parse(text)?;
+                bits.truncate(length.map_or(usize::MAX, |length| length as usize));
+                Ok(bits)
+            }
             Self::Varchar(length) | Self::Char(length) => Ok(self.without_blanks(split(text, length).0)),
         }
     }
 
-    /// The most characters that a value has; `None`: any number.
+    /// The most characters, or bits, that a value has; `None`: any number.
     #[must_use]
     pub fn length(self) -> Option<u32> {
         match self {
-            Self::Json | Self::Jsonb | Self::Uuid => None,
-            Self::Varchar(length) | Self::Char(length) => Some(length),
+            Self::Json | Self::Jsonb | Self::Uuid | Self::Varbit(None) => None,
+            Self::Varchar(length) | Self::Char(length) | Self::Bit(length) | Self::Varbit(Some(length)) => Some(length),
         }
     }
 
@@ -143,6 +197,8 @@ impl TextType {
             Self::Json | Self::Jsonb | Self::Uuid => self.to_string(),
             Self::Varchar(length) => format!("character varying({length})"),
             Self::Char(length) => format!("character({length})"),
+            Self::Bit(_) | Self::Varbit(None) => self.to_string(),
+            Self::Varbit(Some(length)) => format!("bit varying({length})"),
         }
     }
 
@@ -161,6 +217,9 @@ impl fmt::Display for TextType {
             Self::Uuid => f.write_str("uuid"),
             Self::Varchar(length) => write!(f, "varchar({length})"),
             Self::Char(length) => write!(f, "char({length})"),
+            Self::Bit(length) => write!(f, "bit({length})"),
+            Self::Varbit(None) => f.write_str("varbit"),
+            Self::Varbit(Some(length)) => write!(f, "varbit({length})"),
         }
     }
 }
@@ -171,8 +230,12 @@ pub(crate) fn metadata(type_name: String) -> HashMap<String, String> {
 }
 
 fn checked_length(name: &'static str, length: u64) -> Result<u32, Error> {
-    let in_range = u32::try_from(length).ok().filter(|_| (1..=LENGTH_MAX).contains(&length));
-    in_range.ok_or(Error::TextLength { name, found: length, max: LENGTH_MAX })
+    checked_length_to(name, length, LENGTH_MAX)
+}
+
+fn checked_length_to(name: &'static str, length: u64, max: u64) -> Result<u32, Error> {
+    let in_range = u32::try_from(length).ok().filter(|_| (1..=max).contains(&length));
+    in_range.ok_or(Error::TextLength { name, found: length, max })
 }
 
 /// The first `length` characters, and the rest.
@@ -185,7 +248,16 @@ fn split(text: &str, length: u32) -> (&str, &str) {
 mod tests {
     use super::*;
 
-    const ALL: [TextType; 5] = [TextType::Json, TextType::Jsonb, TextType::Uuid, TextType::Varchar(3), TextType::Char(12)];
+    const ALL: [TextType; 8] = [
+        TextType::Json,
+        TextType::Jsonb,
+        TextType::Uuid,
+        TextType::Varchar(3),
+        TextType::Char(12),
+        TextType::Bit(3),
+        TextType::Varbit(None),
+        TextType::Varbit(Some(4)),
+    ];
 
     #[test]
     fn a_field_tells_its_type() {
@@ -213,6 +285,16 @@ mod tests {
         let char = TextType::Char(3);
         assert_eq!((char.parse("a  "), char.parse("ab   "), char.cast("a b c")), (Ok("a".into()), Ok("ab".into()), Ok("a b".into())));
         assert!(char.parse("abcd").is_err());
+    }
+
+    #[test]
+    fn bits_are_cut_and_filled_by_a_cast_only() {
+        let (bit, varbit) = (TextType::Bit(3), TextType::Varbit(Some(3)));
+        assert_eq!((bit.cast("10111").as_deref(), bit.cast("1").as_deref(), bit.cast("x5").as_deref()), (Ok("101"), Ok("100"), Ok("010")));
+        assert_eq!(bit.parse("1011"), Err(Error::BitLength { found: 4, expected: 3 }));
+        assert_eq!((varbit.cast("10111").as_deref(), varbit.parse("1").as_deref()), (Ok("101"), Ok("1")));
+        assert_eq!(varbit.parse("1011"), Err(Error::BitTooLong { found: 4, max: 3 }));
+        assert_eq!(bit.parse("1a1"), Err(Error::BitDigit { found: 'a', kind: "binary" }));
     }
 
     #[test]

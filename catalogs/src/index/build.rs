@@ -1,11 +1,13 @@
 //! Indexes are made, made anew, brought up to date and removed, each in a commit.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lance::index::DatasetIndexExt;
 
 use super::progress::{Stages, Unwatched};
-use super::{BuildProgress, INDEX_CONFIG, IndexDefinition, IndexKind, describe, lance_params, names};
+use super::vector;
+use super::{BuildProgress, INDEX_CONFIG, IndexDefinition, IndexKind, asked_for, describe, lance_params, names};
 use crate::comment::index_comment;
 use crate::names::nearest;
 use crate::{Error, ObjectKey, Result, Table};
@@ -31,7 +33,10 @@ impl Table {
         if_not_exists: bool,
         progress: &Arc<dyn BuildProgress>,
     ) -> Result<bool> {
-        self.check_index_column(index)?;
+        match &index.unbuilt {
+            Some(_) => self.check_unbuilt(index)?,
+            None => self.check_index_column(index)?,
+        }
         let _ddl = self.schema_state.index_ddl.lock().await;
         if let Some(table) = self.table_of_index(&index.name).await? {
             let duplicate = Error::DuplicateIndex { name: index.name.clone(), table };
@@ -67,10 +72,28 @@ impl Table {
     /// Builds an index over this version, the newest; the caller has the right to write. The graph first, which nobody sees, and last the index.
     async fn build_index(&self, index: &IndexDefinition, progress: &Arc<dyn BuildProgress>) -> Result<()> {
         let failed = |source| Error::storage(self.name(), source);
+        if index.unbuilt.is_some() {
+            let mut dataset = self.dataset.as_ref().clone();
+            let description = [(format!("{INDEX_CONFIG}{}", index.name), Some(describe(index, &self.dataset)))];
+            dataset.update_config(description).await.map_err(failed)?;
+            self.state.publish(Arc::new(dataset)).await;
+            return Ok(());
+        }
         let num_rows = self.row_count().await?;
-        let params = lance_params(index, self.column_type(&index.column)?, num_rows)?;
+        let data_type = self.column_type(&index.column)?;
+        // There are no more partitions than distinct vectors, and of none there is nothing to learn until more rows come.
+        let (params, has_vectors) = match index.kind.is_vector() {
+            true => {
+                let lists = if index.kind == IndexKind::Hnsw { 1 } else { vector::lists(index, num_rows)? };
+                let usable = self.usable_vectors(index, lists).await?;
+                let fitting =
+                    if usable < lists { IndexDefinition { options: with_lists(index, usable), ..index.clone() } } else { index.clone() };
+                (lance_params(&fitting, data_type, num_rows)?, usable > 0)
+            }
+            false => (lance_params(index, data_type, num_rows)?, true),
+        };
         let graph = match index.kind {
-            IndexKind::Hnsw => self.build_graph(&self.graph_of(index)?, progress).await?,
+            IndexKind::Hnsw if has_vectors => self.build_graph(&self.graph_of(index)?, progress).await?,
             _ => None,
         };
         let mut dataset = self.dataset.as_ref().clone();
@@ -79,7 +102,7 @@ impl Table {
         dataset.update_config(description).await.map_err(failed)?;
         let columns = [index.column.as_str()];
         let builder = dataset.create_index_builder(&columns, index.kind.lance_type(), params.as_ref());
-        let builder = builder.name(index.name.clone()).replace(true).progress(Arc::new(Stages(Arc::clone(progress))));
+        let builder = builder.name(index.name.clone()).replace(true).train(has_vectors).progress(Arc::new(Stages(Arc::clone(progress))));
         self.cleaned_up(async { builder.await.map_err(failed) }).await?;
         self.state.publish(Arc::new(dataset)).await;
         match graph {
@@ -100,7 +123,9 @@ impl Table {
             return Err(Error::UnknownIndex { name: name.to_owned(), known: nearest(name, known) });
         }
         let failed = |source| Error::storage(self.name(), source);
-        dataset.drop_index(name).await.map_err(failed)?;
+        if asked_for(&dataset, name).is_none_or(|index| index.unbuilt.is_none()) {
+            dataset.drop_index(name).await.map_err(failed)?;
+        }
         let gone = [(format!("{INDEX_CONFIG}{name}"), None::<String>), (index_comment(name), None)];
         dataset.update_config(gone).await.map_err(failed)?;
         self.state.publish(Arc::new(dataset)).await;
@@ -120,6 +145,15 @@ impl Table {
         self.state.publish(Arc::new(dataset)).await;
         Ok(())
     }
+}
+
+/// The options with as many lists as there are vectors for.
+fn with_lists(index: &IndexDefinition, usable: usize) -> BTreeMap<String, String> {
+    let mut options = index.options.clone();
+    if index.kind != IndexKind::Hnsw {
+        options.insert("lists".to_owned(), usable.max(1).to_string());
+    }
+    options
 }
 
 fn unwatched() -> Arc<dyn BuildProgress> {

@@ -40,11 +40,19 @@ fn hnsw(index: &IndexDefinition) -> Result<HnswBuildParams> {
     })
 }
 
-/// The square root of the rows balances choosing a partition and reading it.
 fn ivf(index: &IndexDefinition, num_rows: u64) -> Result<IvfBuildParams> {
+    Ok(IvfBuildParams::new(lists(index, num_rows)?))
+}
+
+/// How many partitions an index has: no more than rows. The square root of the rows balances choosing a partition and reading it.
+pub(super) fn lists(index: &IndexDefinition, num_rows: u64) -> Result<usize> {
     let lists = number(index, "lists", 1, PARTITIONS_MAX)?;
-    let lists = lists.unwrap_or_else(|| partitions(num_rows.isqrt())).min(partitions(num_rows));
-    Ok(IvfBuildParams::new(lists))
+    Ok(lists.unwrap_or_else(|| partitions(num_rows.isqrt())).min(partitions(num_rows)))
+}
+
+/// That `lists` is a number of partitions.
+pub(super) fn check_lists(index: &IndexDefinition) -> Result<()> {
+    number(index, "lists", 1, PARTITIONS_MAX).map(drop)
 }
 
 fn partitions(wanted: u64) -> usize {

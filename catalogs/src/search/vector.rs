@@ -71,7 +71,7 @@ impl Table {
     /// a row that it does not propose can be missed, but the distances are right.
     ///
     /// # Errors
-    /// [`Error::UnknownColumn`], [`Error::WrongType`] for a column without vectors or a query of another width,
+    /// [`Error::UnknownColumn`], [`Error::WrongType`] for a column without vectors, [`Error::Width`] for a query of another width,
     /// [`Error::NotSupported`] for a table with a column `distance` or `query_index`, [`Error::Storage`].
     pub async fn vector_search(
         &self,
@@ -142,14 +142,17 @@ impl Table {
     }
 }
 
-fn check_queries(column: &str, width: usize, queries: &[Vec<f32>]) -> Result<()> {
-    match queries.iter().find(|query| query.len() != width) {
+/// # Errors
+/// [`Error::Width`], [`Error::NotFinite`].
+fn check_queries(table: &str, column: &str, width: usize, queries: &[Vec<f32>]) -> Result<()> {
+    let (table, column) = (table.to_owned(), column.to_owned());
+    if let Some(query) = queries.iter().find(|query| query.len() != width) {
+        let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        return Err(Error::Width { table, column, found: number(query.len()), expected: number(width) });
+    }
+    match queries.iter().flatten().find(|number| !number.is_finite()) {
+        Some(number) => Err(Error::NotFinite { table, column, found: if number.is_nan() { "NaN" } else { "infinite value" } }),
         None => Ok(()),
-        Some(query) => Err(Error::WrongType {
-            what: format!("a query for column \"{column}\""),
-            found: format!("vector({})", query.len()),
-            expected: format!("vector({width})"),
-        }),
     }
 }
 
@@ -168,7 +171,7 @@ pub(crate) struct VectorSearch {
 impl VectorSearch {
     /// The best rows of each query, best first.
     pub(crate) async fn find(&self, queries: &[Vec<f32>], exact: bool) -> Result<Vec<Vec<Hit>>> {
-        check_queries(&self.column, self.table.vector_width(&self.column)?, queries)?;
+        check_queries(self.table.name(), &self.column, self.table.vector_width(&self.column)?, queries)?;
         if self.k == 0 || queries.is_empty() {
             return Ok(vec![Vec::new(); queries.len()]);
         }

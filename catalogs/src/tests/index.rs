@@ -9,7 +9,7 @@ use crate::{Error, GraphPlace, IndexDefinition, IndexKind, Metric};
 
 pub(super) fn index(name: &str, column: &str, kind: IndexKind) -> IndexDefinition {
     let options = Default::default();
-    IndexDefinition { name: name.to_owned(), column: column.to_owned(), kind, metric: None, options }
+    IndexDefinition { name: name.to_owned(), column: column.to_owned(), kind, metric: None, options, unbuilt: None }
 }
 
 fn with_option(mut index: IndexDefinition, name: &str, value: &str) -> IndexDefinition {

@@ -162,7 +162,7 @@ async fn a_change_that_let_others_write_is_overtaken_by_other_rows_and_not_by_an
     let updating = spawn_update(&table, rows);
     soon(is_waiting).await.unwrap();
     let (name, column) = ("t_id".to_owned(), "id".to_owned());
-    let index = IndexDefinition { name, column, kind: IndexKind::BTree, metric: None, options: BTreeMap::new() };
+    let index = IndexDefinition { name, column, kind: IndexKind::BTree, metric: None, options: BTreeMap::new(), unbuilt: None };
     soon(table.create_index(&index, false)).await.unwrap();
     let_go.send(()).unwrap();
     assert_eq!(updating.await.unwrap().unwrap(), 2);

@@ -71,7 +71,7 @@ async fn random_table(indexes: Option<[IndexKind; 2]>) -> (Fixture, Table, Vec<R
             for (kind, column) in kinds.into_iter().zip(["score", "word"]) {
                 let name = format!("{column}_{}", kind.name());
                 let (column, options) = (column.to_owned(), Default::default());
-                let index = IndexDefinition { name, column, kind, metric: None, options };
+                let index = IndexDefinition { name, column, kind, metric: None, options, unbuilt: None };
                 table.create_index(&index, false).await.unwrap();
             }
         }

@@ -338,6 +338,10 @@ fn indexes() {
         "CREATE INDEX i ON t (lower(a))",
         expect!["CREATE INDEX on an expression is not supported yet; add a generated column and index that"],
     );
+    check(
+        "CREATE INDEX ON t USING hnsw ((binary_quantize(v)::bit(3)) bit_hamming_ops)",
+        expect!["CREATE INDEX | CREATE INDEX ON t USING hnsw ((binary_quantize(v)::BIT(3)) bit_hamming_ops)"],
+    );
     check("CREATE INDEX i ON t (a DESC)", expect!["CREATE INDEX ... DESC is not supported yet"]);
     check("CREATE INDEX i ON t (a) WHERE a > 1", expect!["CREATE INDEX ... WHERE is not supported yet"]);
     check(

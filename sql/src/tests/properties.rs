@@ -291,12 +291,32 @@ fn definition() -> impl Strategy<Value = Statement> {
             .prop_map(|(names, if_exists)| Statement::DropView(DropView { names, if_exists })),
         (name(), any::<bool>(), object_name(), name(), ident(), proptest::option::of(name()), option_entries()).prop_map(
             |(name, if_not_exists, table, using, column, operator_class, options)| {
-                Statement::CreateIndex(CreateIndex { name: Some(name), if_not_exists, table, using, column, operator_class, options })
+                let expression = None;
+                Statement::CreateIndex(CreateIndex {
+                    name: Some(name),
+                    if_not_exists,
+                    table,
+                    using,
+                    column,
+                    expression,
+                    operator_class,
+                    options,
+                })
             }
         ),
         (object_name(), name(), ident()).prop_map(|(table, using, column)| {
-            let options = Options::default();
-            Statement::CreateIndex(CreateIndex { name: None, if_not_exists: false, table, using, column, operator_class: None, options })
+            let (options, expression) = (Options::default(), None);
+            let operator_class = None;
+            Statement::CreateIndex(CreateIndex {
+                name: None,
+                if_not_exists: false,
+                table,
+                using,
+                column,
+                expression,
+                operator_class,
+                options,
+            })
         }),
         (reference(), any::<bool>()).prop_map(|(name, if_exists)| Statement::DropModel(DropModel { name, if_exists })),
         reference().prop_map(|name| Statement::UnloadModel(UnloadModel { name })),

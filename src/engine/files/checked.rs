@@ -32,11 +32,29 @@ pub fn halves(vectors: &FixedSizeListArray, item: &FieldRef) -> Result<ArrayRef,
     let mut halves = Vec::with_capacity(vectors.values().len());
     for (place, value) in vectors.values().as_primitive::<Float32Type>().iter().enumerate() {
         let row = place / width.max(1) as usize;
-        halves.push(value.map(vector::to_half).transpose().map_err(|error| problem(row, &error))?);
+        halves.push(value.map(vector::to_half).transpose().map_err(|error| refused(row, &error))?);
     }
     let halves = Arc::new(halves.into_iter().collect::<Float16Array>());
     let array = FixedSizeListArray::try_new(Arc::clone(item), width, halves, vectors.nulls().cloned());
     array.map(|array| Arc::new(array) as ArrayRef).map_err(|error| problem(0, &error))
+}
+
+/// Refuses the numbers of a row's vector that none holds.
+pub fn elements(row: usize, numbers: &[f32]) -> Result<(), Problem> {
+    vector::check_elements(numbers, "vector").map_err(|error| refused(row, &error))
+}
+
+/// Refuses a vector of another width than its column's.
+pub fn width(row: usize, found: usize, expected: usize) -> Result<(), Problem> {
+    match found == expected {
+        true => Ok(()),
+        false => Err(refused(row, &rolloutdb_udfs::Error::Width { found, expected })),
+    }
+}
+
+/// The numbers of a vector in pgvector's text form.
+pub fn vector_text(row: usize, text: &str) -> Result<Vec<f32>, Problem> {
+    vector::parse_vector(text).map_err(|error| refused(row, &error))
 }
 
 /// Refuses a number with more digits than a `numeric` keeps whose digits were not declared.

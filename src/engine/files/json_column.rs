@@ -10,7 +10,7 @@ use arrow::array::{
 };
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
-use arrow::datatypes::{DataType, Field, FieldRef};
+use arrow::datatypes::{DataType, Field, FieldRef, Float32Type};
 use rolloutdb_udfs::{TextType, is_plain_numeric};
 
 use super::checked;
@@ -40,7 +40,9 @@ fn read_texts(values: &[Option<&str>], text_type: TextType) -> Result<ArrayRef, 
     match text_type {
         TextType::Json => Ok(Arc::new(values.iter().copied().collect::<StringArray>())),
         TextType::Jsonb => checked::texts(values.iter().copied(), text_type),
-        TextType::Uuid | TextType::Varchar(_) | TextType::Char(_) => checked::texts(&texts(values)?, text_type),
+        TextType::Uuid | TextType::Varchar(_) | TextType::Char(_) | TextType::Bit(_) | TextType::Varbit(_) => {
+            checked::texts(&texts(values)?, text_type)
+        }
     }
 }
 
@@ -112,9 +114,15 @@ fn fixed_size_list(values: &[Option<&str>], item: &FieldRef, width: i32) -> Resu
     let Flattened { items, owners, lengths, nulls } = flatten(values)?;
     let is_wrong = |row: &usize| nulls.is_valid(*row) && lengths[*row] != width as usize;
     if let Some(row) = (0..values.len()).find(is_wrong) {
-        return Err(Problem::new(row, format!("expected a vector of width {width}, found width {}", lengths[row])));
+        checked::width(row, lengths[row], width as usize)?;
     }
     let items = read(&items, item.data_type()).map_err(|problem| Problem { row: owners[problem.row], ..problem })?;
+    // JSON has numbers that are beyond single precision.
+    if let Some(numbers) = items.as_primitive_opt::<Float32Type>()
+        && let Some(place) = numbers.values().iter().position(|number| !number.is_finite())
+    {
+        checked::elements(owners[place], &numbers.values()[place..])?;
+    }
     // A NULL row still takes `width` places in the child.
     let mut next = 0..items.len() as u32;
     let places = nulls.iter().flat_map(|is_there| {

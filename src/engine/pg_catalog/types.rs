@@ -64,7 +64,6 @@ pub enum Kind {
     Timestamp,
     Timestamptz,
     Interval,
-    /// Nothing here has it; clients of pgvector look for it when they connect.
     Bit,
     Numeric,
     RegProcedure,
@@ -88,6 +87,7 @@ pub enum Kind {
     RegRole,
     Vector,
     Halfvec,
+    Varbit,
 }
 
 const fn info(kind: Kind, oid: u32, array_oid: u32, name: &'static str, sql_name: &'static str, length: i16, category: char) -> TypeInfo {
@@ -147,6 +147,7 @@ pub const TYPES: &[TypeInfo] = &[
     info(Kind::LanguageHandler, 2280, 0, "language_handler", "language_handler", 4, 'P'),
     info(Kind::Internal, 2281, 0, "internal", "internal", 8, 'P'),
     info(Kind::EventTrigger, 3838, 0, "event_trigger", "event_trigger", 4, 'P'),
+    info(Kind::Varbit, 1562, 1563, "varbit", "bit varying", -1, 'V'),
 ];
 
 impl Kind {
@@ -328,6 +329,10 @@ fn kind_of(value_type: &ValueType) -> (Kind, i32) {
         ValueType::Varchar(Some(characters)) => return (Kind::Varchar, length(*characters)),
         ValueType::Char(characters) => return (Kind::Bpchar, length(*characters)),
         ValueType::Numeric(Some((precision, scale))) => return (Kind::Numeric, numeric_modifier(*precision, *scale)),
+        ValueType::Bit(length) => return (Kind::Bit, i32::try_from(*length).unwrap_or(NO_MODIFIER)),
+        ValueType::Varbit(length) => {
+            return (Kind::Varbit, length.and_then(|length| i32::try_from(length).ok()).unwrap_or(NO_MODIFIER));
+        }
         ValueType::Vector(width) => return (Kind::Vector, *width),
         ValueType::Halfvec(width) => return (Kind::Halfvec, *width),
         ValueType::Bool => Kind::Bool,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::sql::sqlparser::ast::ObjectName;
-use rolloutdb_catalogs::Table;
+use rolloutdb_catalogs::{Table, UnwantedVectors};
 use rolloutdb_sql::{Analyze, Optimize, Vacuum};
 
 use super::train::remove_old_checkpoints;
@@ -60,9 +60,17 @@ pub async fn optimize(session: &Session, optimize: &Optimize) -> Result<Response
     Ok(done("OPTIMIZE"))
 }
 
-/// Names that do not exist are errors; there is nothing else to do.
+/// There are no statistics to bring up to date. What is stored and would not be stored today is told.
 pub async fn analyze(session: &Session, analyze: &Analyze) -> Result<Response> {
-    tables(session, &analyze.tables).await?;
+    for table in tables(session, &analyze.tables).await? {
+        for UnwantedVectors { column, count, first } in table.unwanted_vectors().await? {
+            let name = format!("{}.{}", table.schema_name(), table.name());
+            let vectors = if count == 1 { "1 vector has".to_owned() } else { format!("{count} vectors have") };
+            session.notices().warning(format!(
+                "column \"{column}\" of {name}: {vectors} NaN or infinity, the first at {first}; new ones are refused: UPDATE or DELETE these rows"
+            ));
+        }
+    }
     Ok(done("ANALYZE"))
 }
 

@@ -18,7 +18,7 @@ use crate::engine::search_path::{self, SEARCH_PATH, listed};
 use crate::engine::session::{Response, Session, default_config};
 use crate::engine::setting_definitions::{
     CLIENT_MIN_MESSAGES, DEFAULT_TRANSACTION_ISOLATION, DEFINITIONS, EF_SEARCH, PROBES, STATEMENT_MEMORY, TRANSACTION_ISOLATION,
-    default_of_transaction, definition, milliseconds, unknown_setting,
+    default_of_transaction, definition, is_without_effect, milliseconds, unknown_setting,
 };
 use crate::engine::temporary;
 use crate::engine::timeouts::Timeouts;
@@ -52,6 +52,9 @@ pub fn set(session: &Session, set: &Set) -> Result<Response> {
 /// Returns the value as it is kept.
 pub fn set_value(session: &Session, name: &str, value: &str, local: bool) -> Result<String> {
     let value = accepted(session, name, value)?;
+    if is_without_effect(name) {
+        session.notices().notice(format!("setting \"{name}\" is known and does nothing: plans are not made by it here"));
+    }
     if default_of_transaction(name).is_some() {
         transaction_modes::set_own(session, name, &value)?;
         return Ok(value);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion::arrow::array::{Array, AsArray, FixedSizeListArray};
 use datafusion::arrow::compute::cast;
-use datafusion::arrow::datatypes::{DataType, FieldRef, Float16Type};
+use datafusion::arrow::datatypes::{DataType, FieldRef, Float64Type};
 use datafusion::common::ScalarValue;
 
 use super::Unreadable;
@@ -45,14 +45,20 @@ fn vector(numbers: &Arc<dyn Array>, element: &FieldRef, width: i32) -> Result<Sc
     if values.null_count() > 0 {
         return Err(Unreadable::Syntax);
     }
-    if is_beyond_half(&values) {
+    check_finite(numbers)?;
+    if check_finite(&values).is_err() {
         return Err(Unreadable::Range);
     }
     let array = FixedSizeListArray::try_new(Arc::clone(element), width, values, None).map_err(|_| Unreadable::Unsupported)?;
     Ok(ScalarValue::FixedSizeList(Arc::new(array)))
 }
 
-/// Whether one of the numbers became infinite on its way to half precision: none was before.
-fn is_beyond_half(values: &Arc<dyn Array>) -> bool {
-    values.as_primitive_opt::<Float16Type>().is_some_and(|values| values.values().iter().any(|value| value.is_infinite()))
+/// Numbers that were given may not be what no vector holds; one that became infinite on its way to the column's precision is beyond it.
+fn check_finite(numbers: &Arc<dyn Array>) -> Result<(), Unreadable> {
+    let numbers = cast(numbers, &DataType::Float64).map_err(|_| Unreadable::Syntax)?;
+    let unwanted = numbers.as_primitive::<Float64Type>().iter().flatten().find(|number| !number.is_finite());
+    match unwanted {
+        Some(number) => Err(Unreadable::NotFinite { found: if number.is_nan() { "NaN" } else { "infinite value" } }),
+        None => Ok(()),
+    }
 }

@@ -63,18 +63,15 @@ fn whole(bytes: &[u8], value_type: &ValueType) -> Result<ScalarValue, Unreadable
         }
         ValueType::Vector(_) => {
             let numbers = numbers(bytes, f32::from_be_bytes)?;
-            if !numbers.iter().all(|number| number.is_finite()) {
-                return Err(Unreadable::Range);
-            }
+            check_elements(numbers.iter().copied())?;
             vector(Arc::new(Float32Array::from(numbers)), DataType::Float32)
         }
         ValueType::Halfvec(_) => {
             let numbers = numbers(bytes, Half::from_be_bytes)?;
-            if !numbers.iter().all(|number| number.is_finite()) {
-                return Err(Unreadable::Range);
-            }
+            check_elements(numbers.iter().map(|number| number.to_f32()))?;
             vector(Arc::new(Float16Array::from_iter_values(numbers)), DataType::Float16)
         }
+        ValueType::Bit(_) | ValueType::Varbit(_) => bits(bytes).map(|bits| ScalarValue::Utf8(Some(bits))).ok_or(Unreadable::Bytes),
         // Of records a client does not say which.
         ValueType::Record(_) => Err(Unreadable::Unsupported),
         _ => text::read(super::checked_text(bytes)?, value_type),
@@ -104,6 +101,23 @@ fn interval(rest: &mut &[u8]) -> Result<ScalarValue, Unreadable> {
 fn uuid(bytes: [u8; 16]) -> String {
     let hex = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
+}
+
+/// The number of bits, and eight of them in each byte, the first one highest.
+fn bits(bytes: &[u8]) -> Option<String> {
+    let (length, bytes) = bytes.split_first_chunk::<4>()?;
+    let length = usize::try_from(i32::from_be_bytes(*length)).ok()?;
+    if bytes.len() != length.div_ceil(8) {
+        return None;
+    }
+    let mut text: String = bytes.iter().map(|byte| format!("{byte:08b}")).collect();
+    text.truncate(length);
+    Some(text)
+}
+
+fn check_elements(numbers: impl Iterator<Item = f32>) -> Result<(), Unreadable> {
+    let found = |number: f32| if number.is_nan() { "NaN" } else { "infinite value" };
+    numbers.into_iter().find(|number| !number.is_finite()).map_or(Ok(()), |number| Err(Unreadable::NotFinite { found: found(number) }))
 }
 
 /// The numbers of pgvector's binary form: the width, two bytes of zero, and each number.

@@ -24,9 +24,8 @@ use rolloutdb_udfs::TextType;
 use rolloutdb_udfs::postgres::{CatalogType, ValueType};
 use rolloutdb_udfs::vector::{any_halfvec_field, any_vector_field};
 
-use super::response::{client_error, wire_error};
+use super::response::client_error;
 use super::wire_type::{declared_type, wire_type};
-use crate::error::Error;
 
 /// Why a parameter has no value.
 #[derive(Debug, PartialEq)]
@@ -43,7 +42,9 @@ enum Unreadable {
     TimeRange,
     /// A type that is not supported (0A000).
     Unsupported,
-    /// A vector of another width (42804).
+    /// A number that no vector holds (22000).
+    NotFinite { found: &'static str },
+    /// A vector of another width (22000).
     Width { found: usize, expected: usize },
 }
 
@@ -93,6 +94,8 @@ fn text_type(value_type: &ValueType) -> Option<TextType> {
         ValueType::Json => Some(TextType::Json),
         ValueType::Jsonb => Some(TextType::Jsonb),
         ValueType::Uuid => Some(TextType::Uuid),
+        ValueType::Varbit(length) => Some(TextType::Varbit(*length)),
+        ValueType::Bit(length) => Some(TextType::Bit(*length)),
         _ => None,
     }
 }
@@ -179,11 +182,13 @@ fn refusal(index: usize, reason: Unreadable, target: &Target, bytes: Option<&[u8
         Unreadable::Range => client_error("22003", format!("parameter ${number}: value is out of range for type {name}")),
         Unreadable::TimeRange => client_error("22008", format!("parameter ${number}: {name} out of range")),
         Unreadable::Unsupported => client_error("0A000", format!("parameter ${number} of type {name} is not supported; send it as text")),
-        Unreadable::Width { found, expected } => wire_error(Error::WrongType {
-            what: format!("parameter ${number}"),
-            found: format!("a vector of {found} numbers"),
-            expected: format!("vector({expected})"),
-        }),
+        Unreadable::NotFinite { found } => {
+            let type_name = name.split('(').next().unwrap_or_default();
+            client_error("22000", format!("parameter ${number}: {found} not allowed in {type_name}"))
+        }
+        Unreadable::Width { found, expected } => {
+            client_error("22000", format!("parameter ${number}: expected {expected} dimensions, not {found}"))
+        }
     }
 }
 

@@ -59,7 +59,13 @@ fn a_vector_has_its_width() {
         let value = decode_one(bytes, &format, None, field(vector.clone())).expect("it reads");
         assert_eq!(value.data_type(), vector);
     }
-    assert_eq!(code(decode_one(b"[1,2]", &Format::UnifiedText, None, field(vector.clone()))), "42804");
+    assert_eq!(code(decode_one(b"[1,2]", &Format::UnifiedText, None, field(vector.clone()))), "22000");
+    assert_eq!(code(decode_one(b"[1,NaN,2]", &Format::UnifiedText, None, field(vector.clone()))), "22000");
+    assert_eq!(code(decode_one(b"[1,1e50,2]", &Format::UnifiedText, None, field(vector.clone()))), "22003");
+    let infinite = [&[0, 3, 0, 0][..], &1_f32.to_be_bytes(), &f32::INFINITY.to_be_bytes(), &3_f32.to_be_bytes()].concat();
+    assert_eq!(code(decode_one(&infinite, &Format::UnifiedBinary, None, field(vector.clone()))), "22000");
+    let array = decode_one(b"{1,NaN,3}", &Format::UnifiedText, Some(Type::FLOAT8_ARRAY), field(vector.clone()));
+    assert_eq!(code(array), "22000");
     assert_eq!(code(decode_one(&binary[..12], &Format::UnifiedBinary, None, field(vector.clone()))), "22P03");
     let array = decode_one(b"{1,2,3}", &Format::UnifiedText, Some(Type::FLOAT8_ARRAY), field(vector.clone()));
     assert_eq!(array.expect("it reads").data_type(), vector);

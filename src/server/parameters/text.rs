@@ -33,6 +33,8 @@ pub(super) fn read(text: &str, value_type: &ValueType) -> Result<ScalarValue, Un
         ValueType::Json => checked(text, TextType::Json),
         ValueType::Jsonb => checked(text, TextType::Jsonb),
         ValueType::Uuid => checked(trimmed, TextType::Uuid),
+        // Their lengths are checked where they are assigned.
+        ValueType::Bit(_) | ValueType::Varbit(_) => checked(trimmed, TextType::Varbit(None)),
         ValueType::Bytea => rolloutdb_udfs::parse_bytea(text).map(|bytes| ScalarValue::Binary(Some(bytes))).map_err(|_| Unreadable::Syntax),
         ValueType::Date => read_or_cast(trimmed, value_type, parse_date(trimmed).map(|days| ScalarValue::Date32(Some(days)))),
         ValueType::Time => read_or_cast(trimmed, value_type, parse_time(trimmed).map(|time| ScalarValue::Time64Microsecond(Some(time)))),
@@ -139,11 +141,19 @@ pub(super) fn numeric(text: &str) -> Result<ScalarValue, Unreadable> {
     Ok(ScalarValue::Decimal128(Some(value), precision as u8, scale as i8))
 }
 
+fn unreadable(error: rolloutdb_udfs::Error) -> Unreadable {
+    match error {
+        rolloutdb_udfs::Error::NotFinite { found, .. } => Unreadable::NotFinite { found },
+        rolloutdb_udfs::Error::ValueRange { .. } => Unreadable::Range,
+        _ => Unreadable::Syntax,
+    }
+}
+
 /// `[1,2.5,-3]`, and `{1,2.5,-3}` for clients that bind an array. `width`: 0 is any.
 fn vector(text: &str, width: i32, item: &DataType) -> Result<ScalarValue, Unreadable> {
     let trimmed = text.trim();
     let bracketed = trimmed.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).map(|inner| format!("[{inner}]"));
-    let numbers = rolloutdb_udfs::vector::parse_vector(bracketed.as_deref().unwrap_or(trimmed)).map_err(|_| Unreadable::Syntax)?;
+    let numbers = rolloutdb_udfs::vector::parse_vector(bracketed.as_deref().unwrap_or(trimmed)).map_err(unreadable)?;
     let expected = usize::try_from(width).map_err(|_| Unreadable::Unsupported)?;
     if expected != 0 && numbers.len() != expected {
         return Err(Unreadable::Width { found: numbers.len(), expected });

@@ -42,6 +42,8 @@ pub enum Values {
     Padded(StringArray, usize),
     Jsonb(StringArray),
     Uuid(StringArray),
+    /// Digits 0 and 1.
+    Bits(StringArray),
     Bytea(BinaryArray),
     Date(Date32Array),
     Time(Time64MicrosecondArray),
@@ -166,6 +168,7 @@ fn scalar_values(value_type: &ValueType, array: &ArrayRef) -> Values {
         ValueType::Char(length) => Values::Padded(array.as_string::<i32>().clone(), *length as usize),
         ValueType::Jsonb => Values::Jsonb(array.as_string::<i32>().clone()),
         ValueType::Uuid => Values::Uuid(array.as_string::<i32>().clone()),
+        ValueType::Bit(_) | ValueType::Varbit(_) => Values::Bits(array.as_string::<i32>().clone()),
         ValueType::Bytea => Values::Bytea(array.as_binary::<i32>().clone()),
         ValueType::Date => Values::Date(array.as_primitive::<Date32Type>().clone()),
         ValueType::Time => Values::Time(array.as_primitive::<Time64MicrosecondType>().clone()),

@@ -20,7 +20,9 @@ impl Column {
                 decimal::write_decimal(value, scale, out);
             }
             Values::WideNumeric(values) => decimal::write_scaled_text(&values.value(row).to_string(), values.scale(), out),
-            Values::Text(values) | Values::Jsonb(values) | Values::Uuid(values) => out.extend_from_slice(values.value(row).as_bytes()),
+            Values::Text(values) | Values::Jsonb(values) | Values::Uuid(values) | Values::Bits(values) => {
+                out.extend_from_slice(values.value(row).as_bytes())
+            }
             Values::Padded(values, length) => write_padded(values.value(row), *length, out),
             Values::Bytea(values) => bytea_in::write_bytea(values.value(row), out),
             Values::Date(values) => datetime::write_date(values.value(row), out),
@@ -57,6 +59,7 @@ impl Column {
                 | Values::Numeric(_)
                 | Values::WideNumeric(_)
                 | Values::Uuid(_)
+                | Values::Bits(_)
                 | Values::Time(_)
                 | Values::Array(_)
         )

@@ -36,6 +36,10 @@ pub enum ValueType {
     /// pgvector's type, and its width; [`ANY_WIDTH`] where each value has its own.
     Vector(i32),
     Halfvec(i32),
+    /// Its length in bits.
+    Bit(u32),
+    /// Its length in bits, where it has one.
+    Varbit(Option<u32>),
     /// A type that only catalogs have.
     Catalog(CatalogType),
     /// A list; one of lists is an array of more dimensions.
@@ -113,6 +117,8 @@ impl ValueType {
             TextType::Uuid => Self::Uuid,
             TextType::Varchar(length) => Self::Varchar(Some(length)),
             TextType::Char(length) => Self::Char(length),
+            TextType::Bit(length) => Self::Bit(length),
+            TextType::Varbit(length) => Self::Varbit(length),
         }
     }
 
@@ -166,7 +172,15 @@ impl ValueType {
             Self::Numeric(Some((precision, scale))) if *precision <= 38 => DataType::Decimal128(*precision, *scale),
             Self::Numeric(Some((precision, scale))) => DataType::Decimal256(*precision, *scale),
             Self::Catalog(CatalogType::Int2Vector | CatalogType::OidVector) => DataType::new_list(self.items().data_type(), true),
-            Self::Text | Self::Varchar(_) | Self::Char(_) | Self::Json | Self::Jsonb | Self::Uuid | Self::Catalog(_) => DataType::Utf8,
+            Self::Text
+            | Self::Varchar(_)
+            | Self::Char(_)
+            | Self::Json
+            | Self::Jsonb
+            | Self::Uuid
+            | Self::Bit(_)
+            | Self::Varbit(_)
+            | Self::Catalog(_) => DataType::Utf8,
             Self::Bytea => DataType::Binary,
             Self::Date => DataType::Date32,
             Self::Time => DataType::Time64(TimeUnit::Microsecond),

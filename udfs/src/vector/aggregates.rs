@@ -3,7 +3,7 @@
 use std::mem::size_of_val;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float16Array, Float32Array};
+use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::datatypes::{DataType, Field, FieldRef, Float64Type, UInt64Type};
 use datafusion::common::plan_err;
 use datafusion::common::utils::take_function_args;
@@ -17,9 +17,13 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
+use half::f16;
+
+use super::built::VectorsBuilder;
 use super::column::Vectors;
-use super::to_half;
 use crate::Error;
+use crate::function::type_name;
+use crate::postgres::ValueType;
 
 /// `avg` or `sum` that takes vectors too. NULLs are left out; of no vectors it is NULL.
 #[must_use]
@@ -42,8 +46,16 @@ struct OfVectors {
     is_mean: bool,
 }
 
+/// That of vectors, or of vectors of any width; of arrays of numbers too, which the field tells apart.
 fn is_vector(data_type: &DataType) -> bool {
-    matches!(data_type, DataType::FixedSizeList(item, _) if matches!(item.data_type(), DataType::Float32 | DataType::Float16))
+    match data_type {
+        DataType::FixedSizeList(item, _) | DataType::List(item) => matches!(item.data_type(), DataType::Float32 | DataType::Float16),
+        _ => false,
+    }
+}
+
+fn is_vector_field(field: &Field) -> bool {
+    matches!(ValueType::of(field), ValueType::Vector(_) | ValueType::Halfvec(_))
 }
 
 fn is_of_vectors(args: &AccumulatorArgs) -> bool {
@@ -74,6 +86,17 @@ impl AggregateUDFImpl for OfVectors {
         match arg_types {
             [vector] if is_vector(vector) => Ok(vector.clone()),
             _ => self.inner.return_type(arg_types),
+        }
+    }
+
+    /// Vectors of any width are told by their field.
+    fn return_field(&self, arg_fields: &[FieldRef]) -> Result<FieldRef> {
+        match arg_fields {
+            [field] if is_vector_field(field) => Ok(Arc::new(field.as_ref().clone().with_name(self.name()).with_nullable(true))),
+            [field] if is_vector(field.data_type()) => {
+                plan_err!("function {}({}) does not exist; cast the array to vector", self.name(), type_name(field.data_type()))
+            }
+            _ => self.inner.inner().return_field(arg_fields),
         }
     }
 
@@ -165,12 +188,13 @@ impl Sums {
     }
 
     /// The numbers of the result.
-    fn numbers(&self) -> Result<Vec<f32>, Error> {
+    fn numbers(&self, is_half: bool) -> Result<Vec<f32>, Error> {
         let divisor = if self.is_mean { self.count as f64 } else { 1.0 };
         let numbers = self.sums.iter().map(|sum| {
             let number = (sum / divisor) as f32;
-            let text = || (sum / divisor).to_string();
-            if number.is_finite() { Ok(number) } else { Err(Error::ValueRange { type_name: "vector", text: text() }) }
+            let is_held = if is_half { f16::from_f32(number).is_finite() } else { number.is_finite() };
+            // Of numbers that are none, as stored ones may be, the result says so.
+            if is_held || !sum.is_finite() { Ok(number) } else { Err(Error::VectorRange { fault: "overflow" }) }
         });
         numbers.collect()
     }
@@ -221,20 +245,12 @@ impl Accumulator for Sums {
     }
 
     fn evaluate(&mut self) -> Result<ScalarValue> {
-        let DataType::FixedSizeList(item, width) = &self.data_type else { unreachable!("it is of vectors") };
         if self.count == 0 {
             return ScalarValue::try_from(&self.data_type);
         }
-        let numbers = self.numbers()?;
-        let numbers: ArrayRef = match item.data_type() {
-            DataType::Float16 => {
-                let halves = numbers.into_iter().map(to_half).collect::<Result<Vec<_>, Error>>()?;
-                Arc::new(Float16Array::from_iter_values(halves))
-            }
-            _ => Arc::new(Float32Array::from(numbers)),
-        };
-        let vector = FixedSizeListArray::try_new(Arc::clone(item), *width, numbers, None)?;
-        Ok(ScalarValue::FixedSizeList(Arc::new(vector)))
+        let mut vectors = VectorsBuilder::new(&self.data_type, 1);
+        vectors.push(Some(&self.numbers(vectors.kind().is_half)?))?;
+        ScalarValue::try_from_array(&vectors.finish()?, 0)
     }
 
     fn size(&self) -> usize {

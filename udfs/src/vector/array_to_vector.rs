@@ -1,18 +1,13 @@
-use std::sync::Arc;
-
-use arrow::array::{ArrayRef, FixedSizeListBuilder, Float32Builder};
 use arrow::datatypes::DataType;
 use datafusion::error::Result;
 use datafusion::scalar::ScalarValue;
 
 use crate::Error;
-use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
 
-use super::column::Vectors;
-use super::vector_in::width;
+use super::elements::VECTOR;
+use super::vector_in::{read_vectors, width};
 use super::vector_type;
-use super::vector_type::item_field;
 
 /// Arrow's cast from lists takes the numbers of other rows when the lists do not begin with the first number of their buffer.
 pub(crate) static FUNCTION: Function = Function {
@@ -28,7 +23,7 @@ pub(crate) static FUNCTION: Function = Function {
         example: ("SELECT array_to_vector(ARRAY[1, 2.5], 2)", "[1.0, 2.5]"),
     },
     returns: Returns::Computed(return_type),
-    kernel,
+    kernel: |arguments| read_vectors(arguments, VECTOR),
 };
 
 /// The width is part of the type, so it has to be known before the first row.
@@ -40,25 +35,4 @@ fn return_type(_: &[DataType], literals: &[Option<&ScalarValue>]) -> Result<Data
             Err(Error::NotConstant { function: FUNCTION.interface.name, argument: "n", reason }.into())
         }
     }
-}
-
-fn kernel(arguments: &Arguments) -> Result<ArrayRef> {
-    let DataType::FixedSizeList(_, promised) = *arguments.return_type() else {
-        return datafusion::common::internal_err!("array_to_vector returns a FixedSizeList");
-    };
-    let expected = usize::try_from(promised).expect("Arrow has no negative widths");
-    let lists = Vectors::new(arguments, 0)?;
-    let capacity = arguments.num_rows();
-    let values = Float32Builder::with_capacity(capacity * expected);
-    let mut vectors = FixedSizeListBuilder::with_capacity(values, promised, capacity).with_field(item_field());
-    for row in 0..capacity {
-        let list = lists.get(row);
-        match list {
-            Some(list) if list.len() != expected => return Err(Error::Width { found: list.len(), expected }.into()),
-            Some(list) => vectors.values().append_slice(list),
-            None => vectors.values().append_nulls(expected),
-        }
-        vectors.append(list.is_some());
-    }
-    Ok(Arc::new(vectors.finish()))
 }

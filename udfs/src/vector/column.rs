@@ -15,7 +15,8 @@ use crate::Error;
 use crate::arguments::Arguments;
 use crate::function::{is_text, type_name};
 
-use super::parse_vector;
+use super::elements::VECTOR;
+use super::text::parse_vector_of;
 use super::vector_type::item_field;
 
 #[derive(Debug)]
@@ -38,8 +39,17 @@ impl Vectors {
     /// # Errors
     /// [`Error::VectorText`] for text that is no vector, [`Error::NullElement`] for a NULL inside a vector.
     pub fn new(arguments: &Arguments, index: usize) -> Result<Self> {
+        Self::of_type(arguments, index, VECTOR)
+    }
+
+    /// The same, for a text that stands for a value of type `type_name`.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn of_type(arguments: &Arguments, index: usize, type_name: &'static str) -> Result<Self> {
         let column = arguments.column(index)?;
-        let mut vectors = Self::from_array(column.array())?;
+        let array = column.array();
+        let mut vectors = if is_text(array.data_type()) { Self::from_text(array, type_name)? } else { Self::from_array(array)? };
         vectors.constant = column.is_constant();
         Ok(vectors)
     }
@@ -49,12 +59,14 @@ impl Vectors {
     pub fn from_array(array: &ArrayRef) -> Result<Self> {
         match array.data_type() {
             DataType::Null => Ok(Self::all_null(array.len())),
-            text if is_text(text) => Self::from_text(array),
+            text if is_text(text) => Self::from_text(array, VECTOR),
             DataType::FixedSizeList(_, width) => {
                 let list = as_fixed_size_list_array(array)?;
                 let width = usize::try_from(*width).expect("Arrow has no negative widths");
                 Self::from_parts(list.values(), Bounds::Width(width), list.nulls(), list.len())
             }
+            // Arrow would read the innermost numbers, or none.
+            DataType::List(item) | DataType::LargeList(item) if item.data_type().is_nested() => Err(Error::NestedVector.into()),
             DataType::List(_) | DataType::LargeList(_) => {
                 let array = cast(array, &DataType::List(item_field()))?;
                 let list = as_list_array(&array)?;
@@ -69,12 +81,12 @@ impl Vectors {
         Self { values: ScalarBuffer::from(vec![]), bounds, nulls: Some(NullBuffer::new_null(len)), constant: false }
     }
 
-    fn from_text(array: &ArrayRef) -> Result<Self> {
+    fn from_text(array: &ArrayRef, type_name: &'static str) -> Result<Self> {
         let texts = cast(array, &DataType::Utf8)?;
         let texts = as_string_array(&texts)?;
         let (mut values, mut lengths) = (Vec::new(), Vec::with_capacity(texts.len()));
         for text in texts {
-            let vector = text.map(parse_vector).transpose()?.unwrap_or_default();
+            let vector = text.map(|text| parse_vector_of(text, type_name)).transpose()?.unwrap_or_default();
             lengths.push(vector.len());
             values.extend(vector);
         }

@@ -6,7 +6,7 @@ use arrow::array::{ArrayRef, Float64Array};
 use datafusion::error::Result;
 
 use super::column::{Vectors, distance_type, pair};
-use super::kernel::{dot, norm};
+use super::kernel::dot;
 use crate::arguments::Arguments;
 
 pub(crate) static FUNCTION: Function = Function {
@@ -38,6 +38,11 @@ fn kernel(arguments: &Arguments) -> Result<ArrayRef> {
         }));
     }
     Ok(Arc::new(distances.finish()))
+}
+
+/// In the precision of the inner product, so that one number too large makes both infinite, and the distance NaN as in pgvector.
+fn norm(vector: &[f32]) -> f64 {
+    dot(vector, vector).sqrt()
 }
 
 fn constant_norm(vectors: &Vectors) -> Option<f64> {

@@ -1,6 +1,4 @@
-use std::sync::Arc;
-
-use arrow::array::{ArrayRef, FixedSizeListBuilder, Float16Builder, ListBuilder};
+use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::error::Result;
 use datafusion::scalar::ScalarValue;
@@ -10,8 +8,8 @@ use crate::Error;
 use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
 
-use super::column::Vectors;
-use super::vector_in::{check_width, own_width};
+use super::elements::HALFVEC;
+use super::vector_in::{own_width, read_vectors};
 use super::{DIMENSIONS_MAX, any_halfvec_field, halfvec_type};
 
 pub(crate) static FUNCTION: Function = Function {
@@ -50,7 +48,7 @@ fn return_field(fields: &[FieldRef], literals: &[Option<&ScalarValue>]) -> Resul
     };
     let width = match given {
         Some(width) => width,
-        None => match own_width(fields, literals)? {
+        None => match own_width(fields, literals, HALFVEC)? {
             Some(width) => width,
             None => return Ok(any_halfvec_field("")),
         },
@@ -62,45 +60,7 @@ fn return_field(fields: &[FieldRef], literals: &[Option<&ScalarValue>]) -> Resul
 }
 
 fn kernel(arguments: &Arguments) -> Result<ArrayRef> {
-    let vectors = Vectors::new(arguments, 0)?;
-    match arguments.return_type() {
-        DataType::FixedSizeList(item, promised) => of_width(&vectors, item, *promised, arguments.num_rows()),
-        _ => of_any_width(&vectors, arguments.num_rows()),
-    }
-}
-
-fn of_width(vectors: &Vectors, item: &FieldRef, promised: i32, capacity: usize) -> Result<ArrayRef> {
-    let expected = usize::try_from(promised).expect("Arrow has no negative widths");
-    let values = Float16Builder::with_capacity(capacity * expected);
-    let mut halves = FixedSizeListBuilder::with_capacity(values, promised, capacity).with_field(Arc::clone(item));
-    for row in 0..capacity {
-        let vector = vectors.get(row);
-        match vector {
-            Some(vector) if vector.len() != expected => return Err(Error::Width { found: vector.len(), expected }.into()),
-            Some(vector) => append_halves(halves.values(), vector)?,
-            None => halves.values().append_nulls(expected),
-        }
-        halves.append(vector.is_some());
-    }
-    Ok(Arc::new(halves.finish()))
-}
-
-fn of_any_width(vectors: &Vectors, capacity: usize) -> Result<ArrayRef> {
-    let mut halves = ListBuilder::new(Float16Builder::new());
-    for row in 0..capacity {
-        let vector = vectors.get(row);
-        check_width(&FUNCTION, vector)?;
-        append_halves(halves.values(), vector.unwrap_or_default())?;
-        halves.append(vector.is_some());
-    }
-    Ok(Arc::new(halves.finish()))
-}
-
-fn append_halves(halves: &mut Float16Builder, vector: &[f32]) -> Result<(), Error> {
-    for value in vector {
-        halves.append_value(to_half(*value)?);
-    }
-    Ok(())
+    read_vectors(arguments, HALFVEC)
 }
 
 /// A number in half precision.

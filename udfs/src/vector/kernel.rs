@@ -1,4 +1,4 @@
-//! Inner loops over pairs of vectors of one width, in single precision.
+//! Inner loops over pairs of vectors of one width, in single precision as pgvector's: what is beyond it is infinite there too.
 //!
 //! Sums run in [`LANES`] independent accumulators: the compiler keeps them in vector registers, which it may not do for one
 //! running sum (addition of floats is not associative), and their errors grow with `n / LANES` rather than `n`.
@@ -17,9 +17,9 @@ pub(super) fn absolute_distance(left: &[f32], right: &[f32]) -> f64 {
     accumulate(left, right, |a, b| (a - b).abs())
 }
 
-/// Euclidean length.
+/// Euclidean length. Squares are added in double precision, as in pgvector: in single precision those of numbers beyond 1e19 are infinite.
 pub(super) fn norm(vector: &[f32]) -> f64 {
-    dot(vector, vector).sqrt()
+    vector.iter().map(|number| f64::from(*number) * f64::from(*number)).sum::<f64>().sqrt()
 }
 
 /// Sum of `term` over the pairs. Both slices have the same length.

@@ -7,7 +7,7 @@ pub(crate) static FUNCTION: Function = Function {
     interface: Interface {
         name: "l1_distance",
         section: super::SECTION,
-        description: "Sum of the absolute differences (taxicab distance). NULL if one of them is NULL.",
+        description: "Sum of the absolute differences (taxicab distance), also `left <+> right`. NULL if one of them is NULL.",
         parameters: &[
             Parameter { name: "left", kind: Kind::Vector, description: "A vector." },
             Parameter { name: "right", kind: Kind::Vector, description: "A vector of the same width." },

@@ -1,6 +1,4 @@
-use std::sync::Arc;
-
-use arrow::array::{ArrayRef, FixedSizeListBuilder, Float32Builder, ListBuilder};
+use arrow::array::ArrayRef;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::error::Result;
 use datafusion::scalar::ScalarValue;
@@ -9,9 +7,11 @@ use crate::Error;
 use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
 
+use super::built::VectorsBuilder;
 use super::column::Vectors;
-use super::vector_type::item_field;
-use super::{DIMENSIONS_MAX, any_vector_field, parse_vector, vector_type};
+use super::elements::VECTOR;
+use super::text::parse_vector_of;
+use super::{DIMENSIONS_MAX, any_vector_field, vector_type};
 
 pub(crate) static FUNCTION: Function = Function {
     interface: Interface {
@@ -43,7 +43,7 @@ fn return_field(fields: &[FieldRef], literals: &[Option<&ScalarValue>]) -> Resul
     let data_type = match literals {
         [_, Some(n)] => vector_type(width(&FUNCTION, n)?),
         [_, None] => return Err(not_constant().into()),
-        _ => match own_width(fields, literals)? {
+        _ => match own_width(fields, literals, VECTOR)? {
             Some(width) => vector_type(width),
             None => return Ok(any_vector_field("")),
         },
@@ -52,9 +52,9 @@ fn return_field(fields: &[FieldRef], literals: &[Option<&ScalarValue>]) -> Resul
 }
 
 /// The width that the first argument tells: that of a constant text, or of the type.
-pub(super) fn own_width(fields: &[FieldRef], literals: &[Option<&ScalarValue>]) -> Result<Option<usize>, Error> {
+pub(super) fn own_width(fields: &[FieldRef], literals: &[Option<&ScalarValue>], type_name: &'static str) -> Result<Option<usize>, Error> {
     if let Some(text) = literals.first().copied().flatten().and_then(|value| value.try_as_str().flatten()) {
-        return Ok(Some(parse_vector(text)?.len()));
+        return Ok(Some(parse_vector_of(text, type_name)?.len()));
     }
     Ok(match fields.first().map(|field| field.data_type()) {
         Some(DataType::FixedSizeList(_, width)) => usize::try_from(*width).ok(),
@@ -76,48 +76,18 @@ pub(super) fn width(function: &Function, n: &ScalarValue) -> Result<usize> {
 }
 
 fn kernel(arguments: &Arguments) -> Result<ArrayRef> {
-    let given = Vectors::new(arguments, 0)?;
-    match *arguments.return_type() {
-        DataType::FixedSizeList(_, promised) => of_width(&given, promised, arguments.num_rows()),
-        _ => of_any_width(&given, arguments.num_rows()),
-    }
+    read_vectors(arguments, VECTOR)
 }
 
-fn of_width(given: &Vectors, promised: i32, capacity: usize) -> Result<ArrayRef> {
-    let expected = usize::try_from(promised).expect("Arrow has no negative widths");
-    let values = Float32Builder::with_capacity(capacity * expected);
-    let mut vectors = FixedSizeListBuilder::with_capacity(values, promised, capacity).with_field(item_field());
-    for row in 0..capacity {
-        let vector = given.get(row);
-        match vector {
-            Some(vector) if vector.len() != expected => return Err(Error::Width { found: vector.len(), expected }.into()),
-            Some(vector) => vectors.values().append_slice(vector),
-            None => vectors.values().append_nulls(expected),
-        }
-        vectors.append(vector.is_some());
-    }
-    Ok(Arc::new(vectors.finish()))
-}
-
-fn of_any_width(given: &Vectors, capacity: usize) -> Result<ArrayRef> {
-    let mut vectors = ListBuilder::new(Float32Builder::new()).with_field(item_field());
-    for row in 0..capacity {
-        let vector = given.get(row);
-        check_width(&FUNCTION, vector)?;
-        vectors.values().append_slice(vector.unwrap_or_default());
-        vectors.append(vector.is_some());
-    }
-    Ok(Arc::new(vectors.finish()))
-}
-
+/// Argument 0 as vectors of the type that was promised.
+///
 /// # Errors
-/// [`Error::Argument`] for a list of no numbers, or of too many.
-pub(super) fn check_width(function: &Function, vector: Option<&[f32]>) -> Result<(), Error> {
-    match vector {
-        Some(vector) if !(1..=DIMENSIONS_MAX).contains(&vector.len()) => {
-            let expected = format!("1 to {DIMENSIONS_MAX} numbers");
-            Err(function.interface.argument_error(0, format!("a list of {}", vector.len()), expected))
-        }
-        _ => Ok(()),
+/// Those of [`VectorsBuilder::push`], [`Error::VectorText`], [`Error::NullElement`].
+pub(super) fn read_vectors(arguments: &Arguments, type_name: &'static str) -> Result<ArrayRef> {
+    let given = Vectors::of_type(arguments, 0, type_name)?;
+    let mut vectors = VectorsBuilder::new(arguments.return_type(), arguments.num_rows());
+    for row in 0..arguments.num_rows() {
+        vectors.push(given.get(row))?;
     }
+    vectors.finish()
 }

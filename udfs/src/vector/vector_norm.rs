@@ -17,3 +17,17 @@ pub(crate) static FUNCTION: Function = Function {
     returns: Returns::Always(DataType::Float64),
     kernel: |arguments| map_vectors(arguments, norm),
 };
+
+/// What pgvector calls it for halfvec.
+pub(crate) static L2_NORM: Function = Function {
+    interface: Interface {
+        name: "l2_norm",
+        section: super::SECTION,
+        description: "Euclidean length, as `vector_norm`. NULL for NULL.",
+        parameters: &[Parameter { name: "vector", kind: Kind::Vector, description: "A vector or a halfvec." }],
+        required: 1,
+        example: ("SELECT l2_norm(halfvec_in('[3,4]'))", "5.0"),
+    },
+    returns: Returns::Always(DataType::Float64),
+    kernel: |arguments| map_vectors(arguments, norm),
+};

@@ -99,10 +99,10 @@ fn utc(zone: &ast::TimezoneInfo) -> Option<Arc<str>> {
     matches!(zone, ast::TimezoneInfo::Tz | ast::TimezoneInfo::WithTimeZone).then(|| "+00:00".into())
 }
 
-/// The field of `vector` or `halfvec` without a width; `None` for every other type.
+/// The field of `vector` or `halfvec` without a width, or of an array of them; `None` for every other type.
 ///
 /// # Errors
-/// [`Error::VectorType`] for an array of them: Arrow's items are of one type.
+/// [`Error::VectorType`] for arrays of such arrays.
 fn vector_of_any_width(sql_type: &ast::DataType) -> Result<Option<Field>, Error> {
     match sql_type {
         ast::DataType::Custom(name, modifiers) if modifiers.is_empty() => Ok(match name.to_string().to_lowercase().as_str() {
@@ -111,6 +111,10 @@ fn vector_of_any_width(sql_type: &ast::DataType) -> Result<Option<Field>, Error>
             _ => None,
         }),
         ast::DataType::Array(ast::ArrayElemTypeDef::SquareBracket(item, _)) => match vector_of_any_width(item)? {
+            Some(item) if is_any_vector(&item) => {
+                let item = Arc::new(item.with_name(Field::LIST_FIELD_DEFAULT_NAME));
+                Ok(Some(Field::new("", DataType::List(item), true)))
+            }
             Some(_) => Err(Error::VectorType { name: "vector", found: sql_type.to_string(), max: DIMENSIONS_MAX }),
             None => Ok(None),
         },
@@ -151,7 +155,7 @@ mod tests {
 
     #[test]
     fn wants_one_width_in_range() {
-        for sql in ["vector[]", "vector(0)", "vector(16001)", "vector(3, 4)", "vector(wide)"] {
+        for sql in ["vector[][]", "vector(0)", "vector(16001)", "vector(3, 4)", "vector(wide)"] {
             let message = plan(sql).expect_err(sql).to_string();
             assert!(message.contains("vector needs one width from 1 to 16000"), "{sql}: {message}");
         }

@@ -64,6 +64,14 @@ pub fn read_field(values: &[Option<&[u8]>], field: &Field) -> Result<ArrayRef, P
             let texts = texts.collect::<Result<Vec<_>, _>>()?;
             text_in::read_field(&texts.iter().map(Option::as_deref).collect::<Vec<_>>(), field)
         }
+        (Some(TextType::Bit(_) | TextType::Varbit(_)), _) => {
+            let texts = values
+                .iter()
+                .enumerate()
+                .map(|(row, value)| value.map(|bytes| bits_text(bytes).ok_or_else(|| incorrect(row, field))).transpose());
+            let texts = texts.collect::<Result<Vec<_>, _>>()?;
+            text_in::read_field(&texts.iter().map(Option::as_deref).collect::<Vec<_>>(), field)
+        }
         (Some(_), _) | (None, DataType::Utf8) => texts(values, field),
         _ => Err(Problem { fault: Fault::Bytes, ..Problem::new(0, format!("{} has no binary form", sql_type_of(field))) }),
     }
@@ -116,6 +124,15 @@ fn decimal(bytes: &[u8]) -> Option<String> {
 fn uuid_text(bytes: &[u8]) -> Option<String> {
     let bytes: [u8; 16] = bytes.try_into().ok()?;
     Some(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The number of bits, and eight of them in each byte, the first one highest.
+fn bits_text(bytes: &[u8]) -> Option<String> {
+    let (length, bytes) = bytes.split_first_chunk::<4>()?;
+    let length = usize::try_from(i32::from_be_bytes(*length)).ok().filter(|length| bytes.len() == length.div_ceil(8))?;
+    let mut text: String = bytes.iter().map(|byte| format!("{byte:08b}")).collect();
+    text.truncate(length);
+    Some(text)
 }
 
 fn vectors(values: &[Option<&[u8]>], field: &Field, item: &FieldRef, width: i32) -> Result<ArrayRef, Problem> {

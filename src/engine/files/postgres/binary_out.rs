@@ -131,6 +131,11 @@ fn text_writer(array: &ArrayRef, field: &Field) -> (WriteValue, u32) {
             });
             return (write, 3802);
         }
+        Some(TextType::Bit(_) | TextType::Varbit(_)) => {
+            let oid = if matches!(TextType::of(field), Some(TextType::Bit(_))) { 1560 } else { 1562 };
+            let write: WriteValue = Box::new(move |row, out| push_bits(values.value(row), out));
+            return (write, oid);
+        }
         Some(TextType::Json) => 114,
         Some(TextType::Varchar(_)) => 1043,
         Some(TextType::Char(_)) => 1042,
@@ -144,6 +149,13 @@ fn text_writer(array: &ArrayRef, field: &Field) -> (WriteValue, u32) {
 fn push_uuid(text: &str, out: &mut Vec<u8>) {
     let digits: Vec<u8> = text.bytes().filter_map(|byte| char::from(byte).to_digit(16)).map(|digit| digit as u8).collect();
     out.extend(digits.as_chunks::<2>().0.iter().map(|[high, low]| high << 4 | low));
+}
+
+/// The number of bits, and eight of them in each byte, the first one highest.
+pub fn push_bits(digits: &str, out: &mut Vec<u8>) {
+    out.extend((digits.len() as i32).to_be_bytes());
+    let byte = |eight: &[u8]| eight.iter().enumerate().fold(0_u8, |byte, (place, digit)| byte | ((digit & 1) << (7 - place)));
+    out.extend(digits.as_bytes().chunks(8).map(byte));
 }
 
 /// Dimensions, whether there are NULLs, the items' type; their number and the index of the first; length and bytes of each.

@@ -110,11 +110,7 @@ fn vectors(values: &[Option<&str>], item: &FieldRef, width: i32) -> Result<Array
             numbers.push_null();
             continue;
         };
-        let malformed = || Problem::new(row, format!("expected a vector, as in [1,2], found '{}'", json::shortened(text)));
-        let inner = text.trim().strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).ok_or_else(malformed)?;
-        for number in inner.split(',') {
-            numbers.push_number(number.trim().parse().ok().filter(|number: &f32| number.is_finite()).ok_or_else(malformed)?);
-        }
+        checked::vector_text(row, text)?.into_iter().for_each(|number| numbers.push_number(number));
         numbers.end_vector(row)?;
     }
     numbers.finish(item)
@@ -142,12 +138,11 @@ impl VectorBuilder {
     }
 
     /// # Errors
-    /// Unless the numbers since the last vector are as many as its width.
+    /// Unless the numbers since the last vector are as many as its width, and such as vectors hold.
     pub fn end_vector(&mut self, row: usize) -> Result<(), Problem> {
         let found = self.numbers.len() - self.presence.len() * self.width as usize;
-        if found != self.width as usize {
-            return Err(Problem::new(row, format!("expected a vector of width {}, found width {found}", self.width)));
-        }
+        checked::width(row, found, self.width as usize)?;
+        checked::elements(row, &self.numbers.values_slice()[self.numbers.len() - found..])?;
         self.presence.push(true);
         Ok(())
     }

@@ -53,6 +53,15 @@ pub fn index_definition(relation: &Relation, index: &Index) -> String {
     let class = index_class(relation, index).map(|class| format!(" {class}")).unwrap_or_default();
     let options: Vec<String> = definition.options.iter().map(|(name, value)| format!("{name}='{value}'")).collect();
     let options = if options.is_empty() { String::new() } else { format!(" WITH ({})", options.join(", ")) };
+    if let Some(key) = &definition.unbuilt {
+        return format!(
+            "CREATE INDEX {} ON {}.{} USING {} ({key}){options}",
+            identifier(&definition.name),
+            identifier(&relation.schema),
+            identifier(&relation.name),
+            definition.kind.name(),
+        );
+    }
     format!(
         "CREATE INDEX {} ON {}.{} USING {} ({}{class}){options}",
         identifier(&definition.name),

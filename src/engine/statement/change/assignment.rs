@@ -18,7 +18,7 @@ use super::super::insert::{cast_parameter, parameter_of};
 use super::{column_of, row_query, selected};
 use crate::engine::casts;
 use crate::engine::planning::Planned;
-use crate::engine::typing::{assign, constant_type_name, parameter_type_name};
+use crate::engine::typing::{assign, checked_vector, constant_type_name, parameter_type_name};
 use crate::error::{Error, Result};
 
 /// The assigned columns, and the generated ones that depend on them.
@@ -216,7 +216,7 @@ fn as_read(field: &Field, value: &SqlExpr) -> Option<String> {
         _ => (false, false),
     };
     match field.data_type() {
-        _ if TextType::of(field).is_some_and(|text_type| text_type.length().is_none()) => Some(value.to_string()),
+        _ if TextType::of(field).is_some_and(|text_type| text_type.is_kept()) => Some(value.to_string()),
         DataType::List(_) | DataType::FixedSizeList(..) | DataType::Binary => is_quoted.then(|| value.to_string()),
         DataType::Decimal128(..) if is_number => Some(format!("'{}'", value.to_string().replace(' ', ""))),
         DataType::Decimal128(..) => is_quoted.then(|| value.to_string()),
@@ -278,7 +278,9 @@ pub fn complete(source: Planned, table: &Table, num_leading: usize, generated: &
     for (position, field) in definition.schema.fields().iter().enumerate() {
         let value = Expr::Column(Column::from(schema.qualified_field(position + num_leading)));
         let value = constant_of(&plan, position + num_leading).unwrap_or(value);
-        stored.push(assign(&state, value, &schema, field)?.alias(field.name()));
+        let assigned = assign(&state, value, &schema, field)?;
+        let assigned = if is_kept(&plan, position + num_leading, field) { assigned } else { checked_vector(&state, assigned, field)? };
+        stored.push(assigned.alias(field.name()));
     }
     let mut builder = LogicalPlanBuilder::new(plan).project(stored)?;
     if !generated.is_empty() {
@@ -297,6 +299,19 @@ pub fn complete(source: Planned, table: &Table, num_leading: usize, generated: &
         builder = builder.project(columns)?;
     }
     Ok(Planned { plan: builder.build()?, state })
+}
+
+/// Whether a column of the rows is that of the changed table, as it is stored; the first column is the address of its rows.
+fn is_kept(plan: &LogicalPlan, position: usize, field: &Field) -> bool {
+    let LogicalPlan::Projection(projection) = plan else { return false };
+    let column = |position: usize| match projection.expr.get(position).cloned().map(Expr::unalias) {
+        Some(Expr::Column(column)) => Some(column),
+        _ => None,
+    };
+    match (column(0), column(position)) {
+        (Some(address), Some(kept)) => address.relation == kept.relation && kept.name == *field.name(),
+        _ => false,
+    }
 }
 
 /// Gives each arm of a CASE the type of its column; the first `num_leading` columns stay as they are. Left to themselves the arms of several clauses
