@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use arrow::json::writer::LineDelimited;
 use arrow::util::pretty::pretty_format_batches_with_schema;
 use clap::ValueEnum;
 use datafusion::error::DataFusionError;
 use futures::{FutureExt, TryStreamExt};
-use rolloutdb::engine::{CopyIn, CopyOut, EmbeddedJson, Response, copy_channel, nested_as_text, parse_bytes, parse_retention};
+use rolloutdb::engine::{CopyIn, CopyOut, Response, copy_channel, json_rows, nested_as_text, parse_bytes, parse_retention};
 use rolloutdb::{Database, DatabaseOptions, Error, Result, Session};
 use tokio::runtime::Handle;
 
@@ -115,14 +114,10 @@ async fn print(response: Response, format: Format) -> Result<()> {
             println!("{table}\n({count} row{})", if count == 1 { "" } else { "s" });
         }
         Format::Json => {
-            let mut writer = arrow::json::WriterBuilder::new()
-                .with_explicit_nulls(true)
-                .with_encoder_factory(EmbeddedJson::factory())
-                .build::<_, LineDelimited>(std::io::stdout());
+            let mut output = std::io::stdout().lock();
             for batch in &batches {
-                writer.write(batch).map_err(DataFusionError::from)?;
+                output.write_all(&json_rows(batch)?.bytes).map_err(DataFusionError::from)?;
             }
-            writer.finish().map_err(DataFusionError::from)?;
         }
         Format::Csv => {
             let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(std::io::stdout());

@@ -19,7 +19,7 @@ use datafusion::scalar::ScalarValue;
 use crate::Error;
 use crate::arguments::Arguments;
 use crate::numeric_in;
-use crate::text_in::NamedType;
+use crate::text_in;
 use crate::text_type::TextType;
 
 /// What an argument may be, in the user's words.
@@ -318,7 +318,7 @@ impl ScalarUDFImpl for Registered {
             Returns::Part => part_type(args.arg_fields).field(name, true),
             Returns::NamedText => {
                 let type_name = args.scalar_arguments.get(1).copied().flatten();
-                NamedType::of(&function.interface, &types[0], type_name)?.field(name)
+                text_in::type_of(&function.interface, &types[0], type_name)?.field(name, &types[0])
             }
             Returns::Numeric => numeric_in::field(name),
             Returns::Field(compute) => compute(args.arg_fields, args.scalar_arguments)?.with_name(name),

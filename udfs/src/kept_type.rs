@@ -1,4 +1,4 @@
-//! json, jsonb and uuid, and arrays of them, through expressions whose value is that of an operand.
+//! json, jsonb and uuid, and arrays and records of them, through expressions whose value is that of an operand.
 //!
 //! That a text is one of these its field says. DataFusion makes a new field for `coalesce(key, $1)`, which would be text: here the operands tell what it is,
 //! and a function that changes no value says so to what reads it.
@@ -15,7 +15,8 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::text_in::{NamedType, TEXT_CAST};
+use crate::named_type::NamedType;
+use crate::text_in::TEXT_CAST;
 
 /// The type that the values of an expression have; `None` for texts and everything else.
 #[must_use]
@@ -33,20 +34,20 @@ pub fn telling_type(expression: &Expr, schema: &dyn ExprSchema) -> Option<Expr> 
     }
     match told {
         Some(_) => None,
-        None => type_of_operands(expression, schema).map(|named| told_as(with_read_constants(expression.clone(), named), named)),
+        None => type_of_operands(expression, schema).map(|named| told_as(with_read_constants(expression.clone(), &named), named)),
     }
 }
 
 /// The expression, whose values are of the type, as one that says so.
 #[must_use]
 pub fn told_as(expression: Expr, named: NamedType) -> Expr {
-    let function = TellsType { named, name: named.to_string(), signature: Signature::any(1, Volatility::Immutable) };
+    let function = TellsType { name: named.to_string(), named, signature: Signature::any(1, Volatility::Immutable) };
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(function)), vec![expression]))
 }
 
-/// A constant in quotes as a value of the type.
+/// A constant in quotes as a value of the type, which is one of texts or of arrays of them.
 #[must_use]
-pub fn read_constant(constant: Expr, named: NamedType) -> Expr {
+pub fn read_constant(constant: Expr, named: &NamedType) -> Expr {
     let name = Expr::Literal(ScalarValue::from(named.to_string()), None);
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(TEXT_CAST.udf()), vec![constant, name]))
 }
@@ -77,10 +78,20 @@ fn type_of_operands(expression: &Expr, schema: &dyn ExprSchema) -> Option<NamedT
     }
 }
 
+/// The type of the column of a record that a constant names.
+fn column_type(args: &[Expr], schema: &dyn ExprSchema) -> Option<NamedType> {
+    let [record, Expr::Literal(name, _)] = args else { return None };
+    let (DataType::Struct(fields), Some(Some(name))) = (record.get_type(schema).ok()?, name.try_as_str()) else { return None };
+    kept_type(record, schema)?.column(fields.iter().position(|field| field.name() == name)?)
+}
+
 fn type_of_call(function: &str, args: &[Expr], schema: &dyn ExprSchema) -> Option<NamedType> {
     match function {
         "coalesce" | "nvl" | "greatest" | "least" | "array_concat" => common_type(args.iter(), schema),
-        "make_array" => common_type(args.iter(), schema)?.array(),
+        "make_array" => Some(common_type(args.iter(), schema)?.array()),
+        "named_struct" => NamedType::record(args.iter().skip(1).step_by(2).map(|value| kept_type(value, schema)).collect()),
+        "struct" => NamedType::record(args.iter().map(|value| kept_type(value, schema)).collect()),
+        "get_field" => column_type(args, schema),
         "nullif" | "array_append" | "array_remove" | "array_slice" | "array_distinct" | "array_sort" | "array_reverse" => {
             kept_type(args.first()?, schema)
         }
@@ -95,7 +106,7 @@ fn common_type<'a>(operands: impl Iterator<Item = &'a Expr>, schema: &dyn ExprSc
     let mut common = None;
     for operand in operands.filter(|operand| !is_unknown(operand, schema)) {
         let found = kept_type(operand, schema)?;
-        if common.is_some_and(|common| common != found) {
+        if common.as_ref().is_some_and(|common| *common != found) {
             return None;
         }
         common = Some(found);
@@ -104,9 +115,9 @@ fn common_type<'a>(operands: impl Iterator<Item = &'a Expr>, schema: &dyn ExprSc
 }
 
 /// Arrays in quotes are no texts of an item.
-fn with_read_constants(expression: Expr, named: NamedType) -> Expr {
-    let read = |operand: Expr, named: NamedType| match &operand {
-        Expr::Literal(ScalarValue::Utf8(Some(_)), None) if named.array().is_some() => read_constant(operand, named),
+fn with_read_constants(expression: Expr, named: &NamedType) -> Expr {
+    let read = |operand: Expr, named: &NamedType| match &operand {
+        Expr::Literal(ScalarValue::Utf8(Some(_)), None) if matches!(named, NamedType::Text(_)) => read_constant(operand, named),
         _ => operand,
     };
     match expression {
@@ -117,11 +128,11 @@ fn with_read_constants(expression: Expr, named: NamedType) -> Expr {
         }),
         Expr::ScalarFunction(ScalarFunction { func, args }) => {
             let read_as = match func.name() {
-                "coalesce" | "nvl" | "greatest" | "least" | "nullif" => named,
-                "make_array" => named.item().unwrap_or(named),
+                "coalesce" | "nvl" | "greatest" | "least" | "nullif" => named.clone(),
+                "make_array" => named.clone().item().unwrap_or_else(|| named.clone()),
                 _ => return Expr::ScalarFunction(ScalarFunction { func, args }),
             };
-            let args = args.into_iter().map(|argument| read(argument, read_as)).collect();
+            let args = args.into_iter().map(|argument| read(argument, &read_as)).collect();
             Expr::ScalarFunction(ScalarFunction { func, args })
         }
         other => other,
@@ -145,12 +156,14 @@ impl ScalarUDFImpl for TellsType {
         &self.signature
     }
 
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(self.named.field("").data_type().clone())
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        let [found] = datafusion::common::utils::take_function_args(&self.name, types)?;
+        Ok(self.named.data_type(found))
     }
 
-    fn return_field_from_args(&self, _: ReturnFieldArgs) -> Result<FieldRef> {
-        Ok(Arc::new(self.named.field(&self.name)))
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let [found] = datafusion::common::utils::take_function_args(&self.name, args.arg_fields)?;
+        Ok(Arc::new(self.named.field(&self.name, found.data_type())))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -171,7 +184,7 @@ impl ScalarUDFImpl for TellsType {
 mod tests {
     use arrow::datatypes::Field;
     use datafusion::common::DFSchema;
-    use datafusion::functions::expr_fn::{coalesce, nullif};
+    use datafusion::functions::expr_fn::{coalesce, get_field, named_struct, nullif};
     use datafusion::functions_nested::expr_fn::{array_element, make_array};
     use datafusion::logical_expr::{col, lit, when};
 
@@ -198,6 +211,10 @@ mod tests {
             (array_element(make_array(vec![coalesce(vec![col("key"), null()])]), lit(1)), Some("uuid")),
             (coalesce(vec![col("key"), col("words")]), None),
             (coalesce(vec![col("key"), col("doc")]), None),
+            (make_array(vec![make_array(vec![col("key")])]), Some("uuid[][]")),
+            (named_struct(vec![lit("a"), lit(1), lit("b"), col("doc")]), Some("(,jsonb)")),
+            (get_field(named_struct(vec![lit("a"), lit(1), lit("b"), col("doc")]), "b"), Some("jsonb")),
+            (make_array(vec![named_struct(vec![lit("b"), col("doc")])]), Some("(jsonb)[]")),
             (make_array(vec![null()]), None),
             (col("words"), None),
         ] {

@@ -27,6 +27,7 @@ mod math;
 pub mod metrics;
 pub mod model;
 mod named_arguments;
+mod named_type;
 mod numeric_in;
 mod pg_typeof;
 pub mod postgres;
@@ -58,9 +59,9 @@ pub use error::Error;
 pub use kept_type::{is_unknown, kept_type, read_constant, telling_type, told_as};
 pub use math::{MathOperatorPlanner, checked_sum};
 pub use named_arguments::complete_named_arguments;
+pub use named_type::NamedType;
 pub use numeric_in::{check_digits, field as numeric_field, is_plain_numeric, numeric_type};
 pub use text::unescaped;
-pub use text_in::NamedType;
 pub use text_type::TextType;
 
 use metrics::Formats;

@@ -33,7 +33,6 @@ use datafusion::error::Result;
 use document::Document;
 pub use normal_form::normalize;
 pub use operator::JsonOperatorPlanner;
-pub(crate) use to_json::json_texts;
 
 use crate::Error;
 use crate::arguments::Arguments;

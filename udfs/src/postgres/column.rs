@@ -9,13 +9,13 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Decimal256Type, DurationMicrosecondType, Field, Float32Type, Float64Type, Int16Type, Int32Type,
+    DataType, Date32Type, Decimal128Type, Decimal256Type, DurationMicrosecondType, Field, FieldRef, Float32Type, Float64Type, Int16Type, Int32Type,
     Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 use arrow::error::ArrowError;
+use arrow::json::writer::{EncoderOptions, make_encoder};
 
 use super::value_type::{ANY_WIDTH, CatalogType, ValueType};
-use crate::json;
 
 /// The values of an array as those of a type. What Arrow has other ways to store is brought to one, a column at a time.
 #[derive(Debug, Clone)]
@@ -254,11 +254,19 @@ fn differences(array: &ArrayRef) -> Result<IntervalMonthDayNanoArray, ArrowError
     })
 }
 
-/// For what PostgreSQL has no type.
+/// For what PostgreSQL has no type: maps and unions, which Arrow writes.
 fn json_texts(array: &ArrayRef) -> Result<StringArray, ArrowError> {
-    let field = Arc::new(Field::new("value", array.data_type().clone(), true));
-    let texts = json::json_texts(array, &field).map_err(|error| ArrowError::JsonError(error.to_string()))?;
-    Ok(StringArray::from(texts))
+    let field: FieldRef = Arc::new(Field::new("value", array.data_type().clone(), true));
+    let options = EncoderOptions::default().with_explicit_nulls(true);
+    let mut encoder = make_encoder(&field, array.as_ref(), &options)?;
+    let text = |row: usize| {
+        let mut buffer = Vec::new();
+        array.is_valid(row).then(|| {
+            encoder.encode(row, &mut buffer);
+            String::from_utf8_lossy(&buffer).into_owned()
+        })
+    };
+    Ok((0..array.len()).map(text).collect())
 }
 
 fn is_text(data_type: &DataType) -> bool {
