@@ -47,6 +47,7 @@ mod large_values;
 mod lateral_names;
 mod macros;
 mod memory;
+mod mixed_times;
 mod model_jobs;
 mod model_views;
 mod name_locks;

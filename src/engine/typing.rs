@@ -7,7 +7,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr, ExprSchemable, cast, lit};
 use rolloutdb_udfs::postgres::{ANY_WIDTH, ValueType, has_own_text_form};
 use rolloutdb_udfs::vector::{any_vector_field, is_any_vector};
-use rolloutdb_udfs::{TextType, is_plain_numeric};
+use rolloutdb_udfs::{TextType, is_plain_numeric, type_name};
 
 use super::casts::{NUMERIC_IN, as_text, by_digits, is_time, named_text, read_time, rounded};
 use crate::error::{Error, Result};
@@ -32,7 +32,7 @@ pub fn sql_type_name(data_type: &DataType) -> String {
         DataType::FixedSizeList(item, width) if *item.data_type() == DataType::Float16 => format!("halfvec({width})"),
         DataType::FixedSizeList(_, width) => format!("vector({width})"),
         DataType::List(item) => format!("{}[]", sql_type_name(item.data_type())),
-        other => other.to_string(),
+        other => type_name(other),
     }
 }
 

@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use datafusion::common::SchemaError;
 use regex::{Captures, Regex};
 
+use super::type_words::{alone, in_sql_types};
 use crate::error::nearest;
 
 /// Columns that a message about an unknown one lists.
@@ -58,10 +59,51 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     ]
 });
 
-/// The message, in PostgreSQL's words where it is one of those that are known.
+/// The message, in PostgreSQL's words where it is one of those that are known; without what only the program's makers understand.
 pub(super) fn in_postgres_words(text: &str) -> Cow<'_, str> {
+    let text = without_kinds(text);
     let rewritten = RULES.iter().find_map(|rule| rule.found.captures(text).map(|found| (rule.write)(&found)));
-    rewritten.map_or(Cow::Borrowed(text), Cow::Owned)
+    // Rules know some messages by these.
+    const KINDS: [&str; 5] = ["Cast error: ", "Parser error: ", "Json error: ", "Csv error: ", "Io error: "];
+    let text = KINDS.iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or(text);
+    rewritten.map_or_else(|| Cow::Owned(in_sql_types(&without_places(text))), Cow::Owned)
+}
+
+/// The message without the kinds of errors before it.
+fn without_kinds(text: &str) -> &str {
+    const KINDS: [&str; 15] = [
+        "Arrow error: ",
+        "External error: ",
+        "External: ",
+        "Execution error: ",
+        "DataFusion error: ",
+        "Internal error: ",
+        "Error during planning: ",
+        "This feature is not implemented: ",
+        "Invalid user input: ",
+        "Invalid argument error: ",
+        "Compute error: ",
+        "Not yet implemented: ",
+        "Schema error: ",
+        "Encountered internal error. Please file a bug report at https://github.com/lance-format/lance/issues. ",
+        "type_coercion\ncaused by\n",
+    ];
+    let mut rest = text;
+    while let Some(behind) = KINDS.iter().find_map(|kind| rest.strip_prefix(kind)) {
+        rest = behind;
+    }
+    rest
+}
+
+/// The message without the files of the program that it names, and what its libraries say of themselves.
+pub(super) fn without_places(text: &str) -> Cow<'_, str> {
+    static PLACES: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(
+            r"(?s),? ?(?:location: |at )?[\w.+/-]*/[\w.+/-]*\.rs(?::\d+)*|\bLanceError\([^)]*\): |\.?\s*This issue was likely caused by a bug in .*$|\bLance(?:DB)? error: |\n?Backtrace:.*$",
+        )
+        .expect("a pattern of ours")
+    });
+    PLACES.replace_all(text, "")
 }
 
 /// What is wrong with the name of a column.
@@ -100,7 +142,7 @@ fn columns_there(mut names: Vec<String>) -> String {
 /// A text that is no value of the type, or one beyond its range.
 fn unreadable(text: &str, arrow_type: &str) -> String {
     let sql_type = sql_type(arrow_type);
-    if ["smallint", "integer", "bigint"].contains(&sql_type) && is_whole_number(text) {
+    if ["smallint", "integer", "bigint"].contains(&sql_type.as_str()) && is_whole_number(text) {
         return format!("value \"{text}\" is out of range for type {sql_type}");
     }
     format!("invalid input syntax for type {sql_type}: \"{text}\"")
@@ -112,6 +154,14 @@ pub(super) fn is_whole_number(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+/// As a cast names its type, with its parts in brackets or parentheses.
+fn sql_type(arrow_type: &str) -> String {
+    match arrow_type.split(['(', '<']).next() {
+        Some(name) if name.len() < arrow_type.len() && !arrow_type.contains('(') => alone(name).to_owned(),
+        _ => in_sql_types(arrow_type),
+    }
+}
+
 fn out_of_range(value: &str, arrow_type: &str) -> String {
     format!("value \"{value}\" is out of range for type {}", sql_type(arrow_type))
 }
@@ -119,36 +169,6 @@ fn out_of_range(value: &str, arrow_type: &str) -> String {
 /// `Utf8 + Int64`, of which no operator is known.
 fn no_operator(operands: &str) -> String {
     format!("operator does not exist: {}; casts may help", in_sql_types(operands))
-}
-
-/// A text in which each of Arrow's types is replaced by PostgreSQL's.
-fn in_sql_types(text: &str) -> String {
-    static TYPES: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"\b(Utf8View|LargeUtf8|Utf8|String|Boolean|Int8|Int16|Int32|Int64|UInt\d+|Float16|Float32|Float64|Date32|Date64|Decimal\d+(?:\([^)]*\))?|Timestamp(?:\([^)]*\))?|Time64(?:\([^)]*\))?|Interval(?:\([^)]*\))?|Binary(?:View)?|LargeBinary)").expect("a pattern of ours")
-    });
-    TYPES.replace_all(text, |found: &Captures<'_>| sql_type(&found[0]).to_owned()).into_owned()
-}
-
-/// The name that PostgreSQL has for a type of Arrow's, as far as it is printed.
-fn sql_type(arrow_type: &str) -> &str {
-    let kind = arrow_type.split(['(', '<']).next().unwrap_or_default();
-    match kind {
-        "Utf8" | "Utf8View" | "LargeUtf8" | "String" => "text",
-        "Boolean" => "boolean",
-        "Int8" | "Int16" => "smallint",
-        "Int32" => "integer",
-        "Int64" | "UInt8" | "UInt16" | "UInt32" | "UInt64" => "bigint",
-        "Float16" | "Float32" => "real",
-        "Float64" => "double precision",
-        "Date32" | "Date64" => "date",
-        "Time32" | "Time64" => "time",
-        "Timestamp" if arrow_type.contains("UTC") || arrow_type.contains("+00") => "timestamp with time zone",
-        "Timestamp" => "timestamp",
-        "Interval" => "interval",
-        "Binary" | "BinaryView" | "LargeBinary" => "bytea",
-        _ if kind.starts_with("Decimal") => "numeric",
-        _ => arrow_type,
-    }
 }
 
 #[cfg(test)]

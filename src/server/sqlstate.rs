@@ -11,7 +11,7 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use rolloutdb_catalogs::is_disk_full;
 
-use super::postgres_words::{in_postgres_words, is_whole_number, of_schema_error};
+use super::postgres_words::{in_postgres_words, is_whole_number, of_schema_error, without_places};
 use crate::error::{Error, Fault, Unresolved};
 
 const DISK_FULL: &str = "53100";
@@ -104,7 +104,7 @@ pub fn message(error: &Error) -> String {
 fn catalog_message(error: &rolloutdb_catalogs::Error) -> String {
     match error {
         rolloutdb_catalogs::Error::Query(error) => datafusion_message(error),
-        other => other.to_string(),
+        other => without_places(&other.to_string()).into_owned(),
     }
 }
 
@@ -163,8 +163,10 @@ fn udf_state(error: &rolloutdb_udfs::Error) -> &'static str {
         Error::VectorText { .. } | Error::JsonText { .. } | Error::UuidText { .. } | Error::ByteaText { .. } => "22P02",
         Error::ArrayText { .. } | Error::ValueText { .. } => "22P02",
         Error::ArrayDimensions { .. } | Error::PatternPart { .. } | Error::UnitNotSupported { .. } => "0A000",
+        Error::MonthStride => "0A000",
         Error::TimeText { .. } | Error::TimeByPattern { .. } => "22007",
-        Error::TimeRange { .. } | Error::TimeOverflow { .. } => "22008",
+        Error::TimeRange { .. } | Error::TimeOverflow { .. } | Error::DateBeyondTimestamp => "22008",
+        Error::InfiniteTimes { .. } | Error::Stride { .. } | Error::Seconds { .. } => "22008",
         Error::Pattern { .. } => "42601",
         Error::Escape { .. } => "22025",
         Error::UnknownUnit { .. } | Error::UnknownZone { .. } => "22023",
@@ -175,6 +177,7 @@ fn udf_state(error: &rolloutdb_udfs::Error) -> &'static str {
         Error::JsonPathStep { .. } => "22P02",
         Error::HalfRange { .. } | Error::NumericDigits { .. } | Error::ValueRange { .. } => "22003",
         Error::TextTooLong { .. } => "22001",
+        Error::TextBytes { .. } => "54000",
         Error::NullElement { .. } | Error::NullIdentifier => "22004",
         Error::NoOperator { .. } | Error::ArgumentCount { .. } => "42883",
         Error::ModelResult { .. } => "XX000",
@@ -312,6 +315,7 @@ fn arrow_state(error: &ArrowError) -> &'static str {
         ArrowError::InvalidArgumentError(_) => "42804",
         ArrowError::IoError(_, error) => io_state(error),
         ArrowError::ParquetError(_) => "XX001",
+        ArrowError::ComputeError(text) => execution_state(text),
         _ => "XX000",
     }
 }
@@ -373,8 +377,17 @@ fn execution_state(text: &str) -> &'static str {
         "42P07"
     } else if text.contains("cast") || text.contains("parse") {
         "22P02"
+    } else if text.contains("negative substring length") {
+        "22011"
+    } else if text.contains("character too large") || text.contains("null character") {
+        "54000"
+    } else if text.contains("overflow") || text.contains("out of range") {
+        "22003"
+    } else if text.contains("regular expression") || text.contains("regex") {
+        "2201B"
     } else {
-        "XX000"
+        // What a kernel refuses are the values that it is given.
+        "22023"
     }
 }
 

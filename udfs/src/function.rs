@@ -141,7 +141,8 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
 }
 
 /// The type in SQL's words, for messages.
-pub(crate) fn type_name(data_type: &DataType) -> String {
+#[must_use]
+pub fn type_name(data_type: &DataType) -> String {
     match data_type {
         text if is_text(text) => "text".to_owned(),
         DataType::FixedSizeList(item, width) if item.data_type() == &DataType::Float32 => format!("vector({width})"),
@@ -154,8 +155,27 @@ pub(crate) fn type_name(data_type: &DataType) -> String {
         DataType::Int16 => "smallint".to_owned(),
         DataType::Int32 => "integer".to_owned(),
         DataType::Int64 => "bigint".to_owned(),
-        DataType::Float32 => "real".to_owned(),
+        DataType::Int8 | DataType::UInt8 => "smallint".to_owned(),
+        DataType::UInt16 => "integer".to_owned(),
+        DataType::UInt32 | DataType::UInt64 => "bigint".to_owned(),
+        DataType::Float16 | DataType::Float32 => "real".to_owned(),
         DataType::Float64 => "double precision".to_owned(),
+        numeric if *numeric == numeric_in::numeric_type() => "numeric".to_owned(),
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => format!("numeric({precision},{scale})"),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => "bytea".to_owned(),
+        DataType::Date32 | DataType::Date64 => "date".to_owned(),
+        DataType::Time32(_) | DataType::Time64(_) => "time".to_owned(),
+        DataType::Timestamp(_, None) => "timestamp".to_owned(),
+        DataType::Timestamp(_, Some(_)) => "timestamp with time zone".to_owned(),
+        DataType::Interval(_) | DataType::Duration(_) => "interval".to_owned(),
+        DataType::Struct(_) => "record".to_owned(),
+        DataType::Dictionary(_, values) => type_name(values),
+        DataType::RunEndEncoded(_, values) => type_name(values.data_type()),
+        DataType::ListView(item) | DataType::LargeListView(item) => format!("{}[]", type_name(item.data_type())),
+        DataType::Map(..) | DataType::Union(..) => "json".to_owned(),
         other => other.to_string(),
     }
 }

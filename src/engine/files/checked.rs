@@ -59,7 +59,7 @@ pub fn times<'a>(values: impl IntoIterator<Item = Option<&'a str>>, data_type: &
             };
             instants.map(with_zone)
         }
-        DataType::Interval(IntervalUnit::MonthDayNano) => each::<_, IntervalMonthDayNanoArray>(values, expected, |text| parse_interval(text).ok()),
+        DataType::Interval(IntervalUnit::MonthDayNano) => each::<_, IntervalMonthDayNanoArray>(values, expected, parse_interval),
         _ => return None,
     })
 }

@@ -9,8 +9,8 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Decimal256Type, DurationMicrosecondType, Field, FieldRef, Float32Type, Float64Type, Int16Type, Int32Type,
-    Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+    DataType, Date32Type, Decimal128Type, Decimal256Type, DurationMicrosecondType, Field, FieldRef, Float32Type, Float64Type, Int16Type,
+    Int32Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 use arrow::error::ArrowError;
 use arrow::json::writer::{EncoderOptions, make_encoder};
@@ -87,6 +87,13 @@ impl Vectors {
     }
 }
 
+impl Vectors {
+    /// Of all vectors together.
+    pub(super) fn num_numbers(&self) -> usize {
+        self.numbers.len()
+    }
+}
+
 impl Items {
     /// Where the items of one array are in the column.
     #[must_use]
@@ -141,6 +148,30 @@ impl Column {
             }
         }
         (value, scale)
+    }
+
+    /// How many values there are, of arrays and records as of others.
+    pub(super) fn num_rows(&self) -> u64 {
+        let num_rows = match &self.values {
+            Values::Bool(values) => values.len(),
+            Values::Int2(values) => values.len(),
+            Values::Int4(values) => values.len(),
+            Values::Int8(values) | Values::Oid(values) => values.len(),
+            Values::Float4(values) => values.len(),
+            Values::Float8(values) => values.len(),
+            Values::Numeric(values) => values.len(),
+            Values::WideNumeric(values) => values.len(),
+            Values::Text(values) | Values::Jsonb(values) | Values::Uuid(values) | Values::Padded(values, _) => values.len(),
+            Values::Bytea(values) => values.len(),
+            Values::Date(values) => values.len(),
+            Values::Time(values) => values.len(),
+            Values::Timestamp(values) | Values::Timestamptz(values) => values.len(),
+            Values::Interval(values) => values.len(),
+            Values::Vector(vectors) | Values::Halfvec(vectors) => vectors.num_numbers(),
+            Values::Array(items) => items.offsets.len() - 1,
+            Values::Record(columns) => return columns.iter().map(Self::num_rows).max().unwrap_or(1),
+        };
+        num_rows as u64
     }
 
     #[must_use]

@@ -16,6 +16,7 @@ mod nested;
 pub mod numeric_binary;
 mod text;
 pub(crate) mod text_out;
+mod text_size;
 mod value_type;
 
 pub use array_text::{ArrayItems, parse_array};

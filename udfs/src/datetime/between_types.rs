@@ -1,0 +1,87 @@
+//! Dates as instants and the other way round, infinity as infinity, which Arrow's casts do not know.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Date32Array, TimestampMicrosecondArray};
+use arrow::datatypes::DataType;
+use datafusion::error::Result;
+
+use super::arithmetic::is_instant;
+use super::{MICROS_PER_DAY, SECTION, day_of_micros, days, timestamp_type, timestamptz_type};
+use crate::Error;
+use crate::arguments::Arguments;
+use crate::function::{Function, Interface, Kind, Parameter, Returns};
+
+const DATE: &[Parameter] = &[Parameter { name: "date", kind: Kind::Any, description: "A date." }];
+
+pub(crate) static TIMESTAMP_OF_DATE: Function = Function {
+    interface: Interface {
+        name: "timestamp_of_date",
+        section: SECTION,
+        description: "The midnight at which a date begins; `date::timestamp` does the same.",
+        parameters: DATE,
+        required: 1,
+        example: ("SELECT timestamp_of_date(DATE '2024-02-29')", "2024-02-29T00:00:00"),
+    },
+    returns: Returns::Computed(|_, _| Ok(timestamp_type())),
+    kernel: |arguments| midnights(arguments, |day| midnight(day).ok_or(Error::DateBeyondTimestamp)),
+};
+
+pub(crate) static TIMESTAMPTZ_OF_DATE: Function = Function {
+    interface: Interface {
+        name: "timestamptz_of_date",
+        section: SECTION,
+        description: "The midnight at which a date begins in UTC; `date::timestamptz` does the same.",
+        parameters: DATE,
+        required: 1,
+        example: ("SELECT timestamptz_of_date(DATE '2024-02-29')", "2024-02-29T00:00:00Z"),
+    },
+    returns: Returns::Computed(|_, _| Ok(timestamptz_type())),
+    kernel: |arguments| midnights(arguments, |day| midnight(day).ok_or(Error::DateBeyondTimestamp)),
+};
+
+pub(crate) static INSTANT_OF_DATE: Function = Function {
+    interface: Interface {
+        name: "instant_of_date",
+        section: SECTION,
+        description: "The midnight at which a date begins, for comparisons with timestamps: one that they do not reach is beyond all of them, infinity aside.",
+        parameters: DATE,
+        required: 1,
+        example: ("SELECT instant_of_date(DATE '2024-02-29')", "2024-02-29T00:00:00"),
+    },
+    returns: Returns::Computed(|_, _| Ok(timestamp_type())),
+    kernel: |arguments| midnights(arguments, |day| Ok(midnight(day).unwrap_or(if day < 0 { i64::MIN + 1 } else { i64::MAX - 1 }))),
+};
+
+pub(crate) static DATE_OF_TIMESTAMP: Function = Function {
+    interface: Interface {
+        name: "date_of_timestamp",
+        section: SECTION,
+        description: "The date on which an instant is; `timestamp::date` does the same.",
+        parameters: &[Parameter { name: "source", kind: Kind::Any, description: "A timestamp." }],
+        required: 1,
+        example: ("SELECT date_of_timestamp(TIMESTAMP '2024-02-29 12:00')", "2024-02-29"),
+    },
+    returns: Returns::Always(DataType::Date32),
+    kernel: |arguments| {
+        let instants = super::micros(arguments, 0)?;
+        let dates = (0..arguments.num_rows()).map(|row| instants.get(row).map(day_of_micros));
+        Ok(Arc::new(dates.collect::<Date32Array>()) as ArrayRef)
+    },
+};
+
+/// `None`: timestamps do not reach it.
+fn midnight(day: i32) -> Option<i64> {
+    match day {
+        i32::MAX => Some(i64::MAX),
+        i32::MIN => Some(i64::MIN),
+        day => i64::from(day).checked_mul(MICROS_PER_DAY).filter(|micros| is_instant(*micros)),
+    }
+}
+
+fn midnights(arguments: &Arguments, midnight: impl Fn(i32) -> Result<i64, Error>) -> Result<ArrayRef> {
+    let dates = days(arguments, 0)?;
+    let instants = (0..arguments.num_rows()).map(|row| dates.get(row).map(|day| midnight(day as i32)).transpose());
+    let instants = instants.collect::<Result<TimestampMicrosecondArray, Error>>()?;
+    Ok(Arc::new(instants.with_data_type(arguments.return_type().clone())))
+}
