@@ -87,7 +87,7 @@ fn may_mix(expression: &Expr) -> bool {
     }
 }
 
-fn is_comparison(operator: Operator) -> bool {
+pub fn is_comparison(operator: Operator) -> bool {
     use Operator::{Eq, Gt, GtEq, IsDistinctFrom, IsNotDistinctFrom, Lt, LtEq, NotEq};
     matches!(operator, Eq | NotEq | Lt | LtEq | Gt | GtEq | IsDistinctFrom | IsNotDistinctFrom)
 }

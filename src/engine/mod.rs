@@ -41,6 +41,7 @@ mod index_builds;
 mod interruptible_sort;
 mod interruption;
 mod jobs;
+mod jsonb_comparisons;
 mod kept_types;
 mod known_rows;
 mod large_values;

@@ -30,9 +30,9 @@ use super::statement_catalog::{OpenedTables, with_opened_tables};
 use super::task_history::CurrentTask;
 use super::views::TablesOfViews;
 use super::{
-    aggregate_forms, casts, constants, counted_sets, function_columns, kept_types, lateral_names, macros, mixed_times, output_names,
-    parameter_types, pattern_operators, pg_catalog, postgres_forms, quoted_constants, rows_in_select, search_path, using_columns, versions,
-    views, whole_rows,
+    aggregate_forms, casts, constants, counted_sets, function_columns, jsonb_comparisons, kept_types, lateral_names, macros, mixed_times,
+    output_names, parameter_types, pattern_operators, pg_catalog, postgres_forms, quoted_constants, rows_in_select, search_path,
+    using_columns, versions, views, whole_rows,
 };
 use crate::error::{Error, Result};
 
@@ -215,7 +215,8 @@ async fn plan_with(
     check_size(&plan)?;
     let plan = counted_sets::counted(plan)?;
     let plan = casts::typed(parameter_types::typed(plan)?, &state)?;
-    let plan = mixed_times::typed(quoted_constants::typed(kept_types::typed(plan)?, &state)?, &state)?;
+    let plan = quoted_constants::typed(kept_types::typed(plan)?, &state)?;
+    let plan = jsonb_comparisons::typed(mixed_times::typed(plan, &state)?, &state)?;
     relations.check_plan(&plan, &of_views)?;
     Ok(Planned { plan, state })
 }

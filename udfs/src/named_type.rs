@@ -67,6 +67,12 @@ impl NamedType {
         matches!(self, Self::Text(TextType::Json | TextType::Jsonb))
     }
 
+    /// Whether it is jsonb.
+    #[must_use]
+    pub fn is_jsonb(&self) -> bool {
+        matches!(self, Self::Text(TextType::Jsonb))
+    }
+
     /// Whether it is uuid.
     #[must_use]
     pub fn is_uuid(&self) -> bool {
