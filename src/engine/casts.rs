@@ -225,6 +225,9 @@ fn as_call(asked: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Opti
         {
             return Ok(Some(cast(rounded(state, value, &found)?, wanted.data_type().clone())));
         }
+        (wanted, found) if is_text(&found) && wanted.is_numeric() => {
+            return Ok(without_blanks(state, value)?.map(|text| cast(text, wanted.clone())));
+        }
         // Arrow would take the characters for the bytes.
         (DataType::Binary | DataType::LargeBinary | DataType::BinaryView, found) if is_text(&found) => {
             return Ok(Some(cast(call(state, "bytea_in", vec![value])?, wanted.data_type().clone())));
@@ -247,6 +250,18 @@ fn as_call(asked: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Opti
         _ => return Ok(None),
     };
     call(state, function, arguments).map(Some)
+}
+
+/// The text of a number without the blanks round it, which Arrow refuses; `None`: a constant has none.
+fn without_blanks(state: &SessionState, text: Expr) -> Result<Option<Expr>> {
+    const BLANKS: &str = " \t\n\u{b}\u{c}\r";
+    let constant = match &text {
+        Expr::Literal(constant, _) => {
+            constant.try_as_str().flatten().map(|text| (text.len(), text.trim_matches(|found| BLANKS.contains(found)).to_owned()))
+        }
+        _ => return call(state, "btrim", vec![text, lit(BLANKS)]).map(Some),
+    };
+    Ok(constant.filter(|(length, trimmed)| trimmed.len() < *length).map(|(_, trimmed)| lit(trimmed)))
 }
 
 /// The cast to `vector` or `halfvec` without a width: a vector of that kind keeps its own.

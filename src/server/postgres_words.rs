@@ -28,7 +28,7 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     };
     vec![
         rule("Divide by zero(?: error)?", |_| "division by zero".to_owned()),
-        rule("Cast error: Cannot cast string '(.*)' to value of (.+) type", |found| unreadable(&found[1], &found[2])),
+        rule("Cast error: Cannot cast (?:string|value) '(.*)' to value of (.+) type", |found| unreadable(&found[1], &found[2])),
         rule("Parser error: Error parsing timestamp from '(.*)': .*", |found| unreadable(&found[1], "Timestamp")),
         rule("Cast error: Can't cast value (.+) to type (.+)", |found| out_of_range(&found[1], &found[2])),
         rule(r"Invalid function '(.+)'\.(?:\s*Did you mean '(.+)'\?)?", |found| {

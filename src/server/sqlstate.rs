@@ -328,7 +328,7 @@ fn cast_state(text: &str) -> &'static str {
         "22003"
     } else if text.contains("cannot cast string") && (text.contains("to value of date") || text.contains("to value of time")) {
         "22007"
-    } else if text.contains("cannot cast string") || text.contains("parse") {
+    } else if text.contains("cannot cast string") || text.contains("to value of boolean") || text.contains("parse") {
         "22P02"
     } else {
         "42804"

@@ -286,7 +286,8 @@ fn bytes_of_value(value: &ScalarValue) -> u64 {
     }
 }
 
-fn bytes_of_rows(values: &ArrayRef) -> Vec<u64> {
+/// What each value of a column holds: of a list all its items.
+pub fn bytes_of_rows(values: &ArrayRef) -> Vec<u64> {
     let each = |length: &dyn Fn(usize) -> u64| (0..values.len()).map(length).collect();
     match values.data_type() {
         DataType::Utf8 => lengths(values.as_string::<i32>().value_offsets()),
