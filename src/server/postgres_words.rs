@@ -38,10 +38,31 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         rule(
             r".*No function matches the given name and argument types '(.+)'\. You might need to add explicit type casts\.\s*Candidate functions:\s*(.*)",
             |found| {
-                let candidates: Vec<String> = found[2].lines().map(|line| in_sql_types(line.trim())).collect();
-                format!("function {} does not exist; there is {}; casts may help", in_sql_types(&found[1]), candidates.join(", "))
+                let there = candidates(&found[2]);
+                let there = if there.is_empty() { String::new() } else { format!("; there is {}", there.join(", ")) };
+                format!("function {} does not exist{there}; casts may help", in_sql_types(&found[1]))
             },
         ),
+        rule("could not cast array of type (.+) to arrow_array.*", |found| {
+            format!("a value of type {} cannot stand here", in_sql_types(&found[1]))
+        }),
+        rule(r"(?:Cast error: )?Casting from (.+) to (.+) not supported.*", |found| {
+            format!("cannot cast type {} to {}", in_sql_types(&found[1]), in_sql_types(&found[2]))
+        }),
+        rule(r"(?:Cast error: )?Cannot cast LIST to non-list data type (.+)", |found| {
+            format!("cannot cast an array to {}", in_sql_types(&found[1]))
+        }),
+        rule(r"(?:Compute error: )?Int(8|16|32|64)Array overflow on abs.*", |found| {
+            format!("{} out of range", alone(&format!("Int{}", &found[1])))
+        }),
+        rule("(?:Compute error: )?Signed integer overflow in .*", |_| "bigint out of range".to_owned()),
+        rule(r"invalid Unicode scalar value: -\d+", |_| "character number must be positive".to_owned()),
+        rule(r"negative substring length not allowed.*|negative count not allowed.*", |_| {
+            "negative substring length not allowed".to_owned()
+        }),
+        rule("Cannot automatically convert (.+) to (.+)", |found| {
+            format!("a value of type {} cannot stand where {} is expected", in_sql_types(&found[1]), in_sql_types(&found[2]))
+        }),
         rule("Cannot coerce arithmetic expression (.+) to valid types", |found| no_operator(&found[1])),
         rule("Cannot infer common argument type for comparison operation (.+)", |found| no_operator(&found[1])),
         rule(r#".*column "(.+?)" must appear in the GROUP BY clause or must be part of an aggregate function.*"#, |found| {
@@ -104,6 +125,41 @@ pub(super) fn without_places(text: &str) -> Cow<'_, str> {
         .expect("a pattern of ours")
     });
     PLACES.replace_all(text, "")
+}
+
+/// The forms in which a function may be called, those that SQL has words for.
+fn candidates(text: &str) -> Vec<String> {
+    const SHOWN: usize = 4;
+    static UNNAMED: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"UserDefined|Variadic|Signature|Coerc|Native|map_array|\bTime\(|\bDate\b").expect("a pattern of ours")
+    });
+    static KINDS: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
+        [
+            (r"\bAny\b", "any"),
+            (r"\bNumeric(?:\(\d\))?", "number"),
+            (r"\bFloat\b", "double precision"),
+            (r"\bInteger\b", "bigint"),
+            (r"\bDecimal\b", "numeric"),
+            (r"\bstring\b", "text"),
+        ]
+        .map(|(found, shown)| (Regex::new(found).expect("a pattern of ours"), shown))
+    });
+    let mut there: Vec<String> = Vec::new();
+    for line in text.lines().map(str::trim).filter(|line| !UNNAMED.is_match(line)) {
+        let mut shown = in_sql_types(line);
+        for (found, word) in KINDS.iter() {
+            shown = found.replace_all(&shown, *word).into_owned();
+        }
+        // Of types that one place takes, the first.
+        let (name, arguments) = shown.split_once('(').unwrap_or((&shown, ")"));
+        let first = |argument: &str| argument.split('/').next().unwrap_or_default().to_owned();
+        let arguments = arguments.trim_end_matches(')').split(", ").map(first).collect::<Vec<_>>().join(", ");
+        let shown = format!("{name}({arguments})");
+        if there.len() < SHOWN && !there.contains(&shown) {
+            there.push(shown);
+        }
+    }
+    there
 }
 
 /// What is wrong with the name of a column.

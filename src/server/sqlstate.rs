@@ -290,6 +290,11 @@ fn datafusion_state(root: &DataFusionError) -> &'static str {
         DataFusionError::ParquetError(_) => "XX001",
         DataFusionError::Plan(text) => plan_state(text),
         DataFusionError::Execution(text) => execution_state(text),
+        DataFusionError::Internal(text)
+            if text.contains("could not cast array of type") || text.starts_with("AvgAccumulator for (Null") =>
+        {
+            "42804"
+        }
         _ => "XX000",
     }
 }
@@ -369,6 +374,7 @@ fn plan_state(text: &str) -> &'static str {
 
 fn execution_state(text: &str) -> &'static str {
     let text = text.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if text.contains("subquery returned more than one row") {
         "21000"
     } else if text.contains("divide by zero") || text.contains("division by zero") {
@@ -377,10 +383,16 @@ fn execution_state(text: &str) -> &'static str {
         "42P07"
     } else if text.contains("cast") || text.contains("parse") {
         "22P02"
-    } else if text.contains("negative substring length") {
+    } else if text.contains("negative substring length") || text.contains("negative count not allowed") {
         "22011"
-    } else if text.contains("character too large") || text.contains("null character") {
+    } else if says(&["character too large", "null character", "unicode scalar value"]) {
         "54000"
+    } else if says(&["expects at least", "requires at least", "it requires", "an even number of arguments"]) {
+        "42883"
+    } else if says(&["does not support type", "expects list", "expects array", "is not struct", "could not cast array of type"]) {
+        "42804"
+    } else if says(&["factorial of a negative number", "overflow"]) {
+        "22003"
     } else if text.contains("overflow") || text.contains("out of range") {
         "22003"
     } else if text.contains("regular expression") || text.contains("regex") {

@@ -283,8 +283,14 @@ impl Function {
         const OF_ONE_TYPE: [&str; 5] = ["in", "build_object", "build_array", "strip_nulls", "row"];
         let alias =
             self.interface.name.strip_prefix("json_").filter(|rest| !OF_ONE_TYPE.contains(rest)).map(|rest| format!("jsonb_{rest}"));
+        // What DataFusion calls the function that this one stands in the place of.
+        let others: &[&str] = match self.interface.name {
+            "array_to_string" => &["list_to_string", "array_join", "list_join"],
+            _ => &[],
+        };
+        let aliases = alias.into_iter().chain(others.iter().map(|name| (*name).to_owned())).collect();
         let documentation = self.interface.documentation();
-        ScalarUDF::new_from_impl(Registered { function: self, signature, aliases: alias.into_iter().collect(), documentation })
+        ScalarUDF::new_from_impl(Registered { function: self, signature, aliases, documentation })
     }
 }
 
