@@ -225,6 +225,8 @@ fn as_call(asked: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Opti
         {
             return Ok(Some(cast(rounded(state, value, &found)?, wanted.data_type().clone())));
         }
+        (DataType::Float64, found) if is_text(&found) => ("float8_in", vec![value]),
+        (DataType::Float32, found) if is_text(&found) => ("float4_in", vec![value]),
         (wanted, found) if is_text(&found) && wanted.is_numeric() => {
             return Ok(without_blanks(state, value)?.map(|text| cast(text, wanted.clone())));
         }
@@ -257,7 +259,7 @@ fn without_blanks(state: &SessionState, text: Expr) -> Result<Option<Expr>> {
     const BLANKS: &str = " \t\n\u{b}\u{c}\r";
     let constant = match &text {
         Expr::Literal(constant, _) => {
-            constant.try_as_str().flatten().map(|text| (text.len(), text.trim_matches(|found| BLANKS.contains(found)).to_owned()))
+            constant.try_as_str().flatten().map(|text| (text.len(), text.trim_matches(|found: char| BLANKS.contains(found)).to_owned()))
         }
         _ => return call(state, "btrim", vec![text, lit(BLANKS)]).map(Some),
     };

@@ -197,7 +197,7 @@ fn columns_there(mut names: Vec<String>) -> String {
 
 /// A text that is no value of the type, or one beyond its range.
 fn unreadable(text: &str, arrow_type: &str) -> String {
-    let sql_type = sql_type(arrow_type);
+    let sql_type = in_sql_types(arrow_type);
     if ["smallint", "integer", "bigint"].contains(&sql_type.as_str()) && is_whole_number(text) {
         return format!("value \"{text}\" is out of range for type {sql_type}");
     }
@@ -210,16 +210,8 @@ pub(super) fn is_whole_number(text: &str) -> bool {
     !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// As a cast names its type, with its parts in brackets or parentheses.
-fn sql_type(arrow_type: &str) -> String {
-    match arrow_type.split(['(', '<']).next() {
-        Some(name) if name.len() < arrow_type.len() && !arrow_type.contains('(') => alone(name).to_owned(),
-        _ => in_sql_types(arrow_type),
-    }
-}
-
 fn out_of_range(value: &str, arrow_type: &str) -> String {
-    format!("value \"{value}\" is out of range for type {}", sql_type(arrow_type))
+    format!("value \"{value}\" is out of range for type {}", in_sql_types(arrow_type))
 }
 
 /// `Utf8 + Int64`, of which no operator is known.

@@ -160,6 +160,8 @@ fn udf_state(error: &rolloutdb_udfs::Error) -> &'static str {
         Error::Argument { .. } | Error::UnknownArgument { .. } | Error::NotConstant { .. } => "22023",
         Error::VectorType { .. } | Error::JsonKind { .. } | Error::TextLength { .. } => "22023",
         Error::ArgumentType { .. } | Error::Dimensions { .. } | Error::Width { .. } => "42804",
+        // Of bad digits PostgreSQL says that they are no value of a parameter.
+        Error::ByteaText { text } if text.starts_with("\\x") => "22023",
         Error::VectorText { .. } | Error::JsonText { .. } | Error::UuidText { .. } | Error::ByteaText { .. } => "22P02",
         Error::ArrayText { .. } | Error::ValueText { .. } => "22P02",
         Error::ArrayDimensions { .. } | Error::PatternPart { .. } | Error::UnitNotSupported { .. } => "0A000",

@@ -17,6 +17,7 @@ mod bytea_in;
 pub mod chunk;
 mod datetime;
 mod error;
+mod float_in;
 mod format;
 mod function;
 pub mod hopworld;
@@ -91,6 +92,8 @@ const TYPES: &[&function::Function] = &[
     &text_in::TEXT_IN,
     &text_in::TEXT_CAST,
     &numeric_in::FUNCTION,
+    &float_in::FLOAT8,
+    &float_in::FLOAT4,
     &postgres::text_out::FUNCTION,
     &quoting::QUOTE_IDENT,
     &quoting::QUOTE_LITERAL,

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
+use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryPool, MemoryReservation};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -22,7 +23,8 @@ const LONG_ROW: u64 = 16 << 20;
 pub fn in_pieces(rows: SendableRecordBatchStream, memory: Arc<dyn MemoryPool>) -> SendableRecordBatchStream {
     let schema = rows.schema();
     let state = Pieces { rows, batch: None, pieces: VecDeque::new(), memory, held: None };
-    let pieces = stream::try_unfold(state, |mut state| async move { Ok(state.next().await?.map(|piece| (piece, state))) });
+    let pieces =
+        stream::try_unfold(state, |mut state| async move { Ok::<_, DataFusionError>(state.next().await?.map(|piece| (piece, state))) });
     Box::pin(RecordBatchStreamAdapter::new(schema, pieces))
 }
 

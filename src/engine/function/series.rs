@@ -9,7 +9,7 @@ use arrow::datatypes::{DataType, Field, IntervalMonthDayNano, Schema, SchemaRef,
 use datafusion::catalog::streaming::StreamingTable;
 use datafusion::catalog::{TableFunctionArgs, TableFunctionImpl, TableProvider};
 use datafusion::common::{DFSchema, ScalarValue};
-use datafusion::error::Result as DataFusionResult;
+use datafusion::error::{DataFusionError, Result as DataFusionResult};
 use datafusion::execution::{SendableRecordBatchStream, SessionState, TaskContext};
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, SortExpr, col};
@@ -256,7 +256,7 @@ impl PartitionStream for SeriesRows {
         let batches = stream::try_unfold(self.series.clone(), move |mut series| {
             let schema = Arc::clone(&schema);
             async move {
-                let Some(column) = series.take(count)? else { return Ok(None) };
+                let Some(column) = series.take(count)? else { return Ok::<_, DataFusionError>(None) };
                 Ok(Some((RecordBatch::try_new(schema, vec![column])?, series)))
             }
         });

@@ -72,7 +72,15 @@ mod tests {
 
     #[test]
     fn sizes_read_as_in_postgres() {
-        for (bytes, text) in [(0, "0 bytes"), (10_239, "10239 bytes"), (10_240, "10 kB"), (-10_240, "-10 kB"), (123_456_789, "118 MB"), (i64::MIN, "-8192 PB"), (i64::MAX, "8192 PB")] {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (10_239, "10239 bytes"),
+            (10_240, "10 kB"),
+            (-10_240, "-10 kB"),
+            (123_456_789, "118 MB"),
+            (i64::MIN, "-8192 PB"),
+            (i64::MAX, "8192 PB"),
+        ] {
             assert_eq!(pretty_size(bytes), text);
         }
     }
