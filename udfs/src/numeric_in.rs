@@ -78,7 +78,7 @@ fn num_fraction_digits(text: &str) -> i64 {
 
 /// Texts of numbers, those with an exponent written out: Arrow reads none.
 fn with_plain_digits(texts: &Column<StringArray>, arguments: &Arguments) -> ArrayRef {
-    let num_rows = if texts.is_constant() { 1.min(arguments.num_rows()) } else { arguments.num_rows() };
+    let num_rows = if texts.is_constant() { arguments.num_rows().min(1) } else { arguments.num_rows() };
     let plain = |row: usize| texts.get(row).map(|text| written_out(text.trim()).unwrap_or_else(|| text.trim().to_owned()));
     Arc::new((0..num_rows).map(plain).collect::<StringArray>())
 }
