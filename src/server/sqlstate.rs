@@ -387,7 +387,7 @@ fn execution_state(text: &str) -> &'static str {
         "22P02"
     } else if text.contains("negative substring length") || text.contains("negative count not allowed") {
         "22011"
-    } else if says(&["character too large", "null character", "unicode scalar value"]) {
+    } else if says(&["character too large", "null character"]) {
         "54000"
     } else if says(&["expects at least", "requires at least", "it requires", "an even number of arguments"]) {
         "42883"
