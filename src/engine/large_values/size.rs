@@ -40,10 +40,12 @@ pub fn of(function: &str) -> Option<Growth> {
         "concat_ws" => {
             |arguments, row| shown(arguments, row).saturating_add(arguments.bytes(0, row).saturating_mul(arguments.columns.len() as u64))
         }
-        "encode" | "quote_ident" | "quote_literal" | "quote_nullable" => |arguments, row| 2 * arguments.bytes(0, row) + ITEM,
+        "encode" => |arguments, row| 2 * arguments.bytes(0, row) + ITEM,
+        "quote_ident" | "quote_literal" | "quote_nullable" => |arguments, row| arguments.shown(0, row).saturating_mul(2) + ITEM,
         "format" => formatted,
         "text_out" => |arguments, row| arguments.text_form(0, row),
-        "to_json" | "to_jsonb" | "json_build_object" | "jsonb_build_object" => |arguments, row| 6 * sum(arguments, row),
+        "to_json" | "to_jsonb" | "array_to_json" | "json_row" | "json_build_object" | "jsonb_build_object" | "json_build_array"
+        | "jsonb_build_array" => json,
         "array_repeat" => |arguments, row| (arguments.bytes(0, row) + ITEM).saturating_mul(arguments.count(1, row)),
         "array_resize" => |arguments, row| {
             arguments.bytes(0, row).saturating_add((arguments.bytes(2, row) + ITEM).saturating_mul(arguments.count(1, row)))
@@ -53,7 +55,7 @@ pub fn of(function: &str) -> Option<Growth> {
         }
         "array_to_string" => |arguments, row| {
             let between = arguments.bytes(1, row) + arguments.bytes(2, row) + NUMBER_TEXT;
-            arguments.bytes(0, row).saturating_add(arguments.items(0, row).saturating_mul(between))
+            arguments.shown(0, row).saturating_add(arguments.items(0, row).saturating_mul(between))
         },
         "generate_series" | "range" => series,
         _ => return None,
@@ -106,11 +108,29 @@ fn replaced_by_pattern(arguments: &Arguments<'_>, row: usize) -> u64 {
 /// Each place may take the longest value, quoted, or be as wide as it says.
 fn formatted(arguments: &Arguments<'_>, row: usize) -> u64 {
     let Some(format) = arguments.text(0, row) else { return 0 };
-    let longest = (1..arguments.columns.len()).map(|index| arguments.bytes(index, row).max(NUMBER_TEXT)).max().unwrap_or(0);
+    let longest = (1..arguments.columns.len()).map(|index| arguments.shown(index, row).max(NUMBER_TEXT)).max().unwrap_or(0);
     let widths = format.split(|character: char| !character.is_ascii_digit()).filter_map(|digits| digits.parse::<u64>().ok());
     let widths = widths.fold(0, u64::saturating_add);
     let places = format.matches('%').count() as u64;
-    (format.len() as u64).saturating_add(widths).saturating_add(places.saturating_mul(2 * longest + 2))
+    (format.len() as u64).saturating_add(widths).saturating_add(places.saturating_mul(longest.saturating_mul(2).saturating_add(2)))
+}
+
+/// A byte may be an escape of six, and each item has the names of its columns.
+fn json(arguments: &Arguments<'_>, row: usize) -> u64 {
+    let names = |index: usize| names_within(&arguments.columns[index].value.data_type()).saturating_mul(arguments.items(index, row).max(1));
+    let of_names = (0..arguments.columns.len()).map(names).fold(0, u64::saturating_add);
+    sum(arguments, row).saturating_mul(6).saturating_add(of_names)
+}
+
+/// What the names of columns take that values of a type have.
+fn names_within(data_type: &DataType) -> u64 {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => names_within(item.data_type()),
+        DataType::Struct(fields) => {
+            fields.iter().map(|field| field.name().len() as u64 + NUMBER_TEXT + names_within(field.data_type())).sum()
+        }
+        _ => 0,
+    }
 }
 
 /// Numbers or times from the first argument to the second, by steps.
