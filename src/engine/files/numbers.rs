@@ -68,7 +68,7 @@ fn is_double(text: &str) -> bool {
     let (Some((digits, exponent)), Ok(value)) = (significant(text), text.parse::<f64>()) else { return true };
     match digits.len() {
         0..=SHORT => value.is_finite(),
-        SHORT..=COMPARED => significant(&format!("{:.*e}", digits.len() - 1, value)).is_some_and(|found| found == (digits, exponent)),
+        ..=COMPARED => significant(&format!("{:.*e}", digits.len() - 1, value)).is_some_and(|found| found == (digits, exponent)),
         _ => false,
     }
 }

@@ -2,7 +2,6 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, StringBuilder, new_null_array};
 use arrow::datatypes::{DataType, Field};
-use datafusion::error::Result;
 
 use super::SECTION;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
