@@ -290,6 +290,7 @@ fn datafusion_state(root: &DataFusionError) -> &'static str {
         DataFusionError::IoError(error) => io_state(error),
         DataFusionError::ObjectStore(_) => "58030",
         DataFusionError::ParquetError(_) => "XX001",
+        DataFusionError::External(error) if error.to_string().starts_with("regex parse error") => "2201B",
         DataFusionError::Plan(text) => plan_state(text),
         DataFusionError::Execution(text) => execution_state(text),
         DataFusionError::Internal(text)

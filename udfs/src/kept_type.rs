@@ -21,7 +21,7 @@ use crate::text_in::TEXT_CAST;
 /// The type that the values of an expression have; `None` for texts and everything else.
 #[must_use]
 pub fn kept_type(expression: &Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
-    told_type(expression, schema).or_else(|| type_of_operands(expression, schema))
+    told_type(expression, schema).or_else(|| type_of_operands(expression, schema, &|operand| kept_type(operand, schema)))
 }
 
 /// The expression as one that says what it is, where it does not by itself; constants in quotes among its operands are read as values of that type.
@@ -34,7 +34,9 @@ pub fn telling_type(expression: &Expr, schema: &dyn ExprSchema) -> Option<Expr> 
     }
     match told {
         Some(_) => None,
-        None => type_of_operands(expression, schema).map(|named| told_as(with_read_constants(expression.clone(), &named), named)),
+        // Operands have been told before.
+        None => type_of_operands(expression, schema, &|operand| told_type(operand, schema))
+            .map(|named| told_as(with_read_constants(expression.clone(), &named), named)),
     }
 }
 
@@ -66,46 +68,47 @@ fn told_type(expression: &Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
     NamedType::of_field(&expression.to_field(schema).ok()?.1)
 }
 
-fn type_of_operands(expression: &Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
+/// What is known of the type of an operand.
+type OfOperand<'a> = &'a dyn Fn(&Expr) -> Option<NamedType>;
+
+fn type_of_operands(expression: &Expr, schema: &dyn ExprSchema, of: OfOperand<'_>) -> Option<NamedType> {
     match expression {
-        Expr::Alias(alias) => kept_type(&alias.expr, schema),
+        Expr::Alias(alias) => of(&alias.expr),
         Expr::Case(Case { when_then_expr, else_expr, .. }) => {
             let values = when_then_expr.iter().map(|(_, then)| then.as_ref());
-            common_type(values.chain(else_expr.as_deref()), schema)
+            common_type(values.chain(else_expr.as_deref()), schema, of)
         }
-        Expr::ScalarFunction(ScalarFunction { func, args }) => type_of_call(func.name(), args, schema),
+        Expr::ScalarFunction(ScalarFunction { func, args }) => type_of_call(func.name(), args, schema, of),
+        _ => None,
+    }
+}
+
+fn type_of_call(function: &str, args: &[Expr], schema: &dyn ExprSchema, of: OfOperand<'_>) -> Option<NamedType> {
+    match function {
+        "coalesce" | "nvl" | "greatest" | "least" | "array_concat" => common_type(args.iter(), schema, of),
+        "make_array" => Some(common_type(args.iter(), schema, of)?.array()),
+        "named_struct" => NamedType::record(args.iter().skip(1).step_by(2).map(of).collect()),
+        "struct" => NamedType::record(args.iter().map(of).collect()),
+        "get_field" => column_type(args, schema, of),
+        "nullif" | "array_append" | "array_remove" | "array_slice" | "array_distinct" | "array_sort" | "array_reverse" => of(args.first()?),
+        "array_prepend" => of(args.get(1)?),
+        "array_element" => of(args.first()?)?.item(),
         _ => None,
     }
 }
 
 /// The type of the column of a record that a constant names.
-fn column_type(args: &[Expr], schema: &dyn ExprSchema) -> Option<NamedType> {
+fn column_type(args: &[Expr], schema: &dyn ExprSchema, of: OfOperand<'_>) -> Option<NamedType> {
     let [record, Expr::Literal(name, _)] = args else { return None };
     let (DataType::Struct(fields), Some(Some(name))) = (record.get_type(schema).ok()?, name.try_as_str()) else { return None };
-    kept_type(record, schema)?.column(fields.iter().position(|field| field.name() == name)?)
-}
-
-fn type_of_call(function: &str, args: &[Expr], schema: &dyn ExprSchema) -> Option<NamedType> {
-    match function {
-        "coalesce" | "nvl" | "greatest" | "least" | "array_concat" => common_type(args.iter(), schema),
-        "make_array" => Some(common_type(args.iter(), schema)?.array()),
-        "named_struct" => NamedType::record(args.iter().skip(1).step_by(2).map(|value| kept_type(value, schema)).collect()),
-        "struct" => NamedType::record(args.iter().map(|value| kept_type(value, schema)).collect()),
-        "get_field" => column_type(args, schema),
-        "nullif" | "array_append" | "array_remove" | "array_slice" | "array_distinct" | "array_sort" | "array_reverse" => {
-            kept_type(args.first()?, schema)
-        }
-        "array_prepend" => kept_type(args.get(1)?, schema),
-        "array_element" => kept_type(args.first()?, schema)?.item(),
-        _ => None,
-    }
+    of(record)?.column(fields.iter().position(|field| field.name() == name)?)
 }
 
 /// The type that all operands have which have any.
-fn common_type<'a>(operands: impl Iterator<Item = &'a Expr>, schema: &dyn ExprSchema) -> Option<NamedType> {
+fn common_type<'a>(operands: impl Iterator<Item = &'a Expr>, schema: &dyn ExprSchema, of: OfOperand<'_>) -> Option<NamedType> {
     let mut common = None;
     for operand in operands.filter(|operand| !is_unknown(operand, schema)) {
-        let found = kept_type(operand, schema)?;
+        let found = of(operand)?;
         if common.as_ref().is_some_and(|common| *common != found) {
             return None;
         }

@@ -18,6 +18,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::streaming::PartitionStream;
 use futures::stream;
 use rolloutdb_udfs::later;
+use rolloutdb_udfs::postgres::timestamp_of;
 
 use crate::engine::casts;
 use crate::error::{Error, Result};
@@ -94,7 +95,10 @@ impl Series {
             Ok(ScalarValue::IntervalMonthDayNano(step)) => step,
             _ => return Err(wrong(&step.data_type(), "an interval as its step")),
         };
-        let (Some(first), Some(last), Some(step)) = (instant(first)?, instant(last)?, step) else { return Ok(Self::Empty(data_type)) };
+        let has_zone = matches!(data_type, DataType::Timestamp(_, Some(_)));
+        let (Some(first), Some(last), Some(step)) = (instant(first, has_zone)?, instant(last, has_zone)?, step) else {
+            return Ok(Self::Empty(data_type));
+        };
         if step == IntervalMonthDayNano::ZERO {
             return Err(no_step());
         }
@@ -165,7 +169,7 @@ fn is_forward(step: IntervalMonthDayNano) -> bool {
     (i128::from(step.months) * 30 + i128::from(step.days)) * DAY + i128::from(step.nanoseconds) >= 0
 }
 
-fn instant(value: &ScalarValue) -> Result<Option<i64>> {
+fn instant(value: &ScalarValue, has_zone: bool) -> Result<Option<i64>> {
     const DAY: i64 = 86_400_000_000;
     Ok(match value {
         ScalarValue::Null | ScalarValue::Date32(None) => None,
@@ -175,6 +179,9 @@ fn instant(value: &ScalarValue) -> Result<Option<i64>> {
             Some(i64::from(*day).checked_mul(DAY).ok_or(Error::Udf(rolloutdb_udfs::Error::DateBeyondTimestamp))?)
         }
         ScalarValue::TimestampMicrosecond(micros, _) => *micros,
+        ScalarValue::Utf8(text) | ScalarValue::LargeUtf8(text) | ScalarValue::Utf8View(text) => {
+            text.as_deref().map(|text| timestamp_of(text, has_zone)).transpose()?
+        }
         other => match other.cast_to(&DataType::Timestamp(TimeUnit::Microsecond, None)) {
             Ok(ScalarValue::TimestampMicrosecond(micros, _)) => micros,
             _ => return Err(wrong(&other.data_type(), "a date or a timestamp")),
