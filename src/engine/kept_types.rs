@@ -8,7 +8,7 @@ use datafusion::common::{Column, ExprSchema};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Projection, Union, WindowFunctionDefinition};
-use rolloutdb_udfs::{NamedType, is_unknown, kept_type, read_constant, telling_type, told_as};
+use rolloutdb_udfs::{NamedType, is_unknown, item_type, kept_type, read_constant, telling_type, told_as};
 
 use crate::error::Result;
 
@@ -142,10 +142,10 @@ fn of_call(call: Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
         }
         _ => return None,
     };
-    let named = kept_type(args.first()?, schema)?;
+    let value = args.first()?;
     match name.as_str() {
-        "array_agg" => Some(named.array()),
-        "first_value" | "last_value" | "nth_value" | "lag" | "lead" => Some(named),
+        "array_agg" => Some(item_type(value, schema)?.array()),
+        "first_value" | "last_value" | "nth_value" | "lag" | "lead" => kept_type(value, schema),
         _ => None,
     }
 }

@@ -16,6 +16,7 @@ use datafusion::logical_expr::{
 use datafusion::scalar::ScalarValue;
 
 use crate::named_type::NamedType;
+use crate::numeric_in::is_plain_numeric;
 use crate::text_in::TEXT_CAST;
 
 /// The type that the values of an expression have; `None` for texts and everything else.
@@ -86,15 +87,26 @@ fn type_of_operands(expression: &Expr, schema: &dyn ExprSchema, of: OfOperand<'_
 fn type_of_call(function: &str, args: &[Expr], schema: &dyn ExprSchema, of: OfOperand<'_>) -> Option<NamedType> {
     match function {
         "coalesce" | "nvl" | "greatest" | "least" | "array_concat" => common_type(args.iter(), schema, of),
-        "make_array" => Some(common_type(args.iter(), schema, of)?.array()),
-        "named_struct" => NamedType::record(args.iter().skip(1).step_by(2).map(of).collect()),
-        "struct" => NamedType::record(args.iter().map(of).collect()),
+        "make_array" => Some(common_type(args.iter(), schema, &|item| within(item, schema, of))?.array()),
+        "named_struct" => NamedType::record(args.iter().skip(1).step_by(2).map(|value| within(value, schema, of)).collect()),
+        "struct" => NamedType::record(args.iter().map(|value| within(value, schema, of)).collect()),
         "get_field" => column_type(args, schema, of),
         "nullif" | "array_append" | "array_remove" | "array_slice" | "array_distinct" | "array_sort" | "array_reverse" => of(args.first()?),
         "array_prepend" => of(args.get(1)?),
         "array_element" => of(args.first()?)?.item(),
         _ => None,
     }
+}
+
+/// The type of a value within an array or a record, which has no field there to tell of a numeric.
+fn within(value: &Expr, schema: &dyn ExprSchema, of: OfOperand<'_>) -> Option<NamedType> {
+    of(value).or_else(|| is_plain_numeric(&value.to_field(schema).ok()?.1).then_some(NamedType::Numeric))
+}
+
+/// The type of the items of arrays that an aggregate makes of the values of an expression.
+#[must_use]
+pub fn item_type(value: &Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
+    within(value, schema, &|value| kept_type(value, schema))
 }
 
 /// The type of the column of a record that a constant names.

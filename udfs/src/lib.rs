@@ -58,7 +58,7 @@ pub use bytea_in::{format_bytea, parse_bytea};
 pub use datetime::{TimeOperatorPlanner, later};
 pub use error::Error;
 pub use function::type_name;
-pub use kept_type::{is_unknown, kept_type, read_constant, telling_type, told_as};
+pub use kept_type::{is_unknown, item_type, kept_type, read_constant, telling_type, told_as};
 pub use math::{MathOperatorPlanner, checked_sum};
 pub use named_arguments::complete_named_arguments;
 pub use named_type::NamedType;

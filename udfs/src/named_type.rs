@@ -6,11 +6,16 @@ use std::fmt;
 
 use arrow::datatypes::{DataType, Field};
 
+use crate::numeric_in::numeric_type;
 use crate::text_type::{METADATA_KEY, TextType, metadata};
+
+const NUMERIC: &str = "numeric";
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum NamedType {
     Text(TextType),
+    /// `numeric` without declared digits, within an array or a record.
+    Numeric,
     Array(Box<NamedType>),
     /// The columns of a record, where there is something to tell of them.
     Record(Vec<Option<NamedType>>),
@@ -30,7 +35,8 @@ impl NamedType {
     #[must_use]
     pub fn of_field(field: &Field) -> Option<Self> {
         let named = Self::named(field.metadata().get(METADATA_KEY)?)?;
-        (named.describes(field.data_type()) && !named.has_length()).then_some(named)
+        // By itself a numeric is known by its field.
+        (named.describes(field.data_type()) && !named.has_length() && named != Self::Numeric).then_some(named)
     }
 
     /// A record of columns of these types; `None` where there is nothing to tell.
@@ -85,7 +91,7 @@ impl NamedType {
         match self {
             Self::Text(_) => true,
             Self::Array(item) => matches!(**item, Self::Text(_)),
-            Self::Record(_) => false,
+            Self::Record(_) | Self::Numeric => false,
         }
     }
 
@@ -107,6 +113,7 @@ impl NamedType {
     pub(crate) fn describes(&self, data_type: &DataType) -> bool {
         match (self, data_type) {
             (Self::Text(_), found) => crate::function::is_text(found),
+            (Self::Numeric, found) => *found == numeric_type(),
             (Self::Array(item), DataType::List(of) | DataType::LargeList(of) | DataType::FixedSizeList(of, _)) => {
                 item.describes(of.data_type())
             }
@@ -123,6 +130,7 @@ impl NamedType {
     fn has_length(&self) -> bool {
         match self {
             Self::Text(text_type) => text_type.length().is_some(),
+            Self::Numeric => false,
             Self::Array(item) => item.has_length(),
             Self::Record(columns) => columns.iter().flatten().any(Self::has_length),
         }
@@ -139,7 +147,12 @@ impl NamedType {
                     None => 0,
                 };
                 let (name, rest) = text.split_at(letters + length);
-                (if name.is_empty() { None } else { Some(Self::Text(TextType::named(name)?)) }, rest)
+                let found = match name {
+                    "" => None,
+                    NUMERIC => Some(Self::Numeric),
+                    name => Some(Self::Text(TextType::named(name)?)),
+                };
+                (found, rest)
             }
         };
         while let Some(behind) = rest.strip_prefix("[]") {
@@ -166,6 +179,7 @@ impl fmt::Display for NamedType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text_type) => write!(f, "{text_type}"),
+            Self::Numeric => f.write_str(NUMERIC),
             Self::Array(item) => write!(f, "{item}[]"),
             Self::Record(columns) => {
                 f.write_str("(")?;
@@ -187,10 +201,10 @@ mod tests {
 
     #[test]
     fn a_type_is_read_from_its_name() {
-        for name in ["jsonb", "uuid[]", "json[][]", "(json,,uuid[])", "(,(jsonb,)[])[]", "varchar(3)", "(,char(12)[])"] {
+        for name in ["jsonb", "uuid[]", "json[][]", "(json,,uuid[])", "(,(jsonb,)[])[]", "varchar(3)", "(,char(12)[])", "(numeric,)[]"] {
             assert_eq!(NamedType::named(name).map(|named| named.to_string()).as_deref(), Some(name));
         }
-        for name in ["", "numeric", "vector", "json[", "(json", "json)", "(,)[]x", "[]"] {
+        for name in ["", "vector", "json[", "(json", "json)", "(,)[]x", "[]"] {
             assert_eq!(NamedType::named(name), None, "{name}");
         }
     }

@@ -83,7 +83,7 @@ fn read(arguments: &Arguments, read: ReadText) -> Result<ArrayRef> {
             return Ok(Arc::new(values.collect::<Result<StringArray, Error>>()?));
         }
         NamedType::Array(item) => *item,
-        NamedType::Record(_) => return Ok(new_empty_array(arguments.return_type())),
+        NamedType::Record(_) | NamedType::Numeric => return Ok(new_empty_array(arguments.return_type())),
     };
     let NamedType::Text(item) = item else { return Ok(new_empty_array(arguments.return_type())) };
     match arguments.texts(0)? {

@@ -92,6 +92,7 @@ impl ValueType {
     fn of_named(named: &NamedType, data_type: &DataType) -> Self {
         match (named, data_type) {
             (NamedType::Text(text_type), _) => Self::of_text(*text_type),
+            (NamedType::Numeric, _) => Self::Numeric(None),
             (NamedType::Array(named), DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) => {
                 Self::Array(Box::new(Self::of_named(named, item.data_type())))
             }
