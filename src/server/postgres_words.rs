@@ -134,7 +134,7 @@ fn candidates(text: &str) -> Vec<String> {
     static UNNAMED: LazyLock<Regex> = LazyLock::new(|| {
         Regex::new(r"UserDefined|Variadic|Signature|Coerc|Native|map_array|\bTime\(|\bDate\b").expect("a pattern of ours")
     });
-    static KINDS: LazyLock<[(Regex, &str); 6]> = LazyLock::new(|| {
+    static KINDS: LazyLock<[(Regex, &str); 7]> = LazyLock::new(|| {
         [
             (r"\bAny\b", "any"),
             (r"\bNumeric(?:\(\d\))?", "number"),
@@ -142,6 +142,7 @@ fn candidates(text: &str) -> Vec<String> {
             (r"\bInteger\b", "bigint"),
             (r"\bDecimal\b", "numeric"),
             (r"\bstring\b", "text"),
+            (r"\bDuration\b", "interval"),
         ]
         .map(|(found, shown)| (Regex::new(found).expect("a pattern of ours"), shown))
     });

@@ -394,6 +394,8 @@ fn execution_state(text: &str) -> &'static str {
         "42883"
     } else if says(&["does not support type", "expects list", "expects array", "is not struct", "could not cast array of type"]) {
         "42804"
+    } else if text.contains("zero raised to a negative power") {
+        "2201F"
     } else if says(&["factorial of a negative number", "overflow"]) {
         "22003"
     } else if text.contains("overflow") || text.contains("out of range") {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Date32Array, TimestampMicrosecondArray};
-use arrow::datatypes::DataType;
+use arrow::array::{ArrayRef, Date32Array, Time64MicrosecondArray, TimestampMicrosecondArray};
+use arrow::datatypes::{DataType, TimeUnit};
 use datafusion::error::Result;
 
 use super::arithmetic::is_instant;
-use super::{MICROS_PER_DAY, SECTION, day_of_micros, days, timestamp_type, timestamptz_type};
+use super::{MICROS_PER_DAY, SECTION, day_of_micros, days, is_infinite, timestamp_type, timestamptz_type};
 use crate::Error;
 use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
@@ -67,6 +67,23 @@ pub(crate) static DATE_OF_TIMESTAMP: Function = Function {
         let instants = super::micros(arguments, 0)?;
         let dates = (0..arguments.num_rows()).map(|row| instants.get(row).map(day_of_micros));
         Ok(Arc::new(dates.collect::<Date32Array>()) as ArrayRef)
+    },
+};
+
+pub(crate) static TIME_OF_TIMESTAMP: Function = Function {
+    interface: Interface {
+        name: "time_of_timestamp",
+        section: SECTION,
+        description: "The time of day of an instant; `timestamp::time` does the same. Infinity has none.",
+        parameters: &[Parameter { name: "source", kind: Kind::Any, description: "A timestamp." }],
+        required: 1,
+        example: ("SELECT time_of_timestamp(TIMESTAMP '2024-02-29 12:00')", "12:00:00"),
+    },
+    returns: Returns::Always(DataType::Time64(TimeUnit::Microsecond)),
+    kernel: |arguments| {
+        let instants = super::micros(arguments, 0)?;
+        let time = |row: usize| instants.get(row).filter(|micros| !is_infinite(*micros)).map(|micros| micros.rem_euclid(MICROS_PER_DAY));
+        Ok(Arc::new((0..arguments.num_rows()).map(time).collect::<Time64MicrosecondArray>()) as ArrayRef)
     },
 };
 

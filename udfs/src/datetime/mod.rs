@@ -49,6 +49,7 @@ pub(crate) const FUNCTIONS: &[&Function] = &[
     &between_types::TIMESTAMPTZ_OF_DATE,
     &between_types::INSTANT_OF_DATE,
     &between_types::DATE_OF_TIMESTAMP,
+    &between_types::TIME_OF_TIMESTAMP,
     &justify::HOURS,
     &justify::DAYS,
     &justify::INTERVAL,
