@@ -9,7 +9,9 @@ use arrow::util::pretty::pretty_format_batches_with_schema;
 use clap::ValueEnum;
 use datafusion::error::DataFusionError;
 use futures::{FutureExt, TryStreamExt};
-use rolloutdb::engine::{CopyIn, CopyOut, Response, copy_channel, json_rows, nested_as_text, parse_bytes, parse_retention};
+use rolloutdb::engine::{
+    CopyIn, CopyOut, Response, copy_channel, infinity_as_text, json_rows, nested_as_text, parse_bytes, parse_retention,
+};
 use rolloutdb::{Database, DatabaseOptions, Error, Result, Session};
 use tokio::runtime::Handle;
 
@@ -109,6 +111,7 @@ async fn print(response: Response, format: Format) -> Result<()> {
     let batches: Vec<RecordBatch> = stream.try_collect().await?;
     match format {
         Format::Table => {
+            let batches = batches.iter().map(infinity_as_text).collect::<Result<Vec<_>>>()?;
             let table = pretty_format_batches_with_schema(schema, &batches).map_err(DataFusionError::from)?;
             let count: usize = batches.iter().map(RecordBatch::num_rows).sum();
             println!("{table}\n({count} row{})", if count == 1 { "" } else { "s" });

@@ -113,7 +113,7 @@ pub use agents::{AgentDefinition, AgentRegistry};
 pub use column_origins::Origin;
 pub use copy_streams::{CopyIn, CopyInput, CopyMessages, CopyOut, CopySender, copy_channel};
 pub use database::{Database, DatabaseOptions};
-pub use files::{json_rows, nested_as_text};
+pub use files::{infinity_as_text, json_rows, nested_as_text};
 pub use memory::parse_bytes;
 pub use named_statements::NamedStatement;
 pub use operating_system::{name_of as operating_system_name, user_id as operating_system_user};

@@ -100,6 +100,12 @@ pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Fie
         (found, DataType::List(_)) if is_text(found) && matches!(value, Expr::Literal(..)) => read_array(state, value, target),
         (found, DataType::List(_) | DataType::FixedSizeList(..)) if !is_list(found) => Err(wrong(column, found)),
         (found, target) if is_list(found) && !is_list(target) => Err(wrong(column, found)),
+        // Arrow knows no infinity.
+        (DataType::Date32, DataType::Timestamp(_, zone)) => {
+            let function = if zone.is_some() { "timestamptz_of_date" } else { "timestamp_of_date" };
+            Ok(cast(call(state, function, vec![value])?, target.clone()))
+        }
+        (DataType::Timestamp(..), DataType::Date32) => call(state, "date_of_timestamp", vec![value]),
         (found, target) if is_text(found) && is_time(target) => read_time(state, value, target),
         (found, DataType::Int16 | DataType::Int32 | DataType::Int64)
             if found.is_floating() || matches!(found, DataType::Decimal128(_, 1..)) =>

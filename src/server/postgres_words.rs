@@ -43,6 +43,7 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
                 format!("function {} does not exist{there}; casts may help", in_sql_types(&found[1]))
             },
         ),
+        rule("array_resize: failed to convert size to usize.*", |_| "the size of an array must not be negative".to_owned()),
         rule("(?:.*: )?regex parse error:.*error: ([^\n]+).*", |found| format!("invalid regular expression: {}", &found[1])),
         rule("could not cast array of type (.+) to arrow_array.*", |found| {
             format!("a value of type {} cannot stand here", in_sql_types(&found[1]))

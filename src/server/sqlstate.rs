@@ -293,6 +293,7 @@ fn datafusion_state(root: &DataFusionError) -> &'static str {
         DataFusionError::External(error) if error.to_string().starts_with("regex parse error") => "2201B",
         DataFusionError::Plan(text) => plan_state(text),
         DataFusionError::Execution(text) => execution_state(text),
+        DataFusionError::Internal(text) if text.contains("failed to convert size to usize") => "22023",
         DataFusionError::Internal(text)
             if text.contains("could not cast array of type") || text.starts_with("AvgAccumulator for (Null") =>
         {

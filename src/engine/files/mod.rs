@@ -44,7 +44,7 @@ pub use pieces::in_pieces;
 pub use row_writer::{RowWriter, WrittenRows, json_rows};
 pub use rows::OnError;
 pub use scan::{RecordFormat, TextFormat};
-pub use write::{nested_as_text, write};
+pub use write::{infinity_as_text, nested_as_text, write};
 
 use self::compression::Compression;
 use self::rows::{BadLine, Columns};

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Date32Type, Field, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType};
 use arrow::ipc::writer::FileWriter;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
@@ -173,9 +173,7 @@ pub fn nested_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
                 fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
             }
             DataType::Date32 | DataType::Timestamp(..) => {
-                let texts = json_texts(column, field)?;
-                let unquoted = texts.iter().map(|text| text.map(|text| text.trim_matches('"'))).collect::<StringArray>();
-                columns.push(Arc::new(unquoted));
+                columns.push(Arc::new(unquoted(column, field)?));
                 fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
             }
             _ => {
@@ -185,6 +183,38 @@ pub fn nested_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
         }
     }
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(DataFusionError::from)?)
+}
+
+/// The batch with those columns of times as texts that have an infinity, for which Arrow has no text.
+///
+/// # Errors
+/// [`Error::DataFusion`] for a column that is no table's.
+pub fn infinity_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
+    let mut fields = Vec::with_capacity(batch.num_columns());
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns());
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        let has_infinity = match column.data_type() {
+            DataType::Date32 => column.as_primitive::<Date32Type>().values().iter().any(|day| matches!(*day, i32::MAX | i32::MIN)),
+            DataType::Timestamp(TimeUnit::Microsecond, _) => {
+                column.as_primitive::<TimestampMicrosecondType>().values().iter().any(|micros| matches!(*micros, i64::MAX | i64::MIN))
+            }
+            _ => false,
+        };
+        if has_infinity {
+            columns.push(Arc::new(unquoted(column, field)?));
+            fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
+        } else {
+            columns.push(Arc::clone(column));
+            fields.push(Arc::clone(field));
+        }
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(DataFusionError::from)?)
+}
+
+/// Times as JSON has them, without the quotes.
+fn unquoted(column: &ArrayRef, field: &Field) -> Result<StringArray> {
+    let texts = json_texts(column, field)?;
+    Ok(texts.iter().map(|text| text.map(|text| text.trim_matches('"'))).collect())
 }
 
 /// The values of a column as JSON; NULL stays NULL.

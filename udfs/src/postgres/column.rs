@@ -287,6 +287,7 @@ fn differences(array: &ArrayRef) -> Result<IntervalMonthDayNanoArray, ArrowError
 
 /// For what PostgreSQL has no type: maps and unions, which Arrow writes.
 fn json_texts(array: &ArrayRef) -> Result<StringArray, ArrowError> {
+    let array = &with_text_keys(array)?;
     let field: FieldRef = Arc::new(Field::new("value", array.data_type().clone(), true));
     let options = EncoderOptions::default().with_explicit_nulls(true);
     let mut encoder = make_encoder(&field, array.as_ref(), &options)?;
@@ -298,6 +299,18 @@ fn json_texts(array: &ArrayRef) -> Result<StringArray, ArrowError> {
         })
     };
     Ok((0..array.len()).map(text).collect())
+}
+
+/// A map with texts for keys, as JSON has them.
+fn with_text_keys(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let DataType::Map(entries, is_sorted) = array.data_type() else { return Ok(Arc::clone(array)) };
+    let DataType::Struct(fields) = entries.data_type() else { return Ok(Arc::clone(array)) };
+    let columns = fields.iter().enumerate().map(|(place, field)| match place {
+        0 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
+        _ => Arc::clone(field),
+    });
+    let entries = entries.as_ref().clone().with_data_type(DataType::Struct(columns.collect()));
+    strict_cast(array, &DataType::Map(Arc::new(entries), *is_sorted))
 }
 
 fn is_text(data_type: &DataType) -> bool {

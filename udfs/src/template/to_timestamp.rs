@@ -4,7 +4,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, Date32Array, TimestampMicrosecondArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, TimeUnit};
-use datafusion::common::cast::{as_float64_array, as_int64_array, as_string_array, as_timestamp_microsecond_array};
+use datafusion::common::cast::{as_date32_array, as_float64_array, as_int64_array, as_string_array, as_timestamp_microsecond_array};
 use datafusion::error::Result;
 use datafusion::logical_expr::{ColumnarValue, Documentation, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature};
 use datafusion::scalar::ScalarValue;
@@ -78,6 +78,14 @@ fn instants(values: &ArrayRef) -> Result<TimestampMicrosecondArray> {
         found if found.is_numeric() => {
             let seconds = cast_with_options(values, &DataType::Float64, &strict)?;
             as_float64_array(&seconds)?.iter().map(|seconds| seconds.map(instant_of_seconds).transpose()).collect::<Result<_, Error>>()?
+        }
+        DataType::Date32 => {
+            let instant = |day: i32| match day {
+                i32::MAX => Ok(i64::MAX),
+                i32::MIN => Ok(i64::MIN),
+                day => i64::from(day).checked_mul(MICROS_PER_DAY).ok_or(Error::DateBeyondTimestamp),
+            };
+            as_date32_array(values)?.iter().map(|day| day.map(instant).transpose()).collect::<Result<_, Error>>()?
         }
         _ => {
             let instants = cast_with_options(values, &DataType::Timestamp(TimeUnit::Microsecond, Some(UTC.into())), &strict)?;
