@@ -215,6 +215,12 @@ fn as_call(asked: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Opti
         (wanted, found) if is_text(&found) && is_time(wanted) => return read_time(state, value, wanted).map(Some),
         // Arrow knows no infinity.
         (DataType::Date32, DataType::Timestamp(..)) => ("date_of_timestamp", vec![value]),
+        (DataType::Timestamp(_, Some(_)), DataType::Timestamp(_, None)) => {
+            return Ok(Some(cast(call(state, "timestamptz_of_timestamp", vec![value])?, wanted.data_type().clone())));
+        }
+        (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(_))) => {
+            return Ok(Some(cast(call(state, "timestamp_of_timestamptz", vec![value])?, wanted.data_type().clone())));
+        }
         (DataType::Time64(_), DataType::Timestamp(..)) => ("time_of_timestamp", vec![value]),
         (DataType::Timestamp(_, zone), DataType::Date32) => {
             let function = if zone.is_some() { "timestamptz_of_date" } else { "timestamp_of_date" };

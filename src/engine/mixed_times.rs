@@ -159,11 +159,16 @@ fn common(types: &[DataType]) -> Option<DataType> {
     Some(DataType::Timestamp(TimeUnit::Microsecond, zone))
 }
 
+fn has_zone(data_type: &DataType) -> bool {
+    matches!(data_type, DataType::Timestamp(_, Some(_)))
+}
+
 /// An operand of a comparison, in which a date beyond timestamps is beyond all of them.
 fn compared(operand: Expr, found: &DataType, wanted: &DataType, state: &SessionState) -> Result<Expr> {
-    match found {
-        DataType::Date32 => Ok(cast(call(state, "instant_of_date", vec![operand])?, wanted.clone())),
-        DataType::Timestamp(..) if found != wanted => Ok(cast(operand, wanted.clone())),
+    match (found, wanted) {
+        (DataType::Date32, _) => call(state, if has_zone(wanted) { "instanttz_of_date" } else { "instant_of_date" }, vec![operand]),
+        (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(_))) => call(state, "timestamptz_of_timestamp", vec![operand]),
+        (DataType::Timestamp(..), _) if found != wanted => Ok(cast(operand, wanted.clone())),
         _ => Ok(operand),
     }
 }
@@ -171,7 +176,7 @@ fn compared(operand: Expr, found: &DataType, wanted: &DataType, state: &SessionS
 /// A value among others, where such a date is an error.
 fn assigned(operand: Expr, found: &DataType, wanted: &DataType, state: &SessionState) -> Result<Expr> {
     match found {
-        DataType::Date32 => Ok(cast(call(state, "timestamp_of_date", vec![operand])?, wanted.clone())),
+        DataType::Date32 => call(state, if has_zone(wanted) { "timestamptz_of_date" } else { "timestamp_of_date" }, vec![operand]),
         _ => compared(operand, found, wanted, state),
     }
 }

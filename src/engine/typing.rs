@@ -105,6 +105,9 @@ pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Fie
             let function = if zone.is_some() { "timestamptz_of_date" } else { "timestamp_of_date" };
             Ok(cast(call(state, function, vec![value])?, target.clone()))
         }
+        (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(_))) => {
+            Ok(cast(call(state, "timestamptz_of_timestamp", vec![value])?, target.clone()))
+        }
         (DataType::Timestamp(..), DataType::Date32) => call(state, "date_of_timestamp", vec![value]),
         (found, target) if is_text(found) && is_time(target) => read_time(state, value, target),
         (found, DataType::Int16 | DataType::Int32 | DataType::Int64)

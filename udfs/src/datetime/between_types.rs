@@ -12,6 +12,7 @@ use crate::Error;
 use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
 
+const SOURCE: &[Parameter] = &[Parameter { name: "source", kind: Kind::Any, description: "A timestamp." }];
 const DATE: &[Parameter] = &[Parameter { name: "date", kind: Kind::Any, description: "A date." }];
 
 pub(crate) static TIMESTAMP_OF_DATE: Function = Function {
@@ -50,7 +51,46 @@ pub(crate) static INSTANT_OF_DATE: Function = Function {
         example: ("SELECT instant_of_date(DATE '2024-02-29')", "2024-02-29T00:00:00"),
     },
     returns: Returns::Computed(|_, _| Ok(timestamp_type())),
-    kernel: |arguments| midnights(arguments, |day| Ok(midnight(day).unwrap_or(if day < 0 { i64::MIN + 1 } else { i64::MAX - 1 }))),
+    kernel: instants_of_dates,
+};
+
+pub(crate) static INSTANTTZ_OF_DATE: Function = Function {
+    interface: Interface {
+        name: "instanttz_of_date",
+        section: SECTION,
+        description: "The same for comparisons with timestamps with time zone.",
+        parameters: DATE,
+        required: 1,
+        example: ("SELECT instanttz_of_date(DATE '2024-02-29')", "2024-02-29T00:00:00Z"),
+    },
+    returns: Returns::Computed(|_, _| Ok(timestamptz_type())),
+    kernel: instants_of_dates,
+};
+
+pub(crate) static TIMESTAMPTZ_OF_TIMESTAMP: Function = Function {
+    interface: Interface {
+        name: "timestamptz_of_timestamp",
+        section: SECTION,
+        description: "The instant at which clocks in UTC show a time; `timestamp::timestamptz` does the same.",
+        parameters: SOURCE,
+        required: 1,
+        example: ("SELECT timestamptz_of_timestamp(TIMESTAMP '2024-02-29 12:00')", "2024-02-29T12:00:00Z"),
+    },
+    returns: Returns::Computed(|_, _| Ok(timestamptz_type())),
+    kernel: same_instants,
+};
+
+pub(crate) static TIMESTAMP_OF_TIMESTAMPTZ: Function = Function {
+    interface: Interface {
+        name: "timestamp_of_timestamptz",
+        section: SECTION,
+        description: "What clocks in UTC show at an instant; `timestamptz::timestamp` does the same.",
+        parameters: SOURCE,
+        required: 1,
+        example: ("SELECT timestamp_of_timestamptz(TIMESTAMPTZ '2024-02-29 12:00+02')", "2024-02-29T10:00:00"),
+    },
+    returns: Returns::Computed(|_, _| Ok(timestamp_type())),
+    kernel: same_instants,
 };
 
 pub(crate) static DATE_OF_TIMESTAMP: Function = Function {
@@ -58,7 +98,7 @@ pub(crate) static DATE_OF_TIMESTAMP: Function = Function {
         name: "date_of_timestamp",
         section: SECTION,
         description: "The date on which an instant is; `timestamp::date` does the same.",
-        parameters: &[Parameter { name: "source", kind: Kind::Any, description: "A timestamp." }],
+        parameters: SOURCE,
         required: 1,
         example: ("SELECT date_of_timestamp(TIMESTAMP '2024-02-29 12:00')", "2024-02-29"),
     },
@@ -75,7 +115,7 @@ pub(crate) static TIME_OF_TIMESTAMP: Function = Function {
         name: "time_of_timestamp",
         section: SECTION,
         description: "The time of day of an instant; `timestamp::time` does the same. Infinity has none.",
-        parameters: &[Parameter { name: "source", kind: Kind::Any, description: "A timestamp." }],
+        parameters: SOURCE,
         required: 1,
         example: ("SELECT time_of_timestamp(TIMESTAMP '2024-02-29 12:00')", "12:00:00"),
     },
@@ -94,6 +134,17 @@ fn midnight(day: i32) -> Option<i64> {
         i32::MIN => Some(i64::MIN),
         day => i64::from(day).checked_mul(MICROS_PER_DAY).filter(|micros| is_instant(*micros)),
     }
+}
+
+fn instants_of_dates(arguments: &Arguments) -> Result<ArrayRef> {
+    midnights(arguments, |day| Ok(midnight(day).unwrap_or(if day < 0 { i64::MIN + 1 } else { i64::MAX - 1 })))
+}
+
+/// Arrow's cast would ask a table of zones, which knows neither infinity nor the ends of the type.
+fn same_instants(arguments: &Arguments) -> Result<ArrayRef> {
+    let instants = super::micros(arguments, 0)?;
+    let same = (0..arguments.num_rows()).map(|row| instants.get(row)).collect::<TimestampMicrosecondArray>();
+    Ok(Arc::new(same.with_data_type(arguments.return_type().clone())))
 }
 
 fn midnights(arguments: &Arguments, midnight: impl Fn(i32) -> Result<i64, Error>) -> Result<ArrayRef> {
