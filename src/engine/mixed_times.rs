@@ -165,18 +165,24 @@ fn has_zone(data_type: &DataType) -> bool {
 
 /// An operand of a comparison, in which a date beyond timestamps is beyond all of them.
 fn compared(operand: Expr, found: &DataType, wanted: &DataType, state: &SessionState) -> Result<Expr> {
-    match (found, wanted) {
-        (DataType::Date32, _) => call(state, if has_zone(wanted) { "instanttz_of_date" } else { "instant_of_date" }, vec![operand]),
-        (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(_))) => call(state, "timestamptz_of_timestamp", vec![operand]),
-        (DataType::Timestamp(..), _) if found != wanted => Ok(cast(operand, wanted.clone())),
-        _ => Ok(operand),
-    }
+    let function = match (found, wanted) {
+        (DataType::Date32, _) if has_zone(wanted) => "instanttz_of_date",
+        (DataType::Date32, _) => "instant_of_date",
+        (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(_))) => "timestamptz_of_timestamp",
+        (DataType::Timestamp(..), _) if found != wanted => return Ok(cast(operand, wanted.clone())),
+        _ => return Ok(operand),
+    };
+    // UTC has several names.
+    Ok(cast(call(state, function, vec![operand])?, wanted.clone()))
 }
 
 /// A value among others, where such a date is an error.
 fn assigned(operand: Expr, found: &DataType, wanted: &DataType, state: &SessionState) -> Result<Expr> {
     match found {
-        DataType::Date32 => call(state, if has_zone(wanted) { "timestamptz_of_date" } else { "timestamp_of_date" }, vec![operand]),
+        DataType::Date32 => {
+            let function = if has_zone(wanted) { "timestamptz_of_date" } else { "timestamp_of_date" };
+            Ok(cast(call(state, function, vec![operand])?, wanted.clone()))
+        }
         _ => compared(operand, found, wanted, state),
     }
 }
