@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use arrow::array::RecordBatch;
-use arrow::json::writer::LineDelimited;
 use arrow::util::pretty::pretty_format_batches_with_schema;
 use clap::ValueEnum;
 use datafusion::error::DataFusionError;
 use futures::{FutureExt, TryStreamExt};
-use rolloutdb::engine::{CopyIn, CopyOut, EmbeddedJson, Response, copy_channel, nested_as_text, parse_bytes, parse_retention};
+use rolloutdb::engine::{
+    CopyIn, CopyOut, Response, copy_channel, infinity_as_text, json_rows, nested_as_text, parse_bytes, parse_retention,
+};
 use rolloutdb::{Database, DatabaseOptions, Error, Result, Session};
 use tokio::runtime::Handle;
 
@@ -110,19 +111,16 @@ async fn print(response: Response, format: Format) -> Result<()> {
     let batches: Vec<RecordBatch> = stream.try_collect().await?;
     match format {
         Format::Table => {
+            let batches = batches.iter().map(infinity_as_text).collect::<Result<Vec<_>>>()?;
             let table = pretty_format_batches_with_schema(schema, &batches).map_err(DataFusionError::from)?;
             let count: usize = batches.iter().map(RecordBatch::num_rows).sum();
             println!("{table}\n({count} row{})", if count == 1 { "" } else { "s" });
         }
         Format::Json => {
-            let mut writer = arrow::json::WriterBuilder::new()
-                .with_explicit_nulls(true)
-                .with_encoder_factory(EmbeddedJson::factory())
-                .build::<_, LineDelimited>(std::io::stdout());
+            let mut output = std::io::stdout().lock();
             for batch in &batches {
-                writer.write(batch).map_err(DataFusionError::from)?;
+                output.write_all(&json_rows(batch)?.bytes).map_err(DataFusionError::from)?;
             }
-            writer.finish().map_err(DataFusionError::from)?;
         }
         Format::Csv => {
             let mut writer = arrow::csv::WriterBuilder::new().with_header(true).build(std::io::stdout());

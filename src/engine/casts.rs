@@ -1,7 +1,5 @@
 //! Casts that Arrow has not, or does otherwise than PostgreSQL, as calls of functions.
 
-use std::sync::Arc;
-
 use arrow::datatypes::{DataType, Decimal128Type, DecimalType, Field, IntervalUnit, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
@@ -88,12 +86,6 @@ fn holds(expression: &Expr, is_one: impl Fn(&Expr) -> bool) -> bool {
 
 fn may_become_call(expression: &Expr) -> bool {
     matches!(expression, Expr::Cast(_) | Expr::TryCast(_) | Expr::BinaryExpr(BinaryExpr { op: Operator::StringConcat, .. }))
-        || is_concat(expression)
-}
-
-/// `concat(..)` and `concat_ws(..)`, whose arguments become texts.
-fn is_concat(expression: &Expr) -> bool {
-    matches!(expression, Expr::ScalarFunction(function) if matches!(function.func.name(), "concat" | "concat_ws"))
 }
 
 fn is_cast_to_named_type(expression: &Expr) -> bool {
@@ -140,12 +132,6 @@ fn called(expression: Expr, schema: &DFSchema, state: &SessionState) -> DataFusi
             Some(Expr::TryCast(TryCast::new(expr.clone(), field.data_type().clone())))
         }
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::StringConcat, right }) => joined_texts(left, right, schema, state)?,
-        Expr::ScalarFunction(ScalarFunction { func, args }) if is_concat(&expression) => {
-            let texts = args.iter().map(|argument| scalar_text(argument, schema, state)).collect::<Result<Vec<_>>>()?;
-            let args = args.iter().zip(&texts).map(|(argument, text)| text.as_ref().unwrap_or(argument).clone()).collect();
-            let is_changed = texts.iter().any(Option::is_some);
-            is_changed.then(|| Expr::ScalarFunction(ScalarFunction { func: Arc::clone(func), args }))
-        }
         _ => None,
     };
     Ok(call.map_or_else(|| Transformed::no(expression), Transformed::yes))
@@ -239,11 +225,33 @@ fn as_call(asked: &Cast, schema: &DFSchema, state: &SessionState) -> Result<Opti
         (DataType::Utf8, found) if is_vector(&found) || has_own_text_form(&found) => return as_text(state, value, &found).map(Some),
         (DataType::List(_), found) if is_text(&found) => return read_array(state, value, wanted.data_type()).map(Some),
         (wanted, found) if is_text(&found) && is_time(wanted) => return read_time(state, value, wanted).map(Some),
+        // Arrow knows no infinity.
+        (DataType::Date32, DataType::Timestamp(..)) => ("date_of_timestamp", vec![value]),
+        (DataType::Timestamp(_, Some(_)), DataType::Timestamp(_, None)) => {
+            return Ok(Some(cast(call(state, "timestamptz_of_timestamp", vec![value])?, wanted.data_type().clone())));
+        }
+        (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(_))) => {
+            return Ok(Some(cast(call(state, "timestamp_of_timestamptz", vec![value])?, wanted.data_type().clone())));
+        }
+        (DataType::Time64(_), DataType::Timestamp(..)) => ("time_of_timestamp", vec![value]),
+        (DataType::Timestamp(_, zone), DataType::Date32) => {
+            let function = if zone.is_some() { "timestamptz_of_date" } else { "timestamp_of_date" };
+            return Ok(Some(cast(call(state, function, vec![value])?, wanted.data_type().clone())));
+        }
         // Arrow cuts the digits behind the point off.
         (DataType::Int16 | DataType::Int32 | DataType::Int64, found)
             if found.is_floating() || matches!(found, DataType::Decimal128(_, 1..)) =>
         {
             return Ok(Some(cast(rounded(state, value, &found)?, wanted.data_type().clone())));
+        }
+        (DataType::Float64, found) if is_text(&found) => ("float8_in", vec![value]),
+        (DataType::Float32, found) if is_text(&found) => ("float4_in", vec![value]),
+        (wanted, found) if is_text(&found) && wanted.is_numeric() => {
+            return Ok(without_blanks(state, value)?.map(|text| cast(text, wanted.clone())));
+        }
+        // Arrow would take the characters for the bytes.
+        (DataType::Binary | DataType::LargeBinary | DataType::BinaryView, found) if is_text(&found) => {
+            return Ok(Some(cast(call(state, "bytea_in", vec![value])?, wanted.data_type().clone())));
         }
         // Arrow reads fewer forms.
         (DataType::Interval(IntervalUnit::MonthDayNano), found) if is_text(&found) => {
@@ -302,6 +310,18 @@ fn as_vectors(wanted: &Field, value: Expr, found: &DataType, named: &str, state:
             Ok(cast(value, data_type))
         }
     }
+}
+
+/// The text of a number without the blanks round it, which Arrow refuses; `None`: a constant has none.
+fn without_blanks(state: &SessionState, text: Expr) -> Result<Option<Expr>> {
+    const BLANKS: &str = " \t\n\u{b}\u{c}\r";
+    let constant = match &text {
+        Expr::Literal(constant, _) => {
+            constant.try_as_str().flatten().map(|text| (text.len(), text.trim_matches(|found: char| BLANKS.contains(found)).to_owned()))
+        }
+        _ => return call(state, "btrim", vec![text, lit(BLANKS)]).map(Some),
+    };
+    Ok(constant.filter(|(length, trimmed)| trimmed.len() < *length).map(|(_, trimmed)| lit(trimmed)))
 }
 
 /// The cast to `vector` or `halfvec` without a width: a vector of that kind keeps its own.

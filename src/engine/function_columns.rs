@@ -3,7 +3,11 @@
 
 use std::ops::ControlFlow;
 
-use datafusion::sql::sqlparser::ast::{Ident, Statement, TableAlias, TableAliasColumnDef, TableFactor, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{
+    DataType, Expr, FunctionArg, FunctionArgExpr, Ident, Statement, TableAlias, TableAliasColumnDef, TableFactor, TimezoneInfo, Value,
+    VisitMut, VisitorMut,
+};
+use rolloutdb_sql::call;
 
 const SERIES: &str = "generate_series";
 const UNNEST: &str = "unnest";
@@ -19,6 +23,9 @@ impl VisitorMut for Columns {
     type Break = ();
 
     fn post_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<()> {
+        if let Some((SERIES, _)) = function_of_one_column(relation) {
+            arguments_of(relation).iter_mut().for_each(read_time);
+        }
         if let Some((function, alias)) = function_of_one_column(relation) {
             let alias = alias.get_or_insert_with(|| TableAlias { explicit: true, name: Ident::new(function), columns: vec![], at: None });
             if alias.columns.is_empty() {
@@ -39,6 +46,36 @@ fn function_of_one_column(relation: &mut TableFactor) -> Option<(&'static str, &
             Some((UNNEST, alias))
         }
         _ => None,
+    }
+}
+
+fn arguments_of(relation: &mut TableFactor) -> &mut [FunctionArg] {
+    match relation {
+        TableFactor::Table { args: Some(arguments), .. } => &mut arguments.args,
+        TableFactor::Function { args, .. } => args,
+        _ => &mut [],
+    }
+}
+
+/// A date or an instant in quotes as a call of what reads it: its type alone would be read by DataFusion, whose years have four digits.
+fn read_time(argument: &mut FunctionArg) {
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) = argument else { return };
+    let (data_type, text) = match value {
+        Expr::TypedString(typed) => (&typed.data_type, typed.value.clone().into_string()),
+        Expr::Cast { data_type, expr, .. } => match expr.as_ref() {
+            Expr::Value(constant) => (&*data_type, constant.clone().into_string()),
+            _ => return,
+        },
+        _ => return,
+    };
+    let function = match data_type {
+        DataType::Date => "date_in",
+        DataType::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => "timestamp_in",
+        DataType::Timestamp(..) => "timestamptz_in",
+        _ => return,
+    };
+    if let Some(text) = text {
+        *value = call(function, [Expr::value(Value::SingleQuotedString(text))]);
     }
 }
 

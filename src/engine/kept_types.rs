@@ -1,4 +1,4 @@
-//! json, jsonb and uuid stay what they are through expressions, subqueries and set operations, as in PostgreSQL: a client sees the type of a column, and
+//! json, jsonb and uuid stay what they are through expressions, arrays and records of them, subqueries and set operations, as in PostgreSQL: a client sees the type of a column, and
 //! what reads a column knows it.
 
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use datafusion::common::{Column, ExprSchema};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Projection, Union, WindowFunctionDefinition};
-use rolloutdb_udfs::{NamedType, is_unknown, kept_type, read_constant, telling_type, told_as};
+use rolloutdb_udfs::{NamedType, is_unknown, item_type, kept_type, read_constant, telling_type, told_as};
 
 use crate::error::Result;
 
@@ -47,7 +47,9 @@ fn makes_a_field(expression: &Expr) -> bool {
         Expr::Case(_) | Expr::ScalarSubquery(_) => true,
         Expr::AggregateFunction(call) => call.func.name() == "array_agg",
         Expr::ScalarFunction(call) => {
-            matches!(call.name(), "coalesce" | "nvl" | "nullif" | "greatest" | "least" | "make_array") || call.name().starts_with("array_")
+            let name = call.name();
+            matches!(name, "coalesce" | "nvl" | "nullif" | "greatest" | "least" | "make_array" | "named_struct" | "struct" | "get_field")
+                || name.starts_with("array_")
         }
         _ => false,
     }
@@ -114,7 +116,7 @@ fn columns(node: LogicalPlan) -> datafusion::error::Result<Transformed<LogicalPl
         .map(|(position, column)| match made.iter().find(|(made, _)| *made == position) {
             Some((_, named)) => {
                 let Column { relation, name, .. } = column.clone();
-                told_as(Expr::Column(column), *named).alias_qualified(relation, name)
+                told_as(Expr::Column(column), named.clone()).alias_qualified(relation, name)
             }
             None => Expr::Column(column),
         })
@@ -140,10 +142,10 @@ fn of_call(call: Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
         }
         _ => return None,
     };
-    let named = kept_type(args.first()?, schema)?;
+    let value = args.first()?;
     match name.as_str() {
-        "array_agg" => named.array(),
-        "first_value" | "last_value" | "nth_value" | "lag" | "lead" => Some(named),
+        "array_agg" => Some(item_type(value, schema)?.array()),
+        "first_value" | "last_value" | "nth_value" | "lag" | "lead" => kept_type(value, schema),
         _ => None,
     }
 }
@@ -158,7 +160,7 @@ fn branches(union: &Union) -> datafusion::error::Result<Option<Vec<Arc<LogicalPl
             if NamedType::of_field(input.schema().field(position)).is_none()
                 && let LogicalPlan::Projection(projection) = input.as_ref()
             {
-                *input = Arc::new(read_as(projection, position, named)?);
+                *input = Arc::new(read_as(projection, position, &named)?);
                 is_changed = true;
             }
         }
@@ -171,7 +173,7 @@ fn common_type(inputs: &[Arc<LogicalPlan>], position: usize) -> Option<NamedType
     let mut common = None;
     for input in inputs {
         match NamedType::of_field(input.schema().field(position)) {
-            Some(found) if common.is_some_and(|common| common != found) => return None,
+            Some(found) if common.as_ref().is_some_and(|common| *common != found) => return None,
             Some(found) => common = Some(found),
             None => match input.as_ref() {
                 LogicalPlan::Projection(Projection { expr, input, .. })
@@ -183,12 +185,12 @@ fn common_type(inputs: &[Arc<LogicalPlan>], position: usize) -> Option<NamedType
     common
 }
 
-fn read_as(projection: &Projection, position: usize, named: NamedType) -> datafusion::error::Result<LogicalPlan> {
+fn read_as(projection: &Projection, position: usize, named: &NamedType) -> datafusion::error::Result<LogicalPlan> {
     let mut expressions = projection.expr.clone();
     let (relation, field) = projection.schema.qualified_field(position);
     let value = expressions[position].clone().unalias();
     let is_null = matches!(&value, Expr::Literal(constant, _) if constant.is_null());
-    let read = if is_null { told_as(value, named) } else { read_constant(value, named) };
+    let read = if is_null || !named.is_of_texts() { told_as(value, named.clone()) } else { read_constant(value, named) };
     expressions[position] = read.alias_qualified(relation.cloned(), field.name());
     Projection::try_new(expressions, Arc::clone(&projection.input)).map(LogicalPlan::Projection)
 }

@@ -31,9 +31,7 @@ use super::task_history::CurrentTask;
 use super::views::TablesOfViews;
 use super::with_queries::FencePlanner;
 use super::{
-    aggregate_forms, casts, constants, counted_sets, function_columns, kept_types, lateral_names, macros, named_windows, output_names,
-    parameter_types, pattern_operators, pg_catalog, postgres_forms, quoted_constants, row_comparisons, rows_in_select, search_path,
-    using_columns, versions, views, whole_rows, wildcards_of_joins, window_defaults, with_queries,
+    aggregate_forms, casts, constants, counted_sets, function_columns, jsonb_comparisons, kept_types, lateral_names, macros, mixed_times, named_windows, output_names, parameter_types, pattern_operators, pg_catalog, postgres_forms, quoted_constants, row_comparisons, rows_in_select, search_path, using_columns, versions, views, whole_rows, wildcards_of_joins, window_defaults, with_queries,
 };
 use crate::error::{Error, Result};
 
@@ -226,6 +224,7 @@ async fn plan_with(
     let plan = counted_sets::counted(plan)?;
     let plan = casts::typed(parameter_types::typed(plan)?, &state)?;
     let plan = quoted_constants::typed(kept_types::typed(plan)?, &state)?;
+    let plan = jsonb_comparisons::typed(mixed_times::typed(plan, &state)?, &state)?;
     relations.check_plan(&plan, &of_views)?;
     Ok(Planned { plan, state })
 }

@@ -11,8 +11,8 @@ use datafusion::logical_expr::expr::{Between, Case, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+use rolloutdb_udfs::kept_type;
 use rolloutdb_udfs::postgres::ValueType;
-use rolloutdb_udfs::{NamedType, kept_type};
 pub use vectors::write_out;
 
 use super::casts::{is_time, read_time};
@@ -105,7 +105,7 @@ fn reader(expression: &Expr, schema: &DFSchema) -> Option<Reader> {
         DataType::Binary => Some(Reader::Function("bytea_in")),
         DataType::Interval(_) => Some(Reader::Function("interval_in")),
         data_type if is_time(&data_type) => Some(Reader::Time(data_type)),
-        _ => kept_type(expression, schema).is_some_and(NamedType::is_uuid).then_some(Reader::Function("uuid_in")),
+        _ => kept_type(expression, schema).is_some_and(|named| named.is_uuid()).then_some(Reader::Function("uuid_in")),
     }
 }
 

@@ -263,17 +263,12 @@ impl Definition {
     }
 
     fn date_style(&self, value: &str) -> Result<String> {
-        let mut order = None;
-        for word in value.split(',').map(|word| word.trim().to_ascii_lowercase()) {
-            match word.as_str() {
-                "iso" | "default" | "" => {}
-                "mdy" | "us" | "noneuropean" | "noneuro" => order = Some("MDY"),
-                "dmy" | "euro" | "european" => order = Some("DMY"),
-                "ymd" => order = Some("YMD"),
-                _ => return Err(self.without_effect(value)),
-            }
+        // Dates are written in ISO's form alone, and of `2/3/2024` the month is read first.
+        let is_known = |word: &str| matches!(word, "iso" | "mdy" | "us" | "noneuropean" | "noneuro" | "default" | "");
+        match value.split(',').all(|word| is_known(&word.trim().to_ascii_lowercase())) {
+            true => Ok(self.default.to_owned()),
+            false => Err(self.without_effect(value)),
         }
-        Ok(format!("ISO, {}", order.unwrap_or("MDY")))
     }
 
     /// As SHOW gives it: `5s` for 5000 milliseconds.

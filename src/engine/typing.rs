@@ -7,7 +7,7 @@ use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{Expr, ExprSchemable, cast, lit};
 use rolloutdb_udfs::postgres::{ANY_WIDTH, ValueType, has_own_text_form};
 use rolloutdb_udfs::vector::{any_vector_field, is_any_vector};
-use rolloutdb_udfs::{TextType, is_plain_numeric};
+use rolloutdb_udfs::{TextType, is_plain_numeric, type_name};
 
 use super::casts::{NUMERIC_IN, as_text, by_digits, is_time, named_text, read_time, rounded};
 use crate::error::{Error, Result};
@@ -32,7 +32,7 @@ pub fn sql_type_name(data_type: &DataType) -> String {
         DataType::FixedSizeList(item, width) if *item.data_type() == DataType::Float16 => format!("halfvec({width})"),
         DataType::FixedSizeList(_, width) => format!("vector({width})"),
         DataType::List(item) => format!("{}[]", sql_type_name(item.data_type())),
-        other => other.to_string(),
+        other => type_name(other),
     }
 }
 
@@ -109,6 +109,15 @@ pub fn assign(state: &SessionState, value: Expr, schema: &DFSchema, column: &Fie
         (found, DataType::List(_)) if is_text(found) && matches!(value, Expr::Literal(..)) => read_array(state, value, target),
         (found, DataType::List(_) | DataType::FixedSizeList(..)) if !is_list(found) => Err(wrong(column, found)),
         (found, target) if is_list(found) && !is_list(target) => Err(wrong(column, found)),
+        // Arrow knows no infinity.
+        (DataType::Date32, DataType::Timestamp(_, zone)) => {
+            let function = if zone.is_some() { "timestamptz_of_date" } else { "timestamp_of_date" };
+            Ok(cast(call(state, function, vec![value])?, target.clone()))
+        }
+        (DataType::Timestamp(_, None), DataType::Timestamp(_, Some(_))) => {
+            Ok(cast(call(state, "timestamptz_of_timestamp", vec![value])?, target.clone()))
+        }
+        (DataType::Timestamp(..), DataType::Date32) => call(state, "date_of_timestamp", vec![value]),
         (found, target) if is_text(found) && is_time(target) => read_time(state, value, target),
         (found, DataType::Int16 | DataType::Int32 | DataType::Int64)
             if found.is_floating() || matches!(found, DataType::Decimal128(_, 1..)) =>

@@ -49,6 +49,16 @@ pub(super) struct PreparedColumn {
 }
 
 impl PreparedColumn {
+    /// Whether it has arrays or records whose texts may be long.
+    pub(super) fn may_be_long(&self) -> bool {
+        self.format == FieldFormat::Text && self.column.may_be_long()
+    }
+
+    /// The bytes of the text of a row's array or record.
+    pub(super) fn nested_text_bytes(&self, row: usize) -> usize {
+        usize::try_from(self.column.nested_text_bytes(row)).unwrap_or(usize::MAX)
+    }
+
     /// Writes the value of a row behind its length, as `DataRow` has it.
     ///
     /// # Errors

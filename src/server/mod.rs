@@ -33,6 +33,7 @@ mod session_start;
 mod simple;
 pub mod sqlstate;
 mod statement_names;
+mod type_words;
 mod unix_socket;
 mod wire_type;
 mod workers;

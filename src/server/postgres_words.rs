@@ -9,6 +9,7 @@ use std::sync::LazyLock;
 use datafusion::common::SchemaError;
 use regex::{Captures, Regex};
 
+use super::type_words::{alone, in_sql_types};
 use crate::engine::{is_repeated, shown_column};
 use crate::error::nearest;
 
@@ -28,7 +29,7 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     };
     vec![
         rule("Divide by zero(?: error)?", |_| "division by zero".to_owned()),
-        rule("Cast error: Cannot cast string '(.*)' to value of (.+) type", |found| unreadable(&found[1], &found[2])),
+        rule("Cast error: Cannot cast (?:string|value) '(.*)' to value of (.+) type", |found| unreadable(&found[1], &found[2])),
         rule("Parser error: Error parsing timestamp from '(.*)': .*", |found| unreadable(&found[1], "Timestamp")),
         rule("Cast error: Can't cast value (.+) to type (.+)", |found| out_of_range(&found[1], &found[2])),
         rule(r"Invalid function '(.+)'\.(?:\s*Did you mean '(.+)'\?)?", |found| {
@@ -38,10 +39,33 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
         rule(
             r".*No function matches the given name and argument types '(.+)'\. You might need to add explicit type casts\.\s*Candidate functions:\s*(.*)",
             |found| {
-                let candidates: Vec<String> = found[2].lines().map(|line| in_sql_types(line.trim())).collect();
-                format!("function {} does not exist; there is {}; casts may help", in_sql_types(&found[1]), candidates.join(", "))
+                let there = candidates(&found[2]);
+                let there = if there.is_empty() { String::new() } else { format!("; there is {}", there.join(", ")) };
+                format!("function {} does not exist{there}; casts may help", in_sql_types(&found[1]))
             },
         ),
+        rule("array_resize: failed to convert size to usize.*", |_| "the size of an array must not be negative".to_owned()),
+        rule("(?:.*: )?regex parse error:.*error: ([^\n]+).*", |found| format!("invalid regular expression: {}", &found[1])),
+        rule("could not cast array of type (.+) to arrow_array.*", |found| {
+            format!("a value of type {} cannot stand here", in_sql_types(&found[1]))
+        }),
+        rule(r"(?:Cast error: )?Casting from (.+) to (.+) not supported.*", |found| {
+            format!("cannot cast type {} to {}", in_sql_types(&found[1]), in_sql_types(&found[2]))
+        }),
+        rule(r"(?:Cast error: )?Cannot cast LIST to non-list data type (.+)", |found| {
+            format!("cannot cast an array to {}", in_sql_types(&found[1]))
+        }),
+        rule(r"(?:Compute error: )?Int(8|16|32|64)Array overflow on abs.*", |found| {
+            format!("{} out of range", alone(&format!("Int{}", &found[1])))
+        }),
+        rule("(?:Compute error: )?Signed integer overflow in .*", |_| "bigint out of range".to_owned()),
+        rule(r"invalid Unicode scalar value: -\d+", |_| "character number must be positive".to_owned()),
+        rule(r"negative substring length not allowed.*|negative count not allowed.*", |_| {
+            "negative substring length not allowed".to_owned()
+        }),
+        rule("Cannot automatically convert (.+) to (.+)", |found| {
+            format!("a value of type {} cannot stand where {} is expected", in_sql_types(&found[1]), in_sql_types(&found[2]))
+        }),
         rule("Cannot coerce arithmetic expression (.+) to valid types", |found| no_operator(&found[1])),
         rule("Cannot infer common argument type for comparison operation (.+)", |found| no_operator(&found[1])),
         rule(r#".*column "(.+?)" must appear in the GROUP BY clause or must be part of an aggregate function.*"#, |found| {
@@ -59,10 +83,87 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
     ]
 });
 
-/// The message, in PostgreSQL's words where it is one of those that are known.
+/// The message, in PostgreSQL's words where it is one of those that are known; without what only the program's makers understand.
 pub(super) fn in_postgres_words(text: &str) -> Cow<'_, str> {
+    let text = without_kinds(text);
     let rewritten = RULES.iter().find_map(|rule| rule.found.captures(text).map(|found| (rule.write)(&found)));
-    rewritten.map_or(Cow::Borrowed(text), Cow::Owned)
+    // Rules know some messages by these.
+    const KINDS: [&str; 5] = ["Cast error: ", "Parser error: ", "Json error: ", "Csv error: ", "Io error: "];
+    let text = KINDS.iter().find_map(|kind| text.strip_prefix(kind)).unwrap_or(text);
+    rewritten.map_or_else(|| Cow::Owned(in_sql_types(&without_places(text))), Cow::Owned)
+}
+
+/// The message without the kinds of errors before it.
+fn without_kinds(text: &str) -> &str {
+    const KINDS: [&str; 15] = [
+        "Arrow error: ",
+        "External error: ",
+        "External: ",
+        "Execution error: ",
+        "DataFusion error: ",
+        "Internal error: ",
+        "Error during planning: ",
+        "This feature is not implemented: ",
+        "Invalid user input: ",
+        "Invalid argument error: ",
+        "Compute error: ",
+        "Not yet implemented: ",
+        "Schema error: ",
+        "Encountered internal error. Please file a bug report at https://github.com/lance-format/lance/issues. ",
+        "type_coercion\ncaused by\n",
+    ];
+    let mut rest = text;
+    while let Some(behind) = KINDS.iter().find_map(|kind| rest.strip_prefix(kind)) {
+        rest = behind;
+    }
+    rest
+}
+
+/// The message without the files of the program that it names, and what its libraries say of themselves.
+pub(super) fn without_places(text: &str) -> Cow<'_, str> {
+    static PLACES: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(
+            r"(?s),? ?(?:location: |at )?[\w.+/-]*/[\w.+/-]*\.rs(?::\d+)*|\bLanceError\([^)]*\): |\.?\s*This issue was likely caused by a bug in .*$|\bLance(?:DB)? error: |\n?Backtrace:.*$",
+        )
+        .expect("a pattern of ours")
+    });
+    PLACES.replace_all(text, "")
+}
+
+/// The forms in which a function may be called, those that SQL has words for.
+fn candidates(text: &str) -> Vec<String> {
+    const SHOWN: usize = 4;
+    static UNNAMED: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(r"UserDefined|Variadic|Signature|Coerc|Native|map_array|\bTime\(|\bDate\b").expect("a pattern of ours")
+    });
+    static KINDS: LazyLock<[(Regex, &str); 7]> = LazyLock::new(|| {
+        [
+            (r"\bAny\b", "any"),
+            (r"\bNumeric(?:\(\d\))?", "number"),
+            (r"\bFloat\b", "double precision"),
+            (r"\bInteger\b", "bigint"),
+            (r"\bDecimal\b", "numeric"),
+            (r"\bstring\b", "text"),
+            (r"\bDuration\b", "interval"),
+        ]
+        .map(|(found, shown)| (Regex::new(found).expect("a pattern of ours"), shown))
+    });
+    let mut there: Vec<String> = Vec::new();
+    for line in text.lines().map(str::trim).filter(|line| !UNNAMED.is_match(line)) {
+        let mut shown = in_sql_types(line);
+        for (found, word) in KINDS.iter() {
+            shown = found.replace_all(&shown, *word).into_owned();
+        }
+        // Of types that one place takes, the first.
+        let (name, arguments) = shown.split_once('(').unwrap_or((&shown, ")"));
+        let first = |argument: &str| argument.split('/').next().unwrap_or_default().to_owned();
+        let arguments = arguments.trim_end_matches(')').split(", ").map(first).collect::<Vec<_>>().join(", ");
+        let shown = format!("{name}({arguments})");
+        if there.len() < SHOWN && !there.contains(&shown) {
+            there.push(shown);
+        }
+    }
+    there
 }
 
 /// What is wrong with the name of a column.
@@ -103,8 +204,8 @@ fn columns_there(mut names: Vec<String>) -> String {
 
 /// A text that is no value of the type, or one beyond its range.
 fn unreadable(text: &str, arrow_type: &str) -> String {
-    let sql_type = sql_type(arrow_type);
-    if ["smallint", "integer", "bigint"].contains(&sql_type) && is_whole_number(text) {
+    let sql_type = in_sql_types(arrow_type);
+    if ["smallint", "integer", "bigint"].contains(&sql_type.as_str()) && is_whole_number(text) {
         return format!("value \"{text}\" is out of range for type {sql_type}");
     }
     format!("invalid input syntax for type {sql_type}: \"{text}\"")
@@ -117,42 +218,12 @@ pub(super) fn is_whole_number(text: &str) -> bool {
 }
 
 fn out_of_range(value: &str, arrow_type: &str) -> String {
-    format!("value \"{value}\" is out of range for type {}", sql_type(arrow_type))
+    format!("value \"{value}\" is out of range for type {}", in_sql_types(arrow_type))
 }
 
 /// `Utf8 + Int64`, of which no operator is known.
 fn no_operator(operands: &str) -> String {
     format!("operator does not exist: {}; casts may help", in_sql_types(operands))
-}
-
-/// A text in which each of Arrow's types is replaced by PostgreSQL's.
-fn in_sql_types(text: &str) -> String {
-    static TYPES: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"\b(Utf8View|LargeUtf8|Utf8|String|Boolean|Int8|Int16|Int32|Int64|UInt\d+|Float16|Float32|Float64|Date32|Date64|Decimal\d+(?:\([^)]*\))?|Timestamp(?:\([^)]*\))?|Time64(?:\([^)]*\))?|Interval(?:\([^)]*\))?|Binary(?:View)?|LargeBinary)").expect("a pattern of ours")
-    });
-    TYPES.replace_all(text, |found: &Captures<'_>| sql_type(&found[0]).to_owned()).into_owned()
-}
-
-/// The name that PostgreSQL has for a type of Arrow's, as far as it is printed.
-fn sql_type(arrow_type: &str) -> &str {
-    let kind = arrow_type.split(['(', '<']).next().unwrap_or_default();
-    match kind {
-        "Utf8" | "Utf8View" | "LargeUtf8" | "String" => "text",
-        "Boolean" => "boolean",
-        "Int8" | "Int16" => "smallint",
-        "Int32" => "integer",
-        "Int64" | "UInt8" | "UInt16" | "UInt32" | "UInt64" => "bigint",
-        "Float16" | "Float32" => "real",
-        "Float64" => "double precision",
-        "Date32" | "Date64" => "date",
-        "Time32" | "Time64" => "time",
-        "Timestamp" if arrow_type.contains("UTC") || arrow_type.contains("+00") => "timestamp with time zone",
-        "Timestamp" => "timestamp",
-        "Interval" => "interval",
-        "Binary" | "BinaryView" | "LargeBinary" => "bytea",
-        _ if kind.starts_with("Decimal") => "numeric",
-        _ => arrow_type,
-    }
 }
 
 #[cfg(test)]

@@ -107,7 +107,9 @@ struct BatchRows {
 
 impl BatchRows {
     fn new(batch: &RecordBatch, columns: &[WireColumn], memory: &Arc<dyn MemoryPool>) -> PgWireResult<Self> {
-        let longest = longest_row(batch);
+        let prepared =
+            columns.iter().zip(batch.columns()).map(|(column, array)| column.prepare(array)).collect::<PgWireResult<Vec<_>>>()?;
+        let longest = longest_row(batch, &prepared);
         if longest > ROW_BYTES_MAX {
             return Err(too_long(longest));
         }
@@ -119,7 +121,6 @@ impl BatchRows {
                 Some(reserved)
             }
         };
-        let prepared = columns.iter().zip(batch.columns()).map(|(column, array)| column.prepare(array)).collect::<PgWireResult<_>>()?;
         Ok(Self {
             columns: prepared,
             unwritten: 0..batch.num_rows(),
@@ -165,13 +166,15 @@ fn too_long(length: usize) -> PgWireError {
     client_error("54000", format!("a row of {length} bytes is too long for a message; select fewer columns, or parts of them"))
 }
 
-/// How many bytes texts and bytes take in the longest row; 0 if all of them are fewer than those of a long one.
-fn longest_row(batch: &RecordBatch) -> usize {
+/// How many bytes texts and bytes, and the texts of arrays and records, take in the longest row; 0 if all of them are fewer than those of a long one.
+fn longest_row(batch: &RecordBatch, columns: &[PreparedColumn]) -> usize {
     let bytes = |rows: Range<usize>| batch.columns().iter().map(|column| text_bytes(column, rows.clone())).sum::<usize>();
-    if bytes(0..batch.num_rows()) < LONG_ROW {
+    let nested: Vec<&PreparedColumn> = columns.iter().filter(|column| column.may_be_long()).collect();
+    if bytes(0..batch.num_rows()) < LONG_ROW && nested.is_empty() {
         return 0;
     }
-    (0..batch.num_rows()).map(|row| bytes(row..row + 1)).max().unwrap_or(0)
+    let of_nested = |row: usize| nested.iter().map(|column| column.nested_text_bytes(row)).fold(0, usize::saturating_add);
+    (0..batch.num_rows()).map(|row| bytes(row..row + 1).saturating_add(of_nested(row))).max().unwrap_or(0)
 }
 
 fn text_bytes(column: &ArrayRef, rows: Range<usize>) -> usize {

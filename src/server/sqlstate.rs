@@ -11,7 +11,7 @@ use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use rolloutdb_catalogs::is_disk_full;
 
-use super::postgres_words::{in_postgres_words, is_whole_number, of_schema_error};
+use super::postgres_words::{in_postgres_words, is_whole_number, of_schema_error, without_places};
 use crate::engine::is_repeated;
 use crate::error::{Error, Fault, Unresolved};
 
@@ -107,7 +107,7 @@ pub fn message(error: &Error) -> String {
 fn catalog_message(error: &rolloutdb_catalogs::Error) -> String {
     match error {
         rolloutdb_catalogs::Error::Query(error) => datafusion_message(error),
-        other => other.to_string(),
+        other => without_places(&other.to_string()).into_owned(),
     }
 }
 
@@ -170,12 +170,16 @@ fn udf_state(error: &rolloutdb_udfs::Error) -> &'static str {
         | Error::NotFinite { .. }
         | Error::BitLengths { .. } => "22000",
         Error::TooManyDimensions { .. } => "54000",
+        // Of bad digits PostgreSQL says that they are no value of a parameter.
+        Error::ByteaText { text } if text.starts_with("\\x") => "22023",
         Error::VectorText { .. } | Error::JsonText { .. } | Error::UuidText { .. } | Error::ByteaText { .. } => "22P02",
         Error::ArrayText { .. } | Error::ValueText { .. } | Error::BitDigit { .. } => "22P02",
         Error::BitLength { .. } | Error::BitSizes => "22026",
         Error::ArrayDimensions { .. } | Error::PatternPart { .. } | Error::UnitNotSupported { .. } => "0A000",
+        Error::MonthStride => "0A000",
         Error::TimeText { .. } | Error::TimeByPattern { .. } => "22007",
-        Error::TimeRange { .. } | Error::TimeOverflow { .. } => "22008",
+        Error::TimeRange { .. } | Error::TimeOverflow { .. } | Error::DateBeyondTimestamp => "22008",
+        Error::InfiniteTimes { .. } | Error::Stride { .. } | Error::Seconds { .. } => "22008",
         Error::Pattern { .. } => "42601",
         Error::Escape { .. } => "22025",
         Error::UnknownUnit { .. } | Error::UnknownZone { .. } => "22023",
@@ -186,6 +190,7 @@ fn udf_state(error: &rolloutdb_udfs::Error) -> &'static str {
         Error::JsonPathStep { .. } => "22P02",
         Error::HalfRange { .. } | Error::NumericDigits { .. } | Error::ValueRange { .. } | Error::VectorRange { .. } => "22003",
         Error::TextTooLong { .. } | Error::BitTooLong { .. } => "22001",
+        Error::TextBytes { .. } => "54000",
         Error::NullElement { .. } | Error::NullIdentifier => "22004",
         Error::NoOperator { .. } | Error::ArgumentCount { .. } => "42883",
         Error::ModelResult { .. } => "XX000",
@@ -297,8 +302,15 @@ fn datafusion_state(root: &DataFusionError) -> &'static str {
         DataFusionError::IoError(error) => io_state(error),
         DataFusionError::ObjectStore(_) => "58030",
         DataFusionError::ParquetError(_) => "XX001",
+        DataFusionError::External(error) if error.to_string().starts_with("regex parse error") => "2201B",
         DataFusionError::Plan(text) => plan_state(text),
         DataFusionError::Execution(text) => execution_state(text),
+        DataFusionError::Internal(text) if text.contains("failed to convert size to usize") => "22023",
+        DataFusionError::Internal(text)
+            if text.contains("could not cast array of type") || text.starts_with("AvgAccumulator for (Null") =>
+        {
+            "42804"
+        }
         _ => "XX000",
     }
 }
@@ -325,6 +337,7 @@ fn arrow_state(error: &ArrowError) -> &'static str {
         ArrowError::InvalidArgumentError(_) => "42804",
         ArrowError::IoError(_, error) => io_state(error),
         ArrowError::ParquetError(_) => "XX001",
+        ArrowError::ComputeError(text) => execution_state(text),
         _ => "XX000",
     }
 }
@@ -337,7 +350,7 @@ fn cast_state(text: &str) -> &'static str {
         "22003"
     } else if text.contains("cannot cast string") && (text.contains("to value of date") || text.contains("to value of time")) {
         "22007"
-    } else if text.contains("cannot cast string") || text.contains("parse") {
+    } else if text.contains("cannot cast string") || text.contains("to value of boolean") || text.contains("parse") {
         "22P02"
     } else {
         "42804"
@@ -378,6 +391,7 @@ fn plan_state(text: &str) -> &'static str {
 
 fn execution_state(text: &str) -> &'static str {
     let text = text.to_ascii_lowercase();
+    let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     if text.contains("subquery returned more than one row") {
         "21000"
     } else if text.contains("divide by zero") || text.contains("division by zero") {
@@ -386,8 +400,25 @@ fn execution_state(text: &str) -> &'static str {
         "42P07"
     } else if text.contains("cast") || text.contains("parse") {
         "22P02"
+    } else if text.contains("negative substring length") || text.contains("negative count not allowed") {
+        "22011"
+    } else if says(&["character too large", "null character"]) {
+        "54000"
+    } else if says(&["expects at least", "requires at least", "it requires", "an even number of arguments"]) {
+        "42883"
+    } else if says(&["does not support type", "expects list", "expects array", "is not struct", "could not cast array of type"]) {
+        "42804"
+    } else if text.contains("zero raised to a negative power") {
+        "2201F"
+    } else if says(&["factorial of a negative number", "overflow"]) {
+        "22003"
+    } else if text.contains("overflow") || text.contains("out of range") {
+        "22003"
+    } else if text.contains("regular expression") || text.contains("regex") {
+        "2201B"
     } else {
-        "XX000"
+        // What a kernel refuses are the values that it is given.
+        "22023"
     }
 }
 

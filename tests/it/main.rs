@@ -17,6 +17,7 @@ mod disk;
 mod disk_full;
 mod encoders;
 mod explain;
+mod function_errors;
 mod fuzz;
 mod hostile_wire;
 mod http_server;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Float64Array, Int64Array, IntervalMonthDayNanoArray, ListArray, StringArray,
+    new_null_array,
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, FieldRef, IntervalMonthDayNano};
@@ -16,7 +17,7 @@ use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs};
 
 use crate::Error;
 use crate::bytea_in::parse_bytea;
-use crate::function::{Interface, is_text};
+use crate::function::{Interface, is_text, type_name};
 use crate::postgres::{Column as PostgresColumn, ValueType, Values, parse_array};
 
 pub(crate) struct Arguments<'a> {
@@ -116,7 +117,22 @@ impl<'a> Arguments<'a> {
     }
 
     pub fn lists(&self, index: usize) -> Result<Column<ListArray>> {
-        self.column(index)?.map_array(|array| Ok(as_list_array(array)?.clone()))
+        self.column(index)?.map_array(|array| match array.data_type() {
+            DataType::List(_) => Ok(as_list_array(array)?.clone()),
+            DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+                Ok(as_list_array(&cast(array, &DataType::List(Arc::clone(item)))?)?.clone())
+            }
+            DataType::Null => {
+                let lists = new_null_array(&DataType::new_list(DataType::Null, true), array.len());
+                Ok(as_list_array(&lists)?.clone())
+            }
+            found => {
+                let argument =
+                    self.interface.parameters.get(index).or(self.interface.parameters.last()).map_or("argument", |known| known.name);
+                let found = type_name(found);
+                Err(Error::ArgumentType { function: self.interface.name, argument, found, expected: "an array" }.into())
+            }
+        })
     }
 
     /// Lists of texts, also in PostgreSQL's text form, `{a,b}`; one text alone is a list of it.

@@ -140,6 +140,26 @@ pub enum Error {
     #[error("{type_name} out of range")]
     TimeOverflow { type_name: &'static str },
 
+    /// A date that timestamps do not reach (22008).
+    #[error("date out of range for timestamp")]
+    DateBeyondTimestamp,
+
+    /// The time between two of which one is infinite (22008).
+    #[error("cannot subtract infinite {what}")]
+    InfiniteTimes { what: &'static str },
+
+    /// A width or a beginning from which no bins come (22008).
+    #[error("{reason}")]
+    Stride { reason: &'static str },
+
+    /// A width of bins in months, which differ in length (0A000).
+    #[error("timestamps cannot be binned into intervals containing months or years; use date_trunc")]
+    MonthStride,
+
+    /// Infinity or NaN seconds from which no instant comes (22008).
+    #[error("timestamp out of range: \"{text}\"")]
+    Seconds { text: String },
+
     /// A part of a time that there is not (22023).
     #[error("unit \"{unit}\" not recognized for type {type_name}")]
     UnknownUnit { unit: String, type_name: &'static str },
@@ -175,6 +195,12 @@ pub enum Error {
     /// A text with more characters than its type has room for (22001).
     #[error("value too long for type {}: it has {found} characters; value::{text_type} cuts it", .text_type.long_name())]
     TextTooLong { text_type: TextType, found: usize },
+
+    /// A text of an array or a record that is longer than a value may be (54000).
+    #[error(
+        "the text of this value has {bytes} bytes, and none may have more than 1 GB: each level of an array or a record doubles its quotes; to_json() does not"
+    )]
+    TextBytes { bytes: u64 },
 
     /// A type of limited length with a length that it can not have (22023).
     #[error("length for type {name} must be from 1 to {max}, found {found}")]

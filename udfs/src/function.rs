@@ -19,7 +19,7 @@ use datafusion::scalar::ScalarValue;
 use crate::Error;
 use crate::arguments::Arguments;
 use crate::numeric_in;
-use crate::text_in::NamedType;
+use crate::text_in;
 use crate::text_type::TextType;
 
 /// What an argument may be, in the user's words.
@@ -141,7 +141,8 @@ pub(crate) fn is_text(data_type: &DataType) -> bool {
 }
 
 /// The type in SQL's words, for messages.
-pub(crate) fn type_name(data_type: &DataType) -> String {
+#[must_use]
+pub fn type_name(data_type: &DataType) -> String {
     match data_type {
         text if is_text(text) => "text".to_owned(),
         DataType::FixedSizeList(item, width) if item.data_type() == &DataType::Float32 => format!("vector({width})"),
@@ -154,8 +155,27 @@ pub(crate) fn type_name(data_type: &DataType) -> String {
         DataType::Int16 => "smallint".to_owned(),
         DataType::Int32 => "integer".to_owned(),
         DataType::Int64 => "bigint".to_owned(),
-        DataType::Float32 => "real".to_owned(),
+        DataType::Int8 | DataType::UInt8 => "smallint".to_owned(),
+        DataType::UInt16 => "integer".to_owned(),
+        DataType::UInt32 | DataType::UInt64 => "bigint".to_owned(),
+        DataType::Float16 | DataType::Float32 => "real".to_owned(),
         DataType::Float64 => "double precision".to_owned(),
+        numeric if *numeric == numeric_in::numeric_type() => "numeric".to_owned(),
+        DataType::Decimal32(precision, scale)
+        | DataType::Decimal64(precision, scale)
+        | DataType::Decimal128(precision, scale)
+        | DataType::Decimal256(precision, scale) => format!("numeric({precision},{scale})"),
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => "bytea".to_owned(),
+        DataType::Date32 | DataType::Date64 => "date".to_owned(),
+        DataType::Time32(_) | DataType::Time64(_) => "time".to_owned(),
+        DataType::Timestamp(_, None) => "timestamp".to_owned(),
+        DataType::Timestamp(_, Some(_)) => "timestamp with time zone".to_owned(),
+        DataType::Interval(_) | DataType::Duration(_) => "interval".to_owned(),
+        DataType::Struct(_) => "record".to_owned(),
+        DataType::Dictionary(_, values) => type_name(values),
+        DataType::RunEndEncoded(_, values) => type_name(values.data_type()),
+        DataType::ListView(item) | DataType::LargeListView(item) => format!("{}[]", type_name(item.data_type())),
+        DataType::Map(..) | DataType::Union(..) => "json".to_owned(),
         other => other.to_string(),
     }
 }
@@ -263,8 +283,14 @@ impl Function {
         const OF_ONE_TYPE: [&str; 5] = ["in", "build_object", "build_array", "strip_nulls", "row"];
         let alias =
             self.interface.name.strip_prefix("json_").filter(|rest| !OF_ONE_TYPE.contains(rest)).map(|rest| format!("jsonb_{rest}"));
+        // What DataFusion calls the function that this one stands in the place of.
+        let others: &[&str] = match self.interface.name {
+            "array_to_string" => &["list_to_string", "array_join", "list_join"],
+            _ => &[],
+        };
+        let aliases = alias.into_iter().chain(others.iter().map(|name| (*name).to_owned())).collect();
         let documentation = self.interface.documentation();
-        ScalarUDF::new_from_impl(Registered { function: self, signature, aliases: alias.into_iter().collect(), documentation })
+        ScalarUDF::new_from_impl(Registered { function: self, signature, aliases, documentation })
     }
 }
 
@@ -318,7 +344,7 @@ impl ScalarUDFImpl for Registered {
             Returns::Part => part_type(args.arg_fields).field(name, true),
             Returns::NamedText => {
                 let type_name = args.scalar_arguments.get(1).copied().flatten();
-                NamedType::of(&function.interface, &types[0], type_name)?.field(name)
+                text_in::type_of(&function.interface, &types[0], type_name)?.field(name, &types[0])
             }
             Returns::Numeric => numeric_in::field(name),
             Returns::Field(compute) => compute(args.arg_fields, args.scalar_arguments)?.with_name(name),

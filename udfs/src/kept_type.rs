@@ -1,4 +1,4 @@
-//! json, jsonb and uuid, and arrays of them, through expressions whose value is that of an operand.
+//! json, jsonb and uuid, and arrays and records of them, through expressions whose value is that of an operand.
 //!
 //! That a text is one of these its field says. DataFusion makes a new field for `coalesce(key, $1)`, which would be text: here the operands tell what it is,
 //! and a function that changes no value says so to what reads it.
@@ -15,12 +15,14 @@ use datafusion::logical_expr::{
 };
 use datafusion::scalar::ScalarValue;
 
-use crate::text_in::{NamedType, TEXT_CAST};
+use crate::named_type::NamedType;
+use crate::numeric_in::is_plain_numeric;
+use crate::text_in::TEXT_CAST;
 
 /// The type that the values of an expression have; `None` for texts and everything else.
 #[must_use]
 pub fn kept_type(expression: &Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
-    told_type(expression, schema).or_else(|| type_of_operands(expression, schema))
+    told_type(expression, schema).or_else(|| type_of_operands(expression, schema, &|operand| kept_type(operand, schema)))
 }
 
 /// The expression as one that says what it is, where it does not by itself; constants in quotes among its operands are read as values of that type.
@@ -33,20 +35,22 @@ pub fn telling_type(expression: &Expr, schema: &dyn ExprSchema) -> Option<Expr> 
     }
     match told {
         Some(_) => None,
-        None => type_of_operands(expression, schema).map(|named| told_as(with_read_constants(expression.clone(), named), named)),
+        // Operands have been told before.
+        None => type_of_operands(expression, schema, &|operand| told_type(operand, schema))
+            .map(|named| told_as(with_read_constants(expression.clone(), &named), named)),
     }
 }
 
 /// The expression, whose values are of the type, as one that says so.
 #[must_use]
 pub fn told_as(expression: Expr, named: NamedType) -> Expr {
-    let function = TellsType { named, name: named.to_string(), signature: Signature::any(1, Volatility::Immutable) };
+    let function = TellsType { name: named.to_string(), named, signature: Signature::any(1, Volatility::Immutable) };
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(ScalarUDF::new_from_impl(function)), vec![expression]))
 }
 
-/// A constant in quotes as a value of the type.
+/// A constant in quotes as a value of the type, which is one of texts or of arrays of them.
 #[must_use]
-pub fn read_constant(constant: Expr, named: NamedType) -> Expr {
+pub fn read_constant(constant: Expr, named: &NamedType) -> Expr {
     let name = Expr::Literal(ScalarValue::from(named.to_string()), None);
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(TEXT_CAST.udf()), vec![constant, name]))
 }
@@ -65,37 +69,59 @@ fn told_type(expression: &Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
     NamedType::of_field(&expression.to_field(schema).ok()?.1)
 }
 
-fn type_of_operands(expression: &Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
+/// What is known of the type of an operand.
+type OfOperand<'a> = &'a dyn Fn(&Expr) -> Option<NamedType>;
+
+fn type_of_operands(expression: &Expr, schema: &dyn ExprSchema, of: OfOperand<'_>) -> Option<NamedType> {
     match expression {
-        Expr::Alias(alias) => kept_type(&alias.expr, schema),
+        Expr::Alias(alias) => of(&alias.expr),
         Expr::Case(Case { when_then_expr, else_expr, .. }) => {
             let values = when_then_expr.iter().map(|(_, then)| then.as_ref());
-            common_type(values.chain(else_expr.as_deref()), schema)
+            common_type(values.chain(else_expr.as_deref()), schema, of)
         }
-        Expr::ScalarFunction(ScalarFunction { func, args }) => type_of_call(func.name(), args, schema),
+        Expr::ScalarFunction(ScalarFunction { func, args }) => type_of_call(func.name(), args, schema, of),
         _ => None,
     }
 }
 
-fn type_of_call(function: &str, args: &[Expr], schema: &dyn ExprSchema) -> Option<NamedType> {
+fn type_of_call(function: &str, args: &[Expr], schema: &dyn ExprSchema, of: OfOperand<'_>) -> Option<NamedType> {
     match function {
-        "coalesce" | "nvl" | "greatest" | "least" | "array_concat" => common_type(args.iter(), schema),
-        "make_array" => common_type(args.iter(), schema)?.array(),
-        "nullif" | "array_append" | "array_remove" | "array_slice" | "array_distinct" | "array_sort" | "array_reverse" => {
-            kept_type(args.first()?, schema)
-        }
-        "array_prepend" => kept_type(args.get(1)?, schema),
-        "array_element" => kept_type(args.first()?, schema)?.item(),
+        "coalesce" | "nvl" | "greatest" | "least" | "array_concat" => common_type(args.iter(), schema, of),
+        "make_array" => Some(common_type(args.iter(), schema, &|item| within(item, schema, of))?.array()),
+        "named_struct" => NamedType::record(args.iter().skip(1).step_by(2).map(|value| within(value, schema, of)).collect()),
+        "struct" => NamedType::record(args.iter().map(|value| within(value, schema, of)).collect()),
+        "get_field" => column_type(args, schema, of),
+        "nullif" | "array_append" | "array_remove" | "array_slice" | "array_distinct" | "array_sort" | "array_reverse" => of(args.first()?),
+        "array_prepend" => of(args.get(1)?),
+        "array_element" => of(args.first()?)?.item(),
         _ => None,
     }
+}
+
+/// The type of a value within an array or a record, which has no field there to tell of a numeric.
+fn within(value: &Expr, schema: &dyn ExprSchema, of: OfOperand<'_>) -> Option<NamedType> {
+    of(value).or_else(|| is_plain_numeric(&value.to_field(schema).ok()?.1).then_some(NamedType::Numeric))
+}
+
+/// The type of the items of arrays that an aggregate makes of the values of an expression.
+#[must_use]
+pub fn item_type(value: &Expr, schema: &dyn ExprSchema) -> Option<NamedType> {
+    within(value, schema, &|value| kept_type(value, schema))
+}
+
+/// The type of the column of a record that a constant names.
+fn column_type(args: &[Expr], schema: &dyn ExprSchema, of: OfOperand<'_>) -> Option<NamedType> {
+    let [record, Expr::Literal(name, _)] = args else { return None };
+    let (DataType::Struct(fields), Some(Some(name))) = (record.get_type(schema).ok()?, name.try_as_str()) else { return None };
+    of(record)?.column(fields.iter().position(|field| field.name() == name)?)
 }
 
 /// The type that all operands have which have any.
-fn common_type<'a>(operands: impl Iterator<Item = &'a Expr>, schema: &dyn ExprSchema) -> Option<NamedType> {
+fn common_type<'a>(operands: impl Iterator<Item = &'a Expr>, schema: &dyn ExprSchema, of: OfOperand<'_>) -> Option<NamedType> {
     let mut common = None;
     for operand in operands.filter(|operand| !is_unknown(operand, schema)) {
-        let found = kept_type(operand, schema)?;
-        if common.is_some_and(|common| common != found) {
+        let found = of(operand)?;
+        if common.as_ref().is_some_and(|common| *common != found) {
             return None;
         }
         common = Some(found);
@@ -104,9 +130,9 @@ fn common_type<'a>(operands: impl Iterator<Item = &'a Expr>, schema: &dyn ExprSc
 }
 
 /// Arrays in quotes are no texts of an item.
-fn with_read_constants(expression: Expr, named: NamedType) -> Expr {
-    let read = |operand: Expr, named: NamedType| match &operand {
-        Expr::Literal(ScalarValue::Utf8(Some(_)), None) if named.array().is_some() => read_constant(operand, named),
+fn with_read_constants(expression: Expr, named: &NamedType) -> Expr {
+    let read = |operand: Expr, named: &NamedType| match &operand {
+        Expr::Literal(ScalarValue::Utf8(Some(_)), None) if matches!(named, NamedType::Text(_)) => read_constant(operand, named),
         _ => operand,
     };
     match expression {
@@ -117,11 +143,11 @@ fn with_read_constants(expression: Expr, named: NamedType) -> Expr {
         }),
         Expr::ScalarFunction(ScalarFunction { func, args }) => {
             let read_as = match func.name() {
-                "coalesce" | "nvl" | "greatest" | "least" | "nullif" => named,
-                "make_array" => named.item().unwrap_or(named),
+                "coalesce" | "nvl" | "greatest" | "least" | "nullif" => named.clone(),
+                "make_array" => named.clone().item().unwrap_or_else(|| named.clone()),
                 _ => return Expr::ScalarFunction(ScalarFunction { func, args }),
             };
-            let args = args.into_iter().map(|argument| read(argument, read_as)).collect();
+            let args = args.into_iter().map(|argument| read(argument, &read_as)).collect();
             Expr::ScalarFunction(ScalarFunction { func, args })
         }
         other => other,
@@ -145,12 +171,14 @@ impl ScalarUDFImpl for TellsType {
         &self.signature
     }
 
-    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
-        Ok(self.named.field("").data_type().clone())
+    fn return_type(&self, types: &[DataType]) -> Result<DataType> {
+        let [found] = datafusion::common::utils::take_function_args(&self.name, types)?;
+        Ok(self.named.data_type(found))
     }
 
-    fn return_field_from_args(&self, _: ReturnFieldArgs) -> Result<FieldRef> {
-        Ok(Arc::new(self.named.field(&self.name)))
+    fn return_field_from_args(&self, args: ReturnFieldArgs) -> Result<FieldRef> {
+        let [found] = datafusion::common::utils::take_function_args(&self.name, args.arg_fields)?;
+        Ok(Arc::new(self.named.field(&self.name, found.data_type())))
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
@@ -171,7 +199,7 @@ impl ScalarUDFImpl for TellsType {
 mod tests {
     use arrow::datatypes::Field;
     use datafusion::common::DFSchema;
-    use datafusion::functions::expr_fn::{coalesce, nullif};
+    use datafusion::functions::expr_fn::{coalesce, get_field, named_struct, nullif};
     use datafusion::functions_nested::expr_fn::{array_element, make_array};
     use datafusion::logical_expr::{col, lit, when};
 
@@ -198,6 +226,10 @@ mod tests {
             (array_element(make_array(vec![coalesce(vec![col("key"), null()])]), lit(1)), Some("uuid")),
             (coalesce(vec![col("key"), col("words")]), None),
             (coalesce(vec![col("key"), col("doc")]), None),
+            (make_array(vec![make_array(vec![col("key")])]), Some("uuid[][]")),
+            (named_struct(vec![lit("a"), lit(1), lit("b"), col("doc")]), Some("(,jsonb)")),
+            (get_field(named_struct(vec![lit("a"), lit(1), lit("b"), col("doc")]), "b"), Some("jsonb")),
+            (make_array(vec![named_struct(vec![lit("b"), col("doc")])]), Some("(jsonb)[]")),
             (make_array(vec![null()]), None),
             (col("words"), None),
         ] {

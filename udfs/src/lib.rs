@@ -18,6 +18,7 @@ mod bytea_in;
 pub mod chunk;
 mod datetime;
 mod error;
+mod float_in;
 mod format;
 mod function;
 pub mod hopworld;
@@ -28,6 +29,7 @@ mod math;
 pub mod metrics;
 pub mod model;
 mod named_arguments;
+mod named_type;
 mod numeric_in;
 mod pg_typeof;
 pub mod postgres;
@@ -55,14 +57,15 @@ pub use array_constants::ArrayConstantPlanner;
 pub use array_overlap::ArrayOverlapPlanner;
 pub use bits::BitOperatorPlanner;
 pub use bytea_in::{format_bytea, parse_bytea};
-pub use datetime::TimeOperatorPlanner;
+pub use datetime::{TimeOperatorPlanner, later};
 pub use error::Error;
-pub use kept_type::{is_unknown, kept_type, read_constant, telling_type, told_as};
+pub use function::type_name;
+pub use kept_type::{is_unknown, item_type, kept_type, read_constant, telling_type, told_as};
 pub use math::{MathOperatorPlanner, checked_sum};
 pub use named_arguments::complete_named_arguments;
+pub use named_type::NamedType;
 pub use numeric_in::{check_digits, field as numeric_field, is_plain_numeric, numeric_type};
 pub use text::unescaped;
-pub use text_in::NamedType;
 pub use text_type::TextType;
 
 use metrics::Formats;
@@ -92,6 +95,8 @@ const TYPES: &[&function::Function] = &[
     &text_in::TEXT_IN,
     &text_in::TEXT_CAST,
     &numeric_in::FUNCTION,
+    &float_in::FLOAT8,
+    &float_in::FLOAT4,
     &postgres::text_out::FUNCTION,
     &quoting::QUOTE_IDENT,
     &quoting::QUOTE_LITERAL,

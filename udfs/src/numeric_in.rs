@@ -1,13 +1,15 @@
 //! `numeric` without declared digits. PostgreSQL keeps every digit; here it is `numeric(38, 10)`, and a text with more of them behind its point is
 //! refused, where a column that was declared with its digits rounds. What is computed is rounded in both.
 
-use arrow::array::ArrayRef;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, StringArray};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Field};
 use datafusion::error::Result;
 
 use crate::Error;
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Column};
 use crate::function::{Function, Interface, Kind, Parameter, Returns, is_text};
 use crate::text_type::{METADATA_KEY, metadata};
 
@@ -74,9 +76,36 @@ fn num_fraction_digits(text: &str) -> i64 {
     fraction.len() as i64 - num_zeros as i64 - exponent.parse().unwrap_or(0_i64)
 }
 
+/// Texts of numbers, those with an exponent written out: Arrow reads none.
+fn with_plain_digits(texts: &Column<StringArray>, arguments: &Arguments) -> ArrayRef {
+    let num_rows = if texts.is_constant() { arguments.num_rows().min(1) } else { arguments.num_rows() };
+    let plain = |row: usize| texts.get(row).map(|text| written_out(text.trim()).unwrap_or_else(|| text.trim().to_owned()));
+    Arc::new((0..num_rows).map(plain).collect::<StringArray>())
+}
+
+/// `None`: it has no exponent, is no number, or has more digits than a numeric.
+fn written_out(text: &str) -> Option<String> {
+    let (mantissa, exponent) = text.split_once(['e', 'E'])?;
+    let (sign, mantissa) = mantissa.split_at(usize::from(mantissa.starts_with(['-', '+'])));
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let exponent = exponent.parse::<i32>().ok().filter(|exponent| exponent.abs() <= i32::from(PRECISION))?;
+    let all = format!("{whole}{fraction}");
+    if all.is_empty() || !all.bytes().all(|digit| digit.is_ascii_digit()) {
+        return None;
+    }
+    // The point moves over the digits, which get zeros where it leaves them.
+    let point = whole.len() as i32 + exponent;
+    let before = "0".repeat(usize::try_from(-point).unwrap_or(0));
+    let behind = "0".repeat(usize::try_from(point).unwrap_or(0).saturating_sub(all.len()));
+    let digits = format!("{before}{all}{behind}");
+    let (whole, fraction) = digits.split_at(usize::try_from(point).unwrap_or(0));
+    Some(format!("{sign}{}.{}", if whole.is_empty() { "0" } else { whole }, if fraction.is_empty() { "0" } else { fraction }))
+}
+
 fn kernel(arguments: &Arguments) -> Result<ArrayRef> {
     let column = arguments.column(0)?;
-    let values = column.array();
+    let texts = if is_text(column.array().data_type()) { Some(with_plain_digits(&arguments.text(0)?, arguments)) } else { None };
+    let values = texts.as_ref().unwrap_or(column.array());
     // Not `safe`: a value that does not fit is an error, never a silent NULL.
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let numbers = cast_with_options(values, &numeric_type(), &strict)?;
@@ -107,6 +136,21 @@ mod tests {
             ("0e-20", 0),
         ] {
             assert_eq!(num_fraction_digits(text), digits, "{text}");
+        }
+    }
+
+    #[test]
+    fn exponents_are_written_out() {
+        for (text, expected) in [
+            ("1e5", Some("100000.0")),
+            ("-1.25e1", Some("-12.5")),
+            ("1.25E-3", Some("0.00125")),
+            ("+.5e0", Some("+0.5")),
+            ("1e400", None),
+            ("1.5", None),
+            ("xe5", None),
+        ] {
+            assert_eq!(written_out(text).as_deref(), expected, "{text}");
         }
     }
 

@@ -24,8 +24,22 @@ pub(crate) static FUNCTION: Function = Function {
     },
 };
 
+/// The digits alone, if hyphens stand between groups of four; else the text.
+fn without_signs(text: &str) -> String {
+    let inner = text.strip_prefix('{').and_then(|inner| inner.strip_suffix('}')).unwrap_or(text);
+    let mut digits = String::with_capacity(32);
+    for character in inner.chars() {
+        match character {
+            '-' if digits.len() % 4 == 0 && !digits.is_empty() => {}
+            digit if digit.is_ascii_hexdigit() => digits.push(digit),
+            _ => return text.to_owned(),
+        }
+    }
+    if digits.len() == 32 { digits } else { text.to_owned() }
+}
+
 pub(crate) fn normalize(text: &str) -> Result<String, Error> {
-    let uuid = Uuid::try_parse(text.trim())
+    let uuid = Uuid::try_parse(&without_signs(text.trim()))
         .map_err(|error| Error::UuidText { text: text.chars().take(60).collect(), reason: error.to_string() })?;
     Ok(uuid.hyphenated().to_string())
 }

@@ -2,11 +2,17 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, FixedSizeListArray, Float16Array, StringBuilder};
-use arrow::datatypes::{FieldRef, Float32Type};
+use arrow::array::{
+    Array, ArrayRef, AsArray, BinaryBuilder, Date32Array, FixedSizeListArray, Float16Array, IntervalMonthDayNanoArray, StringBuilder,
+    Time64MicrosecondArray, TimestampMicrosecondArray,
+};
+use arrow::datatypes::{DataType, FieldRef, Float32Type, IntervalUnit, TimeUnit, TimestampMicrosecondType};
+use rolloutdb_udfs::postgres::{parse_date, parse_interval, parse_time, parse_timestamp};
 use rolloutdb_udfs::{TextType, check_digits, parse_bytea, vector};
 
+use super::json::shortened;
 use super::rows::Problem;
+use crate::engine::typing::sql_type_name;
 use crate::error::Fault;
 
 /// Texts of a type with a rule, as a column takes them.
@@ -55,6 +61,41 @@ pub fn width(row: usize, found: usize, expected: usize) -> Result<(), Problem> {
 /// The numbers of a vector in pgvector's text form.
 pub fn vector_text(row: usize, text: &str) -> Result<Vec<f32>, Problem> {
     vector::parse_vector(text).map_err(|error| refused(row, &error))
+}
+
+/// Dates, times of day, instants and intervals in the forms of PostgreSQL; `None` for another type.
+pub fn times<'a>(values: impl IntoIterator<Item = Option<&'a str>>, data_type: &DataType) -> Option<Result<ArrayRef, Problem>> {
+    let expected = || sql_type_name(data_type);
+    Some(match data_type {
+        DataType::Date32 => each::<_, Date32Array>(values, expected, parse_date),
+        DataType::Time64(TimeUnit::Microsecond) => each::<_, Time64MicrosecondArray>(values, expected, parse_time),
+        DataType::Timestamp(TimeUnit::Microsecond, zone) => {
+            let instants = each::<_, TimestampMicrosecondArray>(values, expected, |text| parse_timestamp(text, zone.is_some()));
+            let with_zone = |instants: ArrayRef| {
+                let instants = instants.as_primitive::<TimestampMicrosecondType>().clone();
+                Arc::new(instants.with_timezone_opt(zone.clone())) as ArrayRef
+            };
+            instants.map(with_zone)
+        }
+        DataType::Interval(IntervalUnit::MonthDayNano) => each::<_, IntervalMonthDayNanoArray>(values, expected, parse_interval),
+        _ => return None,
+    })
+}
+
+fn each<'a, T, A>(
+    values: impl IntoIterator<Item = Option<&'a str>>,
+    expected: impl Fn() -> String,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<ArrayRef, Problem>
+where
+    A: FromIterator<Option<T>> + Array + 'static,
+{
+    let each = values.into_iter().enumerate().map(|(row, value)| {
+        let Some(text) = value else { return Ok(None) };
+        let found = read(text).ok_or_else(|| Problem::new(row, format!("expected {}, found '{}'", expected(), shortened(text))))?;
+        Ok(Some(found))
+    });
+    Ok(Arc::new(each.collect::<Result<A, Problem>>()?))
 }
 
 /// Refuses a number with more digits than a `numeric` keeps whose digits were not declared.

@@ -275,6 +275,9 @@ pub fn read_column(fields: &[Option<&str>], field: &Field) -> Result<ArrayRef, P
             None => json_column::read_field(fields, field),
         };
     }
+    if let Some(times) = checked::times(fields.iter().copied(), data_type) {
+        return times;
+    }
     let texts: StringArray = fields.iter().copied().collect();
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let column = cast_with_options(&texts, data_type, &strict).map_err(|_| {

@@ -5,8 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
+use rolloutdb_udfs::{numeric_field, numeric_type};
 
 use super::json::{elements, members, unquoted};
+use super::numbers::Numbers;
 use super::rows::{Columns, OnError};
 use super::scan::TextFormat;
 use super::{CsvOptions, bad_input, csv, jsonl, open_text};
@@ -17,8 +19,9 @@ pub const SAMPLE_ROWS: usize = 1000;
 /// Of many files, this many are looked at.
 pub const SAMPLE_FILES: usize = 16;
 
-/// The columns of text files, in the order in which their names come: boolean, bigint, double precision, text, and arrays of these. Objects, nested
-/// arrays and arrays of several types are text. NULL goes with every type, a bigint is a double precision too, and anything else that differs is text.
+/// The columns of text files, in the order in which their names come: boolean, bigint, double precision, numeric, text, and arrays of these. Objects,
+/// nested arrays and arrays of several types are text. NULL goes with every type, and numbers have the first type that keeps all their digits; anything
+/// else that differs is text.
 ///
 /// # Errors
 /// [`Error::Io`]; [`Error::BadInput`] for a bad line unless those are skipped, and if there are no columns at all.
@@ -35,7 +38,7 @@ pub fn columns(paths: &[impl AsRef<Path>], format: TextFormat, sample_rows: usiz
         let reason = "no rows to find the columns in; name them: columns => 'name type, ...'";
         return Err(bad_input(path, None, reason));
     }
-    let fields = sample.names.iter().zip(&sample.kinds).map(|(name, kind)| Field::new(name, kind.data_type(), true));
+    let fields = sample.names.iter().zip(&sample.kinds).map(|(name, kind)| kind.field(name));
     Ok(Columns { schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())), sampled_rows: Some(sample_rows) })
 }
 
@@ -112,8 +115,7 @@ enum Kind {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Scalar {
     Boolean,
-    Bigint,
-    Double,
+    Number(Numbers),
     Text,
 }
 
@@ -126,7 +128,7 @@ impl Kind {
             Some(b'n') => Self::Null,
             Some(b'{') | None => Self::Json,
             Some(b'[') => Self::of_array(value),
-            Some(_) => Self::Scalar(if value.parse::<i64>().is_ok() { Scalar::Bigint } else { Scalar::Double }),
+            Some(_) => Self::Scalar(Scalar::Number(Numbers::of(value))),
         }
     }
 
@@ -153,8 +155,7 @@ impl Kind {
             "" => Self::Null,
             field if field.eq_ignore_ascii_case("true") || field.eq_ignore_ascii_case("false") => Self::Scalar(Scalar::Boolean),
             _ if !is_number || has_leading_zero => Self::Scalar(Scalar::Text),
-            field if field.parse::<i64>().is_ok() => Self::Scalar(Scalar::Bigint),
-            field if field.parse::<f64>().is_ok() => Self::Scalar(Scalar::Double),
+            field if field.parse::<f64>().is_ok() => Self::Scalar(Scalar::Number(Numbers::of(field))),
             _ => Self::Scalar(Scalar::Text),
         }
     }
@@ -166,6 +167,13 @@ impl Kind {
             (Self::List(None), Self::List(item)) | (Self::List(item), Self::List(None)) => Self::List(item),
             (Self::List(Some(a)), Self::List(Some(b))) => a.with(b).map_or(Self::Json, |item| Self::List(Some(item))),
             _ => Self::Json,
+        }
+    }
+
+    fn field(self, name: &str) -> Field {
+        match self.data_type() {
+            numeric if numeric == numeric_type() => numeric_field(name),
+            data_type => Field::new(name, data_type, true),
         }
     }
 
@@ -183,7 +191,7 @@ impl Scalar {
     fn with(self, other: Self) -> Option<Self> {
         match (self, other) {
             (a, b) if a == b => Some(a),
-            (Self::Bigint | Self::Double, Self::Bigint | Self::Double) => Some(Self::Double),
+            (Self::Number(a), Self::Number(b)) => Some(Self::Number(a.with(b))),
             _ => None,
         }
     }
@@ -191,8 +199,7 @@ impl Scalar {
     fn data_type(self) -> DataType {
         match self {
             Self::Boolean => DataType::Boolean,
-            Self::Bigint => DataType::Int64,
-            Self::Double => DataType::Float64,
+            Self::Number(numbers) => numbers.data_type(),
             Self::Text => DataType::Utf8,
         }
     }

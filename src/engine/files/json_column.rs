@@ -90,9 +90,14 @@ where
     Ok(Arc::new(A::from_iter(scalars)))
 }
 
-/// Not NaN and infinity, which Rust reads and JSON does not have; nor numbers beyond the type.
+/// Not a number beyond the type. NaN and infinity, which JSON does not have, are strings.
 fn number(value: &str) -> Option<f64> {
-    value.parse().ok().filter(|number: &f64| number.is_finite())
+    match value {
+        "\"NaN\"" => Some(f64::NAN),
+        "\"Infinity\"" => Some(f64::INFINITY),
+        "\"-Infinity\"" => Some(f64::NEG_INFINITY),
+        _ => value.parse().ok().filter(|number: &f64| number.is_finite()),
+    }
 }
 
 fn expected(row: usize, what: &str, found: &str) -> Problem {
@@ -115,6 +120,10 @@ fn fixed_size_list(values: &[Option<&str>], item: &FieldRef, width: i32) -> Resu
     let is_wrong = |row: &usize| nulls.is_valid(*row) && lengths[*row] != width as usize;
     if let Some(row) = (0..values.len()).find(is_wrong) {
         checked::width(row, lengths[row], width as usize)?;
+    }
+    // A vector has neither NaN nor infinity, which are strings in JSON.
+    if let Some(place) = items.iter().position(|item| item.is_some_and(|item| item.starts_with('"'))) {
+        return Err(expected(owners[place], &sql_type_name(item.data_type()), items[place].unwrap_or_default()));
     }
     let items = read(&items, item.data_type()).map_err(|problem| Problem { row: owners[problem.row], ..problem })?;
     // JSON has numbers that are beyond single precision.
@@ -165,10 +174,13 @@ fn flatten<'a>(values: &[Option<&'a str>]) -> Result<Flattened<'a>, Problem> {
     Ok(flattened)
 }
 
-/// Types that JSON does not have (dates, small integers, numerics) are read from the value's text by Arrow's cast.
+/// Types that JSON does not have (dates, small integers, numerics) are read from the value's text: times as PostgreSQL reads them, others by Arrow's cast.
 fn through_text(values: &[Option<&str>], data_type: &DataType) -> Result<ArrayRef, Problem> {
     let strict = CastOptions { safe: false, ..CastOptions::default() };
     let texts = texts(values)?;
+    if let Some(times) = checked::times(texts.iter(), data_type) {
+        return times;
+    }
     if let Ok(array) = cast_with_options(&texts, data_type, &strict) {
         return Ok(array);
     }

@@ -5,14 +5,12 @@ use std::sync::Arc;
 use arrow::array::{Array, RecordBatch};
 use arrow::buffer::NullBuffer;
 use arrow::datatypes::SchemaRef;
-use arrow::json::writer::LineDelimited;
 use datafusion::error::DataFusionError;
+use rolloutdb_udfs::postgres::{JsonColumn, JsonReader};
 
 use super::binary;
 use super::delimited::{self, Layout};
-use super::embedded_json::EmbeddedJson;
 use super::postgres::{binary_out, text_out};
-use super::write::bytes_as_text;
 use crate::error::Result;
 
 /// A format of rows, and their columns.
@@ -110,13 +108,29 @@ fn nulls_of(batch: &RecordBatch) -> Vec<Option<NullBuffer>> {
     batch.columns().iter().map(|column| column.logical_nulls()).collect()
 }
 
-fn json_rows(batch: &RecordBatch) -> Result<WrittenRows> {
-    let builder = arrow::json::WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(EmbeddedJson::factory());
-    let mut writer = builder.build::<_, LineDelimited>(Vec::new());
-    writer.write(&bytes_as_text(batch)?).map_err(DataFusionError::from)?;
-    writer.finish().map_err(DataFusionError::from)?;
-    let bytes = writer.into_inner();
-    // Within a value an end of a line is an escape.
-    let ends = memchr::memchr_iter(b'\n', &bytes).map(|end| end + 1).collect();
-    Ok(WrittenRows { bytes, ends })
+/// One JSON object a line. Every line has every key: a NULL that is left out looks like a column that is not there.
+///
+/// # Errors
+/// A value that its PostgreSQL type cannot hold.
+pub fn json_rows(batch: &RecordBatch) -> Result<WrittenRows> {
+    let schema = batch.schema();
+    let mut columns = Vec::with_capacity(batch.num_columns());
+    for (field, column) in schema.fields().iter().zip(batch.columns()) {
+        let key = serde_json::Value::from(field.name().as_str()).to_string();
+        let column = JsonColumn::new(field, column, JsonReader::Lines).map_err(DataFusionError::from)?;
+        columns.push((key, column));
+    }
+    let mut written = WrittenRows::default();
+    for row in 0..batch.num_rows() {
+        written.bytes.push(b'{');
+        for (place, (key, column)) in columns.iter().enumerate() {
+            written.bytes.extend_from_slice(if place > 0 { b"," } else { b"" });
+            written.bytes.extend_from_slice(key.as_bytes());
+            written.bytes.push(b':');
+            column.write(row, &mut written.bytes);
+        }
+        written.bytes.extend_from_slice(b"}\n");
+        written.ends.push(written.bytes.len());
+    }
+    Ok(written)
 }

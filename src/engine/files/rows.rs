@@ -1,9 +1,10 @@
 //! Rows of text on their way to columns, and what becomes of a line that does not fit.
 
 use arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions};
-use arrow::datatypes::{Field, SchemaRef};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 
 use super::infer::SAMPLE_FILES;
+use super::{json, numbers};
 use crate::error::{Error, Fault, Result};
 
 /// A line of a text file that cannot be read.
@@ -99,6 +100,18 @@ pub struct Rows<'a> {
     bad: Vec<BadLine>,
 }
 
+/// The first value of a column that was found to be double precision in a sample, and whose digits that does not keep.
+fn changed_by_double(values: &[Option<&str>], field: &Field) -> Option<Problem> {
+    let is_double = |data_type: &DataType| *data_type == DataType::Float64;
+    let is_one = match field.data_type() {
+        DataType::List(item) => is_double(item.data_type()),
+        data_type => is_double(data_type),
+    };
+    let changed = |(row, value): (usize, &Option<&str>)| Some((row, numbers::changed_by_double((*value)?)?));
+    let (row, number) = values.iter().enumerate().filter(|_| is_one).find_map(changed)?;
+    Some(Problem::new(row, format!("double precision does not keep the digits of {}; numeric does", json::shortened(&number))))
+}
+
 /// A block as columns, and its lines that were left out.
 pub struct Decoded {
     pub batch: RecordBatch,
@@ -147,7 +160,8 @@ impl<'a> Rows<'a> {
         let mut arrays = Vec::with_capacity(self.columns.len());
         let mut first: Option<BadLine> = None;
         for (field, values) in projection.fields().iter().zip(&self.columns) {
-            match read(values, field) {
+            let changed = if columns.sampled_rows.is_some() { changed_by_double(values, field) } else { None };
+            match changed.map_or_else(|| read(values, field), Err) {
                 Ok(array) => arrays.push(array),
                 Err(Problem { row, reason, fault }) => {
                     let reason = format!("column {}: {reason}{}", field.name(), columns.hint());

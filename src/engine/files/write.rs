@@ -6,20 +6,19 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, StringArray};
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use arrow::datatypes::{DataType, Date32Type, Field, Schema, SchemaRef, TimeUnit, TimestampMicrosecondType};
 use arrow::ipc::writer::FileWriter;
-use arrow::json::writer::LineDelimited;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SendableRecordBatchStream;
 use futures::StreamExt;
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
 use rolloutdb_udfs::format_bytea;
+use rolloutdb_udfs::postgres::json_lines;
 use std::sync::Arc;
 use tempfile::NamedTempFile;
 
 use super::compression::{Compression, Output};
-use super::embedded_json::EmbeddedJson;
 use super::row_writer::RowWriter;
 use super::{ColumnarFormat, Format, RecordFormat, TextFormat};
 use crate::engine::gate;
@@ -82,7 +81,6 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 enum Writer {
-    Jsonl(Box<arrow::json::Writer<Output, LineDelimited>>),
     Csv(Box<arrow::csv::Writer<Output>>),
     Parquet(Box<ArrowWriter<Output>>),
     Arrow(Box<FileWriter<Output>>),
@@ -92,10 +90,7 @@ enum Writer {
 impl Writer {
     fn new(format: Format, output: Output, schema: SchemaRef) -> Result<Self> {
         Ok(match format {
-            // Every line has every key: a NULL that is left out looks like a column that is not there.
-            Format::Records(RecordFormat::Text(TextFormat::Jsonl)) => Self::Jsonl(Box::new(
-                arrow::json::WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(EmbeddedJson::factory()).build(output),
-            )),
+            Format::Records(RecordFormat::Text(TextFormat::Jsonl)) => Self::rows(RowWriter::Jsonl, output)?,
             Format::Records(RecordFormat::Text(TextFormat::Csv(csv))) => Self::Csv(Box::new(
                 arrow::csv::WriterBuilder::new().with_header(csv.has_header).with_delimiter(csv.delimiter).build(output),
             )),
@@ -119,7 +114,6 @@ impl Writer {
 
     fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         match self {
-            Self::Jsonl(writer) => writer.write(&bytes_as_text(batch)?).map_err(DataFusionError::from)?,
             Self::Csv(writer) => writer.write(&nested_as_text(&bytes_as_text(batch)?)?).map_err(DataFusionError::from)?,
             Self::Parquet(writer) => writer.write(batch).map_err(DataFusionError::from)?,
             Self::Arrow(writer) => writer.write(batch).map_err(DataFusionError::from)?,
@@ -130,10 +124,6 @@ impl Writer {
 
     fn finish(self) -> Result<()> {
         match self {
-            Self::Jsonl(mut writer) => {
-                writer.finish().map_err(DataFusionError::from)?;
-                writer.into_inner().finish().map_err(DataFusionError::from)?;
-            }
             Self::Csv(writer) => writer.into_inner().finish().map_err(DataFusionError::from)?,
             Self::Parquet(writer) => {
                 let output = writer.into_inner().map_err(DataFusionError::from)?;
@@ -152,7 +142,7 @@ impl Writer {
 }
 
 /// The batch with `bytea` as PostgreSQL writes it, `\x01ff`: Arrow would write the digits alone, which are read as text.
-pub(super) fn bytes_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
+fn bytes_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
     let mut fields = Vec::with_capacity(batch.num_columns());
     let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns());
     for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
@@ -168,7 +158,8 @@ pub(super) fn bytes_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(DataFusionError::from)?)
 }
 
-/// The batch as CSV can hold it: CSV has no lists, they are written as JSON arrays, which is also how they are read.
+/// The batch as CSV can hold it: CSV has no lists, they are written as JSON arrays, which is also how they are read. Times are written as JSON has them, for
+/// `infinity` too.
 ///
 /// # Errors
 /// [`Error::DataFusion`] for a column that has no JSON form.
@@ -181,6 +172,10 @@ pub fn nested_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
                 columns.push(Arc::new(json_texts(column, field)?));
                 fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
             }
+            DataType::Date32 | DataType::Timestamp(..) => {
+                columns.push(Arc::new(unquoted(column, field)?));
+                fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
+            }
             _ => {
                 columns.push(Arc::clone(column));
                 fields.push(Arc::clone(field));
@@ -190,20 +185,39 @@ pub fn nested_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(DataFusionError::from)?)
 }
 
+/// The batch with those columns of times as texts that have an infinity, for which Arrow has no text.
+///
+/// # Errors
+/// [`Error::DataFusion`] for a column that is no table's.
+pub fn infinity_as_text(batch: &RecordBatch) -> Result<RecordBatch> {
+    let mut fields = Vec::with_capacity(batch.num_columns());
+    let mut columns: Vec<ArrayRef> = Vec::with_capacity(batch.num_columns());
+    for (field, column) in batch.schema().fields().iter().zip(batch.columns()) {
+        let has_infinity = match column.data_type() {
+            DataType::Date32 => column.as_primitive::<Date32Type>().values().iter().any(|day| matches!(*day, i32::MAX | i32::MIN)),
+            DataType::Timestamp(TimeUnit::Microsecond, _) => {
+                column.as_primitive::<TimestampMicrosecondType>().values().iter().any(|micros| matches!(*micros, i64::MAX | i64::MIN))
+            }
+            _ => false,
+        };
+        if has_infinity {
+            columns.push(Arc::new(unquoted(column, field)?));
+            fields.push(Arc::new(Field::new(field.name(), DataType::Utf8, true)));
+        } else {
+            columns.push(Arc::clone(column));
+            fields.push(Arc::clone(field));
+        }
+    }
+    Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns).map_err(DataFusionError::from)?)
+}
+
+/// Times as JSON has them, without the quotes.
+fn unquoted(column: &ArrayRef, field: &Field) -> Result<StringArray> {
+    let texts = json_texts(column, field)?;
+    Ok(texts.iter().map(|text| text.map(|text| text.trim_matches('"'))).collect())
+}
+
 /// The values of a column as JSON; NULL stays NULL.
 pub(super) fn json_texts(column: &ArrayRef, field: &Field) -> Result<StringArray> {
-    let field = Field::new("value", column.data_type().clone(), true).with_metadata(field.metadata().clone());
-    let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![Arc::clone(column)]).map_err(DataFusionError::from)?;
-    let builder = arrow::json::WriterBuilder::new().with_explicit_nulls(true).with_encoder_factory(EmbeddedJson::factory());
-    let mut writer = builder.build::<_, LineDelimited>(Vec::new());
-    writer.write(&batch).map_err(DataFusionError::from)?;
-    writer.finish().map_err(DataFusionError::from)?;
-    let text = String::from_utf8(writer.into_inner()).map_err(|error| Error::Internal(error.to_string()))?;
-    Ok(text
-        .lines()
-        .map(|line| {
-            let inner = line.strip_prefix("{\"value\":").and_then(|rest| rest.strip_suffix('}'));
-            inner.filter(|inner| *inner != "null").map(str::to_owned)
-        })
-        .collect())
+    Ok(json_lines(field, column).map_err(DataFusionError::from)?)
 }

@@ -18,6 +18,7 @@ mod rollout_summary;
 mod rollout_tree;
 mod search;
 mod search_options;
+mod series;
 pub mod session_state;
 mod sleep;
 mod step_prompt;
@@ -70,6 +71,7 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
     scalar.extend(rolloutdb_udfs::model_functions(&models, &judge::model_judge(&shared.catalog, &shared.models)));
     scalar.extend([step_prompt::function(), json_texts::function(), chat_content::function(), clock::function(), sleep::function()]);
     scalar.extend(interval_times::functions());
+    state.register_udtf(series::NAME, Arc::new(series::SeriesFunction));
     for function in scalar {
         state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
     }

@@ -29,8 +29,9 @@ use super::session_memory::SessionMemory;
 use bounded::{Bounded, Memory};
 use concatenation::Concatenation;
 
-pub use bounded::without_large_constants;
+pub use bounded::{VALUE_BYTES_MAX, without_large_constants};
 pub use pieces::InPieces;
+pub use size::bytes_of_rows;
 
 /// The last of the rules that know the functions of the statement by what they are.
 #[derive(Debug)]

@@ -1,11 +1,13 @@
 //! How many bytes a function makes of its arguments, for one row of them: never fewer, and as few as can be said without making them.
 
 use std::cell::OnceCell;
+use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, OffsetSizeTrait};
-use arrow::datatypes::{DataType, Date32Type, Int32Type, Int64Type, IntervalMonthDayNanoType, TimestampNanosecondType, UInt64Type};
+use arrow::datatypes::{DataType, Date32Type, Field, Int32Type, Int64Type, IntervalMonthDayNanoType, TimestampNanosecondType, UInt64Type};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::ColumnarValue;
+use rolloutdb_udfs::postgres::{self, ValueType};
 
 /// How a function grows its arguments.
 #[derive(Debug, Clone, Copy)]
@@ -28,18 +30,22 @@ const ITEM: u64 = 16;
 /// `None`: the function makes at most a few times of what it reads, or is not known.
 pub fn of(function: &str) -> Option<Growth> {
     let size: fn(&Arguments<'_>, usize) -> u64 = match function {
-        "concat" | "overlay" | "make_array" | "array_append" | "array_prepend" | "array_concat" | "array_union" => return Some(JOINING),
+        "concat" => return Some(Growth { size: shown, ..JOINING }),
+        "overlay" | "make_array" | "array_append" | "array_prepend" | "array_concat" | "array_union" => return Some(JOINING),
         "repeat" => |arguments, row| arguments.bytes(0, row).saturating_mul(arguments.count(1, row)),
         "lpad" | "rpad" => padded,
         "replace" => replaced,
         "regexp_replace" => replaced_by_pattern,
         "translate" => |arguments, row| arguments.bytes(0, row).saturating_mul(4),
         "concat_ws" => {
-            |arguments, row| sum(arguments, row).saturating_add(arguments.bytes(0, row).saturating_mul(arguments.columns.len() as u64))
+            |arguments, row| shown(arguments, row).saturating_add(arguments.bytes(0, row).saturating_mul(arguments.columns.len() as u64))
         }
-        "encode" | "quote_ident" | "quote_literal" | "quote_nullable" => |arguments, row| 2 * arguments.bytes(0, row) + ITEM,
+        "encode" => |arguments, row| 2 * arguments.bytes(0, row) + ITEM,
+        "quote_ident" | "quote_literal" | "quote_nullable" => |arguments, row| arguments.shown(0, row).saturating_mul(2) + ITEM,
         "format" => formatted,
-        "to_json" | "to_jsonb" | "json_build_object" | "jsonb_build_object" => |arguments, row| 6 * sum(arguments, row),
+        "text_out" => |arguments, row| arguments.text_form(0, row),
+        "to_json" | "to_jsonb" | "array_to_json" | "json_row" | "json_build_object" | "jsonb_build_object" | "json_build_array"
+        | "jsonb_build_array" => json,
         "array_repeat" => |arguments, row| (arguments.bytes(0, row) + ITEM).saturating_mul(arguments.count(1, row)),
         "array_resize" => |arguments, row| {
             arguments.bytes(0, row).saturating_add((arguments.bytes(2, row) + ITEM).saturating_mul(arguments.count(1, row)))
@@ -49,7 +55,7 @@ pub fn of(function: &str) -> Option<Growth> {
         }
         "array_to_string" => |arguments, row| {
             let between = arguments.bytes(1, row) + arguments.bytes(2, row) + NUMBER_TEXT;
-            arguments.bytes(0, row).saturating_add(arguments.items(0, row).saturating_mul(between))
+            arguments.shown(0, row).saturating_add(arguments.items(0, row).saturating_mul(between))
         },
         "generate_series" | "range" => series,
         _ => return None,
@@ -60,6 +66,11 @@ pub fn of(function: &str) -> Option<Growth> {
 /// What all arguments hold.
 fn sum(arguments: &Arguments<'_>, row: usize) -> u64 {
     (0..arguments.columns.len()).map(|index| arguments.bytes(index, row)).fold(0, u64::saturating_add)
+}
+
+/// The texts of all arguments.
+fn shown(arguments: &Arguments<'_>, row: usize) -> u64 {
+    (0..arguments.columns.len()).map(|index| arguments.shown(index, row)).fold(0, u64::saturating_add)
 }
 
 /// The text, and as much of the other as it lacks.
@@ -97,11 +108,29 @@ fn replaced_by_pattern(arguments: &Arguments<'_>, row: usize) -> u64 {
 /// Each place may take the longest value, quoted, or be as wide as it says.
 fn formatted(arguments: &Arguments<'_>, row: usize) -> u64 {
     let Some(format) = arguments.text(0, row) else { return 0 };
-    let longest = (1..arguments.columns.len()).map(|index| arguments.bytes(index, row).max(NUMBER_TEXT)).max().unwrap_or(0);
+    let longest = (1..arguments.columns.len()).map(|index| arguments.shown(index, row).max(NUMBER_TEXT)).max().unwrap_or(0);
     let widths = format.split(|character: char| !character.is_ascii_digit()).filter_map(|digits| digits.parse::<u64>().ok());
     let widths = widths.fold(0, u64::saturating_add);
     let places = format.matches('%').count() as u64;
-    (format.len() as u64).saturating_add(widths).saturating_add(places.saturating_mul(2 * longest + 2))
+    (format.len() as u64).saturating_add(widths).saturating_add(places.saturating_mul(longest.saturating_mul(2).saturating_add(2)))
+}
+
+/// A byte may be an escape of six, and each item has the names of its columns.
+fn json(arguments: &Arguments<'_>, row: usize) -> u64 {
+    let names = |index: usize| names_within(&arguments.columns[index].value.data_type()).saturating_mul(arguments.items(index, row).max(1));
+    let of_names = (0..arguments.columns.len()).map(names).fold(0, u64::saturating_add);
+    sum(arguments, row).saturating_mul(6).saturating_add(of_names)
+}
+
+/// What the names of columns take that values of a type have.
+fn names_within(data_type: &DataType) -> u64 {
+    match data_type {
+        DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => names_within(item.data_type()),
+        DataType::Struct(fields) => {
+            fields.iter().map(|field| field.name().len() as u64 + NUMBER_TEXT + names_within(field.data_type())).sum()
+        }
+        _ => 0,
+    }
 }
 
 /// Numbers or times from the first argument to the second, by steps.
@@ -128,11 +157,13 @@ struct Column<'a> {
     value: &'a ColumnarValue,
     /// Of each row, or of all of them.
     bytes: OnceCell<Vec<u64>>,
+    /// The same of the texts of arrays and records.
+    texts: OnceCell<Vec<u64>>,
 }
 
 impl<'a> Arguments<'a> {
     pub fn new(values: &'a [ColumnarValue]) -> Self {
-        Self { columns: values.iter().map(|value| Column { value, bytes: OnceCell::new() }).collect() }
+        Self { columns: values.iter().map(|value| Column { value, bytes: OnceCell::new(), texts: OnceCell::new() }).collect() }
     }
 
     /// What a value holds: of a list all its items. None of an argument that is not there.
@@ -143,6 +174,37 @@ impl<'a> Arguments<'a> {
             ColumnarValue::Array(values) => bytes_of_rows(values),
         });
         bytes.get(row).or(bytes.last()).copied().unwrap_or(0)
+    }
+
+    /// What the text of an array or a record takes; of what there is none, 0.
+    fn text_form(&self, index: usize, row: usize) -> u64 {
+        let Some(column) = self.columns.get(index) else { return 0 };
+        let texts = column.texts.get_or_init(|| {
+            let values = match column.value {
+                ColumnarValue::Scalar(value) => value.to_array().ok(),
+                ColumnarValue::Array(values) => Some(Arc::clone(values)),
+            };
+            let of_values = |values: ArrayRef| {
+                let value_type = ValueType::of(&Field::new("", values.data_type().clone(), true));
+                let column = postgres::Column::new(&value_type, &values).ok().filter(postgres::Column::may_be_long)?;
+                Some((0..values.len()).map(|row| column.nested_text_bytes(row)).collect())
+            };
+            values.and_then(of_values).unwrap_or_default()
+        });
+        texts.get(row).or(texts.last()).copied().unwrap_or(0)
+    }
+
+    /// What the text of any value takes.
+    fn shown(&self, index: usize, row: usize) -> u64 {
+        let is_text = self
+            .columns
+            .get(index)
+            .is_none_or(|column| matches!(column.value.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View));
+        match is_text {
+            true => self.bytes(index, row),
+            // A smallint of two bytes has six digits, an item of two letters quotes round it.
+            false => self.bytes(index, row).saturating_mul(4).saturating_add(NUMBER_TEXT).max(self.text_form(index, row)),
+        }
     }
 
     /// A number of times; NULL and less than 0 are none.
@@ -244,7 +306,8 @@ fn bytes_of_value(value: &ScalarValue) -> u64 {
     }
 }
 
-fn bytes_of_rows(values: &ArrayRef) -> Vec<u64> {
+/// What each value of a column holds: of a list all its items.
+pub fn bytes_of_rows(values: &ArrayRef) -> Vec<u64> {
     let each = |length: &dyn Fn(usize) -> u64| (0..values.len()).map(length).collect();
     match values.data_type() {
         DataType::Utf8 => lengths(values.as_string::<i32>().value_offsets()),
@@ -284,8 +347,6 @@ fn of_items<O: OffsetSizeTrait>(offsets: &[O], items: &ArrayRef) -> Vec<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use arrow::array::{Int64Array, ListArray, StringArray};
 
     use super::*;

@@ -8,9 +8,9 @@ use arrow::array::{
 };
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Field, Float64Type, Int64Type, Schema, TimeUnit, TimestampMicrosecondType};
-use arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::common::ScalarValue;
 use datafusion::error::DataFusionError;
+use rolloutdb_udfs::postgres::{Column, ValueType};
 
 use super::types::{PgType, column_type};
 use super::value::{Row, Value};
@@ -53,10 +53,14 @@ pub fn values_of(array: &ArrayRef) -> Result<Vec<Value>> {
             items.collect::<Result<_>>()?
         }
         DataType::Utf8 => present(&|row| Value::text(array.as_string::<i32>().value(row))),
-        _ => {
-            let options = FormatOptions::default();
-            let formatter = ArrayFormatter::try_new(array, &options).map_err(DataFusionError::from)?;
-            present(&|row| Value::text(formatter.value(row).to_string()))
+        data_type => {
+            let value_type = ValueType::of(&Field::new("value", data_type.clone(), true));
+            let column = Column::new(&value_type, array).map_err(DataFusionError::from)?;
+            present(&|row| {
+                let mut text = Vec::new();
+                column.write_text(row, &mut text);
+                Value::text(String::from_utf8_lossy(&text).into_owned())
+            })
         }
     })
 }

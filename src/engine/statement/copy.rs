@@ -141,7 +141,9 @@ pub async fn copy_to(session: &Session, copy: &CopyTo, parameters: &[ScalarValue
     let position = Arc::<CopyPosition>::default();
     let work = Work::Copy { command: "COPY TO", source: "FILE", table, bytes_total: None, position: Some(Arc::clone(&position)) };
     let progress = Progress::of(session.notices(), work, format!("COPY TO {path}"), "rows", total);
-    let count = files::write(&target, format, progress.watch(rows), &position).await?;
+    let rows = progress.watch(rows);
+    let rows = if matches!(format, Format::Records(_)) { files::in_pieces(rows, session.memory_pool()) } else { rows };
+    let count = files::write(&target, format, rows, &position).await?;
     Ok(done(format!("COPY {count}")))
 }
 

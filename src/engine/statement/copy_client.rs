@@ -77,7 +77,8 @@ pub async fn copy_out(session: &Session, copy: &CopyTo, parameters: &[ScalarValu
     let work = Work::Copy { command: "COPY TO", source: "PIPE", table, bytes_total: None, position: Some(Arc::clone(&position)) };
     let progress = Progress::of(session.notices(), work, "COPY TO STDOUT", "rows", total);
     let writer = Arc::new(writer);
-    let rows = written_ahead(progress.watch(rows), &writer);
+    let rows = files::in_pieces(progress.watch(rows), session.memory_pool());
+    let rows = written_ahead(rows, &writer);
     let messages = Messages { rows, writer, header: Vec::new(), stage: Stage::Begin };
     let mut num_bytes = 0;
     let messages = stream::try_unfold(messages, move |mut messages| async move {

@@ -6,6 +6,7 @@ mod items;
 mod ordered;
 mod own_order;
 mod replace;
+mod to_string;
 mod trim;
 
 use arrow::array::{Array, ArrayRef, ListArray};
@@ -27,6 +28,7 @@ pub(crate) const FUNCTIONS: &[&Function] = &[
     &bounds::LOWER,
     &bounds::UPPER,
     &fill::FUNCTION,
+    &to_string::FUNCTION,
     &trim::FUNCTION,
     &ordered::AT_FRACTION,
     &ordered::MOST_FREQUENT,

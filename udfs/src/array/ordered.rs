@@ -10,7 +10,7 @@ use super::{ARRAY, SECTION, item_field};
 use crate::Error;
 use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
-use crate::text_in::NamedType;
+use crate::named_type::NamedType;
 
 pub(crate) static AT_FRACTION: Function = Function {
     interface: Interface {
@@ -49,7 +49,7 @@ pub(crate) static MOST_FREQUENT: Function = Function {
 fn item(fields: &[FieldRef], _: &[Option<&ScalarValue>]) -> Result<Field> {
     let Some(found) = item_field(fields[0].data_type()) else { return Ok(Field::new("item", DataType::Null, true)) };
     let named = NamedType::of_field(&fields[0]).and_then(NamedType::item);
-    Ok(named.map_or_else(|| Field::new("item", found.data_type().clone(), true), |named| named.field("item")))
+    Ok(named.map_or_else(|| Field::new("item", found.data_type().clone(), true), |named| named.field("item", found.data_type())))
 }
 
 /// Of each row the item whose place `choose` says.

@@ -3,6 +3,9 @@
 //! An instant counts microseconds from 1970-01-01, an interval months, days and nanoseconds. The session's time zone is UTC.
 
 mod age;
+mod arithmetic;
+mod between_types;
+mod date_bin;
 mod date_trunc;
 mod extract;
 mod input;
@@ -21,6 +24,7 @@ use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{DataType, Date32Type, Int64Type, IntervalMonthDayNano, IntervalUnit, Time64MicrosecondType, TimeUnit};
 use datafusion::error::Result;
 
+pub use arithmetic::later;
 pub use operator::TimeOperatorPlanner;
 
 use crate::Error;
@@ -34,6 +38,21 @@ pub(crate) const FUNCTIONS: &[&Function] = &[
     &date_trunc::FUNCTION,
     &timezone::FUNCTION,
     &age::FUNCTION,
+    &date_bin::FUNCTION,
+    &arithmetic::TIMESTAMP_PLUS_INTERVAL,
+    &arithmetic::TIMESTAMP_MINUS_INTERVAL,
+    &arithmetic::TIMESTAMP_MINUS_TIMESTAMP,
+    &arithmetic::DATE_PLUS_DAYS,
+    &arithmetic::DATE_MINUS_DAYS,
+    &arithmetic::DATE_MINUS_DATE,
+    &between_types::TIMESTAMP_OF_DATE,
+    &between_types::TIMESTAMPTZ_OF_DATE,
+    &between_types::INSTANT_OF_DATE,
+    &between_types::INSTANTTZ_OF_DATE,
+    &between_types::TIMESTAMPTZ_OF_TIMESTAMP,
+    &between_types::TIMESTAMP_OF_TIMESTAMPTZ,
+    &between_types::DATE_OF_TIMESTAMP,
+    &between_types::TIME_OF_TIMESTAMP,
     &justify::HOURS,
     &justify::DAYS,
     &justify::INTERVAL,
@@ -136,7 +155,7 @@ fn micros(arguments: &Arguments, index: usize) -> Result<Column<Int64Array>> {
         let micros: ArrayRef = match TimeType::of(data_type) {
             Some(TimeType::Date) => {
                 let days = cast_with_options(array, &DataType::Date32, &strict)?;
-                Arc::new(days.as_primitive::<Date32Type>().unary::<_, Int64Type>(micros_of_date))
+                Arc::new(days.as_primitive::<Date32Type>().try_unary::<_, Int64Type, Error>(micros_of_date)?)
             }
             Some(TimeType::Time) => {
                 let times = cast_with_options(array, &time_type(), &strict)?;
@@ -152,11 +171,32 @@ fn micros(arguments: &Arguments, index: usize) -> Result<Column<Int64Array>> {
     })
 }
 
-fn micros_of_date(days: i32) -> i64 {
+/// # Errors
+/// [`Error::DateBeyondTimestamp`].
+fn micros_of_date(days: i32) -> Result<i64, Error> {
     match days {
-        i32::MAX => i64::MAX,
-        i32::MIN => i64::MIN,
-        days => i64::from(days) * MICROS_PER_DAY,
+        i32::MAX => Ok(i64::MAX),
+        i32::MIN => Ok(i64::MIN),
+        days => i64::from(days).checked_mul(MICROS_PER_DAY).ok_or(Error::DateBeyondTimestamp),
+    }
+}
+
+/// Argument `index`, a date, as its day.
+fn days(arguments: &Arguments, index: usize) -> Result<Column<Int64Array>> {
+    let strict = CastOptions { safe: false, ..CastOptions::default() };
+    arguments.column(index)?.map_array(|array| {
+        let days = cast_with_options(array, &DataType::Date32, &strict)?;
+        Ok(days.as_primitive::<Date32Type>().unary::<_, Int64Type>(i64::from))
+    })
+}
+
+/// The inverse, of any time of a day.
+fn day_of_micros(micros: i64) -> i32 {
+    match micros {
+        i64::MAX => i32::MAX,
+        i64::MIN => i32::MIN,
+        // Microseconds count fewer days than there are numbers of 32 bits.
+        micros => micros.div_euclid(MICROS_PER_DAY) as i32,
     }
 }
 

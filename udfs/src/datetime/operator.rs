@@ -7,20 +7,20 @@ use datafusion::common::DFSchema;
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
-use datafusion::logical_expr::{Expr, ExprSchemable, cast};
+use datafusion::logical_expr::{Expr, ExprSchemable};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
 
-use super::{TimeType, time_of_day, timestamp_type};
+use super::{TimeType, arithmetic, time_of_day};
 use crate::function::Function;
 
-/// A date and an interval are a timestamp, a time of day and an interval are a time of day, a date and a time of day are a timestamp.
+/// Dates and instants move as PostgreSQL moves them; a date and an interval are a timestamp, a time of day and an interval are a time of day, a date and a time of day are a timestamp.
 #[derive(Debug, Default)]
 pub struct TimeOperatorPlanner;
 
 impl ExprPlanner for TimeOperatorPlanner {
-    fn plan_binary_op(&self, mut expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
+    fn plan_binary_op(&self, expr: RawBinaryExpr, schema: &DFSchema) -> Result<PlannerResult<RawBinaryExpr>> {
         use BinaryOperator::{Minus, Plus};
-        use TimeType::{Date, Interval, Time};
+        use TimeType::{Date, Interval, Time, Timestamp, Timestamptz};
         if !matches!(expr.op, Plus | Minus) {
             return Ok(PlannerResult::Original(expr));
         }
@@ -29,15 +29,24 @@ impl ExprPlanner for TimeOperatorPlanner {
             Ok(DataType::Null | DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View) | Err(_) => None,
             Ok(found) => TimeType::of(&found),
         };
+        let is_integer = |operand: &Expr| operand.get_type(schema).is_ok_and(|found| found.is_integer());
         let planned = match (time_type(&expr.left), &expr.op, time_type(&expr.right)) {
-            (Some(Date), _, Some(Interval)) => {
-                expr.left = cast(expr.left, timestamp_type());
-                return Ok(PlannerResult::Original(expr));
+            (Some(Date | Timestamp | Timestamptz), Plus, Some(Interval)) => {
+                call(&arithmetic::TIMESTAMP_PLUS_INTERVAL, expr.left, expr.right)
             }
-            (Some(Interval), Plus, Some(Date)) => {
-                expr.right = cast(expr.right, timestamp_type());
-                return Ok(PlannerResult::Original(expr));
+            (Some(Interval), Plus, Some(Date | Timestamp | Timestamptz)) => {
+                call(&arithmetic::TIMESTAMP_PLUS_INTERVAL, expr.right, expr.left)
             }
+            (Some(Date | Timestamp | Timestamptz), Minus, Some(Interval)) => {
+                call(&arithmetic::TIMESTAMP_MINUS_INTERVAL, expr.left, expr.right)
+            }
+            (Some(Date), Minus, Some(Date)) => call(&arithmetic::DATE_MINUS_DATE, expr.left, expr.right),
+            (Some(Date | Timestamp | Timestamptz), Minus, Some(Date | Timestamp | Timestamptz)) => {
+                call(&arithmetic::TIMESTAMP_MINUS_TIMESTAMP, expr.left, expr.right)
+            }
+            (Some(Date), Plus, None) if is_integer(&expr.right) => call(&arithmetic::DATE_PLUS_DAYS, expr.left, expr.right),
+            (None, Plus, Some(Date)) if is_integer(&expr.left) => call(&arithmetic::DATE_PLUS_DAYS, expr.right, expr.left),
+            (Some(Date), Minus, None) if is_integer(&expr.right) => call(&arithmetic::DATE_MINUS_DAYS, expr.left, expr.right),
             (Some(Time), Plus, Some(Interval)) => call(&time_of_day::TIME_PLUS_INTERVAL, expr.left, expr.right),
             (Some(Interval), Plus, Some(Time)) => call(&time_of_day::TIME_PLUS_INTERVAL, expr.right, expr.left),
             (Some(Time), Minus, Some(Interval)) => call(&time_of_day::TIME_MINUS_INTERVAL, expr.left, expr.right),

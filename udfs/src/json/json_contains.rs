@@ -1,10 +1,11 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray};
 use arrow::datatypes::DataType;
-use serde_json::Value;
 
-use super::document::Document;
+use super::document::{self, Document};
+use super::number::Number;
 use crate::Error;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
 
@@ -29,40 +30,67 @@ pub(crate) static FUNCTION: Function = Function {
     },
 };
 
-fn value(text: &str) -> Result<Value, Error> {
-    let document = Document::parse(text)?;
-    serde_json::from_str(document.as_str()).map_err(|error| Error::JsonText { text: text.to_owned(), reason: error.to_string() })
+/// A JSON value whose parts are found by their keys.
+#[derive(PartialEq)]
+enum Value<'a> {
+    Object(BTreeMap<String, Value<'a>>),
+    Array(Vec<Value<'a>>),
+    String(String),
+    Number(Number<'a>),
+    Boolean(bool),
+    Null,
+}
+
+impl<'a> Value<'a> {
+    fn of(document: Document<'a>) -> Self {
+        match document.kind() {
+            document::Kind::Object => Self::Object(document.entries().map(|(key, value)| (key, Self::of(value))).collect()),
+            document::Kind::Array => Self::Array(document.items().map(Self::of).collect()),
+            document::Kind::String => Self::String(document.string()),
+            document::Kind::Number => Self::Number(Number::of(document.as_str())),
+            document::Kind::Boolean => Self::Boolean(document.as_str() == "true"),
+            document::Kind::Null => Self::Null,
+        }
+    }
+}
+
+fn value(text: &str) -> Result<Value<'_>, Error> {
+    Ok(Value::of(Document::parse(text)?))
 }
 
 /// PostgreSQL's rules; only at the outside does an array contain a scalar that is one of its items.
-fn contains(whole: &Value, part: &Value, is_outside: bool) -> bool {
+fn contains(whole: &Value<'_>, part: &Value<'_>, is_outside: bool) -> bool {
     match (whole, part) {
         (Value::Object(whole), Value::Object(part)) => {
             part.iter().all(|(key, part)| whole.get(key).is_some_and(|whole| contains(whole, part, false)))
         }
         (Value::Array(whole), Value::Array(part)) => part.iter().all(|part| whole.iter().any(|whole| contains(whole, part, false))),
-        (Value::Array(whole), part) if is_outside && !part.is_object() => whole.contains(part),
-        (Value::Number(whole), Value::Number(part)) => whole == part || whole.as_f64() == part.as_f64(),
+        (Value::Array(whole), part) if is_outside && !matches!(part, Value::Object(_)) => whole.contains(part),
         (whole, part) => whole == part,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
-    use super::contains;
+    use super::{contains, value};
 
     #[test]
     fn follows_postgres() {
-        let holds = |whole, part| contains(&whole, &part, true);
-        assert!(holds(json!({"a": [1, 2, {"b": 3, "c": 4}]}), json!({"a": [{"b": 3}, 2]})));
-        assert!(holds(json!([1, 2, 2.0]), json!([2, 2, 2])));
-        assert!(holds(json!(["x", "y"]), json!("x")));
-        assert!(holds(json!({"a": 1}), json!({})));
-        assert!(!holds(json!({"a": 1}), json!({"a": 2})));
-        assert!(!holds(json!({"a": ["x"]}), json!({"a": "x"})), "not inside");
-        assert!(!holds(json!("x"), json!(["x"])));
-        assert!(!holds(json!({"a": {"b": 1}}), json!({"b": 1})));
+        let holds = |whole, part| contains(&value(whole).expect("JSON"), &value(part).expect("JSON"), true);
+        for (whole, part, expected) in [
+            (r#"{"a": [1, 2, {"b": 3, "c": 4}]}"#, r#"{"a": [{"b": 3}, 2]}"#, true),
+            ("[1, 2, 2.0]", "[2, 2, 2]", true),
+            (r#"["x", "y"]"#, r#""x""#, true),
+            (r#"{"a": 1}"#, "{}", true),
+            (r#"{"a": 1}"#, r#"{"a": 2}"#, false),
+            (r#"{"a": ["x"]}"#, r#"{"a": "x"}"#, false),
+            (r#""x""#, r#"["x"]"#, false),
+            (r#"{"a": {"b": 1}}"#, r#"{"b": 1}"#, false),
+            ("[1e400]", "[10e399]", true),
+            ("[9007199254740993]", "[9007199254740992]", false),
+            ("[0.10]", "[0.1]", true),
+        ] {
+            assert_eq!(holds(whole, part), expected, "{whole} and {part}");
+        }
     }
 }

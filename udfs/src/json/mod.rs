@@ -5,6 +5,7 @@
 mod change;
 mod document;
 mod normal_form;
+mod number;
 mod operator;
 
 mod json_array_length;
@@ -22,6 +23,7 @@ mod json_get_text;
 mod json_in;
 mod json_typeof;
 mod jsonb_in;
+mod jsonb_order;
 mod jsonb_pretty;
 mod to_json;
 
@@ -33,7 +35,6 @@ use datafusion::error::Result;
 use document::Document;
 pub use normal_form::normalize;
 pub use operator::JsonOperatorPlanner;
-pub(crate) use to_json::json_texts;
 
 use crate::Error;
 use crate::arguments::Arguments;
@@ -59,6 +60,7 @@ pub(crate) const FUNCTIONS: &[&crate::function::Function] = &[
     &json_change::DELETE_PATH,
     &json_change::STRIP_NULLS,
     &json_change::STRIP_NULLS_B,
+    &jsonb_order::FUNCTION,
     &jsonb_pretty::FUNCTION,
     &to_json::FUNCTION,
     &to_json::JSONB,

@@ -19,7 +19,6 @@ use crate::Error;
 use crate::TextType;
 use crate::function::{Function, is_text};
 use crate::kept_type::kept_type;
-use crate::text_in::NamedType;
 
 /// Turns the operators into calls of the functions of this module.
 #[derive(Debug, Default)]
@@ -92,7 +91,7 @@ fn concatenation(expr: &RawBinaryExpr, schema: &DFSchema) -> Result<Option<&'sta
 
 /// What has no type yet, as a parameter may, is none.
 fn is_json(operand: &Expr, schema: &DFSchema) -> bool {
-    kept_type(operand, schema).is_some_and(NamedType::is_json)
+    kept_type(operand, schema).is_some_and(|named| named.is_json())
 }
 
 /// PostgreSQL's text form of a path, `'{a,1}'`, is read here; every other operand is what it is.

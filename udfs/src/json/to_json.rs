@@ -1,14 +1,13 @@
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, StringBuilder};
-use arrow::datatypes::{Field, FieldRef};
-use arrow::json::writer::{EncoderOptions, make_encoder};
+use arrow::datatypes::FieldRef;
 use datafusion::error::Result;
 
-use super::document::Document;
 use super::normal_form::{normalize, quoted};
 use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
+use crate::postgres::{JsonColumn, JsonReader};
 use crate::text_type::TextType;
 
 pub(crate) static FUNCTION: Function = Function {
@@ -61,25 +60,8 @@ fn texts(arguments: &Arguments, finish: fn(&str) -> Result<String>) -> Result<Ar
 }
 
 /// The JSON text of each value; `None` for NULL.
-pub(crate) fn json_texts(values: &ArrayRef, field: &FieldRef) -> Result<Vec<Option<String>>> {
-    let is_json = matches!(TextType::of(field), Some(TextType::Json | TextType::Jsonb));
-    let plain: FieldRef = Arc::new(Field::new("value", values.data_type().clone(), true));
-    let options = EncoderOptions::default().with_explicit_nulls(true);
-    let mut encoder = make_encoder(&plain, values.as_ref(), &options)?;
-    let mut buffer = Vec::new();
-    (0..values.len())
-        .map(|row| {
-            // An untyped NULL has no bitmap of its own.
-            if values.data_type().is_null() || values.is_null(row) {
-                return Ok(None);
-            }
-            buffer.clear();
-            encoder.encode(row, &mut buffer);
-            let text = String::from_utf8_lossy(&buffer).into_owned();
-            // A json value was written as a string that holds it.
-            Ok(Some(if is_json { Document::parse(&text)?.string() } else { text }))
-        })
-        .collect()
+pub(super) fn json_texts(values: &ArrayRef, field: &FieldRef) -> Result<Vec<Option<String>>> {
+    Ok(JsonColumn::new(field, values, JsonReader::Sql)?.texts(values.len()).collect())
 }
 
 /// A key, which is a string whatever it was.

@@ -9,13 +9,13 @@ use arrow::array::{
 use arrow::buffer::{NullBuffer, OffsetBuffer};
 use arrow::compute::{CastOptions, cast_with_options};
 use arrow::datatypes::{
-    DataType, Date32Type, Decimal128Type, Decimal256Type, DurationMicrosecondType, Field, Float32Type, Float64Type, Int16Type, Int32Type,
-    Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
+    DataType, Date32Type, Decimal128Type, Decimal256Type, DurationMicrosecondType, Field, FieldRef, Float32Type, Float64Type, Int16Type,
+    Int32Type, Int64Type, IntervalMonthDayNano, IntervalMonthDayNanoType, Time64MicrosecondType, TimeUnit, TimestampMicrosecondType,
 };
 use arrow::error::ArrowError;
+use arrow::json::writer::{EncoderOptions, make_encoder};
 
 use super::value_type::{ANY_WIDTH, CatalogType, ValueType};
-use crate::json;
 
 /// The values of an array as those of a type. What Arrow has other ways to store is brought to one, a column at a time.
 #[derive(Debug, Clone)]
@@ -89,6 +89,13 @@ impl Vectors {
     }
 }
 
+impl Vectors {
+    /// Of all vectors together.
+    pub(super) fn num_numbers(&self) -> usize {
+        self.numbers.len()
+    }
+}
+
 impl Items {
     /// Where the items of one array are in the column.
     #[must_use]
@@ -143,6 +150,30 @@ impl Column {
             }
         }
         (value, scale)
+    }
+
+    /// How many values there are, of arrays and records as of others.
+    pub(super) fn num_rows(&self) -> u64 {
+        let num_rows = match &self.values {
+            Values::Bool(values) => values.len(),
+            Values::Int2(values) => values.len(),
+            Values::Int4(values) => values.len(),
+            Values::Int8(values) | Values::Oid(values) => values.len(),
+            Values::Float4(values) => values.len(),
+            Values::Float8(values) => values.len(),
+            Values::Numeric(values) => values.len(),
+            Values::WideNumeric(values) => values.len(),
+            Values::Text(values) | Values::Jsonb(values) | Values::Uuid(values) | Values::Padded(values, _) => values.len(),
+            Values::Bytea(values) => values.len(),
+            Values::Date(values) => values.len(),
+            Values::Time(values) => values.len(),
+            Values::Timestamp(values) | Values::Timestamptz(values) => values.len(),
+            Values::Interval(values) => values.len(),
+            Values::Vector(vectors) | Values::Halfvec(vectors) => vectors.num_numbers(),
+            Values::Array(items) => items.offsets.len() - 1,
+            Values::Record(columns) => return columns.iter().map(Self::num_rows).max().unwrap_or(1),
+        };
+        num_rows as u64
     }
 
     #[must_use]
@@ -257,11 +288,32 @@ fn differences(array: &ArrayRef) -> Result<IntervalMonthDayNanoArray, ArrowError
     })
 }
 
-/// For what PostgreSQL has no type.
+/// For what PostgreSQL has no type: maps and unions, which Arrow writes.
 fn json_texts(array: &ArrayRef) -> Result<StringArray, ArrowError> {
-    let field = Arc::new(Field::new("value", array.data_type().clone(), true));
-    let texts = json::json_texts(array, &field).map_err(|error| ArrowError::JsonError(error.to_string()))?;
-    Ok(StringArray::from(texts))
+    let array = &with_text_keys(array)?;
+    let field: FieldRef = Arc::new(Field::new("value", array.data_type().clone(), true));
+    let options = EncoderOptions::default().with_explicit_nulls(true);
+    let mut encoder = make_encoder(&field, array.as_ref(), &options)?;
+    let text = |row: usize| {
+        let mut buffer = Vec::new();
+        array.is_valid(row).then(|| {
+            encoder.encode(row, &mut buffer);
+            String::from_utf8_lossy(&buffer).into_owned()
+        })
+    };
+    Ok((0..array.len()).map(text).collect())
+}
+
+/// A map with texts for keys, as JSON has them.
+fn with_text_keys(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    let DataType::Map(entries, is_sorted) = array.data_type() else { return Ok(Arc::clone(array)) };
+    let DataType::Struct(fields) = entries.data_type() else { return Ok(Arc::clone(array)) };
+    let columns = fields.iter().enumerate().map(|(place, field)| match place {
+        0 => Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8)),
+        _ => Arc::clone(field),
+    });
+    let entries = entries.as_ref().clone().with_data_type(DataType::Struct(columns.collect()));
+    strict_cast(array, &DataType::Map(Arc::new(entries), *is_sorted))
 }
 
 fn is_text(data_type: &DataType) -> bool {

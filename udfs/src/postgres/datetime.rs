@@ -40,6 +40,20 @@ pub(super) fn write_timestamp(micros: i64, has_zone: bool, out: &mut Vec<u8>) {
     }
 }
 
+/// As XML and JSON have instants: `2024-02-29T12:34:56.5+00:00`.
+pub(super) fn write_iso_timestamp(micros: i64, has_zone: bool, out: &mut Vec<u8>) {
+    if matches!(micros, i64::MAX | i64::MIN) {
+        return write_timestamp(micros, has_zone, out);
+    }
+    let year = write_day(micros.div_euclid(MICROS_PER_DAY), out);
+    out.push(b'T');
+    write_time(micros.rem_euclid(MICROS_PER_DAY), out);
+    if has_zone {
+        out.extend_from_slice(b"+00:00");
+    }
+    write_era(year, out);
+}
+
 /// `micros`: since midnight, not negative.
 pub(super) fn write_time(micros: i64, out: &mut Vec<u8>) {
     let micros = micros.unsigned_abs();

@@ -16,12 +16,18 @@ pub(super) const RECORD: Quoting =
     Quoting { special: |byte| matches!(byte, b'(' | b')' | b',' | b'"' | b'\\') || is_blank(byte), null: "", before_quote: b'"' };
 
 impl Quoting {
+    /// Whether a text needs quotes.
+    fn is_needed(&self, text: &[u8]) -> bool {
+        text.is_empty() || text.eq_ignore_ascii_case(self.null.as_bytes()) || self.has_special(text)
+    }
+
+    pub(super) fn has_special(&self, text: &[u8]) -> bool {
+        text.iter().any(|byte| (self.special)(*byte))
+    }
+
     /// Puts quotes round what stands from `start` on, if it needs them.
     pub(super) fn quote(&self, out: &mut Vec<u8>, start: usize) {
-        let text = &out[start..];
-        let is_bare =
-            !text.is_empty() && !text.eq_ignore_ascii_case(self.null.as_bytes()) && !text.iter().any(|byte| (self.special)(*byte));
-        if is_bare {
+        if !self.is_needed(&out[start..]) {
             return;
         }
         let text = out.split_off(start);

@@ -46,7 +46,7 @@ impl Column {
     }
 
     /// Whether no text of such a value needs quotes in an array.
-    fn is_bare(&self) -> bool {
+    pub(super) fn is_bare(&self) -> bool {
         matches!(
             self.values,
             Values::Bool(_)

@@ -5,6 +5,7 @@ use arrow::datatypes::{DataType, Field};
 use datafusion::error::Result;
 
 use super::{Column, ValueType};
+use crate::Error;
 use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
 
@@ -33,6 +34,7 @@ pub(crate) fn texts(arguments: &Arguments, index: usize, has_words: bool) -> Res
     let column = arguments.column(index)?;
     let value_type = type_of(arguments, index)?;
     let values = Column::new(&value_type, column.array())?;
+    check_length(values.longest_nested_text(column.array().len()))?;
     let mut texts = StringBuilder::new();
     let mut buffer = Vec::new();
     for row in 0..arguments.num_rows() {
@@ -49,6 +51,15 @@ pub(crate) fn texts(arguments: &Arguments, index: usize, has_words: bool) -> Res
         texts.append_value(std::str::from_utf8(&buffer).expect("values and what stands between them are text"));
     }
     Ok(texts.finish())
+}
+
+/// The longest text of an array or a record, as in PostgreSQL, whose values have four bytes of length before them.
+const TEXT_BYTES_MAX: u64 = 0x3fff_ffff - 4;
+
+/// # Errors
+/// [`Error::TextBytes`] for a text that no value may have.
+fn check_length(bytes: u64) -> Result<(), Error> {
+    if bytes > TEXT_BYTES_MAX { Err(Error::TextBytes { bytes }) } else { Ok(()) }
 }
 
 /// Whether Arrow's cast to text writes values of the type otherwise than PostgreSQL, which is what `text_out` is for. Vectors have `vector_out`.

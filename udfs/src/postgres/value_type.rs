@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, IntervalUnit, TimeUnit};
+use arrow::datatypes::{DataType, Field, FieldRef, IntervalUnit, TimeUnit};
 
+use crate::named_type::NamedType;
 use crate::text_type::TextType;
 use crate::{is_plain_numeric, numeric_type};
 
@@ -84,9 +85,29 @@ impl ValueType {
         if let Some(named) = field.metadata().get(PG_TYPE).and_then(|name| Self::named(name, field.data_type())) {
             return named;
         }
-        match TextType::of_items(field) {
-            Some(item) => Self::Array(Box::new(Self::of_text(item))),
-            None => Self::of_data(field.data_type()),
+        match (TextType::of_items(field), NamedType::of_field(field)) {
+            (Some(item), _) => Self::Array(Box::new(Self::of_text(item))),
+            (None, Some(named)) => Self::of_named(&named, field.data_type()),
+            (None, None) => Self::of_data(field.data_type()),
+        }
+    }
+
+    /// The type of data of which more is known than the data tell.
+    fn of_named(named: &NamedType, data_type: &DataType) -> Self {
+        match (named, data_type) {
+            (NamedType::Text(text_type), _) => Self::of_text(*text_type),
+            (NamedType::Numeric, _) => Self::Numeric(None),
+            (NamedType::Array(named), DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _)) => {
+                Self::Array(Box::new(Self::of_named(named, item.data_type())))
+            }
+            (NamedType::Record(columns), DataType::Struct(fields)) => {
+                let column = |(named, field): (&Option<NamedType>, &FieldRef)| match named {
+                    Some(named) => Self::of_named(named, field.data_type()),
+                    None => Self::of(field),
+                };
+                Self::Record(columns.iter().zip(fields).map(column).collect())
+            }
+            _ => Self::of_data(data_type),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Texts and bytes by PostgreSQL's rules, where DataFusion has other ones or none.
 
+mod concat;
 mod count_nulls;
 mod encoding;
 mod get_byte;
@@ -14,6 +15,8 @@ pub use unistr::unescaped;
 use crate::function::{Function, Kind, Parameter};
 
 pub(crate) const FUNCTIONS: &[&Function] = &[
+    &concat::CONCAT,
+    &concat::CONCAT_WS,
     &encoding::ENCODE,
     &encoding::DECODE,
     &get_byte::FUNCTION,

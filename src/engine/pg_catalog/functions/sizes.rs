@@ -55,8 +55,8 @@ fn size(call: &Call<'_>, part: Part) -> Value {
 
 /// As PostgreSQL has it: the next unit from 10240 of the last, rounded half up.
 fn pretty_size(bytes: i64) -> String {
-    const LIMIT: i64 = 10 * 1024;
-    let mut size = bytes;
+    const LIMIT: i128 = 10 * 1024;
+    let mut size = i128::from(bytes);
     for unit in ["bytes", "kB", "MB", "GB", "TB"] {
         if size.abs() < LIMIT {
             return format!("{size} {unit}");
@@ -72,7 +72,15 @@ mod tests {
 
     #[test]
     fn sizes_read_as_in_postgres() {
-        for (bytes, text) in [(0, "0 bytes"), (10_239, "10239 bytes"), (10_240, "10 kB"), (-10_240, "-10 kB"), (123_456_789, "118 MB")] {
+        for (bytes, text) in [
+            (0, "0 bytes"),
+            (10_239, "10239 bytes"),
+            (10_240, "10 kB"),
+            (-10_240, "-10 kB"),
+            (123_456_789, "118 MB"),
+            (i64::MIN, "-8192 PB"),
+            (i64::MAX, "8192 PB"),
+        ] {
             assert_eq!(pretty_size(bytes), text);
         }
     }
