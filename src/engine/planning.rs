@@ -22,6 +22,7 @@ use rolloutdb_catalogs::Table;
 use super::apply::ApplyExtensionPlanner;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
 use super::background_planning::{both_plans, physical_plan};
+use super::function::{nested_arguments, unknown};
 use super::known_rows::known_rows;
 use super::parameter_values::ParameterValues;
 use super::privileges::relations::{Relations, check_models};
@@ -179,7 +180,7 @@ async fn plan_with(
     // While the text still says through which view a table is read.
     let relations = Relations::of(session, &statement, &named)?;
     let of_views = views::expand(session, &mut statement, state.scalar_functions())?;
-    macros::expand(&mut statement, state.scalar_functions())?;
+    let expanded = macros::expand(&mut statement, state.scalar_functions())?;
     pattern_operators::write_out(&mut statement);
     rows_in_select::write_out(&mut statement, &state, &session.database().shared.functions)?;
     constants::rewrite(&mut statement)?;
@@ -210,11 +211,24 @@ async fn plan_with(
     whole_rows::write_out(&mut statement, &state).await;
     aggregate_forms::rewrite(&mut statement)?;
     let statement = PlannerStatement::Statement(Box::new(statement));
+    if let PlannerStatement::Statement(statement) = &statement {
+        unknown::check_from(statement, &state, &session.database().shared.functions)?;
+    }
     check_tables(session, &state, &statement, &named, &of_views).await?;
-    let plan = state.statement_to_plan(statement).await?;
+    let plan = match state.statement_to_plan(statement).await {
+        Ok(plan) => plan,
+        Err(error) => {
+            let error = unknown::explained(error.into(), &state, &session.database().shared.functions);
+            return Err(Box::pin(macros::explained(session, error, &expanded)).await);
+        }
+    };
     check_size(&plan)?;
     let plan = counted_sets::counted(plan)?;
-    let plan = casts::typed(parameter_types::typed(plan)?, &state)?;
+    let plan = parameter_types::typed(plan)?;
+    nested_arguments::check(&plan)?;
+    parameter_types::check_sums(&plan, &|id| parameters.is_typed(id))?;
+    let plan = parameter_types::read_texts(plan, session.notices())?;
+    let plan = casts::typed(plan, &state)?;
     let plan = quoted_constants::typed(kept_types::typed(plan)?, &state)?;
     relations.check_plan(&plan, &of_views)?;
     Ok(Planned { plan, state })
