@@ -20,7 +20,7 @@ use crate::temporary::is_temporary_schema;
 use crate::{Error, ObjectKey, Result, RolloutSchema, Table, TableDefinition, View, system};
 
 /// The schema of unqualified names.
-const PUBLIC_SCHEMA: &str = "public";
+pub(crate) const PUBLIC_SCHEMA: &str = "public";
 
 /// A data directory that this process owns, as schemas of tables. One per process and directory; sessions share it.
 #[derive(Debug)]

@@ -63,7 +63,9 @@ fn bound_of_series(argument: &FunctionArg) -> Option<Expr> {
     let FunctionArg::Unnamed(FunctionArgExpr::Expr(bound)) = argument else { return None };
     let is_integer = match bound {
         Expr::Value(value) => matches!(value.value, Value::Placeholder(_) | Value::Number(..)),
-        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => matches!(expr.as_ref(), Expr::Value(value) if matches!(value.value, Value::Number(..))),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
+            matches!(expr.as_ref(), Expr::Value(value) if matches!(value.value, Value::Number(..)))
+        }
         Expr::Cast { data_type: SqlType::BigInt(_) | SqlType::Int(_) | SqlType::Integer(_) | SqlType::SmallInt(_), .. } => true,
         _ => false,
     };

@@ -40,7 +40,12 @@ pub fn typed(plan: LogicalPlan) -> Result<LogicalPlan> {
             })
         })
     })?;
-    if typed.transformed { with_one_width(typed.data) } else { Ok(typed.data) }
+    if typed.transformed { with_types_of_calls(with_one_width(typed.data)?) } else { Ok(typed.data) }
+}
+
+/// What is computed of parameters has the types that follow from theirs, as `abs($1)` has.
+fn with_types_of_calls(plan: LogicalPlan) -> Result<LogicalPlan> {
+    Ok(plan.transform_up_with_subqueries(|node| Ok(Transformed::yes(node.recompute_schema()?)))?.data)
 }
 
 /// A parameter that is a vector of any width in one place, and of a known one in another, has this one in both: a value has one type.

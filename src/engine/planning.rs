@@ -211,14 +211,18 @@ async fn plan_with(
     whole_rows::write_out(&mut statement, &state).await;
     aggregate_forms::rewrite(&mut statement)?;
     let statement = PlannerStatement::Statement(Box::new(statement));
-    if let PlannerStatement::Statement(statement) = &statement {
-        unknown::check_from(statement, &state, &session.database().shared.functions)?;
+    let unknown_function = match &statement {
+        PlannerStatement::Statement(statement) => unknown::in_from(statement, &state, &session.database().shared.functions),
+        _ => None,
+    };
+    if let Err(error) = check_tables(session, &state, &statement, &named, &of_views).await {
+        return Err(unknown_function.unwrap_or(error));
     }
-    check_tables(session, &state, &statement, &named, &of_views).await?;
     let plan = match state.statement_to_plan(statement).await {
         Ok(plan) => plan,
         Err(error) => {
-            let error = unknown::explained(error.into(), &state, &session.database().shared.functions);
+            let found = || unknown::explained(error.into(), &state, &session.database().shared.functions);
+            let error = unknown_function.unwrap_or_else(found);
             return Err(Box::pin(macros::explained(session, error, &expanded)).await);
         }
     };

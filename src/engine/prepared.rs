@@ -174,7 +174,10 @@ impl Session {
         let now = Names::of(self);
         let prepared = match types.iter().any(Option::is_some) {
             true => declared_types::prepared(self, parsed, types, &|_| false).boxed().await?,
-            false => PreparedStatement::new(parsed.clone(), self.describe(&parsed).await?),
+            false => {
+                let description = self.describe(&parsed).await?;
+                PreparedStatement::new(parsed, description)
+            }
         };
         Ok(prepared.of_names(now, types))
     }

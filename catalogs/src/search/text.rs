@@ -17,6 +17,7 @@ use super::loose_phrase::LoosePhrase;
 use super::ranking::{Hit, KeyRows, ROW_ID, row_id_column};
 use super::row_filter::RowFilter;
 use super::text_query::{Operator, TextQuery, has_phrase};
+use crate::catalog::PUBLIC_SCHEMA;
 use crate::index::TextIndex;
 use crate::scan::scan_of;
 use crate::{Error, Result, Table};

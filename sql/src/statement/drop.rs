@@ -78,13 +78,13 @@ impl DropModel {
         parser.expect("DROP MODEL")?;
         let if_exists = parser.eat("IF EXISTS");
         let name = parser.reference("the model's name")?;
-        let dependents = match () {
-            () if parser.eat("CASCADE") => Dependents::Cascade,
-            () if parser.eat("FORCE") => Dependents::Force,
-            () => {
-                parser.eat("RESTRICT");
-                Dependents::Restrict
-            }
+        let dependents = if parser.eat("CASCADE") {
+            Dependents::Cascade
+        } else if parser.eat("FORCE") {
+            Dependents::Force
+        } else {
+            parser.eat("RESTRICT");
+            Dependents::Restrict
         };
         Ok(Self { name, if_exists, dependents })
     }

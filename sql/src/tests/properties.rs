@@ -302,8 +302,11 @@ fn definition() -> impl Strategy<Value = Statement> {
             let options = Options::default();
             Statement::CreateIndex(CreateIndex { name: None, if_not_exists: false, table, using, column, operator_class: None, options })
         }),
-        (reference(), any::<bool>(), dependents())
-            .prop_map(|(name, if_exists, dependents)| Statement::DropModel(DropModel { name, if_exists, dependents })),
+        (reference(), any::<bool>(), dependents()).prop_map(|(name, if_exists, dependents)| Statement::DropModel(DropModel {
+            name,
+            if_exists,
+            dependents
+        })),
         reference().prop_map(|name| Statement::UnloadModel(UnloadModel { name })),
         proptest::option::of(reference()).prop_map(|model| Statement::ClearCache(ClearCache { model })),
         (name(), any::<bool>()).prop_map(|(name, if_exists)| Statement::DropAgent(DropAgent { name, if_exists })),

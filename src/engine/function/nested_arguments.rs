@@ -52,7 +52,8 @@ fn printed(expression: &Expr, schema: &DFSchema) -> Option<Printed> {
     if OF_ANY_TYPE.contains(&function) || !args.iter().any(|argument| argument.get_type(schema).is_ok_and(|found| found.is_nested())) {
         return None;
     }
-    let fields = args.iter().map(|argument| argument.to_field(schema).map(|(_, field)| field)).collect::<Result<Vec<FieldRef>, _>>().ok()?;
+    let fields =
+        args.iter().map(|argument| argument.to_field(schema).map(|(_, field)| field)).collect::<Result<Vec<FieldRef>, _>>().ok()?;
     let taken = match expression {
         Expr::ScalarFunction(call) => fields_with_udf(&fields, call.func.as_ref()),
         Expr::AggregateFunction(call) => fields_with_udf(&fields, call.func.as_ref()),

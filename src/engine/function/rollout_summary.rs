@@ -188,7 +188,12 @@ impl ApplyFunction for SummaryCall {
         rolloutdb_udfs::format_functions(&formats()).into_iter().for_each(|function| context.register_udf(function));
         let schema = self.schema();
         let mut rows = Vec::new();
-        for batch in context.sql(&query(self.protocol, self.simulations, require_columns(NAME, &self.table, &[COST]).is_ok())).await?.collect().await? {
+        for batch in context
+            .sql(&query(self.protocol, self.simulations, require_columns(NAME, &self.table, &[COST]).is_ok()))
+            .await?
+            .collect()
+            .await?
+        {
             let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
             let columns: Vec<ArrayRef> = columns.collect::<Result<_, _>>().map_err(DataFusionError::from)?;
             rows.push(RecordBatch::try_new(Arc::clone(&schema), columns).map_err(DataFusionError::from)?);

@@ -11,7 +11,7 @@ use regex::Regex;
 
 use crate::engine::apply::planner::TableFunction;
 use crate::engine::macros;
-use crate::error::{Error, Result, Unresolved};
+use crate::error::{Error, Unresolved};
 use crate::other_names::function_here;
 
 /// The functions of ours that stand in FROM.
@@ -20,18 +20,14 @@ type TableFunctions = HashMap<&'static str, Arc<dyn TableFunction>>;
 /// What the parser makes of functions in FROM by itself.
 const OF_PARSER: [&str; 2] = ["unnest", "generate_series"];
 
-/// That the functions in FROM are there.
-///
-/// # Errors
-/// [`Error::Unresolved`] (42883) with what may have been meant.
-pub fn check_from(statement: &Statement, state: &SessionState, ours: &TableFunctions) -> Result<()> {
+/// The first function in FROM that is none of those that are known, as an error (42883) with what may have been meant: why a statement cannot be planned.
+pub fn in_from(statement: &Statement, state: &SessionState, ours: &TableFunctions) -> Option<Error> {
     match statement.visit(&mut Called { state, ours }) {
         ControlFlow::Break(name) => {
-            let known = table_names(state, ours);
-            let advice = advice(&name, &known, &scalar_names(state), true);
-            Err(unknown(&name, &advice))
+            let advice = advice(&name, &table_names(state, ours), &scalar_names(state), true);
+            Some(unknown(&name, &advice))
         }
-        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Continue(()) => None,
     }
 }
 
@@ -55,7 +51,8 @@ fn advice(name: &str, there: &[String], elsewhere: &[String], is_from: bool) -> 
     let name = name.to_ascii_lowercase();
     let is_known = |here: &str| there.iter().chain(elsewhere).any(|known| known == here) || here.contains([' ', '(']) || here == "CASE";
     if let Some(here) = function_here(&name).filter(|here| is_known(here)) {
-        let call = if here.contains([' ', '(']) || here == "CASE" || here.starts_with("current_") { here.to_owned() } else { format!("{here}()") };
+        let call =
+            if here.contains([' ', '(']) || here == "CASE" || here.starts_with("current_") { here.to_owned() } else { format!("{here}()") };
         return format!("; here it is {call}");
     }
     if elsewhere.contains(&name) {

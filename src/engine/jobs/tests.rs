@@ -249,14 +249,18 @@ async fn parameters_are_kept_and_a_job_goes_on_with_them() -> Result<()> {
     let key = tempfile::NamedTempFile::new().expect("a temporary file");
     std::fs::write(key.path(), "planted-4711").expect("a temporary file is writable");
     let shown = async |database: &Database| -> Result<String> {
-        let batches = run(&database.session(), "SELECT array_to_string(parameters, '|', 'NULL') FROM rollout.jobs WHERE job_id = 2").await?;
+        let batches =
+            run(&database.session(), "SELECT array_to_string(parameters, '|', 'NULL') FROM rollout.jobs WHERE job_id = 2").await?;
         Ok(batches[0].column(0).as_string::<i32>().value(0).to_owned())
     };
     let values = vec![
         ScalarValue::Int64(Some(7)),
         ScalarValue::from("it''s planted-4711"),
         ScalarValue::Int32(None),
-        ScalarValue::List(ScalarValue::new_list_nullable(&[ScalarValue::from("a b"), ScalarValue::from("c")], &arrow::datatypes::DataType::Utf8)),
+        ScalarValue::List(ScalarValue::new_list_nullable(
+            &[ScalarValue::from("a b"), ScalarValue::from("c")],
+            &arrow::datatypes::DataType::Utf8,
+        )),
     ];
     {
         let database = Database::open(data.path()).await?;

@@ -17,7 +17,9 @@ use crate::error::{Error, Result, Unresolved};
 pub fn infer(function: &str, args: &mut [Expr], schema: &DFSchema) -> bool {
     match shape(function, args.len()) {
         Some(Shape::Each(types)) => set_each(args, &types),
-        Some(Shape::Shared(without)) => share(args.iter_mut(), schema) || args.iter_mut().fold(false, |is_set, argument| set(argument, &without) | is_set),
+        Some(Shape::Shared(without)) => {
+            share(args.iter_mut(), schema) || args.iter_mut().fold(false, |is_set, argument| set(argument, &without) | is_set)
+        }
         Some(Shape::DoubleOrNumeric) => double_or_numeric(args, schema),
         None => infer_texts(function, args),
     }
@@ -42,9 +44,9 @@ fn shape(function: &str, count: usize) -> Option<Shape> {
         ("round" | "trunc", 2) => each(&[numeric(), integer()]),
         ("log", 2) => each(&[numeric(), numeric()]),
         (
-            "abs" | "ceil" | "floor" | "round" | "trunc" | "signum" | "sign" | "sqrt" | "cbrt" | "exp" | "ln" | "log" | "log10" | "log2" | "sin"
-            | "cos" | "tan" | "cot" | "asin" | "acos" | "atan" | "sinh" | "cosh" | "tanh" | "asinh" | "acosh" | "atanh" | "degrees" | "radians"
-            | "pg_sleep",
+            "abs" | "ceil" | "floor" | "round" | "trunc" | "signum" | "sign" | "sqrt" | "cbrt" | "exp" | "ln" | "log" | "log10" | "log2"
+            | "sin" | "cos" | "tan" | "cot" | "asin" | "acos" | "atan" | "sinh" | "cosh" | "tanh" | "asinh" | "acosh" | "atanh" | "degrees"
+            | "radians" | "pg_sleep",
             1,
         ) => first(double()),
         ("to_timestamp", 1) => first(double()),
@@ -60,7 +62,10 @@ fn shape(function: &str, count: usize) -> Option<Shape> {
         ("date_bin", _) => each(&[interval(), instant(), instant()]),
         ("justify_hours" | "justify_days" | "justify_interval", 1) => first(interval()),
         ("width_bucket", 4) => each(&[double(), double(), double(), integer()]),
-        ("array_length" | "cardinality" | "array_ndims" | "array_dims" | "array_lower" | "array_upper" | "array_to_string" | "unnest", _)
+        (
+            "array_length" | "cardinality" | "array_ndims" | "array_dims" | "array_lower" | "array_upper" | "array_to_string" | "unnest",
+            _,
+        )
         | ("trim_array" | "array_distinct" | "array_sort" | "array_reverse" | "array_empty" | "flatten", _) => first(texts()),
         ("array_concat", _) => Some(Shape::Shared(texts())),
         _ => None,
@@ -86,7 +91,8 @@ fn set_each(args: &mut [Expr], types: &[Option<FieldRef>]) -> bool {
 }
 
 fn double_or_numeric(args: &mut [Expr], schema: &DFSchema) -> bool {
-    let is_numeric = |argument: &Expr| known_field(argument, schema).is_some_and(|field| matches!(field.data_type(), DataType::Decimal128(..)));
+    let is_numeric =
+        |argument: &Expr| known_field(argument, schema).is_some_and(|field| matches!(field.data_type(), DataType::Decimal128(..)));
     let field = if args.iter().any(is_numeric) { Arc::new(numeric_field("")) } else { unnamed(DataType::Float64) };
     args.iter_mut().fold(false, |is_set, argument| set(argument, &field) | is_set)
 }
@@ -115,7 +121,9 @@ pub fn check_sums(plan: &LogicalPlan, is_typed: &dyn Fn(&str) -> bool) -> Result
     match wrong {
         None => Ok(()),
         Some((function, parameter)) => {
-            let message = format!("function {function}(text) does not exist: nothing says of what type {parameter} is; write {parameter}::bigint, or another number's type");
+            let message = format!(
+                "function {function}(text) does not exist: nothing says of what type {parameter} is; write {parameter}::bigint, or another number's type"
+            );
             Err(Error::Unresolved { kind: Unresolved::Function, message })
         }
     }

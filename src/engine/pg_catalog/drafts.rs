@@ -6,10 +6,11 @@ use std::sync::Arc;
 use arrow::datatypes::FieldRef;
 use datafusion::catalog::TableProvider;
 use datafusion::logical_expr::TableType;
-use rolloutdb_catalogs::{Commented, IndexDefinition, ObjectKey, Table, TableDefinition, View};
+use rolloutdb_catalogs::{Commented, IndexDefinition, ObjectKey, Table, TableDefinition, View, system};
 
 use super::snapshot::{Column, Constraint, Index, NOT_KNOWN, Relation, RelationKind, SchemaEntry, Sequence};
 use super::types::column_type;
+use super::view_columns;
 
 /// A table or a view as it was read: numbers are given to all at once, since each time the register is written.
 pub struct Draft<'s> {

@@ -99,7 +99,10 @@ impl Session {
         let original = prepared.original.as_ref().unwrap_or(&prepared.statement).clone();
         let anew = match types.iter().any(Option::is_some) {
             true => declared_types::prepared(self, original, &types, &was_implied).boxed().await?,
-            false => PreparedStatement::new(original.clone(), self.describe(&original).await?),
+            false => {
+                let description = self.describe(&original).await?;
+                PreparedStatement::new(original, description)
+            }
         };
         if !are_alike(&prepared.description.columns, &anew.description.columns) {
             return Err(Error::ResultTypeChanged);

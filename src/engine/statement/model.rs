@@ -227,7 +227,8 @@ pub async fn drop(session: &Session, drop: &DropModel) -> Result<Response> {
         Some(info) => reference == info.reference(),
         None => reference.split_once('@').map_or(reference, |(name, _)| name) == name,
     };
-    let agents: Vec<String> = shared.agents.list().into_iter().filter(|agent| names(&agent.options.policy)).map(|agent| agent.name).collect();
+    let agents: Vec<String> =
+        shared.agents.list().into_iter().filter(|agent| names(&agent.options.policy)).map(|agent| agent.name).collect();
     free_agents(session, drop, &agents)?;
     tell_columns(session, drop, &names).await?;
     match &one_of_several {
@@ -281,7 +282,11 @@ async fn tell_columns(session: &Session, drop: &DropModel, names: &(dyn Fn(&str)
         }
     }
     if !columns.is_empty() {
-        let message = format!("model \"{}\" computed the columns {}: their values stay, and rows are written only with others", drop.name, columns.join(", "));
+        let message = format!(
+            "model \"{}\" computed the columns {}: their values stay, and rows are written only with others",
+            drop.name,
+            columns.join(", ")
+        );
         session.notices().warning(message);
     }
     Ok(())

@@ -12,7 +12,11 @@ pub(crate) static FUNCTION: Function = Function {
         description: "Reciprocal rank of the first gold passage among the retrieved ones: 1, 1/2, 1/3, ..., or 0 if none was \
             found; its average over questions is the mean reciprocal rank. NULL if there are no gold passages.",
         parameters: &[
-            Parameter { name: "passage_ids", kind: Kind::TextList, description: "Retrieved ids, best first; NULL, no retrieval, scores 0." },
+            Parameter {
+                name: "passage_ids",
+                kind: Kind::TextList,
+                description: "Retrieved ids, best first; NULL, no retrieval, scores 0.",
+            },
             Parameter {
                 name: "gold_ids",
                 kind: Kind::TextList,

@@ -16,7 +16,11 @@ pub(super) type ScoreAtK = fn(&[&str], &[&str], usize) -> f64;
 
 pub(super) const PARAMETERS: &[Parameter] = &[
     Parameter { name: "passage_ids", kind: Kind::TextList, description: "Retrieved ids, best first; NULL, no retrieval, scores 0." },
-    Parameter { name: "gold_ids", kind: Kind::TextList, description: "Ids of the passages that should be found; NULL or empty gives NULL." },
+    Parameter {
+        name: "gold_ids",
+        kind: Kind::TextList,
+        description: "Ids of the passages that should be found; NULL or empty gives NULL.",
+    },
     Parameter { name: "k", kind: Kind::Integer, description: "How many of the retrieved ids count, 1 or more." },
 ];
 
