@@ -55,6 +55,7 @@ fn shape(function: &str, count: usize) -> Option<Shape> {
         ("gcd" | "lcm" | "mod", 2) => Some(Shape::Shared(integer())),
         ("generate_series", 2 | 3) => Some(Shape::Shared(integer())),
         ("factorial" | "chr" | "to_hex", 1) => first(integer()),
+        ("sequence_logp", 1) => first(unnamed(DataType::new_list(DataType::Float64, true))),
         ("make_date" | "make_interval", _) => Some(Shape::Each(vec![Some(integer()); count])),
         ("make_time", 3) => each(&[integer(), integer(), double()]),
         ("date_trunc", 2) => Some(Shape::Each(vec![None, Some(instant())])),
