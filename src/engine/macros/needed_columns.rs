@@ -35,7 +35,9 @@ impl Visitor for Named {
 
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
         match expr {
-            Expr::Identifier(name) => drop(self.0.insert(name.value.clone())),
+            Expr::Identifier(name) => {
+                self.0.insert(name.value.clone());
+            }
             Expr::CompoundIdentifier(parts) => self.0.extend(parts.last().map(|name| name.value.clone())),
             _ => {}
         }
