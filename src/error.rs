@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use datafusion::error::DataFusionError;
 
+use crate::other_names::option_here;
+
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
@@ -21,7 +23,7 @@ pub enum Error {
     DuplicateObject { kind: &'static str, name: String },
 
     /// An option or argument that the statement does not have (22023).
-    #[error("unknown {kind} \"{name}\" of {of}{}; it has: {}", did_you_mean(.name, .known), .known.join(", "))]
+    #[error("unknown {kind} \"{name}\" of {of}{}; it has: {}", option_meant(.name, .known), .known.join(", "))]
     UnknownOption { kind: &'static str, name: String, of: String, known: Vec<String> },
 
     /// An option, argument or setting out of its range or of the wrong form (22023).
@@ -127,6 +129,10 @@ pub enum Error {
     /// A statement that was not prepared in this session, or was released (26000).
     #[error("prepared statement \"{0}\" does not exist")]
     UnknownStatement(String),
+
+    /// The rows of a prepared statement would have other columns than it was prepared with (0A000). Drivers know the text, and prepare anew.
+    #[error("cached plan must not change result type")]
+    ResultTypeChanged,
 
     /// A savepoint that was not defined in this transaction, or is gone (3B001).
     #[error("savepoint \"{0}\" does not exist")]
@@ -337,6 +343,11 @@ fn known_list(known: &[String]) -> String {
 
 fn did_you_mean(name: &str, known: &[String]) -> String {
     nearest(name, known).map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default()
+}
+
+/// The same of an option, which other systems may call otherwise.
+fn option_meant(name: &str, known: &[String]) -> String {
+    option_here(name, known).map(|near| format!("; did you mean \"{near}\"?")).unwrap_or_default()
 }
 
 /// The known name with the smallest edit distance to `name`, if that is at most a third of its length (at least 2).

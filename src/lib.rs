@@ -11,6 +11,7 @@ pub mod engine;
 pub mod error;
 mod flights;
 pub mod models;
+mod other_names;
 pub mod price;
 pub mod server;
 pub mod training;

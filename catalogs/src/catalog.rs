@@ -20,7 +20,7 @@ use crate::temporary::is_temporary_schema;
 use crate::{Error, ObjectKey, Result, RolloutSchema, Table, TableDefinition, View, system};
 
 /// The schema of unqualified names.
-const PUBLIC_SCHEMA: &str = "public";
+pub(crate) const PUBLIC_SCHEMA: &str = "public";
 
 /// A data directory that this process owns, as schemas of tables. One per process and directory; sessions share it.
 #[derive(Debug)]
@@ -152,10 +152,16 @@ impl Catalog {
         self.rollout_schema(name).map(|_| ())
     }
 
-    /// Another number as soon as a name may stand for something else: a table, a view or a schema was made, renamed or dropped.
+    /// Another number as soon as a name may stand for something else: a table, a view or a schema was made, renamed or dropped, or a table has other
+    /// columns.
     #[must_use]
     pub fn names_epoch(&self) -> u64 {
         self.storage.names_epoch()
+    }
+
+    /// Called after the columns of a table may have changed.
+    pub fn columns_changed(&self) {
+        self.storage.names_change();
     }
 
     /// All stored tables of all schemas but those of sessions.

@@ -7,24 +7,31 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, SelectItem, SetExpr, Value, VisitMut, VisitorMut};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, Query, SelectItem, SetExpr, Value, VisitMut, VisitorMut};
 use futures::FutureExt;
 use rolloutdb_sql::{Assignment, ConflictAction, Statement};
 use rolloutdb_udfs::TextType;
 use rolloutdb_udfs::vector::is_any_vector;
 
 use super::output_names::name_of;
+use super::parameter_types::is_text_or_list;
 use super::prepared::PreparedStatement;
 use super::session::Session;
 use super::statement;
 use super::typing::{is_text, sql_type_of};
 use crate::error::Result;
 
-/// The statement prepared with these types of its parameters, in their order; `None`: nothing was said of this one.
+/// The statement prepared with these types of its parameters, in their order; `None`: nothing was said of this one. `is_fixed`: whether a parameter has
+/// been of its type before, so that a text is no longer read as something else.
 ///
 /// # Errors
 /// As [`Session::describe`].
-pub async fn prepared(session: &Session, statement: Statement, types: &[Option<FieldRef>]) -> Result<PreparedStatement> {
+pub async fn prepared(
+    session: &Session,
+    statement: Statement,
+    types: &[Option<FieldRef>],
+    is_fixed: &(dyn Fn(usize) -> bool + Sync),
+) -> Result<PreparedStatement> {
     // What reads the catalog alone, and is not DataFusion's to run, knows the types of it.
     if let Statement::Query(query) = &statement
         && let Some(description) = statement::describe_of_catalog(session, query, types).boxed().await?
@@ -33,7 +40,7 @@ pub async fn prepared(session: &Session, statement: Statement, types: &[Option<F
     }
     let found = session.describe(&statement).await;
     let parameters = found.as_ref().ok().map(|description| description.parameters.as_slice());
-    let open = open(types, parameters, !matches!(statement, Statement::Query(_)));
+    let open = open(types, parameters, !matches!(statement, Statement::Query(_)), is_fixed);
     let mut typed = statement.clone();
     if !write(&mut typed, &casts(&open, found.is_err())?) || open.iter().all(Option::is_none) {
         return Ok(PreparedStatement::new(statement, found?));
@@ -49,8 +56,9 @@ pub async fn prepared(session: &Session, statement: Statement, types: &[Option<F
             for (parameter, _) in description.parameters.iter_mut().zip(&numerics).filter(|(_, numeric)| numeric.is_some()) {
                 *parameter = None;
             }
-            Ok(PreparedStatement::new(typed, description).printed_as(&statement))
+            Ok(PreparedStatement::new(typed, description).made_of(statement))
         }
+        Err(error) if (0..types.len()).any(is_fixed) => Err(error),
         // It may be right with the types that it gives its parameters by itself: a text that a client sends as another type.
         Err(error) => found.map(|description| PreparedStatement::new(statement, description)).map_err(|_| error),
     }
@@ -58,11 +66,19 @@ pub async fn prepared(session: &Session, statement: Statement, types: &[Option<F
 
 /// The types of those parameters that the statement takes for something else. `found`: what it takes them for; `None`: it is no statement without their
 /// types. `assigns`: whether they may be new values of columns, which numbers of every type become.
-fn open(types: &[Option<FieldRef>], found: Option<&[Option<FieldRef>]>, assigns: bool) -> Vec<Option<FieldRef>> {
+fn open(
+    types: &[Option<FieldRef>],
+    found: Option<&[Option<FieldRef>]>,
+    assigns: bool,
+    is_fixed: &dyn Fn(usize) -> bool,
+) -> Vec<Option<FieldRef>> {
     let is_taken = |position: usize, declared: &FieldRef| match found.map(|found| found.get(position).and_then(Option::as_ref)) {
         None => false,
         // Without a type it is a text.
         Some(None) => is_plain_text(declared),
+        // What was said to be a text is one.
+        Some(Some(found)) if is_text_or_list(found) => false,
+        Some(Some(found)) if is_fixed(position) && is_plain_text(declared) => is_plain_text(found),
         Some(Some(found)) => takes(found, declared) || (assigns && is_number(found) && is_number(declared)),
     };
     types.iter().enumerate().map(|(position, declared)| declared.clone().filter(|declared| !is_taken(position, declared))).collect()
@@ -129,14 +145,19 @@ fn is_number(field: &FieldRef) -> bool {
     field.data_type().is_numeric()
 }
 
-/// Writes casts in the place of the parameters of a query, or of a change of rows; whether it is one of these.
+/// Writes casts in the place of the parameters of a query, of a statement that reads one, or of a change of rows; whether it is one of these.
 fn write(statement: &mut Statement, casts: &BTreeMap<String, SqlExpr>) -> bool {
     let mut casts = Casts(casts);
     match statement {
-        Statement::Query(query) => {
-            casts.keep_names(&mut query.body);
-            casts.within(query);
+        Statement::Query(query) => casts.query(query),
+        Statement::CreateTable(create) => create.query.iter_mut().for_each(|query| casts.query(query)),
+        Statement::CreateModel(create) => create.using.iter_mut().for_each(|query| casts.query(query)),
+        Statement::GenerateRollouts(generate) => casts.query(&mut generate.query),
+        Statement::Train(train) => {
+            casts.query(&mut train.query);
+            train.validate.iter_mut().for_each(|query| casts.query(query));
         }
+        Statement::Async(statement) => return write(statement, casts.0),
         Statement::Insert(insert) => {
             casts.within(&mut insert.with);
             casts.within(&mut insert.source);
@@ -169,6 +190,11 @@ fn write(statement: &mut Statement, casts: &BTreeMap<String, SqlExpr>) -> bool {
 struct Casts<'a>(&'a BTreeMap<String, SqlExpr>);
 
 impl Casts<'_> {
+    fn query(&mut self, query: &mut Query) {
+        self.keep_names(&mut query.body);
+        self.within(query);
+    }
+
     fn within(&mut self, part: &mut impl VisitMut) {
         let _ = VisitMut::visit(part, self);
     }

@@ -4,10 +4,10 @@
 use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
-    DataType, Expr, FunctionArg, FunctionArgExpr, Ident, Statement, TableAlias, TableAliasColumnDef, TableFactor, TimezoneInfo, Value,
-    VisitMut, VisitorMut,
+    DataType as SqlType, Expr, FunctionArg, FunctionArgExpr, Ident, Statement, TableAlias, TableAliasColumnDef, TableFactor,
+    TableFunctionArgs, TimezoneInfo, UnaryOperator, Value, VisitMut, VisitorMut,
 };
-use rolloutdb_sql::call;
+use rolloutdb_sql::{call, cast};
 
 const SERIES: &str = "generate_series";
 const UNNEST: &str = "unnest";
@@ -26,6 +26,9 @@ impl VisitorMut for Columns {
         if let Some((SERIES, _)) = function_of_one_column(relation) {
             arguments_of(relation).iter_mut().for_each(read_time);
         }
+        if let Some(series) = series_of_parameters(relation) {
+            *relation = series;
+        }
         if let Some((function, alias)) = function_of_one_column(relation) {
             let alias = alias.get_or_insert_with(|| TableAlias { explicit: true, name: Ident::new(function), columns: vec![], at: None });
             if alias.columns.is_empty() {
@@ -34,6 +37,42 @@ impl VisitorMut for Columns {
         }
         ControlFlow::Continue(())
     }
+}
+
+/// `generate_series(1, $1)` as an array of integers. DataFusion's function of rows wants to know its bounds when it is planned.
+fn series_of_parameters(relation: &TableFactor) -> Option<TableFactor> {
+    let TableFactor::Table { name, args: Some(TableFunctionArgs { args, .. }), alias, .. } = relation else { return None };
+    if !name.0.last()?.as_ident()?.value.eq_ignore_ascii_case(SERIES) {
+        return None;
+    }
+    let bounds = args.iter().map(bound_of_series).collect::<Option<Vec<_>>>()?;
+    let own_name = || TableAlias { explicit: true, name: Ident::new(SERIES), columns: vec![], at: None };
+    let series = || TableFactor::UNNEST {
+        alias: Some(alias.clone().unwrap_or_else(own_name)),
+        array_exprs: vec![call(SERIES, bounds)],
+        with_offset: false,
+        with_offset_alias: None,
+        with_ordinality: false,
+    };
+    args.iter().any(is_parameter).then(series)
+}
+
+fn is_parameter(argument: &FunctionArg) -> bool {
+    matches!(argument, FunctionArg::Unnamed(FunctionArgExpr::Expr(Expr::Value(value))) if matches!(value.value, Value::Placeholder(_)))
+}
+
+/// A bound that is an integer, or a parameter; `None` for anything else.
+fn bound_of_series(argument: &FunctionArg) -> Option<Expr> {
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(bound)) = argument else { return None };
+    let is_integer = match bound {
+        Expr::Value(value) => matches!(value.value, Value::Placeholder(_) | Value::Number(..)),
+        Expr::UnaryOp { op: UnaryOperator::Minus, expr } => {
+            matches!(expr.as_ref(), Expr::Value(value) if matches!(value.value, Value::Number(..)))
+        }
+        Expr::Cast { data_type: SqlType::BigInt(_) | SqlType::Int(_) | SqlType::Integer(_) | SqlType::SmallInt(_), .. } => true,
+        _ => false,
+    };
+    is_integer.then(|| cast(bound.clone(), SqlType::BigInt(None)))
 }
 
 fn function_of_one_column(relation: &mut TableFactor) -> Option<(&'static str, &mut Option<TableAlias>)> {
@@ -69,9 +108,9 @@ fn read_time(argument: &mut FunctionArg) {
         _ => return,
     };
     let function = match data_type {
-        DataType::Date => "date_in",
-        DataType::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => "timestamp_in",
-        DataType::Timestamp(..) => "timestamptz_in",
+        SqlType::Date => "date_in",
+        SqlType::Timestamp(_, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => "timestamp_in",
+        SqlType::Timestamp(..) => "timestamptz_in",
         _ => return,
     };
     if let Some(text) = text {

@@ -4,6 +4,7 @@
 //! that was queued or running when the process ended reads `interrupted` when the database is opened next.
 
 mod files;
+mod parameters;
 mod rows;
 mod run;
 
@@ -13,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use datafusion::common::ScalarValue;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -72,6 +74,12 @@ pub struct Job {
     /// The statement's kind: `TRAIN`.
     pub kind: String,
     pub statement: String,
+    /// The values of `$1 ...` in it, see [`parameters::kept`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parameters: Option<String>,
+    /// The same, as they are shown.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shown_parameters: Vec<Option<String>>,
     pub user: String,
     /// Whose rights it runs with; the superuser's, if it is from before there were roles.
     #[serde(default)]
@@ -102,6 +110,8 @@ pub struct Job {
 pub struct NewJob {
     pub kind: String,
     pub statement: String,
+    /// The values of `$1 ...` in it.
+    pub parameters: Vec<ScalarValue>,
     pub user: String,
     pub role: RoleId,
     pub settings: BTreeMap<String, String>,
@@ -183,13 +193,17 @@ impl Jobs {
     /// # Errors
     /// [`Error::Io`].
     pub fn start(self: &Arc<Self>, database: &Database, new: NewJob) -> Result<i64> {
+        let NewJob { kind, statement, parameters, user, role, settings } = new;
+        let shown_parameters = parameters::shown(&parameters, &database.shared.secrets)?;
+        let parameters = parameters::kept(&parameters)?;
         let job_id = {
             let mut state = self.lock();
-            let NewJob { kind, statement, user, role, settings } = new;
             let job = Job {
                 job_id: state.last_id + 1,
                 kind,
                 statement,
+                parameters,
+                shown_parameters,
                 user,
                 role: role.current_name(&self.roles),
                 role_oid: role.oid(),

@@ -1,6 +1,7 @@
 //! Table functions that are plain SQL: `preference_pairs(run1)` is replaced by the query it stands for, before planning.
 
 mod call;
+mod needed_columns;
 mod paths;
 mod preference_pairs;
 mod step_labels;
@@ -18,10 +19,13 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 use self::call::Call;
+use self::needed_columns::Expanded;
 use super::apply::arguments::{Parameter, ParameterKind, assign};
-use super::apply::planner::table_name;
+use super::apply::planner::{split_table_name, table_name};
 use super::function::interval_times::{OVER, TIMES};
 use crate::error::{Error, Result};
+
+pub use self::needed_columns::explained;
 
 /// A table function over a table of rollouts, its first argument, and the query it stands for.
 struct Macro {
@@ -31,6 +35,11 @@ struct Macro {
 }
 
 const MACROS: &[Macro] = &[preference_pairs::MACRO, step_labels::MACRO, trajectories::MACRO];
+
+/// The names of all.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    MACROS.iter().map(|known| known.name)
+}
 
 impl Macro {
     fn of(name: &ObjectName) -> Option<&'static Self> {
@@ -47,11 +56,12 @@ impl Macro {
     }
 }
 
-/// Replaces every macro in the statement by its query, and completes calls with named arguments.
-pub fn expand(statement: &mut Statement, functions: &HashMap<String, Arc<ScalarUDF>>) -> Result<()> {
-    match statement.visit(&mut Expander { functions }) {
+/// Replaces every macro in the statement by its query, and completes calls with named arguments; gives what was replaced.
+pub fn expand(statement: &mut Statement, functions: &HashMap<String, Arc<ScalarUDF>>) -> Result<Vec<Expanded>> {
+    let mut expander = Expander { functions, expanded: Vec::new() };
+    match statement.visit(&mut expander) {
         ControlFlow::Break(error) => Err(error),
-        ControlFlow::Continue(()) => Ok(()),
+        ControlFlow::Continue(()) => Ok(expander.expanded),
     }
 }
 
@@ -71,6 +81,7 @@ pub fn table_argument(relation: &TableFactor) -> Option<&Expr> {
 
 struct Expander<'a> {
     functions: &'a HashMap<String, Arc<ScalarUDF>>,
+    expanded: Vec<Expanded>,
 }
 
 impl VisitorMut for Expander<'_> {
@@ -98,10 +109,12 @@ impl VisitorMut for Expander<'_> {
     }
 
     fn pre_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<Error> {
+        let nodes = table_of(relation);
         let TableFactor::Table { name, args: Some(arguments), alias, .. } = relation else { return ControlFlow::Continue(()) };
         let Some(called) = Macro::of(name) else { return ControlFlow::Continue(()) };
         match called.query(&arguments.args) {
             Ok(query) => {
+                self.expanded.extend(nodes.map(|nodes| Expanded::new(called.name, split_table_name(&nodes), &query)));
                 let own_name = || TableAlias { explicit: true, name: Ident::new(called.name), columns: vec![], at: None };
                 let alias = alias.take().unwrap_or_else(own_name);
                 *relation = TableFactor::Derived { lateral: false, subquery: Box::new(query), alias: Some(alias), sample: None };

@@ -3,6 +3,9 @@
 //! DataFusion finds those beside an operator while it reads the text. The rest are found here: under a cast, in LIMIT, and as arguments of functions
 //! whose other arguments have a type.
 
+mod calls;
+mod texts;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,6 +19,9 @@ use rolloutdb_udfs::TextType;
 use rolloutdb_udfs::vector::{DIMENSIONS_MAX, any_halfvec_field, any_vector_field, halfvec_type, is_any_vector, vector_type};
 
 use crate::error::{Error, Result};
+
+pub use calls::check_sums;
+pub use texts::{is_text_or_list, read as read_texts};
 
 /// Parameters of one statement, as the protocol counts them.
 pub const PARAMETERS_MAX: usize = 65_535;
@@ -34,7 +40,12 @@ pub fn typed(plan: LogicalPlan) -> Result<LogicalPlan> {
             })
         })
     })?;
-    if typed.transformed { with_one_width(typed.data) } else { Ok(typed.data) }
+    if typed.transformed { with_types_of_calls(with_one_width(typed.data)?) } else { Ok(typed.data) }
+}
+
+/// What is computed of parameters has the types that follow from theirs, as `abs($1)` has.
+fn with_types_of_calls(plan: LogicalPlan) -> Result<LogicalPlan> {
+    Ok(plan.transform_up_with_subqueries(|node| Ok(Transformed::yes(node.recompute_schema()?)))?.data)
 }
 
 /// A parameter that is a vector of any width in one place, and of a known one in another, has this one in both: a value has one type.
@@ -200,7 +211,7 @@ fn infer_arguments(ScalarFunction { func, args }: &mut ScalarFunction, schema: &
         "substr" | "substring" => 1..3,
         "left" | "right" | "repeat" | "lpad" | "rpad" => 1..2,
         "split_part" => 2..3,
-        _ => return false,
+        name => return calls::infer(name, args, schema),
     };
     let number = unnamed(DataType::Int64);
     let arguments = args.iter_mut().enumerate().filter(|(position, _)| integers.contains(position));
@@ -252,6 +263,10 @@ fn give_width(side: &mut Expr, width: usize) -> bool {
 
 /// An array and one of its items, as in `item = ANY(array)`: the type of one is that of the other.
 fn infer_item(array: &mut Expr, item: &mut Expr, schema: &DFSchema) -> bool {
+    if is_untyped(item) && is_untyped(array) {
+        let texts = unnamed(DataType::new_list(DataType::Utf8, true));
+        return set(array, &texts) | set(item, &unnamed(DataType::Utf8));
+    }
     if is_untyped(item) {
         let found = known_field(array, schema);
         let of_items = found.as_ref().and_then(|field| match (TextType::of_items(field), field.data_type()) {

@@ -22,6 +22,11 @@ impl ParameterValues {
         Self(values.into_iter().map(|(position, value)| (format!("${}", position + 1), value)).collect())
     }
 
+    /// Whether the parameter of this name has a value that is no text.
+    pub fn is_typed(&self, id: &str) -> bool {
+        self.0.get(id).is_some_and(|value| !value.is_null() && value.try_as_str().is_none())
+    }
+
     /// The expression with the values that are known in the place of placeholders.
     pub fn bind(&self, expression: Expr) -> Result<Expr> {
         let bound = expression.transform_up(|inner| match &inner {

@@ -50,6 +50,14 @@ pub fn calls_model(session: &Session, expression: &SqlExpr) -> Result<bool> {
 /// # Errors
 /// Of an expression that cannot be read, which the table would not have taken.
 pub fn columns(session: &Session, table: &Table) -> Result<Vec<String>> {
+    columns_of(session, table, &|_| true)
+}
+
+/// Those that call a model that `is_one` knows by its reference.
+///
+/// # Errors
+/// As [`columns`].
+pub fn columns_of(session: &Session, table: &Table, is_one: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
     let generated = &table.definition().generated;
     let mut columns = Vec::new();
     if generated.is_empty() {
@@ -58,8 +66,8 @@ pub fn columns(session: &Session, table: &Table) -> Result<Vec<String>> {
     let state = session.context().state();
     for (column, text) in generated {
         let mut calls = false;
-        for_each_model(&state, &mut expression(text)?, |_| {
-            calls = true;
+        for_each_model(&state, &mut expression(text)?, |reference| {
+            calls |= is_one(reference);
             Ok(())
         })?;
         if calls {

@@ -22,6 +22,7 @@ use rolloutdb_catalogs::Table;
 use super::apply::ApplyExtensionPlanner;
 use super::apply::planner::{TableFunctionPlanner, called_function, split_table_name, table_arguments};
 use super::background_planning::{both_plans, physical_plan};
+use super::function::{nested_arguments, unknown};
 use super::known_rows::known_rows;
 use super::parameter_values::ParameterValues;
 use super::privileges::relations::{Relations, check_models};
@@ -180,7 +181,7 @@ async fn plan_with(
     // While the text still says through which view a table is read.
     let relations = Relations::of(session, &statement, &named)?;
     let of_views = views::expand(session, &mut statement, state.scalar_functions())?;
-    macros::expand(&mut statement, state.scalar_functions())?;
+    let expanded = macros::expand(&mut statement, state.scalar_functions())?;
     named_windows::write_out(&mut statement)?;
     output_names::subqueries::name_outputs(&mut statement);
     window_defaults::write_out(&mut statement);
@@ -218,11 +219,28 @@ async fn plan_with(
     aggregate_forms::rewrite(&mut statement)?;
     with_queries::mark(&mut statement, &state, &session.database().shared.functions);
     let statement = PlannerStatement::Statement(Box::new(statement));
-    check_tables(session, &state, &statement, &named, &of_views).await?;
-    let plan = state.statement_to_plan(statement).await?;
+    let unknown_function = match &statement {
+        PlannerStatement::Statement(statement) => unknown::in_from(statement, &state, &session.database().shared.functions),
+        _ => None,
+    };
+    if let Err(error) = check_tables(session, &state, &statement, &named, &of_views).await {
+        return Err(unknown_function.unwrap_or(error));
+    }
+    let plan = match state.statement_to_plan(statement).await {
+        Ok(plan) => plan,
+        Err(error) => {
+            let found = || unknown::explained(error.into(), &state, &session.database().shared.functions);
+            let error = unknown_function.unwrap_or_else(found);
+            return Err(Box::pin(macros::explained(session, error, &expanded)).await);
+        }
+    };
     check_size(&plan)?;
     let plan = counted_sets::counted(plan)?;
-    let plan = casts::typed(parameter_types::typed(plan)?, &state)?;
+    let plan = parameter_types::typed(plan)?;
+    nested_arguments::check(&plan)?;
+    parameter_types::check_sums(&plan, &|id| parameters.is_typed(id))?;
+    let plan = parameter_types::read_texts(plan, session.notices())?;
+    let plan = casts::typed(plan, &state)?;
     let plan = quoted_constants::typed(kept_types::typed(plan)?, &state)?;
     let plan = jsonb_comparisons::typed(mixed_times::typed(plan, &state)?, &state)?;
     relations.check_plan(&plan, &of_views)?;

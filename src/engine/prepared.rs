@@ -7,6 +7,7 @@
 mod bound_parameter;
 mod kept_plan;
 mod made_vectors;
+mod revalidation;
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +30,7 @@ use super::session::{Description, Session};
 use super::shown_text::{printed, shown_text};
 use crate::error::Result;
 use kept_plan::KeptPlan;
+use revalidation::{Names, Shape};
 
 /// A run up to this long may hold up what else its thread does.
 pub const BRIEF: Duration = Duration::from_millis(10);
@@ -37,11 +39,16 @@ pub const BRIEF: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub struct PreparedStatement {
     pub(super) statement: Statement,
+    /// As it was before types of parameters were written into it; `None`: they were not.
+    original: Option<Statement>,
+    /// What a client has said of the types of its parameters.
+    declared: Vec<Option<FieldRef>>,
     /// Its text as others may see it.
     shown: Arc<str>,
     /// As it is printed, from the first EXECUTE on.
     printed: OnceLock<Arc<str>>,
     description: Description,
+    shape: Mutex<Shape>,
     plan: Arc<Mutex<Kept>>,
     /// Whether the last run of the kept plan took no longer than [`BRIEF`].
     brief: Arc<AtomicBool>,
@@ -64,7 +71,17 @@ enum Kept {
 impl PreparedStatement {
     pub(super) fn new(statement: Statement, description: Description) -> Self {
         let shown = Arc::from(statement.tag());
-        Self { statement, shown, printed: OnceLock::new(), description, plan: Arc::default(), brief: Arc::default() }
+        Self {
+            statement,
+            original: None,
+            declared: Vec::new(),
+            shown,
+            printed: OnceLock::new(),
+            description,
+            shape: Mutex::default(),
+            plan: Arc::default(),
+            brief: Arc::default(),
+        }
     }
 
     /// The text that it was made from, for `pg_stat_activity`; without one its kind is shown.
@@ -74,9 +91,9 @@ impl PreparedStatement {
         self
     }
 
-    /// As it was, before something was written into it.
-    pub(super) fn printed_as(self, original: &Statement) -> Self {
-        Self { printed: OnceLock::from(Arc::from(printed(original))), ..self }
+    /// What it was, before something was written into it.
+    pub(super) fn made_of(self, original: Statement) -> Self {
+        Self { printed: OnceLock::from(Arc::from(printed(&original))), original: Some(original), ..self }
     }
 
     pub(super) fn shown(&self) -> &Arc<str> {
@@ -153,10 +170,16 @@ impl Session {
     /// # Errors
     /// As [`Self::describe`].
     pub async fn prepare_declared(&self, parsed: Statement, types: &[Option<FieldRef>]) -> Result<PreparedStatement> {
-        match types.iter().any(Option::is_some) {
-            true => declared_types::prepared(self, parsed, types).boxed().await,
-            false => self.prepare(parsed).await,
-        }
+        // Before it is described: what changes meanwhile is looked at when it runs.
+        let now = Names::of(self);
+        let prepared = match types.iter().any(Option::is_some) {
+            true => declared_types::prepared(self, parsed, types, &|_| false).boxed().await?,
+            false => {
+                let description = self.describe(&parsed).await?;
+                PreparedStatement::new(parsed, description)
+            }
+        };
+        Ok(prepared.of_names(now, types))
     }
 }
 

@@ -177,22 +177,30 @@ pub struct Record {
     pub unit: String,
     pub total: Option<u64>,
     started: Instant,
+    /// What an earlier run has done of the total.
+    before: u64,
     done: AtomicU64,
     detail: Mutex<String>,
 }
 
 impl Record {
     /// Of nothing done yet; in the views, until it is taken from them.
-    fn listed(notices: &Notices, work: Work, unit: String, total: Option<u64>, started: Instant) -> Arc<Self> {
-        let record = Arc::new(Self { work, unit, total, started, done: AtomicU64::new(0), detail: Mutex::default() });
+    fn listed(notices: &Notices, work: Work, unit: String, (before, total): (u64, Option<u64>), started: Instant) -> Arc<Self> {
+        let done = AtomicU64::new(before);
+        let record = Arc::new(Self { work, unit, total, started, before, done, detail: Mutex::default() });
         if let Some(activity) = notices.activity.upgrade() {
             activity.add_progress(&record);
         }
         record
     }
 
+    /// With what an earlier run has done.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
+    }
+
+    fn done_now(&self) -> u64 {
+        self.done().saturating_sub(self.before)
     }
 
     pub fn detail(&self) -> String {
@@ -205,7 +213,7 @@ impl Record {
 
     /// Units in a second, on average.
     pub fn rate(&self) -> f64 {
-        self.done() as f64 / self.seconds().max(1e-9)
+        self.done_now() as f64 / self.seconds().max(1e-9)
     }
 
     /// `None` while nothing is done, or if the end is not known.
@@ -214,17 +222,18 @@ impl Record {
         (done > 0.0).then(|| (total - done).max(0.0) * self.seconds() / done)
     }
 
-    /// How much is done of how much, in what tells it best: before the first question of a search is done its simulations, of a file its bytes.
+    /// How much this run has done of how much, in what tells it best: before the first question of a search is done its simulations, of a file its bytes.
     fn share(&self) -> Option<(f64, f64)> {
         match &self.work {
-            Work::Rollout { simulations_per_question, counters, .. } if self.done() == 0 => {
-                Some((counters.counts().simulations as f64, self.total? as f64 * *simulations_per_question as f64))
+            Work::Rollout { simulations_per_question, counters, .. } if self.done_now() == 0 => {
+                let left = self.total?.saturating_sub(self.before);
+                Some((counters.counts().simulations as f64, left as f64 * *simulations_per_question as f64))
             }
             Work::Copy { bytes_total: Some(bytes), position: Some(position), .. } if self.total.is_none() && *bytes > 0 => {
                 Some((position.bytes_of(self.done()), *bytes as f64))
             }
             Work::Query(called) => Some((called.done() as f64, called.total()? as f64)),
-            _ => Some((self.done() as f64, self.total? as f64)),
+            _ => Some((self.done_now() as f64, self.total?.saturating_sub(self.before) as f64)),
         }
     }
 
@@ -271,10 +280,17 @@ impl Progress {
         Self::of(notices, Work::Statement, what, unit, total)
     }
 
+    /// As [`Self::of`], of work of which `before` was done by an earlier run; what [`Self::update`] tells comes on top of it.
+    pub fn going_on(notices: &Notices, work: Work, what: impl Into<String>, unit: impl Into<String>, before: u64, total: u64) -> Self {
+        let started = Instant::now();
+        let record = Record::listed(notices, work, unit.into(), (before, Some(total)), started);
+        Self { notices: notices.clone(), what: what.into(), record, others: Vec::new(), last: Mutex::new(started) }
+    }
+
     /// As [`Self::new`]; others see it in the view that is for such work.
     pub fn of(notices: &Notices, work: Work, what: impl Into<String>, unit: impl Into<String>, total: Option<u64>) -> Self {
         let started = Instant::now();
-        let record = Record::listed(notices, work, unit.into(), total, started);
+        let record = Record::listed(notices, work, unit.into(), (0, total), started);
         Self { notices: notices.clone(), what: what.into(), record, others: Vec::new(), last: Mutex::new(started) }
     }
 
@@ -282,14 +298,14 @@ impl Progress {
     #[must_use]
     pub fn also(mut self, work: Work) -> Self {
         let known = &self.record;
-        self.others.push(Record::listed(&self.notices, work, known.unit.clone(), known.total, known.started));
+        self.others.push(Record::listed(&self.notices, work, known.unit.clone(), (known.before, known.total), known.started));
         self
     }
 
-    /// Tells how much is done in all; `detail` is appended (`loss 0.42`).
+    /// Tells how much this run has done; `detail` is appended (`loss 0.42`).
     pub fn update(&self, done: u64, detail: &str) {
         for record in self.others.iter().chain([&self.record]) {
-            record.done.store(done, Ordering::Relaxed);
+            record.done.store(record.before + done, Ordering::Relaxed);
         }
         {
             let mut known = self.record.detail.lock().unwrap_or_else(PoisonError::into_inner);

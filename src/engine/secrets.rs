@@ -113,6 +113,14 @@ impl Secrets {
         value_in(name, &place.ok_or_else(|| self.unknown(name))?)
     }
 
+    /// The text with `***` in the place of every value there is by now.
+    #[must_use]
+    pub fn redact(&self, text: String) -> String {
+        let places = self.read().clone();
+        let values = places.iter().filter_map(|(name, place)| value_in(name, place).ok());
+        values.filter(|value| !value.reveal().is_empty()).fold(text, |text, value| text.replace(value.reveal(), "***"))
+    }
+
     /// `rollout.secrets`: names and kinds of places.
     ///
     /// # Errors

@@ -384,6 +384,14 @@ impl Registry {
         }
     }
 
+    /// How many versions there are of a model; 0 if there is none of this name.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn num_versions(&self, name: &str) -> Result<usize> {
+        if check_name(name).is_ok() { Ok(self.versions(name)?.len()) } else { Ok(0) }
+    }
+
     /// Every version of every model, by name and version.
     ///
     /// # Errors
@@ -418,6 +426,26 @@ impl Registry {
         let target = grave.path().join(name);
         std::fs::rename(&directory, &target).map_err(|source| io(&directory, source))?;
         sync(&self.root)?;
+        grave.close().map_err(|source| io(&target, source))
+    }
+
+    /// Removes one version of a model that has others. Its number is not given again.
+    ///
+    /// # Errors
+    /// [`Error::UnknownObject`], [`Error::Io`].
+    pub fn drop_version(&self, info: &ModelInfo) -> Result<()> {
+        let directory = self.root.join(&info.name);
+        let last_version = self.next_version(&info.name)? - 1;
+        // What a crash leaves in here is cleaned up by the next open.
+        let grave = self.temporary(DROPPED_PREFIX)?;
+        let (written, mark) = (grave.path().join("last-version"), self.last_version_mark(&info.name));
+        std::fs::write(&written, last_version.to_string()).map_err(|source| io(&written, source))?;
+        sync(&written)?;
+        std::fs::rename(&written, &mark).map_err(|source| io(&mark, source))?;
+        sync(&self.root)?;
+        let (version, target) = (directory.join(info.version.to_string()), grave.path().join(info.version.to_string()));
+        std::fs::rename(&version, &target).map_err(|source| io(&version, source))?;
+        sync(&directory)?;
         grave.close().map_err(|source| io(&target, source))
     }
 

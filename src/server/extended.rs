@@ -134,6 +134,7 @@ impl ExtendedQueryHandler for Connection {
             return Err(self.failed(client_error("42P03", format!("portal \"{portal}\" already exists"))));
         }
         check_counts(&message, &statement).map_err(|error| self.failed(error))?;
+        self.check_columns(client, &statement).await?;
         client.portal_store().put_portal(Arc::new(Portal::try_new(&message, statement)?));
         client.put(PgWireBackendMessage::BindComplete(BindComplete::new())).await
     }
@@ -150,6 +151,7 @@ impl ExtendedQueryHandler for Connection {
         match message.target_type {
             TARGET_TYPE_BYTE_STATEMENT => {
                 let statement = self.statement(client.portal_store(), message.name.as_deref()).map_err(|error| self.failed(error))?;
+                self.check_columns(client, &statement).await?;
                 let described = self.do_describe_statement(client, &statement).await?;
                 put_description(client, &described).await
             }
@@ -280,6 +282,20 @@ impl Connection {
     fn failed(&self, error: PgWireError) -> PgWireError {
         self.session.fail_transaction();
         error
+    }
+
+    /// That the statement still gives the columns that clients are told, if what its names stand for may have changed.
+    async fn check_columns<C: ClientInfo>(&self, client: &mut C, statement: &StoredStatement<Arc<Prepared>>) -> PgWireResult<()> {
+        let Some(prepared) = statement.statement.0.as_ref().filter(|prepared| prepared.may_be_stale(&self.session)) else { return Ok(()) };
+        let (session, owned) = (self.session.clone(), Arc::clone(prepared));
+        let check = async {
+            session.check_takes(owned.statement()).map_err(wire_error)?;
+            let (session, owned) = (session.clone(), Arc::clone(&owned));
+            self.workers.spawn(async move { session.revalidated(&owned).await.map(drop) }).await.map_err(wire_error)
+        };
+        let checked = self.uninterrupted(check).await;
+        client.set_transaction_status(self.wire_status());
+        checked
     }
 
     async fn run_portal(&self, client: &mut impl Outbox, portal: &Portal<Arc<Prepared>>, max_rows: usize) -> PgWireResult<()> {

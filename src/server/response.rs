@@ -13,6 +13,10 @@ use crate::error::Error;
 pub(super) fn wire_error(error: Error) -> PgWireError {
     let mut info = info("ERROR", sqlstate(&error), message(&error));
     name_rule(&mut info, &error);
+    if matches!(error, Error::ResultTypeChanged) {
+        // By this pgjdbc knows that it is to prepare the statement anew.
+        info.routine = Some("RevalidateCachedQuery".to_string());
+    }
     PgWireError::UserError(Box::new(info))
 }
 

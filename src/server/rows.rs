@@ -18,6 +18,7 @@ use rolloutdb_udfs::postgres::ValueType;
 use super::columns::{PreparedColumn, WireColumn};
 use super::response::{client_error, wire_error};
 use crate::engine::Origin;
+use crate::error::Error;
 
 /// Rows are written into one piece of memory of about this size, from which messages are taken: an allocation for many rows, and no more
 /// rows made than a client that wants a few may throw away.
@@ -49,7 +50,7 @@ impl WireRows {
     ) -> PgWireResult<Self> {
         let described = described.cloned().unwrap_or_else(|| batches.schema());
         if described.fields().len() != batches.schema().fields().len() {
-            return Err(client_error("0A000", "the columns of this prepared statement have changed; prepare it again".to_string()));
+            return Err(wire_error(Error::ResultTypeChanged));
         }
         let columns = wire_columns(&shown(&described, &batches.schema()), format);
         let fields = Arc::new(columns.iter().map(|column| column.field().clone()).collect::<Vec<_>>());

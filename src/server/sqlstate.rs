@@ -47,7 +47,7 @@ pub fn sqlstate(error: &Error) -> &'static str {
         Error::NotReady(_) => "55000",
         Error::InvalidDefinition(_) => "42P16",
         Error::InvalidWindow(_) => "42P20",
-        Error::NotSupported(_) => "0A000",
+        Error::NotSupported(_) | Error::ResultTypeChanged => "0A000",
         Error::TransactionAborted => "25P02",
         Error::DuplicateCursor(_) => "42P03",
         Error::UnknownCursor(_) => "34000",

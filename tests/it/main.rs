@@ -8,6 +8,7 @@ mod architecture;
 mod authentication;
 mod bounded_memory;
 mod cancelled;
+mod changed_shapes;
 mod constant_calls;
 mod copy;
 mod cursors;

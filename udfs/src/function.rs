@@ -28,6 +28,8 @@ pub(crate) enum Kind {
     Text,
     /// One text, or a list of texts; a list of integers reads as their digits, so that integer keys can be compared.
     Texts,
+    /// As [`Self::Texts`], where a text alone is a list of one: a parameter of no type is a list.
+    TextList,
     Integer,
     Boolean,
     /// Any number; computed in double precision.
@@ -92,7 +94,7 @@ impl Kind {
         match self {
             _ if found.is_null() => true,
             Self::Text => is_text(found),
-            Self::Texts => is_text(found) || element(found).is_some_and(|e| is_text(e) || e.is_integer() || e.is_null()),
+            Self::Texts | Self::TextList => is_text(found) || element(found).is_some_and(|e| is_text(e) || e.is_integer() || e.is_null()),
             Self::Integer => found.is_integer(),
             Self::Boolean => found == &DataType::Boolean,
             Self::Number => found.is_numeric(),
@@ -109,7 +111,7 @@ impl Kind {
             Self::Integer => Some("int8"),
             Self::Boolean => Some("bool"),
             Self::Number => Some("float8"),
-            Self::Texts | Self::Vector | Self::TextOrInteger | Self::Any | Self::Rest => None,
+            Self::Texts | Self::TextList | Self::Vector | Self::TextOrInteger | Self::Any | Self::Rest => None,
         }
     }
 
@@ -117,6 +119,7 @@ impl Kind {
         match self {
             Self::Text => "text",
             Self::Texts => "text or text[]",
+            Self::TextList => "text[]",
             Self::Integer => "an integer",
             Self::Boolean => "true or false",
             Self::Number => "a number",

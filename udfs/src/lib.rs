@@ -47,7 +47,7 @@ mod uuid_in;
 pub mod vector;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use arrow::datatypes::Field;
 use datafusion::logical_expr::{AggregateUDF, Documentation, ScalarUDF};
@@ -146,6 +146,33 @@ pub fn documentation() -> Vec<(String, Documentation)> {
 pub fn argument_types() -> HashMap<&'static str, Vec<Option<&'static str>>> {
     let types = |interface: &function::Interface| interface.parameters.iter().map(|parameter| parameter.kind.pg_type()).collect();
     scalar_interfaces().map(|interface| (interface.name, types(interface))).collect()
+}
+
+/// What an argument is that may be a list of texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TextsArgument {
+    /// A list; a text alone is one of it.
+    List,
+    /// A text, or a list.
+    TextOrList,
+}
+
+/// Which arguments of a function may be lists of texts, by position; `None` for one of another type, and for a function that is none of ours.
+#[must_use]
+pub fn texts_arguments(function: &str) -> &'static [(&'static str, Option<TextsArgument>)] {
+    type Arguments = Vec<(&'static str, Option<TextsArgument>)>;
+    static KNOWN: LazyLock<HashMap<&'static str, Arguments>> = LazyLock::new(|| {
+        let of = |kind: function::Kind| match kind {
+            function::Kind::TextList => Some(TextsArgument::List),
+            function::Kind::Texts => Some(TextsArgument::TextOrList),
+            _ => None,
+        };
+        let arguments =
+            |interface: &function::Interface| interface.parameters.iter().map(|parameter| (parameter.name, of(parameter.kind))).collect();
+        let known = scalar_interfaces().map(|interface| (interface.name, arguments(interface)));
+        known.filter(|(_, arguments): &(_, Arguments)| arguments.iter().any(|(_, kind)| kind.is_some())).collect()
+    });
+    KNOWN.get(function).map_or(&[], Vec::as_slice)
 }
 
 /// Of each function whose result has one type whatever it is called with, that type.

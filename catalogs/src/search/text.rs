@@ -17,6 +17,7 @@ use super::loose_phrase::LoosePhrase;
 use super::ranking::{Hit, KeyRows, ROW_ID, row_id_column};
 use super::row_filter::RowFilter;
 use super::text_query::{Operator, TextQuery, has_phrase};
+use crate::catalog::PUBLIC_SCHEMA;
 use crate::index::TextIndex;
 use crate::scan::scan_of;
 use crate::{Error, Result, Table};
@@ -64,11 +65,19 @@ impl Table {
                 expected: "text".to_owned(),
             });
         }
-        let table = self.name();
         self.text_index(column).await?.ok_or_else(|| {
-            Error::NotReady(format!("text search needs an index: CREATE INDEX {table}_{column}_bm25 ON {table} USING bm25 ({column})"))
+            let (schema, table, column) = (self.schema_name(), quoted(self.name()), quoted(column));
+            let table = if schema == PUBLIC_SCHEMA { table } else { format!("{}.{table}", quoted(schema)) };
+            Error::NotReady(format!("text search needs an index: CREATE INDEX ON {table} USING bm25 ({column})"))
         })
     }
+}
+
+/// A name as one writes it in SQL.
+fn quoted(name: &str) -> String {
+    let is_plain = name.starts_with(|first: char| first.is_ascii_lowercase() || first == '_')
+        && name.chars().all(|character| character.is_ascii_lowercase() || character.is_ascii_digit() || character == '_');
+    if is_plain { name.to_owned() } else { format!("\"{}\"", name.replace('"', "\"\"")) }
 }
 
 /// One call of [`Table::text_search`].

@@ -9,12 +9,25 @@ use crate::error::{Error, Result};
 use crate::name::{Name, Qualified, Reference, Separated, if_exists};
 use crate::parser::Parser;
 
-/// `DROP MODEL [IF EXISTS] m`
+/// `DROP MODEL [IF EXISTS] m [RESTRICT | CASCADE | FORCE]`
 #[derive(Debug, Clone, PartialEq)]
 pub struct DropModel {
     /// `policy` with all its versions, or one version, `policy@3`.
     pub name: String,
     pub if_exists: bool,
+    pub dependents: Dependents,
+}
+
+/// What becomes of agents that name a model which is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Dependents {
+    /// `RESTRICT`, or nothing: the model stays.
+    #[default]
+    Restrict,
+    /// They are dropped too.
+    Cascade,
+    /// They stay, without a model.
+    Force,
 }
 
 /// `DROP AGENT [IF EXISTS] a`
@@ -64,7 +77,16 @@ impl DropModel {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
         parser.expect("DROP MODEL")?;
         let if_exists = parser.eat("IF EXISTS");
-        Ok(Self { name: parser.reference("the model's name")?, if_exists })
+        let name = parser.reference("the model's name")?;
+        let dependents = if parser.eat("CASCADE") {
+            Dependents::Cascade
+        } else if parser.eat("FORCE") {
+            Dependents::Force
+        } else {
+            parser.eat("RESTRICT");
+            Dependents::Restrict
+        };
+        Ok(Self { name, if_exists, dependents })
     }
 }
 
@@ -132,7 +154,12 @@ fn skip_behavior(parser: &mut Parser) {
 
 impl fmt::Display for DropModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DROP MODEL {}{}", if_exists(self.if_exists), Reference(&self.name))
+        let dependents = match self.dependents {
+            Dependents::Restrict => "",
+            Dependents::Cascade => " CASCADE",
+            Dependents::Force => " FORCE",
+        };
+        write!(f, "DROP MODEL {}{}{dependents}", if_exists(self.if_exists), Reference(&self.name))
     }
 }
 

@@ -61,7 +61,7 @@ pub use create_view::CreateView;
 pub use cursor::{CloseCursor, Declare, Direction, Fetch};
 pub use delete::Delete;
 pub use describe::{DescribeAgent, DescribeModel, DescribeTable};
-pub use drop::{DropAgent, DropIndex, DropModel, DropSchema, DropTable, DropView};
+pub use drop::{Dependents, DropAgent, DropIndex, DropModel, DropSchema, DropTable, DropView};
 pub use explain::Explain;
 pub use generate_rollouts::GenerateRollouts;
 pub use grant::{Grant, GrantObjects, Grantee, Privilege, Revoke};

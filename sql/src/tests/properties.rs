@@ -36,6 +36,10 @@ fn reference() -> impl Strategy<Value = String> {
     prop_oneof![name(), (name(), 0..100u32).prop_map(|(name, version)| format!("{name}@{version}"))]
 }
 
+fn dependents() -> impl Strategy<Value = Dependents> {
+    prop_oneof![Just(Dependents::Restrict), Just(Dependents::Cascade), Just(Dependents::Force)]
+}
+
 fn ident() -> impl Strategy<Value = Ident> {
     name().prop_map(|name| crate::name::fold(Ident::with_quote('"', name)))
 }
@@ -318,7 +322,11 @@ fn definition() -> impl Strategy<Value = Statement> {
                 options,
             })
         }),
-        (reference(), any::<bool>()).prop_map(|(name, if_exists)| Statement::DropModel(DropModel { name, if_exists })),
+        (reference(), any::<bool>(), dependents()).prop_map(|(name, if_exists, dependents)| Statement::DropModel(DropModel {
+            name,
+            if_exists,
+            dependents
+        })),
         reference().prop_map(|name| Statement::UnloadModel(UnloadModel { name })),
         proptest::option::of(reference()).prop_map(|model| Statement::ClearCache(ClearCache { model })),
         (name(), any::<bool>()).prop_map(|(name, if_exists)| Statement::DropAgent(DropAgent { name, if_exists })),

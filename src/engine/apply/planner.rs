@@ -31,8 +31,9 @@ use crate::engine::parameter_values::ParameterValues;
 use crate::engine::progress::Notices;
 use crate::engine::row_conditions::outer_references;
 use crate::engine::session::{CATALOG_NAME, DEFAULT_SCHEMA};
+use crate::engine::typing::{is_text, sql_type_of};
 use crate::engine::views::TablesOfViews;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Unresolved};
 
 /// A function of ours that stands in FROM.
 pub trait TableFunction: Debug + Send + Sync {
@@ -201,6 +202,12 @@ impl TableFunctionPlanner {
                 }
                 ParameterKind::Value(data_type) => {
                     let value = context.sql_to_expr(with_array_calls(argument)?, &DFSchema::empty())?;
+                    if is_text(data_type)
+                        && let Ok((_, field)) = value.to_field(&DFSchema::empty())
+                        && field.data_type().is_nested()
+                    {
+                        return Err(list_for_text(function, parameter, &field).into());
+                    }
                     values.insert(parameter.name, cast(value, data_type.clone()));
                 }
                 ParameterKind::TextOrVector => {
@@ -269,6 +276,13 @@ impl TableFunctionPlanner {
         })?;
         self.tables.get(&name).cloned().ok_or_else(|| Error::Internal(format!("table {name} was not opened before planning")))
     }
+}
+
+/// A cast would print it in Arrow's notation.
+fn list_for_text(function: &dyn TableFunction, parameter: &Parameter, found: &Field) -> Error {
+    let (name, parameter, found) = (function.name(), parameter.name, sql_type_of(found));
+    let message = format!("function {name}({found}) does not exist: {parameter} is a text, and {found} is given");
+    Error::Unresolved { kind: Unresolved::Function, message }
 }
 
 /// A text that is another for each row is planned for none.

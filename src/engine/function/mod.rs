@@ -13,6 +13,7 @@ pub mod interval_times;
 mod json_parts;
 mod json_texts;
 pub mod judge;
+pub mod nested_arguments;
 mod only_value;
 mod rollout_summary;
 mod rollout_tree;
@@ -22,6 +23,7 @@ mod series;
 pub mod session_state;
 mod sleep;
 mod step_prompt;
+pub mod unknown;
 
 use std::collections::HashMap;
 use std::sync::Arc;

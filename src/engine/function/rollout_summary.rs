@@ -15,7 +15,7 @@ use crate::agent::protocol::protocol;
 use crate::engine::apply::arguments::{Arguments, Parameter};
 use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
-use crate::engine::statement::protocol_of;
+use crate::engine::statement::{protocol_of, simulations_of};
 use crate::error::{Error, Result};
 
 const NAME: &str = "rollout_summary";
@@ -40,8 +40,9 @@ const COLUMNS: [&str; 14] = [
 /// What a row tells. `simulations`: of the roots. `trajectories`: nodes that end one, of which there is one for equal ones.
 /// `well_formed_rate`: of steps, by the rule of the protocol, NULL where that is not known; `answered_rate`: of trajectories; `solved_rate`: of
 /// questions, those with a trajectory whose answer is right.
-/// `cost`: of what has a price, NULL where nothing has, and where a server did not say what a step took.
-const FIELDS: [(&str, DataType); 18] = [
+/// `cost`: of what has a price, NULL where nothing has, and where a server did not say what a step took. `exhausted`: trees with nothing left to search before they had the simulations that were asked
+/// for; NULL where that is not known.
+const FIELDS: [(&str, DataType); 19] = [
     ("run", DataType::Utf8),
     ("questions", DataType::Int64),
     ("nodes", DataType::Int64),
@@ -60,13 +61,14 @@ const FIELDS: [(&str, DataType); 18] = [
     ("cache_hit_rate", DataType::Float64),
     ("latency_ms", DataType::Float64),
     ("cost", DataType::Float64),
+    ("exhausted", DataType::Int64),
 ];
 
 /// A column that tables of earlier versions do not have.
 const COST: &str = "cost";
 
 /// One column for each of [`FIELDS`], in their order.
-fn query(protocol: Option<&str>, has_cost: bool) -> String {
+fn query(protocol: Option<&str>, simulations: Option<u64>, has_cost: bool) -> String {
     let is_well_formed = match protocol {
         // The name of a known protocol has no quote in it.
         Some(name) => format!("CASE WHEN steps_well_formed('{name}', state, response) THEN 1.0 ELSE 0.0 END"),
@@ -77,7 +79,11 @@ fn query(protocol: Option<&str>, has_cost: bool) -> String {
         true => format!("CASE WHEN bool_or({COST} IS NULL AND parent_id IS NOT NULL AND prompt_tokens = 0) THEN NULL ELSE sum({COST}) END"),
         false => "CAST(NULL AS double)".to_owned(),
     };
-    QUERY.replace("{is_well_formed}", &is_well_formed).replace("{cost}", &cost)
+    let exhausted = match simulations {
+        Some(asked) => format!("count(*) FILTER (WHERE simulations < {asked})"),
+        None => "CAST(NULL AS bigint)".to_owned(),
+    };
+    QUERY.replace("{exhausted}", &exhausted).replace("{is_well_formed}", &is_well_formed).replace("{cost}", &cost)
 }
 
 const QUERY: &str = "
@@ -85,7 +91,7 @@ const QUERY: &str = "
         SELECT run, question_id, max(CASE WHEN parent_id IS NULL THEN visit_count END) AS simulations, max(outcome_reward) AS best
         FROM nodes GROUP BY run, question_id
     ), by_question AS (
-        SELECT run, count(*) AS questions, sum(simulations) AS simulations, avg(coalesce(best, 0.0)) AS mean_best_reward,
+        SELECT run, count(*) AS questions, sum(simulations) AS simulations, {exhausted} AS exhausted, avg(coalesce(best, 0.0)) AS mean_best_reward,
             avg(CASE WHEN best >= 1.0 THEN 1.0 ELSE 0.0 END) AS solved_rate
         FROM questions GROUP BY run
     ), by_node AS (
@@ -102,7 +108,7 @@ const QUERY: &str = "
     )
     SELECT n.run, q.questions, n.nodes, q.simulations, n.trajectories, n.well_formed_rate, n.answered_rate, q.solved_rate, n.mean_depth,
         n.max_depth, n.mean_reward, q.mean_best_reward, n.prompt_tokens, n.cached_tokens, n.generated_tokens,
-        CAST(n.cached_tokens AS double) / nullif(n.prompt_tokens, 0) AS cache_hit_rate, n.latency_ms, n.cost
+        CAST(n.cached_tokens AS double) / nullif(n.prompt_tokens, 0) AS cache_hit_rate, n.latency_ms, n.cost, q.exhausted
     FROM by_node n JOIN by_question q ON n.run = q.run ORDER BY n.run";
 
 pub fn function() -> Arc<dyn TableFunction> {
@@ -147,7 +153,8 @@ impl TableFunction for RolloutSummary {
             Some(name) => Some(protocol(name)?.name()),
             None => protocol_of(&table).and_then(|name| protocol(&name).ok()).map(|protocol| protocol.name()),
         };
-        Ok(Bound::Apply(Arc::new(SummaryCall { table, protocol })))
+        let simulations = simulations_of(&table);
+        Ok(Bound::Apply(Arc::new(SummaryCall { table, protocol, simulations })))
     }
 }
 
@@ -156,6 +163,8 @@ struct SummaryCall {
     table: Arc<Table>,
     /// Of the agent that took the steps; None if it is not known.
     protocol: Option<&'static str>,
+    /// That each tree was to have; None if it is not known.
+    simulations: Option<u64>,
 }
 
 #[async_trait]
@@ -183,7 +192,12 @@ impl ApplyFunction for SummaryCall {
         rolloutdb_udfs::format_functions(&formats()).into_iter().for_each(|function| context.register_udf(function));
         let schema = self.schema();
         let mut rows = Vec::new();
-        for batch in context.sql(&query(self.protocol, require_columns(NAME, &self.table, &[COST]).is_ok())).await?.collect().await? {
+        for batch in context
+            .sql(&query(self.protocol, self.simulations, require_columns(NAME, &self.table, &[COST]).is_ok()))
+            .await?
+            .collect()
+            .await?
+        {
             let columns = batch.columns().iter().zip(schema.fields()).map(|(column, field)| cast(column, field.data_type()));
             let columns: Vec<ArrayRef> = columns.collect::<Result<_, _>>().map_err(DataFusionError::from)?;
             rows.push(RecordBatch::try_new(Arc::clone(&schema), columns).map_err(DataFusionError::from)?);

@@ -34,6 +34,7 @@ impl Jobs {
             text("result", true),
             Field::new("pid", DataType::Int32, true),
             Field::new("notices", DataType::new_list(DataType::Utf8, true), true),
+            Field::new("parameters", DataType::new_list(DataType::Utf8, true), true),
         ]))
     }
 
@@ -48,6 +49,11 @@ impl Jobs {
         let mut notices = ListBuilder::new(StringBuilder::new());
         for (job, is_shown) in jobs.iter().zip(&is_shown) {
             notices.append_option(is_shown.then(|| job.notices.iter().map(Some)));
+        }
+        let mut parameters = ListBuilder::new(StringBuilder::new());
+        for (job, is_shown) in jobs.iter().zip(&is_shown) {
+            let has_any = !job.shown_parameters.is_empty();
+            parameters.append_option((*is_shown && has_any).then(|| job.shown_parameters.iter().map(Option::as_deref)));
         }
         let text = |read: &dyn Fn(&Job) -> Option<String>| -> ArrayRef { Arc::new(jobs.iter().map(read).collect::<StringArray>()) };
         let count = |read: &dyn Fn(&Job) -> Option<u64>| -> ArrayRef {
@@ -74,6 +80,7 @@ impl Jobs {
             text(&|job| job.result.clone()),
             Arc::new(jobs.iter().map(|job| self.pid(job.job_id)).collect::<Int32Array>()),
             Arc::new(notices.finish()),
+            Arc::new(parameters.finish()),
         ];
         Ok(RecordBatch::try_new(Self::schema(), columns).map_err(DataFusionError::from)?)
     }

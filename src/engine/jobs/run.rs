@@ -10,7 +10,7 @@ use datafusion::error::DataFusionError;
 use futures::{FutureExt, TryStreamExt};
 use tokio_util::sync::CancellationToken;
 
-use super::{Ended, Job, Jobs};
+use super::{Ended, Job, Jobs, parameters};
 use crate::engine::database::Database;
 use crate::engine::progress::Notice;
 use crate::engine::session::{Response, Session};
@@ -74,7 +74,7 @@ async fn perform(session: &Session, job: &Job) -> Result<String> {
     let activity = session.activity();
     activity.list(&job.user, None, BACKEND_TYPE);
     activity.begin_statement(shown_text(&statement, &job.statement));
-    match session.execute(&statement, vec![]).await? {
+    match session.execute(&statement, parameters::read(job.parameters.as_deref())?).await? {
         Response::Done { tag } => Ok(tag),
         Response::Rows { stream, .. } => {
             let batches: Vec<RecordBatch> = stream.try_collect().await?;

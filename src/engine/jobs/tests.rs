@@ -16,7 +16,8 @@ fn new(statement: &str) -> NewJob {
     let roles = Roles::for_tests(directory.path(), &crate::engine::operating_system::user_name());
     // The superuser has the same number in every directory.
     let role = RoleId::named(&roles, &roles.superuser());
-    NewJob { kind: "TEST".to_owned(), statement: statement.to_owned(), user: "ann".to_owned(), role, settings: BTreeMap::new() }
+    let (kind, statement, user) = ("TEST".to_owned(), statement.to_owned(), "ann".to_owned());
+    NewJob { kind, statement, parameters: vec![], user, role, settings: BTreeMap::new() }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,6 +159,8 @@ async fn a_job_that_was_running_when_the_process_died_reads_interrupted() -> Res
         job_id,
         kind: "TEST".to_owned(),
         statement: "SELECT 1".to_owned(),
+        parameters: None,
+        shown_parameters: vec![],
         user: String::new(),
         role: String::new(),
         role_oid: None,
@@ -228,5 +231,60 @@ async fn a_job_is_no_job_of_another_role_of_the_name() -> Result<()> {
     assert_eq!(jobs.wait(resumed).await?.sqlstate.as_deref(), Some("42704"));
     let refused = run(&ann, "SELECT 1").await;
     assert!(matches!(refused, Err(Error::RoleGone(_))), "{refused:?}");
+    Ok(())
+}
+
+/// Of a statement with parameters, what a client has bound; `kept` prints the rows of the table that it makes.
+async fn start_with(session: &crate::Session, sql: &str, parameters: Vec<ScalarValue>) -> Result<()> {
+    let statement = session.parse(sql)?.remove(0);
+    match session.execute(&statement, parameters).await? {
+        crate::engine::Response::Rows { stream, .. } => stream.try_collect::<Vec<_>>().await.map(drop).map_err(Error::from),
+        _ => Err(Error::Internal("a job has a number".to_owned())),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn parameters_are_kept_and_a_job_goes_on_with_them() -> Result<()> {
+    let data = tempfile::tempdir().expect("a temporary directory");
+    let key = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(key.path(), "planted-4711").expect("a temporary file is writable");
+    let shown = async |database: &Database| -> Result<String> {
+        let batches =
+            run(&database.session(), "SELECT array_to_string(parameters, '|', 'NULL') FROM rollout.jobs WHERE job_id = 2").await?;
+        Ok(batches[0].column(0).as_string::<i32>().value(0).to_owned())
+    };
+    let values = vec![
+        ScalarValue::Int64(Some(7)),
+        ScalarValue::from("it''s planted-4711"),
+        ScalarValue::Int32(None),
+        ScalarValue::List(ScalarValue::new_list_nullable(
+            &[ScalarValue::from("a b"), ScalarValue::from("c")],
+            &arrow::datatypes::DataType::Utf8,
+        )),
+    ];
+    {
+        let database = Database::open(data.path()).await?;
+        let session = database.session();
+        run(&session, &format!("CREATE SECRET k FROM FILE '{}'", key.path().display())).await?;
+        let running = database.shared.jobs.start(&database, new(ENDLESS))?;
+        until_it_runs(&database.shared.jobs, running).await?;
+        let sql = "CREATE TABLE t AS SELECT $1 + 1 AS a, $2 AS b, $3 AS c, array_length($4, 1) AS d ASYNC";
+        start_with(&session, sql, values).await?;
+        assert_eq!(shown(&database).await?, "7|it''s ***|NULL|{\"a b\",c}");
+        // As a process leaves both that is killed.
+        let killed = tempfile::tempdir().expect("a temporary directory");
+        std::fs::copy(data.path().join("jobs/2.json"), killed.path().join("2.json")).expect("there is a file");
+        database.shared.jobs.cancel(2).await?;
+        database.shared.jobs.cancel(running).await?;
+        database.settle().await;
+        std::fs::copy(killed.path().join("2.json"), data.path().join("jobs/2.json")).expect("the folder is writable");
+    }
+    let database = Database::open(data.path()).await?;
+    assert_eq!(database.shared.jobs.get(2)?.status, JobStatus::Interrupted);
+    database.shared.jobs.resume(&database, 2)?;
+    let done = database.shared.jobs.wait(2).await?;
+    assert_eq!((done.status, done.error), (JobStatus::Done, None));
+    let rows = run(&database.session(), "SELECT concat_ws('|', a, b, c IS NULL, d) FROM t").await?;
+    assert_eq!(rows[0].column(0).as_string::<i32>().value(0), "8|it''s planted-4711|t|2");
     Ok(())
 }

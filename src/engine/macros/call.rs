@@ -77,6 +77,22 @@ impl<'a> Call<'a> {
         self.read(name, "true or false", |argument| literal(argument).and_then(boolean))
     }
 
+    /// The condition that a step can be read by its protocol, or is in the form of the one that is named. `None`: every step is wanted.
+    ///
+    /// # Errors
+    /// [`Error::UnknownOption`] for a protocol that is not known; [`Error::InvalidParameter`].
+    pub fn well_formed(&self) -> Result<Option<String>> {
+        let protocol = self.protocol("protocol")?;
+        Ok(match (self.boolean("malformed")?.unwrap_or(false), protocol) {
+            (true, Some(name)) => {
+                return Err(self.wrong("malformed", "true", &format!("no protocol beside it: '{name}' says which steps are wanted")));
+            }
+            (true, None) => None,
+            (false, Some(name)) => Some(format!("coalesce(steps_well_formed('{name}', state, response), false)")),
+            (false, None) => Some("coalesce(action, '') <> 'malformed'".to_owned()),
+        })
+    }
+
     pub fn text(&self, name: &str) -> Result<Option<String>> {
         let text = |value: &Value| if let Value::SingleQuotedString(text) = value { Some(text.clone()) } else { None };
         self.read(name, "a text", |argument| literal(argument).and_then(text))

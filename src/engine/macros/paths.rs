@@ -28,7 +28,7 @@ pub fn paths(nodes: &Nodes, ends: &str) -> String {
 /// The steps on the paths to `ends`, each once.
 pub fn steps_to(nodes: &Nodes, ends: &str) -> String {
     format!(
-        "SELECT n.run, n.question_id, n.node_id, n.parent_id, n.depth, n.prompt, n.response FROM {nodes} n \
+        "SELECT n.run, n.question_id, n.node_id, n.parent_id, n.depth, n.state, n.action, n.prompt, n.response FROM {nodes} n \
          JOIN ({with} SELECT DISTINCT p.run, p.question_id, p.node_id, p.parent_id FROM path_to_root p \
          JOIN ({ends}) e ON e.run = p.run AND e.question_id = p.question_id AND e.node_id = p.leaf) k \
          ON k.run = n.run AND k.question_id = n.question_id AND k.node_id = n.node_id AND k.parent_id = n.parent_id",

@@ -151,7 +151,7 @@ fn steps(nodes: &Nodes, min_gap: f64, visited: &str, protocol: Option<&str>, has
 fn trajectories(nodes: &Nodes, min_gap: f64, visited: &str, protocol: Option<&str>) -> String {
     let ends = format!(
         "SELECT n.run, n.question_id, n.node_id, n.depth, n.action, n.answer, n.visit_count, coalesce(n.outcome_reward, 0) AS reward, \
-         p.prompts[1] AS prompt, p.states, p.completions, array_to_string(p.completions, chr(10)) AS text FROM {nodes} n JOIN ({}) p \
+         p.prompts[1] AS prompt, p.states, p.actions, p.completions, array_to_string(p.completions, chr(10)) AS text FROM {nodes} n JOIN ({}) p \
          ON n.run = p.run AND n.question_id = p.question_id AND n.node_id = p.leaf",
         paths(nodes, &all_ends(nodes))
     );
@@ -161,7 +161,8 @@ fn trajectories(nodes: &Nodes, min_gap: f64, visited: &str, protocol: Option<&st
          c.text AS chosen, r.text AS rejected, c.action AS chosen_action, r.action AS rejected_action, \
          c.answer AS chosen_content, r.answer AS rejected_content, c.reward AS chosen_reward, r.reward AS rejected_reward \
          FROM ({ends}) c JOIN ({ends}) r ON c.run = r.run AND c.question_id = r.question_id \
-         WHERE c.reward - r.reward >= {min_gap} AND c.action = 'answer_generation' AND c.text <> r.text{visited}{in_form}"
+         WHERE c.reward - r.reward >= {min_gap} AND c.action = 'answer_generation' AND NOT array_has(c.actions, 'malformed') \
+         AND c.text <> r.text{visited}{in_form}"
     )
 }
 

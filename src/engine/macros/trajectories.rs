@@ -18,6 +18,8 @@ pub const MACRO: Macro = Macro {
         Parameter::constant("per_question", DataType::Int64),
         Parameter::constant("format", DataType::Utf8),
         Parameter::constant("policy", DataType::Utf8),
+        Parameter::constant("malformed", DataType::Boolean),
+        Parameter::constant("protocol", DataType::Utf8),
     ],
     sql,
 };
@@ -74,14 +76,17 @@ fn sql(call: &Call) -> Result<String> {
             "format => 'messages' or 'sharegpt' with it: other formats have the prompts as they are",
         ));
     }
+    let form = call.well_formed()?;
+    let form = form.as_deref();
+    let wanted = form.map(|form| format!(" WHERE {form}")).unwrap_or_default();
     Ok(match format {
-        Format::RolloutDb => whole_paths(&nodes, &ends),
-        Format::Trl => format!("SELECT prompt, response AS completion FROM ({}) steps", steps_to(&nodes, &ends)),
+        Format::RolloutDb => whole_paths(&nodes, &ends, call)?,
+        Format::Trl => format!("SELECT prompt, response AS completion FROM ({}) steps{wanted}", steps_to(&nodes, &ends)),
         Format::LlamaFactory => {
-            format!("SELECT prompt AS instruction, '' AS input, response AS output FROM ({}) steps", steps_to(&nodes, &ends))
+            format!("SELECT prompt AS instruction, '' AS input, response AS output FROM ({}) steps{wanted}", steps_to(&nodes, &ends))
         }
-        Format::Messages => conversations(&nodes, &ends, policy.as_deref(), &MESSAGES),
-        Format::ShareGpt => conversations(&nodes, &ends, policy.as_deref(), &SHAREGPT),
+        Format::Messages => conversations(&nodes, &ends, policy.as_deref(), &MESSAGES, form),
+        Format::ShareGpt => conversations(&nodes, &ends, policy.as_deref(), &SHAREGPT, form),
     })
 }
 
@@ -100,23 +105,27 @@ fn ends(call: &Call, nodes: &Nodes) -> Result<String> {
 /// One row for each path from a question to an end.
 ///
 /// Where the protocol only appends to what the policy has seen, the whole path is one completion of its first prompt too.
-fn whole_paths(nodes: &Nodes, ends: &str) -> String {
-    format!(
+/// A malformed step is marked: it is counted, and what was written in it is read and not learned, unless every step is wanted.
+fn whole_paths(nodes: &Nodes, ends: &str, call: &Call) -> Result<String> {
+    let actions = if call.boolean("malformed")?.unwrap_or(false) { "" } else { ", p.actions" };
+    let wanted = call.protocol("protocol")?.map(|name| format!(" WHERE well_formed('{name}', states, completions)")).unwrap_or_default();
+    Ok(format!(
         "SELECT question_id, node_id, node_ids, answer, reward, steps, states, actions, queries, empty_searches, prompts, completions, \
          CASE WHEN parts IS NOT NULL THEN prompts[1] END AS prompt, array_to_string(parts, '') AS completion, parts, mask, \
          CASE WHEN parts IS NOT NULL THEN sequence_prompt_ids(prompt_ids, token_ids, token_masks) END AS prompt_ids, \
          CASE WHEN parts IS NOT NULL THEN sequence_token_ids(prompt_ids, token_ids, token_masks) END AS token_ids, \
-         CASE WHEN parts IS NOT NULL THEN sequence_token_mask(prompt_ids, token_ids, token_masks) END AS token_mask \
+         CASE WHEN parts IS NOT NULL THEN sequence_token_mask(prompt_ids, token_ids, token_masks) END AS token_mask, \
+         CAST(cardinality(array_positions(actions, 'malformed')) AS bigint) AS malformed \
          FROM (SELECT n.question_id, n.node_id, p.node_ids, n.answer, coalesce(n.outcome_reward, 0) AS reward, n.depth AS steps, \
          p.states, p.actions, p.queries, p.empty_searches, p.prompts, p.completions, p.prompt_ids, p.token_ids, p.token_masks, completion_parts(p.prompts, p.completions) AS parts, \
-         completion_mask(p.prompts, p.completions) AS mask FROM {nodes} n \
-         JOIN ({paths}) p ON p.run = n.run AND p.question_id = n.question_id AND p.leaf = n.node_id) t",
+         completion_mask(p.prompts, p.completions{actions}) AS mask FROM {nodes} n \
+         JOIN ({paths}) p ON p.run = n.run AND p.question_id = n.question_id AND p.leaf = n.node_id) t{wanted}",
         paths = paths(nodes, ends)
-    )
+    ))
 }
 
 /// One row for each transcript on the paths: in turn what the policy was told and what it wrote. `policy`: whose chat template is taken off.
-fn conversations(nodes: &Nodes, ends: &str, policy: Option<&str>, turns: &Turns) -> String {
+fn conversations(nodes: &Nodes, ends: &str, policy: Option<&str>, turns: &Turns, form: Option<&str>) -> String {
     let Turns { column, role, content, asks, tells, answers } = turns;
     let (steps, written) = match policy {
         Some(policy) => (with_template(&steps_to(nodes, ends), policy), ", written"),
@@ -131,7 +140,7 @@ fn conversations(nodes: &Nodes, ends: &str, policy: Option<&str>, turns: &Turns)
     let columns = format!("flatten(array_agg(make_array({told}, {wrote}) ORDER BY depth)) AS {column}");
     // What a step of a path goes on from is on the path.
     let before = format!("SELECT run, question_id, node_id, prompt, response FROM {nodes} WHERE depth > 0");
-    transcripts(nodes, &steps, &before, &columns)
+    transcripts(nodes, &steps, &before, &columns, form)
 }
 
 /// `steps` with a column `written`: what the policy's chat template makes of [`chat_content::MARK`], asked for once.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use arrow::datatypes::FieldRef;
 use datafusion::catalog::TableProvider;
 use datafusion::logical_expr::TableType;
-use rolloutdb_catalogs::{Commented, IndexDefinition, ObjectKey, Table, TableDefinition, View};
+use rolloutdb_catalogs::{Commented, IndexDefinition, ObjectKey, Table, TableDefinition, View, system};
 
 use super::snapshot::{Column, Constraint, Index, NOT_KNOWN, Relation, RelationKind, SchemaEntry, Sequence};
 use super::types::column_type;
+use super::view_columns;
 
 /// A table or a view as it was read: numbers are given to all at once, since each time the register is written.
 pub struct Draft<'s> {
@@ -112,7 +113,8 @@ impl<'s> Draft<'s> {
                 is_generated: generated.is_some(),
                 identity,
                 sequence: identity.map(|_| Sequence { oid, name: format!("{}_{}_seq", self.name, field.name()) }),
-                comment: table.comment(Commented::Column(field.name())).map(str::to_owned),
+                // What somebody says of a column of the system's goes before what comes with it.
+                comment: table.comment(Commented::Column(field.name())).or_else(|| system::description(field)).map(str::to_owned),
             }
         };
         let columns = fields.iter().map(column).collect();
@@ -135,7 +137,8 @@ fn computed_table(provider: &Arc<dyn TableProvider>, empty: Relation) -> Relatio
     let view = View::of(provider.as_ref());
     let column = |field: &FieldRef| {
         let (pg_type, modifier) = column_type(field);
-        let comment = view.and_then(|view| view.comment(Some(field.name())).map(str::to_owned));
+        let comment = view.and_then(|view| view.comment(Some(field.name())));
+        let comment = comment.or_else(|| view_columns::description(&empty.schema, &empty.name, field.name())).map(str::to_owned);
         Column {
             name: field.name().clone(),
             pg_type,

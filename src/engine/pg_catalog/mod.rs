@@ -23,6 +23,7 @@ mod tables;
 mod tests;
 mod types;
 mod value;
+mod view_columns;
 
 use std::sync::Arc;
 

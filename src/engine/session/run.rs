@@ -92,8 +92,7 @@ impl Session {
     /// # Errors
     /// As [`Self::describe`].
     pub async fn prepare(&self, statement: Statement) -> Result<PreparedStatement> {
-        let description = self.describe(&statement).await?;
-        Ok(PreparedStatement::new(statement, description))
+        self.prepare_declared(statement, &[]).await
     }
 
     /// As [`Self::execute`].
@@ -115,6 +114,8 @@ impl Session {
     }
 
     async fn run_prepared(&self, prepared: &PreparedStatement, parameters: &[ScalarValue]) -> Result<Response> {
+        let successor = self.revalidated(prepared).await?;
+        let prepared = successor.as_deref().unwrap_or(prepared);
         match prepared.run(self, parameters).await? {
             Some(stream) => Ok(Response::Rows { stream, tag: prepared.statement.tag().to_owned() }),
             None => statement::execute(self, &prepared.statement, parameters).await,
@@ -132,9 +133,13 @@ impl Session {
         let runs = explained.as_ref().unwrap_or(&prepared.statement);
         let run = async {
             let values = statement::arguments(self, &named, execute).await?;
-            match &explained {
-                Some(explain) => statement::execute(self, explain, &values).await,
-                None => self.run_prepared(&prepared, &values).await,
+            match statement {
+                Statement::Explain(explain) => {
+                    let current = self.revalidated(&prepared).await?;
+                    let explained = statement::explained(explain, current.as_deref().unwrap_or(&prepared));
+                    statement::execute(self, &explained, &values).await
+                }
+                _ => self.run_prepared(&prepared, &values).await,
             }
         };
         let shown = if explained.is_none() { Some(prepared.printed()) } else { None };

@@ -6,7 +6,7 @@ use arrow::datatypes::{Field, Schema};
 use datafusion::common::Column;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::{Ident, SelectItem};
-use rolloutdb_catalogs::{ROW_ADDRESS, Rewrite, Table, TableDefinition};
+use rolloutdb_catalogs::{Catalog, ROW_ADDRESS, Rewrite, Table, TableDefinition};
 use rolloutdb_sql::{AlterAction, AlterTable, ColumnDefinition};
 
 use super::change::assignment::{columns_of, expression};
@@ -25,6 +25,7 @@ use crate::error::{Error, Result};
 pub async fn execute(session: &Session, alter: &AlterTable) -> Result<Response> {
     let (schema, mut name) = table_name(&alter.name)?;
     let catalog = &session.database().shared.catalog;
+    let _columns = ColumnsChange(catalog);
     if alter.if_exists && !catalog.tables(&schema).is_ok_and(|tables| tables.contains(&name)) {
         session.notices().notice(format!("table \"{name}\" does not exist, skipping"));
         return Ok(done("ALTER TABLE"));
@@ -56,6 +57,15 @@ pub async fn execute(session: &Session, alter: &AlterTable) -> Result<Response> 
         }
     }
     Ok(done("ALTER TABLE"))
+}
+
+/// Statements that are prepared look at their tables anew when it is dropped, however the change ends.
+struct ColumnsChange<'a>(&'a Catalog);
+
+impl Drop for ColumnsChange<'_> {
+    fn drop(&mut self) {
+        self.0.columns_changed();
+    }
 }
 
 /// Changes that leave the rows as they are.

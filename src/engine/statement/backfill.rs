@@ -63,7 +63,9 @@ async fn fill(session: &Session, backfill: &mut Backfill, table: &Table, field: 
     }
     let what = format!("ALTER TABLE {}: column {}", table.name(), field.name());
     let work = Work::Embed { table: (table.schema_name().to_owned(), table.name().to_owned()), column: field.name().clone() };
-    let progress = Progress::of(session.notices(), work, what, "rows", Some(remaining.num_rows()));
+    let total = table.row_count().await?;
+    let before = total.saturating_sub(remaining.num_rows());
+    let progress = Progress::going_on(session.notices(), work, what, "rows", before, total);
     let rows = progress.watch(values(session, &remaining, field, text).await?);
     Ok(backfill.stage(&remaining, rows).await?)
 }

@@ -34,15 +34,12 @@ pub fn schema(command: JobCommand) -> SchemaRef {
 
 /// Queues the statement as a job with the session's settings.
 pub fn start(session: &Session, statement: &Statement, parameters: &[ScalarValue]) -> Result<Response> {
-    if !parameters.is_empty() {
-        let message = "parameters in a statement with ASYNC are not supported: it runs later, in another session; write their values";
-        return Err(Error::NotSupported(message.to_owned()));
-    }
     let settings: BTreeMap<String, String> =
         session.settings().in_force("").into_iter().filter(|(name, _)| is_kept_for_jobs(name)).collect();
     let (kind, statement) = (statement.tag().to_owned(), statement.to_string());
     let database = session.database();
-    let new = NewJob { kind, statement, user: session.activity().user(), role: session.session_user().role_id(), settings };
+    let parameters = parameters.to_vec();
+    let new = NewJob { kind, statement, parameters, user: session.activity().user(), role: session.session_user().role_id(), settings };
     started(database.shared.jobs.start(database, new)?)
 }
 

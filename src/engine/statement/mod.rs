@@ -65,7 +65,7 @@ pub use change::quoted;
 pub use hub_model::check_room;
 pub use prepare::{arguments, execute_in, explained, found};
 pub use query::{describe_declared, describe_of_catalog};
-pub use rollouts::{RolloutTargets, protocol_of};
+pub use rollouts::{RolloutTargets, protocol_of, simulations_of};
 pub use settings::{reset_value, set_at_startup, set_value, shown_value};
 pub use train::Trainings;
 
@@ -195,7 +195,10 @@ pub async fn describe(session: &Session, statement: &Statement) -> Result<Descri
         Statement::CreateModel(create) => {
             of_queries(session, Arc::new(Schema::empty()), create.using.as_deref().into_iter().collect()).await
         }
-        Statement::Async(_) => Ok(rows_description(job::started_schema())),
+        Statement::Async(statement) => {
+            let parameters = Box::pin(describe(session, statement)).await?.parameters;
+            Ok(Description { columns: job::started_schema(), parameters })
+        }
         Statement::JobCommand(command) => Ok(rows_description(job::schema(*command))),
         Statement::ShowModels | Statement::ShowAgents | Statement::ShowTables | Statement::ShowIndexes | Statement::ShowJobs => {
             query::describe_show(session, statement).await

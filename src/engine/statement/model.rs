@@ -7,11 +7,12 @@ use arrow::array::{Array, AsArray, RecordBatch, StringArray};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use datafusion::common::ScalarValue;
 use futures::TryStreamExt;
-use rolloutdb_sql::{CreateModel, DescribeModel, DropModel, OptionValue, UnloadModel};
+use rolloutdb_sql::{CreateModel, Dependents, DescribeModel, DropModel, OptionValue, UnloadModel};
 use tokio::sync::oneshot;
 
 use super::{arrow, done, hub_model, name, rows};
 use crate::engine::options;
+use crate::engine::pinned_models;
 use crate::engine::planning::plan_query;
 use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
@@ -210,17 +211,85 @@ pub async fn drop(session: &Session, drop: &DropModel) -> Result<Response> {
     let shared = &session.database().shared;
     let object = Object::model(&drop.name);
     let _name = name::to_drop(session, &object).await?;
-    match shared.registry.drop_model(&drop.name) {
-        Err(Error::UnknownObject { .. }) if drop.if_exists => {
-            session.notices().notice(format!("model \"{}\" does not exist, skipping", drop.name));
-        }
-        dropped => {
-            dropped?;
+    let version = match drop.name.contains('@').then(|| shared.registry.get(&drop.name)).transpose() {
+        Err(Error::UnknownObject { .. }) if drop.if_exists => None,
+        found => found?,
+    };
+    let is_there = version.is_some() || shared.knows(&object);
+    if drop.if_exists && (!is_there || (drop.name.contains('@') && version.is_none())) {
+        session.notices().notice(format!("model \"{}\" does not exist, skipping", drop.name));
+        return Ok(done("DROP MODEL"));
+    }
+    // One version of several; the last one is the model.
+    let one_of_several = version.filter(|info| shared.registry.num_versions(&info.name).is_ok_and(|count| count > 1));
+    let name = drop.name.split_once('@').map_or(drop.name.as_str(), |(name, _)| name);
+    let names = |reference: &str| match &one_of_several {
+        Some(info) => reference == info.reference(),
+        None => reference.split_once('@').map_or(reference, |(name, _)| name) == name,
+    };
+    let agents: Vec<String> =
+        shared.agents.list().into_iter().filter(|agent| names(&agent.options.policy)).map(|agent| agent.name).collect();
+    free_agents(session, drop, &agents)?;
+    tell_columns(session, drop, &names).await?;
+    match &one_of_several {
+        Some(info) => shared.registry.drop_version(info)?,
+        None => {
+            shared.registry.drop_model(name)?;
             shared.privileges.forget(&object)?;
-            shared.models.forget(&drop.name)?;
         }
     }
+    shared.models.forget(one_of_several.as_ref().map_or(name, |_| drop.name.as_str()))?;
     Ok(done("DROP MODEL"))
+}
+
+/// Before the policy of agents goes.
+///
+/// # Errors
+/// [`Error::StillNeeded`] (2BP01) if they are to stay, and the model with them.
+fn free_agents(session: &Session, drop: &DropModel, agents: &[String]) -> Result<()> {
+    let shared = &session.database().shared;
+    if agents.is_empty() {
+        return Ok(());
+    }
+    let listed = agents.join(", ");
+    match drop.dependents {
+        Dependents::Restrict => Err(Error::StillNeeded(format!(
+            "cannot drop model \"{name}\": it is the policy of agents: {listed}; DROP MODEL {name} CASCADE drops them too, FORCE leaves them without it",
+            name = drop.name
+        ))),
+        Dependents::Cascade => {
+            for agent in agents {
+                if shared.agents.remove(agent)? {
+                    shared.privileges.forget(&Object::agent(agent))?;
+                }
+            }
+            session.notices().notice(format!("drop cascades to agents: {listed}"));
+            Ok(())
+        }
+        Dependents::Force => {
+            session.notices().warning(format!("agents have no policy any more: {listed}"));
+            Ok(())
+        }
+    }
+}
+
+/// Says which columns keep their values and take no new ones.
+async fn tell_columns(session: &Session, drop: &DropModel, names: &(dyn Fn(&str) -> bool + Sync)) -> Result<()> {
+    let mut columns = Vec::new();
+    for table in session.database().shared.catalog.all_tables().await? {
+        for column in pinned_models::columns_of(session, &table, names)? {
+            columns.push(format!("{}.{}.{column}", table.schema_name(), table.name()));
+        }
+    }
+    if !columns.is_empty() {
+        let message = format!(
+            "model \"{}\" computed the columns {}: their values stay, and rows are written only with others",
+            drop.name,
+            columns.join(", ")
+        );
+        session.notices().warning(message);
+    }
+    Ok(())
 }
 
 /// Out of memory. What runs keeps the model until it is done; the next use loads it again.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::{Column, ScalarValue};
-use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
+use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlanBuilder};
 use datafusion::sql::sqlparser::ast::DataType as SqlType;
 use futures::TryStreamExt;
 use rolloutdb_sql::{Deallocate, Execute, Explain, Prepare, Statement};
@@ -14,6 +14,7 @@ use super::change::assignment::constant_of;
 use super::table::type_field;
 use super::{done, not_supported, rows_description};
 use crate::engine::named_statements::NamedStatement;
+use crate::engine::parameter_types::is_text_or_list;
 use crate::engine::planning::{Planned, plan_query};
 use crate::engine::prepared::PreparedStatement;
 use crate::engine::session::{Description, Response, Session};
@@ -129,6 +130,11 @@ fn assigned(arguments: Planned, parameters: &[(Option<FieldRef>, Option<FieldRef
     for (position, (declared, implied)) in parameters.iter().enumerate() {
         let argument = Expr::Column(Column::from(schema.qualified_field(position)));
         let mut value = constant_of(&plan, position).unwrap_or(argument);
+        let is_list = matches!(value.get_type(&schema), Ok(DataType::List(_) | DataType::LargeList(_)));
+        if is_list && declared.is_none() && implied.as_ref().is_some_and(|field| is_text_or_list(field)) {
+            values.push(value.alias(format!("argument{position}")));
+            continue;
+        }
         for field in targets(declared.as_ref(), implied.as_ref()) {
             value = assign(&state, value, &schema, &field).map_err(|error| named_parameter(error, position))?;
         }

@@ -35,7 +35,7 @@ use crate::engine::{binding, options};
 use crate::error::{Error, Result};
 use journal::RunJournal;
 pub use questions::{golden_answers, texts};
-pub use run_property::protocol_of;
+pub use run_property::{protocol_of, simulations_of};
 pub use target::RolloutTargets;
 use target::Target;
 pub use valuer::process_reward_model;
@@ -99,13 +99,14 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
         simulations_per_question: simulations,
         counters: Arc::clone(&counters),
     };
-    let progress = Progress::of(session.notices(), work, format!("{STATEMENT} INTO {name}"), "questions", Some(todo.len() as u64));
+    let (before, total, what) = (summary.skipped as u64, num_questions as u64, format!("{STATEMENT} INTO {name}"));
+    let progress = Progress::going_on(session.notices(), work, what, "questions", before, total);
     let trees = search.trees(futures::stream::iter(todo));
     let (target, tasks) = (Arc::new(target), shared.tasks.clone());
     let finished = FinishedTrees { table, batches: vec![], question_ids: vec![], target, journal: journal.clone(), tasks };
     let task = session.task();
     let calls = task.as_ref().map(|task| Arc::clone(task.calls())).unwrap_or_default();
-    calls.scope(collect(session, finished, &name, trees, &progress, &mut summary)).await?;
+    calls.scope(collect(session, finished, simulations, trees, &progress, &mut summary)).await?;
     if let Some(journal) = journal.filter(|_| summary.failed == 0) {
         journal.finish();
     }
@@ -115,6 +116,7 @@ pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters:
     let counts = counters.counts();
     summary.tree_seconds += counts.tree_nanoseconds as f64 / 1e9;
     warn_of_verdicts(session, value, counts);
+    tell_exhausted(session, &summary, simulations);
     summary.seconds = started.elapsed().as_secs_f64();
     Ok(rows("GENERATE", summary.batch()?))
 }
@@ -134,6 +136,18 @@ fn warn_of_verdicts(session: &Session, value: ValueSource, SearchCounts { verdic
     session.notices().warning(message);
 }
 
+/// A tree with nothing left to search is no fault, but its budget was not what bounded it.
+fn tell_exhausted(session: &Session, summary: &Summary, simulations: u64) {
+    if summary.exhausted == 0 {
+        return;
+    }
+    session.notices().notice(format!(
+        "{} of {} trees were exhausted before their {simulations} simulations: every leaf of theirs ends a trajectory and was visited; more children, or a higher \
+         temperature, leave more to search",
+        summary.exhausted, summary.questions
+    ));
+}
+
 #[derive(Default)]
 struct Summary {
     table: String,
@@ -141,6 +155,8 @@ struct Summary {
     skipped: usize,
     nodes: usize,
     failed: usize,
+    /// Trees that had nothing left to search before their simulations were done.
+    exhausted: usize,
     seconds: f64,
     /// Choosing leaves, adding nodes and values, and making rows of them.
     tree_seconds: f64,
@@ -173,7 +189,7 @@ impl Summary {
 async fn collect(
     session: &Session,
     mut finished: FinishedTrees,
-    run: &str,
+    simulations: u64,
     trees: impl futures::Stream<Item = (Question, Result<SearchTree>)>,
     progress: &Progress,
     summary: &mut Summary,
@@ -195,9 +211,11 @@ async fn collect(
         match tree {
             Ok(tree) => {
                 let started = Instant::now();
-                let batch = tree.to_record_batch(run)?;
+                let run = summary.table.clone();
+                let batch = tree.to_record_batch(&run)?;
                 summary.tree_seconds += started.elapsed().as_secs_f64();
                 summary.questions += 1;
+                summary.exhausted += usize::from(tree.is_exhausted() && tree.visit_count[0] < simulations);
                 summary.nodes += batch.num_rows();
                 finished.batches.push(nodes::for_table(&finished.table, &batch)?);
                 finished.question_ids.push(question.id);

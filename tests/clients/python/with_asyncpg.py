@@ -139,6 +139,26 @@ async def _(connection):
         equal([row["product"] for row in await statement.fetch(factor)], [factor, 2 * factor])
 
 
+@checks("changed columns")
+async def _(connection):
+    """What asyncpg has prepared by itself it prepares anew, and what was prepared for the user is refused."""
+    other = await connect()
+    await other.execute("CREATE TABLE asyncpg_shapes (a int, b int)")
+    await other.execute("INSERT INTO asyncpg_shapes VALUES (1, 2)")
+    every = "SELECT * FROM asyncpg_shapes"
+    equal(dict(await connection.fetchrow(every)), {"a": 1, "b": 2})
+    await other.execute("DROP TABLE asyncpg_shapes")
+    await other.execute("CREATE TABLE asyncpg_shapes (b int, a int)")
+    await other.execute("INSERT INTO asyncpg_shapes VALUES (20, 10)")
+    equal(dict(await connection.fetchrow(every)), {"b": 20, "a": 10})
+    prepared = await connection.prepare(every)
+    await other.execute("ALTER TABLE asyncpg_shapes ADD COLUMN c text")
+    with expect("0A000", code_of):
+        await prepared.fetch()
+    equal(dict(await connection.fetchrow(every)), {"b": 20, "a": 10, "c": None})
+    await other.close(timeout=5)
+
+
 @checks("batch insert")
 async def _(connection):
     await connection.execute("CREATE TABLE asyncpg_batch (id bigint PRIMARY KEY, name text, tags text[])")

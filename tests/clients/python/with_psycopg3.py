@@ -153,6 +153,23 @@ def _():
             other.execute("EXECUTE twice(1)")
 
 
+@check("lists without a type")
+def _():
+    """A list of texts has no type of its own to psycopg: what takes texts and lists takes it for a list."""
+    with connect() as connection:
+        for binary in (False, True):
+            for prepare in (False, True):
+                with connection.cursor(binary=binary) as cursor:
+                    one = lambda statement, *values: cursor.execute(statement, values, prepare=prepare).fetchone()[0]
+                    equal(one("SELECT recall_at_k(%s, %s, 20)", ["a", "b", "b", "c"], ["b", "x"]), 0.5)
+                    equal(one("SELECT exact_match('Paris', %s)", ["Rome", "Paris"]), 1.0)
+                    equal(one("SELECT exact_match('Paris', %s)", "Paris"), 1.0)
+                    equal(one("SELECT exact_match(%s, %s)", "Paris", ["Rome"]), 0.0)
+                    equal(one("SELECT redundant_searches(%s)", ["a", "a"]), 1)
+                    equal(one("SELECT count(*) FROM generate_series(1, %s)", 5), 5)
+                    equal(one("SELECT abs(%s)", -3), 3)
+
+
 @check("tags and descriptions")
 def _():
     with connect() as connection:

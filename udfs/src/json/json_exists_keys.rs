@@ -11,7 +11,7 @@ use crate::Error;
 use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
 
-const KEYS: Parameter = Parameter { name: "keys", kind: Kind::Texts, description: "Keys or strings, in an array." };
+const KEYS: Parameter = Parameter { name: "keys", kind: Kind::TextList, description: "Keys or strings, in an array." };
 
 pub(crate) static ANY: Function = Function {
     interface: Interface {

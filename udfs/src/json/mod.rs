@@ -81,7 +81,7 @@ const KEY: Parameter = Parameter {
     description: "Key of an object, or position in an array, from 0; from the end if negative.",
 };
 const PATH: Parameter =
-    Parameter { name: "path", kind: Kind::Texts, description: "Keys, and positions in arrays, from the outside to the inside." };
+    Parameter { name: "path", kind: Kind::TextList, description: "Keys, and positions in arrays, from the outside to the inside." };
 const STEPS: Parameter = Parameter {
     kind: Kind::Rest,
     description: "Keys, and positions in arrays, from the outside to the inside: in an array, or one by one.",

@@ -12,10 +12,14 @@ pub(crate) static FUNCTION: Function = Function {
         description: "Reciprocal rank of the first gold passage among the retrieved ones: 1, 1/2, 1/3, ..., or 0 if none was \
             found; its average over questions is the mean reciprocal rank. NULL if there are no gold passages.",
         parameters: &[
-            Parameter { name: "passage_ids", kind: Kind::Texts, description: "Retrieved ids, best first; NULL, no retrieval, scores 0." },
+            Parameter {
+                name: "passage_ids",
+                kind: Kind::TextList,
+                description: "Retrieved ids, best first; NULL, no retrieval, scores 0.",
+            },
             Parameter {
                 name: "gold_ids",
-                kind: Kind::Texts,
+                kind: Kind::TextList,
                 description: "Ids of the passages that should be found; NULL or empty gives NULL.",
             },
         ],

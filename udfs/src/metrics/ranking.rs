@@ -15,8 +15,12 @@ use crate::function::{Kind, Parameter};
 pub(super) type ScoreAtK = fn(&[&str], &[&str], usize) -> f64;
 
 pub(super) const PARAMETERS: &[Parameter] = &[
-    Parameter { name: "passage_ids", kind: Kind::Texts, description: "Retrieved ids, best first; NULL, no retrieval, scores 0." },
-    Parameter { name: "gold_ids", kind: Kind::Texts, description: "Ids of the passages that should be found; NULL or empty gives NULL." },
+    Parameter { name: "passage_ids", kind: Kind::TextList, description: "Retrieved ids, best first; NULL, no retrieval, scores 0." },
+    Parameter {
+        name: "gold_ids",
+        kind: Kind::TextList,
+        description: "Ids of the passages that should be found; NULL or empty gives NULL.",
+    },
     Parameter { name: "k", kind: Kind::Integer, description: "How many of the retrieved ids count, 1 or more." },
 ];
 

@@ -30,7 +30,7 @@ pub(crate) static INTERFACE: Interface = Interface {
         Parameter { name: "step", kind: Kind::Text, description: "What the policy wrote: its analysis, and the query." },
         Parameter {
             name: "passages",
-            kind: Kind::Texts,
+            kind: Kind::TextList,
             description: "What the query found, best first; NULL, of a step without a search, gives NULL.",
         },
         Parameter {

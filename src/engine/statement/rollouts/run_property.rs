@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value as Json, json};
 
-use crate::agent::{Agent, AgentOptions, SearchOptions, Valuer};
+use crate::agent::{Agent, AgentOptions, Method, SearchOptions, Valuer};
 use crate::error::{Error, Result};
 
 /// The table's property that says how its trees were made.
@@ -28,6 +28,13 @@ pub fn run_property(agent: &Agent, options: &AgentOptions, search: &SearchOption
 pub fn protocol_of(table: &Table) -> Option<String> {
     let found: Json = serde_json::from_str(table.property(RUN_PROPERTY)?).ok()?;
     serde_json::from_value::<AgentOptions>(found["agent"].clone()).ok().map(|agent| agent.protocol)
+}
+
+/// How many simulations each tree of a table was to have; `None` if the table does not say, or its trajectories are sampled, which are never fewer.
+pub fn simulations_of(table: &Table) -> Option<u64> {
+    let found: Json = serde_json::from_str(table.property(RUN_PROPERTY)?).ok()?;
+    let search = serde_json::from_value::<SearchOptions>(found["search"].clone()).ok()?;
+    (search.method == Method::Mcts).then_some(search.simulations as u64)
 }
 
 /// SHA-256 of the texts that models are shown: the templates of the agent's set, and the judge's.

@@ -42,7 +42,7 @@ impl Reporter<'_> {
                 Event::Prepared(counts) => self.tell_counts(&counts),
                 Event::Claimed(claim) => recorder = Some(Recorder::start(self.session, self.train, claim)),
                 Event::Reference(done, total) => {
-                    let progress = reference.get_or_insert_with(|| self.progress("reference", "pairs", total));
+                    let progress = reference.get_or_insert_with(|| self.progress("reference", "pairs", 0, total));
                     progress.update(done as u64, "");
                 }
                 Event::Step(metrics) => {
@@ -97,10 +97,11 @@ impl Reporter<'_> {
         format!("TRAIN {} {}", self.train.method, self.train.model)
     }
 
-    fn progress(&self, phase: &'static str, unit: &str, total: usize) -> Progress {
+    /// `before`: what an earlier run has done of the total.
+    fn progress(&self, phase: &'static str, unit: &str, before: usize, total: usize) -> Progress {
         let work = Work::Train { model: self.train.model.clone(), method: self.train.method.to_string().to_lowercase(), phase };
         let what = if phase == "steps" { self.what() } else { format!("{}: {phase}", self.what()) };
-        Progress::of(self.session.notices(), work, what, unit, Some(total as u64))
+        Progress::going_on(self.session.notices(), work, what, unit, before as u64, total as u64)
     }
 
     fn begin(&self, num_done: usize, num_steps: usize) -> Progress {
@@ -110,7 +111,7 @@ impl Reporter<'_> {
                 self.what()
             ));
         }
-        self.progress("steps", "steps", num_steps - num_done)
+        self.progress("steps", "steps", num_done, num_steps)
     }
 
     /// Says what became of prompts that are too long, and whose word is taken for the reference.

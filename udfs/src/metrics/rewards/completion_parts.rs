@@ -10,14 +10,16 @@ use crate::arguments::Arguments;
 use crate::function::{Function, Interface, Kind, Parameter, Returns};
 use crate::metrics::SECTION;
 
-const PARAMETERS: &[Parameter] = &[
-    Parameter {
-        name: "prompts",
-        kind: Kind::Texts,
-        description: "What the policy was asked in each step, first to last; NULL gives NULL.",
-    },
-    Parameter { name: "completions", kind: Kind::Texts, description: "What it wrote, as many." },
-];
+/// The action of a step that its protocol cannot read.
+const MALFORMED: &str = "malformed";
+
+const PROMPTS: Parameter = Parameter {
+    name: "prompts",
+    kind: Kind::TextList,
+    description: "What the policy was asked in each step, first to last; NULL gives NULL.",
+};
+
+const COMPLETIONS: Parameter = Parameter { name: "completions", kind: Kind::TextList, description: "What it wrote, as many." };
 
 pub(crate) static PARTS: Function = Function {
     interface: Interface {
@@ -26,7 +28,7 @@ pub(crate) static PARTS: Function = Function {
         description: "The steps of a trajectory as parts of one completion of its first prompt: in turn what the policy wrote and what was put in before \
             its next step, such as passages; see `completion_mask`. NULL where a prompt does not go on from the one before and its completion: of \
             protocols that ask anew in each step.",
-        parameters: PARAMETERS,
+        parameters: &[PROMPTS, COMPLETIONS],
         required: 2,
         example: ("SELECT completion_parts(ARRAY['Q', 'Q s1 [p]'], ARRAY[' s1', ' s2'])", "[ s1,  [p],  s2]"),
     },
@@ -47,17 +49,31 @@ pub(crate) static MASK: Function = Function {
         name: "completion_mask",
         section: SECTION,
         description: "For each of the `completion_parts` 1 if the policy wrote it, 0 if it was put in: what a loss should count.",
-        parameters: PARAMETERS,
+        parameters: &[
+            PROMPTS,
+            COMPLETIONS,
+            Parameter {
+                name: "actions",
+                kind: Kind::TextList,
+                description: "The action of each step: what was written in a `malformed` one counts 0 too.",
+            },
+        ],
         required: 2,
         example: ("SELECT completion_mask(ARRAY['Q', 'Q s1 [p]'], ARRAY[' s1', ' s2'])", "[1, 0, 1]"),
     },
     returns: Returns::Computed(|_, _| Ok(DataType::new_list(DataType::Int32, true))),
     kernel: |arguments| {
         let mut lists = ListBuilder::new(Int32Builder::new());
+        let actions = arguments.has(2).then(|| arguments.texts(2)).transpose()?;
+        let mut row = 0;
         for_each_row(arguments, |parts| {
             let is_valid = parts.is_some();
-            (0..parts.map_or(0, |parts| parts.len())).for_each(|at| lists.values().append_value(i32::from(at % 2 == 0)));
+            let actions = actions.as_ref().and_then(|actions| actions.elements(row)).unwrap_or_default();
+            let is_malformed = |step: usize| actions.get(step).is_some_and(|action| *action == Some(MALFORMED));
+            let counts = |at: usize| at % 2 == 0 && !is_malformed(at / 2);
+            (0..parts.map_or(0, |parts| parts.len())).for_each(|at| lists.values().append_value(i32::from(counts(at))));
             lists.append(is_valid);
+            row += 1;
         })?;
         Ok(Arc::new(lists.finish()))
     },

@@ -41,13 +41,13 @@ pub(super) const PROTOCOL: Parameter = Parameter { name: "protocol", kind: Kind:
 
 pub(super) const STATES: Parameter = Parameter {
     name: "states",
-    kind: Kind::Texts,
+    kind: Kind::TextList,
     description: "`state` of every step, first to last, as in the tables of rollouts and in `trajectories`; NULL gives NULL.",
 };
 
 pub(super) const RESPONSES: Parameter = Parameter {
     name: "responses",
-    kind: Kind::Texts,
+    kind: Kind::TextList,
     description: "What the policy wrote in each of them, as many: `response`, or the `completions` of `trajectories`; NULL gives NULL, and in \
         an array is no step: the root of a tree has no response.",
 };

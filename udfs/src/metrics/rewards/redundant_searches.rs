@@ -15,7 +15,7 @@ pub(crate) static FUNCTION: Function = Function {
             counts. 0 for NULL, no searches.",
         parameters: &[Parameter {
             name: "queries",
-            kind: Kind::Texts,
+            kind: Kind::TextList,
             description: "The queries of the trajectory; NULLs among them are no queries.",
         }],
         required: 1,
