@@ -47,6 +47,7 @@ use super::task_history::CurrentTask;
 use super::temporary::TemporarySchema;
 use super::three_valued_in::ThreeValuedIn;
 use super::timeouts::Timeouts;
+use super::unnesting::Unnesting;
 use super::values_of_queries::ValuesOfQueries;
 use super::view_names::WithoutViewNames;
 use super::{exists_as_column, function, statement};
@@ -177,6 +178,7 @@ impl Session {
             Arc::new(ValuesOfQueries),
             Arc::new(SingleRow),
             Arc::new(ThreeValuedIn),
+            Arc::new(Unnesting),
             Arc::new(DistinctSubqueryColumns),
         ];
         analyzer_rules.extend(Analyzer::new().rules);
