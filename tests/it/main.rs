@@ -34,6 +34,7 @@ mod named_statements;
 mod openai_server;
 mod output_names;
 mod postgres_answers;
+mod postgres_subqueries;
 mod power_loss;
 mod prepared;
 mod process;
