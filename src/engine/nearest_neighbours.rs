@@ -10,6 +10,7 @@ mod path;
 mod query;
 mod unused;
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -115,13 +116,21 @@ fn nearest_scan(sort: &Sort, effort: SearchEffort) -> Result<TableScan, String> 
 }
 
 /// The plan whose scans near to the vector of a subquery name the subquery as the plan has it now: rules and parameters may have changed it since.
-pub fn with_current_subqueries(plan: LogicalPlan) -> Result<LogicalPlan> {
-    let current = plan.transform_up_with_subqueries(|node| {
+pub fn with_current_subqueries(plan: &LogicalPlan) -> Result<Cow<'_, LogicalPlan>> {
+    let mut is_one = false;
+    plan.apply_with_subqueries(|node| {
+        is_one = matches!(node, LogicalPlan::Sort(sort) if scan_of_subquery(sort).is_some());
+        Ok(if is_one { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    if !is_one {
+        return Ok(Cow::Borrowed(plan));
+    }
+    let current = plan.clone().transform_up_with_subqueries(|node| {
         let LogicalPlan::Sort(sort) = &node else { return Ok(Transformed::no(node)) };
         let Some(scan) = scan_of_subquery(sort) else { return Ok(Transformed::no(node)) };
         Ok(Transformed::yes(LogicalPlan::Sort(with_scan(sort.clone(), scan)?)))
     });
-    Ok(current?.data)
+    Ok(Cow::Owned(current?.data))
 }
 
 fn scan_of_subquery(sort: &Sort) -> Option<TableScan> {

@@ -45,9 +45,9 @@ pub struct RolloutQueryPlanner;
 #[async_trait]
 impl QueryPlanner for RolloutQueryPlanner {
     async fn create_physical_plan(&self, plan: &LogicalPlan, state: &SessionState) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        let plan = &with_current_subqueries(plan.clone())?;
+        let plan = with_current_subqueries(plan)?;
         DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(ApplyExtensionPlanner), Arc::new(SharedRowsPlanner)])
-            .create_physical_plan(plan, state)
+            .create_physical_plan(&plan, state)
             .await
     }
 }

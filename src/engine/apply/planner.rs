@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, ScalarValue, TableReference, not_impl_err};
+use datafusion::common::{DFSchema, ScalarValue, TableReference, not_impl_err, plan_err};
 use datafusion::datasource::provider_as_source;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::expr::Placeholder;
@@ -169,6 +169,11 @@ impl RelationPlanner for TableFunctionPlanner {
             false => Bound::Apply(Arc::new(OptionsOfRows::new(Arc::clone(&function), constants, of_rows)?)),
         };
         let with_ordinality = has_ordinality(&relation);
+        let alias = match &relation {
+            TableFactor::Table { alias, .. } | TableFactor::Function { alias, .. } => alias.clone(),
+            _ => None,
+        };
+        let mut alias = alias.unwrap_or_else(|| default_alias(function.name()));
         let plan = match bound {
             Bound::Table(_) if with_ordinality => {
                 return not_impl_err!("WITH ORDINALITY after {}(): number its rows by row_number() OVER ()", function.name());
@@ -185,16 +190,11 @@ impl RelationPlanner for TableFunctionPlanner {
                 if with_ordinality {
                     applied = Arc::new(WithOrdinality { function: applied });
                 }
-                let column_names = applied.schema().fields().iter().map(|field| field.name().clone()).collect();
+                let column_names = column_names(&mut alias, applied.as_ref(), context)?;
                 let one_row = LogicalPlanBuilder::empty(true).build()?;
                 Apply::try_new(one_row, applied, values, None, column_names, false)?.into_plan()
             }
         };
-        let alias = match &relation {
-            TableFactor::Table { alias, .. } | TableFactor::Function { alias, .. } => alias.clone(),
-            _ => None,
-        };
-        let alias = alias.unwrap_or_else(|| default_alias(function.name()));
         let alias = with_all_columns(alias, plan.schema());
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, Some(alias)))))
     }
@@ -207,6 +207,29 @@ fn default_alias(name: &str) -> TableAlias {
 
 fn has_ordinality(relation: &TableFactor) -> bool {
     matches!(relation, TableFactor::Table { with_ordinality: true, .. } | TableFactor::Function { with_ordinality: true, .. })
+}
+
+/// The names of a function's columns: those of the alias, which then has none to give, and for the rest its own.
+fn column_names(
+    alias: &mut TableAlias,
+    function: &dyn ApplyFunction,
+    context: &dyn RelationPlannerContext,
+) -> DataFusionResult<Vec<String>> {
+    let mut names: Vec<String> = function.schema().fields().iter().map(|field| field.name().clone()).collect();
+    let given = std::mem::take(&mut alias.columns);
+    if given.len() > names.len() {
+        return plan_err!("table \"{}\" has {} columns available but {} columns specified", alias.name.value, names.len(), given.len());
+    }
+    for (name, column) in names.iter_mut().zip(given) {
+        *name = context.normalize_ident(column.name);
+    }
+    // Two columns of one name are told apart by their relation alone, and here they have one: the later ones are numbered.
+    for position in 1..names.len() {
+        if names[..position].contains(&names[position]) {
+            names[position] = format!("{}_{}", names[position], position + 1);
+        }
+    }
+    Ok(names)
 }
 
 /// An alias may name the first columns alone: the others keep their names.

@@ -6,13 +6,15 @@ use datafusion::common::DFSchema;
 use datafusion::error::Result;
 use datafusion::logical_expr::LogicalPlanBuilder;
 use datafusion::logical_expr::planner::{PlannedRelation, RelationPlannerContext, RelationPlanning};
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Ident, TableAlias, TableAliasColumnDef};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, TableAlias, TableAliasColumnDef};
 
-use super::with_all_columns;
+use super::{column_names, default_alias};
 use crate::engine::apply::array_calls::with_array_calls;
 use crate::engine::apply::ordinality::WithOrdinality;
 use crate::engine::apply::rows_of_lists::RowsOfLists;
 use crate::engine::apply::{Apply, ApplyFunction};
+
+const UNNEST: &str = "unnest";
 
 /// The relation; `None`: DataFusion plans it.
 pub fn planned(
@@ -32,19 +34,12 @@ pub fn planned(
         true => Arc::new(WithOrdinality { function: Arc::new(function) }),
         false => Arc::new(function),
     };
-    // Two columns of one name are told apart by their relation alone, and here they have one: the later ones are numbered.
-    let mut names: Vec<String> = function.schema().fields().iter().map(|field| field.name().clone()).collect();
-    for position in 1..names.len() {
-        if names[..position].contains(&names[position]) {
-            names[position] = format!("{}_{}", names[position], position + 1);
-        }
-    }
-    let one_row = LogicalPlanBuilder::empty(true).build()?;
-    let plan = Apply::try_new(one_row, function, arguments, None, names, false)?.into_plan();
-    let mut alias = alias.cloned().unwrap_or_else(|| TableAlias { explicit: false, name: Ident::new("unnest"), columns: vec![], at: None });
+    let mut alias = alias.cloned().unwrap_or_else(|| default_alias(UNNEST));
     if is_of_one && alias.columns.is_empty() {
         alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
     }
-    let alias = with_all_columns(alias, plan.schema());
+    let names = column_names(&mut alias, function.as_ref(), context)?;
+    let one_row = LogicalPlanBuilder::empty(true).build()?;
+    let plan = Apply::try_new(one_row, function, arguments, None, names, false)?.into_plan();
     Ok(Some(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, Some(alias))))))
 }

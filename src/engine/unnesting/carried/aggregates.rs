@@ -38,6 +38,9 @@ impl Carrier<'_> {
 
     /// The aggregate over rows that the subquery has, under its name, in the order of a subquery within it.
     fn of_value(&self, expression: &Expr, mark: Option<&Expr>, order: &[SortExpr]) -> Result<Expr> {
+        if is_of_outer_query(expression)? {
+            return refused("an aggregate over columns of the query round it alone, which is one of that query,");
+        }
         let (relation, name) = expression.qualified_name();
         let filtered = self.bind(expression.clone().unalias())?.transform_up(|inner| {
             Ok(match inner {
@@ -104,6 +107,15 @@ impl Carrier<'_> {
         let condition = of_values.into_iter().cloned().map(|conjunct| self.bind(conjunct)).collect::<Result<Vec<_>>>()?;
         Ok(Some((rows.build()?, conjunction(condition))))
     }
+}
+
+/// Whether the arguments of an aggregate name columns, and none of its own query.
+fn is_of_outer_query(expression: &Expr) -> Result<bool> {
+    expression.exists(|inner| {
+        let Expr::AggregateFunction(AggregateFunction { params, .. }) = inner else { return Ok(false) };
+        let names_own = params.args.iter().any(|argument| !argument.column_refs().is_empty());
+        Ok(!names_own && params.args.iter().any(Expr::contains_outer))
+    })
 }
 
 /// Whether one of several groupings is that of all rows, which has a row also where there are none.

@@ -30,7 +30,7 @@ impl Carrier<'_> {
         };
         let is_full = join.join_type == JoinType::Full;
         let is_both = is_full || if kept == Side::Left { right_reads } else { left_reads };
-        let is_carried = |side| is_both || side == kept;
+        let is_carried = |side: Side| is_both || side == kept;
         let left = self.side(&join.left, is_carried(Side::Left))?;
         let right = self.side(&join.right, is_carried(Side::Right))?;
         let on = join.on.iter().map(|(left, right)| Ok((self.bind(left.clone())?, self.bind(right.clone())?)));
