@@ -10,6 +10,7 @@ mod path;
 mod query;
 mod unused;
 
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -21,7 +22,7 @@ use rolloutdb_catalogs::{AskedEffort, Metric, NearestRows, RowsWithoutDistance, 
 
 use distance::{Distance, is_at_most};
 pub use lateral::{LateralNearestRows, SortRuntime};
-use path::{Path, is_model_call};
+use path::{Path, is_model_call, is_of_subquery};
 pub use unused::unused_indexes;
 
 use super::equal_floats::without_one_form;
@@ -119,6 +120,34 @@ fn nearest_scan(sort: &Sort, effort: SearchEffort) -> Result<TableScan, String> 
     let nearest = NearestRows::new(table, &distance.column, query, k, distance.metric, effort).unless(first_come);
     let filters = path.scan.filters.into_iter().chain(of_rows).collect();
     Ok(TableScan { source: provider_as_source(Arc::new(nearest)), filters, ..path.scan })
+}
+
+/// The plan whose scans near to the vector of a subquery name the subquery as the plan has it now: rules and parameters may have changed it since.
+pub fn with_current_subqueries(plan: &LogicalPlan) -> Result<Cow<'_, LogicalPlan>> {
+    let mut is_one = false;
+    plan.apply_with_subqueries(|node| {
+        is_one = matches!(node, LogicalPlan::Sort(sort) if scan_of_subquery(sort).is_some());
+        Ok(if is_one { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    if !is_one {
+        return Ok(Cow::Borrowed(plan));
+    }
+    let current = plan.clone().transform_up_with_subqueries(|node| {
+        let LogicalPlan::Sort(sort) = &node else { return Ok(Transformed::no(node)) };
+        let Some(scan) = scan_of_subquery(sort) else { return Ok(Transformed::no(node)) };
+        Ok(Transformed::yes(LogicalPlan::Sort(with_scan(sort.clone(), scan)?)))
+    });
+    Ok(Cow::Owned(current?.data))
+}
+
+fn scan_of_subquery(sort: &Sort) -> Option<TableScan> {
+    let key = sort.expr.first()?;
+    let path = Path::to_scan(&sort.input, vec![key.expr.clone().unalias()]).ok()?;
+    let distance = Distance::of_key(path.expressions.first()?, key.asc).ok().filter(|distance| is_of_subquery(&distance.query))?;
+    let provider = source_as_provider(&path.scan.source).ok()?;
+    let nearest = (provider.as_ref() as &dyn std::any::Any).downcast_ref::<NearestRows>().filter(|nearest| nearest.is_late())?;
+    let nearest = nearest.with_query(path.query(&distance.query)?);
+    Some(TableScan { source: provider_as_source(Arc::new(nearest)), ..path.scan })
 }
 
 /// What of a condition a row and constants alone do not decide, so that a search can not look for rows that meet it.

@@ -24,15 +24,17 @@ use super::apply::planner::{TableFunctionPlanner, called_function, split_table_n
 use super::background_planning::{both_plans, physical_plan};
 use super::function::{nested_arguments, unknown};
 use super::known_rows::known_rows;
+use super::nearest_neighbours::with_current_subqueries;
 use super::parameter_values::ParameterValues;
 use super::privileges::relations::{Relations, check_models};
 use super::session::Session;
 use super::statement_catalog::{OpenedTables, with_opened_tables};
 use super::task_history::CurrentTask;
+use super::unnesting::SharedRowsPlanner;
 use super::views::TablesOfViews;
 use super::with_queries::FencePlanner;
 use super::{
-    aggregate_forms, casts, constants, counted_sets, function_columns, jsonb_comparisons, kept_types, lateral_names, macros, mixed_times, named_windows, output_names, parameter_types, pattern_operators, pg_catalog, postgres_forms, quoted_constants, row_comparisons, rows_in_select, search_path, using_columns, versions, views, whole_rows, wildcards_of_joins, window_defaults, with_queries,
+    aggregate_forms, casts, constants, counted_sets, function_columns, jsonb_comparisons, kept_types, lateral_names, macros, mixed_times, named_windows, output_names, parameter_types, pattern_operators, pg_catalog, postgres_forms, quoted_constants, row_comparisons, rows_in_select, search_path, table_calls, using_columns, versions, views, whole_rows, wildcards_of_joins, window_defaults, with_queries,
 };
 use crate::error::{Error, Result};
 
@@ -43,8 +45,9 @@ pub struct RolloutQueryPlanner;
 #[async_trait]
 impl QueryPlanner for RolloutQueryPlanner {
     async fn create_physical_plan(&self, plan: &LogicalPlan, state: &SessionState) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
-        DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(ApplyExtensionPlanner), Arc::new(FencePlanner)])
-            .create_physical_plan(plan, state)
+        let plan = with_current_subqueries(plan)?;
+        DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(ApplyExtensionPlanner), Arc::new(FencePlanner), Arc::new(SharedRowsPlanner)])
+            .create_physical_plan(&plan, state)
             .await
     }
 }
@@ -194,6 +197,7 @@ async fn plan_with(
     lateral_names::qualify(&mut statement);
     versions::open(session, &mut statement, &mut named).await?;
     Box::pin(pg_catalog::open(session, &mut state, &mut statement, &mut named)).await?;
+    table_calls::write_out(&mut statement);
     function_columns::write_out(&mut statement);
     postgres_forms::rewrite(&mut statement);
     let of_views = Arc::new(Box::pin(views::open(session, of_views)).await?);

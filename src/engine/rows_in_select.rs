@@ -1,5 +1,5 @@
-//! Functions of rows in the list of SELECT: `SELECT generate_series(1, 3)` gives three rows, as in PostgreSQL. DataFusion has a function of the name whose value
-//! is one array. `unnest` it knows itself.
+//! Functions of rows in the list of SELECT: `SELECT id, generate_series(1, n) FROM t` gives n rows for each of t's, as in PostgreSQL. DataFusion has a function
+//! of the name whose value is one array. `unnest` it knows itself.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -15,6 +15,19 @@ use super::apply::planner::TableFunction;
 use crate::error::{Error, Result};
 
 const SERIES: &str = "generate_series";
+
+/// Functions of rows of one column.
+const OF_ONE_COLUMN: [&str; 9] = [
+    SERIES,
+    "regexp_split_to_table",
+    "string_to_table",
+    "json_array_elements",
+    "json_array_elements_text",
+    "json_object_keys",
+    "jsonb_array_elements",
+    "jsonb_array_elements_text",
+    "jsonb_object_keys",
+];
 
 /// The relation that its call becomes.
 const RELATION: &str = "__series_in_select";
@@ -78,13 +91,15 @@ impl Mover<'_> {
         // `*` would be the series too.
         let has_wildcard =
             select.projection.iter().any(|item| !matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }));
-        if found.calls.len() > 1 || found.computes_groups || has_groups || has_wildcard || reads_columns(call) {
-            return Err(not_here(SERIES));
+        let function = name_of(call);
+        let is_several = found.calls.iter().any(|other| other != call);
+        if is_several || found.computes_groups || has_groups || has_wildcard {
+            return Err(not_here(&function));
         }
-        let FunctionArguments::List(list) = &call.args else { return Err(not_here(SERIES)) };
-        let column = TableAliasColumnDef { name: Ident::with_quote('"', SERIES), data_type: None };
+        let FunctionArguments::List(list) = &call.args else { return Err(not_here(&function)) };
+        let column = TableAliasColumnDef { name: Ident::with_quote('"', &function), data_type: None };
         let relation = TableFactor::Table {
-            name: ObjectName::from(vec![Ident::new(SERIES)]),
+            name: ObjectName::from(vec![Ident::new(&function)]),
             alias: Some(TableAlias { explicit: true, name: Ident::with_quote('"', RELATION), columns: vec![column], at: None }),
             args: Some(TableFunctionArgs { args: list.args.clone(), settings: None }),
             with_hints: vec![],
@@ -96,7 +111,7 @@ impl Mover<'_> {
             index_hints: vec![],
         };
         select.from.push(TableWithJoins { relation, joins: vec![] });
-        let mut replacer = Replacer { depth: 0 };
+        let mut replacer = Replacer { depth: 0, function };
         for item in &mut select.projection {
             if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
                 let _ = expr.visit(&mut replacer);
@@ -134,7 +149,7 @@ impl Visitor for Found<'_> {
         {
             let name = name_of(call);
             self.computes_groups |= call.over.is_some() || self.state.aggregate_functions().contains_key(&name);
-            if name == SERIES {
+            if OF_ONE_COLUMN.contains(&name.as_str()) {
                 self.calls.push(call.clone());
             }
         }
@@ -154,9 +169,10 @@ impl Visitor for Found<'_> {
     }
 }
 
-/// Puts the column of the series in the place of its call.
+/// Puts the column of the function's rows in the place of its call.
 struct Replacer {
     depth: usize,
+    function: String,
 }
 
 impl VisitorMut for Replacer {
@@ -173,8 +189,8 @@ impl VisitorMut for Replacer {
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if self.depth == 0 && matches!(expr, Expr::Function(call) if name_of(call) == SERIES) {
-            *expr = Expr::CompoundIdentifier([RELATION, SERIES].map(|name| Ident::with_quote('"', name)).into());
+        if self.depth == 0 && matches!(expr, Expr::Function(call) if name_of(call) == self.function) {
+            *expr = Expr::CompoundIdentifier([RELATION, &self.function].map(|name| Ident::with_quote('"', name)).into());
         }
         ControlFlow::Continue(())
     }
@@ -198,6 +214,7 @@ impl Visitor for Checker<'_> {
         self.is_unnested = name == "unnest";
         let is_of_rows = match name.as_str() {
             SERIES => !is_unnested,
+            other if OF_ONE_COLUMN.contains(&other) => true,
             other => self.table_functions.contains_key(other) && !self.state.scalar_functions().contains_key(other),
         };
         if is_of_rows { ControlFlow::Break(not_here(&name)) } else { ControlFlow::Continue(()) }
@@ -210,24 +227,8 @@ fn name_of(call: &Function) -> String {
 
 fn not_here(name: &str) -> Error {
     let instead = match name {
-        SERIES => "write it in FROM; of columns, unnest(generate_series(..)) in the list of SELECT, if each row has few values",
+        SERIES => "write it in FROM, where it may name columns of the relations before it",
         _ => "write it in FROM",
     };
     Error::NotSupported(format!("{name}, a function of rows, is not supported here yet: {instead}"))
-}
-
-/// Whether the arguments of a call name columns or hold queries.
-fn reads_columns(call: &Function) -> bool {
-    struct Columns;
-    impl Visitor for Columns {
-        type Break = ();
-
-        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-            match expr {
-                Expr::Identifier(_) | Expr::CompoundIdentifier(_) | Expr::Subquery(_) => ControlFlow::Break(()),
-                _ => ControlFlow::Continue(()),
-            }
-        }
-    }
-    call.args.visit(&mut Columns).is_break()
 }

@@ -49,6 +49,7 @@ use super::task_history::CurrentTask;
 use super::temporary::TemporarySchema;
 use super::three_valued_in::ThreeValuedIn;
 use super::timeouts::Timeouts;
+use super::unnesting::Unnesting;
 use super::values_of_queries::ValuesOfQueries;
 use super::view_names::WithoutViewNames;
 use super::with_queries::OfWith;
@@ -183,6 +184,7 @@ impl Session {
             Arc::new(ValuesOfQueries),
             Arc::new(SingleRow),
             Arc::new(ThreeValuedIn),
+            Arc::new(Unnesting),
             Arc::new(DistinctSubqueryColumns),
         ];
         analyzer_rules.extend(Analyzer::new().rules);

@@ -76,13 +76,13 @@ pub fn only_value(list: Expr, subquery: &Subquery) -> Expr {
     function::only_value(list, subquery.subquery.schema().field(0))
 }
 
-/// At most one, or as many as DataFusion says; it knows aggregates itself.
+/// At most one.
 fn has_one_row(plan: &LogicalPlan) -> bool {
     match plan {
         LogicalPlan::Projection(projection) => has_one_row(&projection.input),
         LogicalPlan::SubqueryAlias(alias) => has_one_row(&alias.input),
-        LogicalPlan::Filter(filter) if matches!(filter.input.as_ref(), LogicalPlan::Aggregate(_)) => true,
-        LogicalPlan::Aggregate(_) => true,
+        LogicalPlan::Filter(filter) => has_one_row(&filter.input),
+        LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() => true,
         other => other.max_rows().is_some_and(|count| count <= 1),
     }
 }

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue, not_impl_err};
+use datafusion::common::{Column, DFSchema, ExprSchema, ScalarValue};
 use datafusion::error::Result;
 use datafusion::functions_aggregate::expr_fn::{bool_or, count};
 use datafusion::logical_expr::expr::{Exists, InSubquery};
@@ -87,9 +87,7 @@ fn condition_of_outer_join(join: Join) -> Result<Transformed<LogicalPlan>> {
 fn in_outer_join(condition: Expr, schema: &DFSchema) -> Result<Expr> {
     let rewritten = condition.transform_up(|inner| match inner {
         Expr::InSubquery(in_subquery) if !in_subquery.subquery.outer_ref_columns.is_empty() => {
-            not_impl_err!(
-                "NOT IN of a subquery that names columns of the query round it is not supported in the condition of an outer join"
-            )
+            three_valued(in_subquery, schema).map(Transformed::yes)
         }
         Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
             let is_in = match is_constant(&expr)? {
@@ -200,7 +198,7 @@ fn runs_once(value: &Expr, subquery: &Subquery) -> Result<bool> {
 }
 
 /// Whether two runs of a plan may differ by more than the order of their rows: some rows of many are taken, or something is drawn.
-fn varies(plan: &LogicalPlan) -> Result<bool> {
+pub fn varies(plan: &LogicalPlan) -> Result<bool> {
     let mut varies = false;
     plan.apply_with_subqueries(|node| {
         varies = matches!(
@@ -286,7 +284,6 @@ fn under_not(expression: Expr, schema: &DFSchema) -> Result<Expr> {
 
 fn three_valued(in_subquery: InSubquery, schema: &DFSchema) -> Result<Expr> {
     let InSubquery { expr: value, subquery, negated } = in_subquery;
-    refuse_limit(&subquery)?;
     let is_in = if is_one_row(&subquery.subquery) {
         (*value).eq(Expr::ScalarSubquery(subquery))
     } else if !subquery.outer_ref_columns.is_empty() {
@@ -340,15 +337,6 @@ fn is_one_row(plan: &LogicalPlan) -> bool {
         LogicalPlan::SubqueryAlias(alias) => is_one_row(&alias.input),
         LogicalPlan::Aggregate(aggregate) => aggregate.group_expr.is_empty(),
         _ => false,
-    }
-}
-
-/// In an EXISTS that names columns of the outer query DataFusion leaves a LIMIT above them out, which would let an IN see more rows than there are.
-fn refuse_limit(subquery: &Subquery) -> Result<()> {
-    let is_limit = |node: &LogicalPlan| matches!(node, LogicalPlan::Limit(_)) && !node.all_out_ref_exprs().is_empty();
-    match subquery.subquery.as_ref().exists(|node| Ok(is_limit(node)))? {
-        true => not_impl_err!("x IN (SELECT ... LIMIT n) that names columns of the outer query is not supported here; write a join"),
-        false => Ok(()),
     }
 }
 

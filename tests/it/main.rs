@@ -38,6 +38,7 @@ mod openai_server;
 mod ordered_subqueries;
 mod output_names;
 mod postgres_answers;
+mod postgres_subqueries;
 mod power_loss;
 mod prepared;
 mod process;

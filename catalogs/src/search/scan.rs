@@ -39,6 +39,19 @@ pub trait LateVector: fmt::Debug + Send + Sync {
 
     /// `None`: there is no vector, and nothing is near to it. `context`: of the statement that wants it.
     async fn vector(&self, context: &TaskContext) -> DataFusionResult<Option<Vec<f32>>>;
+
+    /// The same in a physical plan, if it is another there. `state`: of the planner.
+    ///
+    /// # Errors
+    /// Those of planning an expression.
+    fn planned(&self, _state: &dyn Session) -> DataFusionResult<Option<Arc<dyn LateVector>>> {
+        Ok(None)
+    }
+
+    /// Whether it keeps its value, so that a plan with it is good for one run.
+    fn is_of_one_run(&self) -> bool {
+        true
+    }
 }
 
 /// The vector that is searched for.
@@ -120,9 +133,21 @@ impl NearestRows {
         &self.table
     }
 
-    /// Whether the vector comes from elsewhere when the scan runs, and may be kept there: such a plan is good for one run.
+    /// Whether the vector comes from elsewhere when the scan runs, and is kept there: such a plan is good for one run.
     #[must_use]
     pub fn has_late_query(&self) -> bool {
+        matches!(&self.query, QueryVector::Later(late) if late.is_of_one_run())
+    }
+
+    /// The same rows of another vector.
+    #[must_use]
+    pub fn with_query(&self, query: QueryVector) -> Self {
+        Self { query, ..self.with_parameters(&self.parameters) }
+    }
+
+    /// Whether the vector is known when the scan runs, and not before.
+    #[must_use]
+    pub fn is_late(&self) -> bool {
         matches!(self.query, QueryVector::Later(_))
     }
 
@@ -163,12 +188,16 @@ impl TableProvider for NearestRows {
 
     async fn scan(
         &self,
-        _state: &dyn Session,
+        state: &dyn Session,
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
         _limit: Option<usize>,
     ) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let filter = conjunction(filters.to_vec());
+        let query = match &self.query {
+            QueryVector::Later(late) => late.planned(state)?.map_or_else(|| self.query.clone(), QueryVector::Later),
+            known => known.clone(),
+        };
         let schema = match projection {
             Some(projection) => Arc::new(TableProvider::schema(&self.table).project(projection)?),
             None => TableProvider::schema(&self.table),
@@ -191,7 +220,7 @@ impl TableProvider for NearestRows {
         );
         Ok(Arc::new(NearestRowsExec {
             search,
-            query: self.query.clone(),
+            query,
             way: self.way(!filters.is_empty()).await?,
             first_come: self.first_come,
             parameters: self.parameters.clone(),

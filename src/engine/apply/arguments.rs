@@ -84,7 +84,7 @@ impl Parameter {
 }
 
 /// The constant and table arguments of one call.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Arguments {
     pub(super) function: &'static str,
     pub(super) constants: BTreeMap<&'static str, ScalarValue>,

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use arrow::array::{ArrayRef, RecordBatch, UInt32Array};
+use arrow::compute::take_record_batch;
 use arrow::datatypes::SchemaRef;
 use async_trait::async_trait;
+use datafusion::error::DataFusionError;
 use datafusion::logical_expr::Expr;
 use rolloutdb_catalogs::Table;
 
@@ -82,5 +84,17 @@ impl Applied {
     pub fn row_by_row(batch: RecordBatch) -> Self {
         let input_rows = UInt32Array::from_iter_values(0..batch.num_rows() as u32);
         Self { batch, input_rows }
+    }
+
+    /// Rows by the input rows that they are for, those of one as they stand.
+    pub fn in_input_order(batch: RecordBatch, input_rows: Vec<u32>) -> Result<Self> {
+        if input_rows.is_sorted() {
+            return Ok(Self { batch, input_rows: UInt32Array::from(input_rows) });
+        }
+        let mut order: Vec<u32> = (0..input_rows.len() as u32).collect();
+        order.sort_by_key(|row| input_rows[*row as usize]);
+        let input_rows = UInt32Array::from_iter_values(order.iter().map(|row| input_rows[*row as usize]));
+        let batch = take_record_batch(&batch, &UInt32Array::from(order)).map_err(DataFusionError::from)?;
+        Ok(Self { batch, input_rows })
     }
 }

@@ -11,9 +11,10 @@ use std::sync::Arc;
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, JoinType, TableReference, plan_err};
+use datafusion::common::{DFSchema, JoinType, ScalarValue, TableReference, plan_err};
 use datafusion::error::Result;
-use datafusion::logical_expr::{Expr, Join, LogicalPlan, SubqueryAlias};
+use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::{Expr, Filter, Join, LogicalPlan, SubqueryAlias};
 use datafusion::optimizer::AnalyzerRule;
 
 use super::Apply;
@@ -24,9 +25,7 @@ pub struct ResolveLateral;
 
 impl AnalyzerRule for ResolveLateral {
     fn analyze(&self, plan: LogicalPlan, _: &ConfigOptions) -> Result<LogicalPlan> {
-        let resolved = plan.transform_up_with_subqueries(resolve)?.data;
-        check_calls(&resolved)?;
-        Ok(resolved)
+        Ok(plan.transform_up_with_subqueries(resolve)?.data)
     }
 
     fn name(&self) -> &str {
@@ -39,19 +38,29 @@ fn resolve(plan: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
     let call = lateral_apply(&join.right)
         .filter(|(apply, _)| apply.arguments.iter().any(|argument| subquery::refers_to(argument, join.left.schema())));
     let Some((apply, alias)) = call else {
-        return Ok(subquery::resolved(join)?.map_or_else(|| Transformed::no(plan.clone()), Transformed::yes));
+        // With a condition, as without LATERAL, it is a join with what the subquery gives.
+        let resolved = if condition_of(join).is_none() { subquery::resolved(join)? } else { None };
+        return Ok(resolved.map_or_else(|| Transformed::no(plan.clone()), Transformed::yes));
     };
     let is_outer = is_outer(join, &format!("{}()", apply.function.name()))?;
+    let condition = condition_of(join);
+    if is_outer && condition.is_some() {
+        return Ok(Transformed::no(plan));
+    }
     // Columns of relations farther out stay what they are.
     let arguments = apply.arguments.iter().cloned().map(|argument| columns_of(join.left.schema(), argument));
     let arguments = arguments.collect::<Result<Vec<_>>>()?;
     let resolved =
         Apply::try_new(join.left.as_ref().clone(), Arc::clone(&apply.function), arguments, alias, apply.column_names().to_vec(), is_outer)?;
-    Ok(Transformed::yes(resolved.into_plan()))
+    let rows = resolved.into_plan();
+    Ok(Transformed::yes(match condition {
+        Some(condition) => LogicalPlan::Filter(Filter::try_new(condition, Arc::new(rows))?),
+        None => rows,
+    }))
 }
 
 /// A call that reads columns of a relation that it does not stand after.
-fn check_calls(plan: &LogicalPlan) -> Result<()> {
+pub fn check_calls(plan: &LogicalPlan) -> Result<()> {
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::Extension(extension) = node
             && let Some(apply) = extension.node.as_any().downcast_ref::<Apply>()
@@ -74,23 +83,18 @@ fn check_calls(plan: &LogicalPlan) -> Result<()> {
 /// # Errors
 /// A plan error for joins that have no such meaning; `what` stands after LATERAL.
 pub fn is_outer(join: &Join, what: &str) -> Result<bool> {
-    let is_outer = match join.join_type {
-        JoinType::Inner => false,
-        JoinType::Left => true,
-        other => return plan_err!("LATERAL {what} works after CROSS JOIN, JOIN or LEFT JOIN, not {other}"),
-    };
-    if !join.on.is_empty() || !is_always_true(join) {
-        return plan_err!("JOIN LATERAL {what} takes ON true; put the condition into WHERE");
+    match join.join_type {
+        JoinType::Inner => Ok(false),
+        JoinType::Left => Ok(true),
+        other => plan_err!("LATERAL {what} works after CROSS JOIN, JOIN or LEFT JOIN, not {other}"),
     }
-    Ok(is_outer)
 }
 
-fn is_always_true(join: &Join) -> bool {
-    match &join.filter {
-        None => true,
-        Some(Expr::Literal(value, _)) => *value == datafusion::common::ScalarValue::Boolean(Some(true)),
-        Some(_) => false,
-    }
+/// The condition of a join, other than `true`.
+pub fn condition_of(join: &Join) -> Option<Expr> {
+    let is_true = |condition: &Expr| matches!(condition, Expr::Literal(ScalarValue::Boolean(Some(true)), _));
+    let on = join.on.iter().cloned().map(|(left, right)| left.eq(right));
+    conjunction(join.filter.iter().filter(|filter| !is_true(filter)).cloned().chain(on))
 }
 
 /// The call inside `[alias of] subquery of [alias of] Apply`, if this is one with outer references.

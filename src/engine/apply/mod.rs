@@ -24,8 +24,11 @@ mod join_calls;
 pub mod lateral;
 mod node;
 mod open_call;
+mod options_of_rows;
+pub mod ordinality;
 pub mod planner;
 mod row_numbers;
+mod rows_of_lists;
 mod value_calls;
 
 pub use called_rows::CalledRows;

@@ -2,14 +2,16 @@
 //!
 //! DataFusion's own table functions take literals only, no named arguments, and cannot follow LATERAL (its issue #18121), hence this planner.
 
+mod unnest;
+
 use std::collections::HashMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field};
+use arrow::datatypes::{DataType, Field, SchemaRef};
 use datafusion::catalog::TableProvider;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, ScalarValue, TableReference};
+use datafusion::common::{DFSchema, ScalarValue, TableReference, not_impl_err, plan_err};
 use datafusion::datasource::provider_as_source;
 use datafusion::error::Result as DataFusionResult;
 use datafusion::logical_expr::expr::Placeholder;
@@ -17,7 +19,9 @@ use datafusion::logical_expr::planner::{PlannedRelation, RelationPlanner, Relati
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, ExprSchemable, LogicalPlanBuilder, cast};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
-use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, FunctionArg, Ident, ObjectName, TableAlias, TableFactor, Value};
+use datafusion::sql::sqlparser::ast::{
+    Expr as SqlExpr, FunctionArg, Ident, ObjectName, TableAlias, TableAliasColumnDef, TableFactor, Value,
+};
 use rolloutdb_catalogs::{AskedEffort, Table};
 
 use super::arguments::{Arguments, Parameter, ParameterKind, assign};
@@ -25,6 +29,8 @@ use super::array_calls::with_array_calls;
 use super::column_list::column_list;
 use super::filter::plan_filter;
 use super::open_call::OpenCall;
+use super::options_of_rows::OptionsOfRows;
+use super::ordinality::WithOrdinality;
 use super::{Apply, ApplyFunction};
 use crate::engine::gate::Gate;
 use crate::engine::parameter_values::ParameterValues;
@@ -41,6 +47,11 @@ pub trait TableFunction: Debug + Send + Sync {
 
     /// In positional order.
     fn parameters(&self) -> &'static [Parameter];
+
+    /// The columns of a call whatever its constants are; `None`: those that have to be given decide.
+    fn schema_of_any(&self) -> Option<SchemaRef> {
+        None
+    }
 
     /// Checks the constant arguments and gives what the call stands for.
     fn bind(&self, arguments: &Arguments) -> Result<Bound>;
@@ -78,6 +89,8 @@ struct BoundArguments {
     values: Vec<Expr>,
     /// Constants that are parameters without values, as if they were left out.
     open: Vec<Expr>,
+    /// Options whose values are columns of the relations before: the last of `values`, in this order.
+    of_rows: Vec<&'static Parameter>,
 }
 
 /// The name and arguments of a call of one of `functions`, if `relation` is one.
@@ -143,11 +156,29 @@ impl RelationPlanner for TableFunctionPlanner {
                 return Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, alias.clone()))));
             }
         }
+        if let TableFactor::UNNEST { alias, array_exprs, with_ordinality, .. } = &relation
+            && let Some(planned) = unnest::planned(alias.as_ref(), array_exprs, *with_ordinality, context)?
+        {
+            return Ok(planned);
+        }
         let Some((function, arguments)) = called_function(&self.functions, &relation) else {
             return Ok(RelationPlanning::Original(Box::new(relation)));
         };
-        let BoundArguments { constants, mut values, open } = self.bind_arguments(function.as_ref(), arguments, context)?;
-        let plan = match function.bind(&constants)? {
+        let BoundArguments { constants, mut values, open, of_rows } = self.bind_arguments(function.as_ref(), arguments, context)?;
+        let bound = match of_rows.is_empty() {
+            true => function.bind(&constants)?,
+            false => Bound::Apply(Arc::new(OptionsOfRows::new(Arc::clone(&function), constants, of_rows)?)),
+        };
+        let with_ordinality = has_ordinality(&relation);
+        let alias = match &relation {
+            TableFactor::Table { alias, .. } | TableFactor::Function { alias, .. } => alias.clone(),
+            _ => None,
+        };
+        let mut alias = alias.unwrap_or_else(|| default_alias(function.name()));
+        let plan = match bound {
+            Bound::Table(_) if with_ordinality => {
+                return not_impl_err!("WITH ORDINALITY after {}(): number its rows by row_number() OVER ()", function.name());
+            }
             // A table is read with its constants; nothing stands for one without a value.
             Bound::Table(_) if !open.is_empty() => return Err(constant_without_value(function.as_ref(), &open[0]).into()),
             Bound::Table(table) => LogicalPlanBuilder::scan(function.name(), provider_as_source(table), None)?.build()?,
@@ -157,16 +188,15 @@ impl RelationPlanner for TableFunctionPlanner {
                     values.extend(open.iter().cloned());
                     applied = Arc::new(OpenCall { function: applied, constants: open });
                 }
-                let column_names = applied.schema().fields().iter().map(|field| field.name().clone()).collect();
+                if with_ordinality {
+                    applied = Arc::new(WithOrdinality { function: applied });
+                }
+                let column_names = column_names(&mut alias, applied.as_ref(), context)?;
                 let one_row = LogicalPlanBuilder::empty(true).build()?;
                 Apply::try_new(one_row, applied, values, None, column_names, false)?.into_plan()
             }
         };
-        let alias = match &relation {
-            TableFactor::Table { alias, .. } | TableFactor::Function { alias, .. } => alias.clone(),
-            _ => None,
-        };
-        let alias = alias.unwrap_or_else(|| default_alias(function.name()));
+        let alias = with_all_columns(alias, plan.schema());
         Ok(RelationPlanning::Planned(Box::new(PlannedRelation::new(plan, Some(alias)))))
     }
 }
@@ -176,6 +206,43 @@ fn default_alias(name: &str) -> TableAlias {
     TableAlias { explicit: false, name: Ident::new(name), columns: vec![], at: None }
 }
 
+fn has_ordinality(relation: &TableFactor) -> bool {
+    matches!(relation, TableFactor::Table { with_ordinality: true, .. } | TableFactor::Function { with_ordinality: true, .. })
+}
+
+/// The names of a function's columns: those of the alias, which then has none to give, and for the rest its own.
+fn column_names(
+    alias: &mut TableAlias,
+    function: &dyn ApplyFunction,
+    context: &dyn RelationPlannerContext,
+) -> DataFusionResult<Vec<String>> {
+    let mut names: Vec<String> = function.schema().fields().iter().map(|field| field.name().clone()).collect();
+    let given = std::mem::take(&mut alias.columns);
+    if given.len() > names.len() {
+        return plan_err!("table \"{}\" has {} columns available but {} columns specified", alias.name.value, names.len(), given.len());
+    }
+    for (name, column) in names.iter_mut().zip(given) {
+        *name = context.normalize_ident(column.name);
+    }
+    // Two columns of one name are told apart by their relation alone, and here they have one: the later ones are numbered.
+    for position in 1..names.len() {
+        if names[..position].contains(&names[position]) {
+            names[position] = format!("{}_{}", names[position], position + 1);
+        }
+    }
+    Ok(names)
+}
+
+/// An alias may name the first columns alone: the others keep their names.
+fn with_all_columns(mut alias: TableAlias, schema: &DFSchema) -> TableAlias {
+    if !alias.columns.is_empty() {
+        let others = schema.fields().iter().skip(alias.columns.len());
+        let others = others.map(|field| TableAliasColumnDef { name: Ident::with_quote('"', field.name()), data_type: None });
+        alias.columns.extend(others);
+    }
+    alias
+}
+
 impl TableFunctionPlanner {
     fn bind_arguments(
         &self,
@@ -183,7 +250,7 @@ impl TableFunctionPlanner {
         arguments: &[FunctionArg],
         context: &mut dyn RelationPlannerContext,
     ) -> DataFusionResult<BoundArguments> {
-        let mut open = Vec::new();
+        let (mut open, mut of_rows, mut columns) = (Vec::new(), Vec::new(), Vec::new());
         let mut bound = Arguments {
             function: function.name(),
             notices: self.notices.clone(),
@@ -224,6 +291,11 @@ impl TableFunctionPlanner {
                 }
                 ParameterKind::Constant(data_type) => {
                     let value = self.parameters.bind(context.sql_to_expr(argument.clone(), &DFSchema::empty())?)?;
+                    if value.contains_outer() {
+                        columns.push(option_of_rows(function, parameter, value, data_type)?);
+                        of_rows.push(parameter);
+                        continue;
+                    }
                     match opened(parameter, &value, data_type)? {
                         Some(value) => open.push(value),
                         None => {
@@ -265,7 +337,8 @@ impl TableFunctionPlanner {
         for filter in bound.filters.values() {
             in_order.extend(outer_references(filter)?);
         }
-        Ok(BoundArguments { constants: bound, values: in_order, open })
+        in_order.extend(columns);
+        Ok(BoundArguments { constants: bound, values: in_order, open, of_rows })
     }
 
     fn table(&self, function: &dyn TableFunction, argument: &SqlExpr) -> Result<Arc<Table>> {
@@ -283,6 +356,21 @@ fn list_for_text(function: &dyn TableFunction, parameter: &Parameter, found: &Fi
     let (name, parameter, found) = (function.name(), parameter.name, sql_type_of(found));
     let message = format!("function {name}({found}) does not exist: {parameter} is a text, and {found} is given");
     Error::Unresolved { kind: Unresolved::Function, message }
+}
+
+/// An option that is a column, in the type of the option.
+fn option_of_rows(function: &dyn TableFunction, parameter: &Parameter, value: Expr, data_type: &DataType) -> DataFusionResult<Expr> {
+    let given = value.get_type(&DFSchema::empty())?;
+    let is_right = match data_type {
+        DataType::Int64 => given.is_integer(),
+        DataType::Float64 => given.is_numeric(),
+        other => given == *other,
+    };
+    if is_right || given.is_null() {
+        return Ok(cast(value, data_type.clone()));
+    }
+    let (what, found) = (format!("{} of {}()", parameter.name, function.name()), given.to_string());
+    Err(Error::WrongType { what, found, expected: data_type.to_string() }.into())
 }
 
 /// A text that is another for each row is planned for none.

@@ -66,6 +66,15 @@ enum Output {
     Steps,
 }
 
+impl Output {
+    fn schema(self) -> SchemaRef {
+        match self {
+            Self::Answer => agent::answer_schema(),
+            Self::Steps => agent::answer_steps_schema(),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct AnswerFunction {
     name: &'static str,
@@ -83,6 +92,10 @@ impl TableFunction for AnswerFunction {
 
     fn parameters(&self) -> &'static [Parameter] {
         PARAMETERS
+    }
+
+    fn schema_of_any(&self) -> Option<SchemaRef> {
+        Some(self.output.schema())
     }
 
     fn bind(&self, arguments: &Arguments) -> Result<Bound> {
@@ -161,10 +174,7 @@ impl ApplyFunction for AnswerCall {
     }
 
     fn schema(&self) -> SchemaRef {
-        match self.output {
-            Output::Answer => agent::answer_schema(),
-            Output::Steps => agent::answer_steps_schema(),
-        }
+        self.output.schema()
     }
 
     fn is_row_preserving(&self) -> bool {

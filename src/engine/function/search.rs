@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int64Array, ListArray, RecordBatch, UInt32Array};
-use arrow::compute::{concat_batches, take, take_record_batch};
+use arrow::compute::{concat_batches, take};
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef};
 use async_trait::async_trait;
 use datafusion::error::DataFusionError;
@@ -188,7 +188,7 @@ impl ApplyFunction for SearchCall {
             input_rows.extend(found.input_rows.values().iter().map(|row| rows.value(*row as usize)));
             batches.push(found.batch);
         }
-        in_input_order(concat_batches(&self.schema(), &batches).map_err(DataFusionError::from)?, input_rows)
+        Applied::in_input_order(concat_batches(&self.schema(), &batches).map_err(DataFusionError::from)?, input_rows)
     }
 }
 
@@ -238,18 +238,6 @@ impl SearchCall {
         let batch = concat_batches(&schema, &batches).map_err(DataFusionError::from)?;
         Ok(Applied { batch, input_rows: UInt32Array::from(input_rows) })
     }
-}
-
-/// Rows by the input rows that they are for, those of one as they stand.
-fn in_input_order(batch: RecordBatch, input_rows: Vec<u32>) -> Result<Applied> {
-    if input_rows.is_sorted() {
-        return Ok(Applied { batch, input_rows: UInt32Array::from(input_rows) });
-    }
-    let mut order: Vec<u32> = (0..input_rows.len() as u32).collect();
-    order.sort_by_key(|row| input_rows[*row as usize]);
-    let input_rows = UInt32Array::from_iter_values(order.iter().map(|row| input_rows[*row as usize]));
-    let batch = take_record_batch(&batch, &UInt32Array::from(order)).map_err(DataFusionError::from)?;
-    Ok(Applied { batch, input_rows })
 }
 
 /// The elements of a query vector; NULL is none.

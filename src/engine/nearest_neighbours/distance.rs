@@ -6,7 +6,7 @@ use arrow::datatypes::{DataType, Float32Type};
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::TreeNode;
 use datafusion::logical_expr::expr::Placeholder;
-use datafusion::logical_expr::{BinaryExpr, Expr, Operator};
+use datafusion::logical_expr::{BinaryExpr, Expr, Operator, Subquery};
 use rolloutdb_catalogs::Metric;
 use rolloutdb_udfs::vector::parse_vector;
 
@@ -78,16 +78,22 @@ fn metric_of(function: &str) -> Option<Metric> {
     }
 }
 
-/// Whether it is the same for all rows: a constant, a parameter, columns of the relation before a LATERAL, or the value of a model call, which bears a
+/// Whether it is the same for all rows: a constant, a parameter, a subquery of its own, columns of the relation before a LATERAL, or the value of a model call, which bears a
 /// relation's name that no table has.
 fn is_query(expression: &Expr) -> bool {
     match expression {
         Expr::Cast(cast) => is_query(&cast.expr),
         Expr::Column(column) => super::path::is_model_call(column),
         Expr::Literal(..) => true,
+        Expr::ScalarSubquery(subquery) => subquery.outer_ref_columns.is_empty() && is_vector(subquery),
         other if other.contains_outer() => other.column_refs().is_empty(),
         placeholder => vector_parameter(placeholder).is_some(),
     }
+}
+
+fn is_vector(subquery: &Subquery) -> bool {
+    let fields = subquery.subquery.schema().fields();
+    fields.first().is_some_and(|field| matches!(field.data_type(), DataType::FixedSizeList(..)))
 }
 
 /// The placeholder of a vector.

@@ -20,7 +20,7 @@ use rolloutdb_catalogs::{Metric, RowsWithoutDistance, Table};
 use super::distance::{Distance, constant_vector, is_at_most};
 use super::{EffortSetting, are_ties_by_key, more_than_a_row};
 use crate::engine::apply::Apply;
-use crate::engine::apply::lateral::{is_outer, to_input_columns};
+use crate::engine::apply::lateral::{condition_of, is_outer, to_input_columns};
 use crate::engine::retrieval::QUERY_INDEX;
 pub use first_rows::SortRuntime;
 use first_rows::{FOUND, FirstRows, Search};
@@ -56,6 +56,9 @@ impl LateralNearestRows {
     fn resolved(&self, join: &Join) -> Result<Option<LogicalPlan>> {
         let Some(shape) = Shape::of(&join.right).filter(|shape| shape.is_over(&join.left)) else { return Ok(None) };
         if !shape.keys.first().is_some_and(|key| Distance::is_in(&key.expr)) {
+            return Ok(None);
+        }
+        if condition_of(join).is_some() {
             return Ok(None);
         }
         let is_outer = is_outer(join, "(SELECT ...)")?;

@@ -9,7 +9,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan, TableScan};
 use rolloutdb_catalogs::QueryVector;
 
 use super::distance::{constant_vector, vector_parameter};
-use super::query::ModelQuery;
+use super::query::{ModelQuery, SubqueryVector};
 use crate::engine::apply::{Apply, ApplyFunction};
 
 /// The relation of a column that stands for the value of a model call; the name says the call, so that two of one call are one column.
@@ -65,6 +65,9 @@ impl Path {
     /// What a scan is to be near to, given as the constant, the parameter or the value of a model call in a distance.
     pub fn query(&self, expression: &Expr) -> Option<QueryVector> {
         match expression {
+            of_subquery if is_of_subquery(of_subquery) => {
+                Some(QueryVector::Later(Arc::new(SubqueryVector { expression: of_subquery.clone() })))
+            }
             Expr::Cast(cast) => self.query(&cast.expr),
             Expr::Column(column) => {
                 let (column, function) = self.calls.iter().find(|(known, _)| known == column)?;
@@ -75,6 +78,14 @@ impl Path {
                 None => constant_vector(other).map(QueryVector::Constant),
             },
         }
+    }
+}
+
+/// Whether a query vector is the value of a subquery, as it is or in a cast.
+pub fn is_of_subquery(expression: &Expr) -> bool {
+    match expression {
+        Expr::Cast(cast) => is_of_subquery(&cast.expr),
+        other => matches!(other, Expr::ScalarSubquery(_)),
     }
 }
 

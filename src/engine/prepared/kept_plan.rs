@@ -204,6 +204,7 @@ fn tables_of(plan: &LogicalPlan) -> Result<Option<Vec<Arc<Table>>>> {
             | LogicalPlan::Sort(_)
             | LogicalPlan::Limit(_)
             | LogicalPlan::SubqueryAlias(_)
+            | LogicalPlan::Subquery(_)
             | LogicalPlan::EmptyRelation(_)
             | LogicalPlan::Values(_) => {}
             _ => is_fit = false,
@@ -215,16 +216,19 @@ fn tables_of(plan: &LogicalPlan) -> Result<Option<Vec<Arc<Table>>>> {
 
 /// Whether it sorts rows of a plain scan, whose number hangs on a condition.
 fn sorts_a_table(plan: &LogicalPlan) -> Result<bool> {
-    let (mut sorts, mut scans) = (false, false);
-    plan.apply_with_subqueries(|node| {
+    let (mut sorts, mut scans, mut within) = (false, false, false);
+    plan.apply(|node| {
         match node {
             LogicalPlan::Sort(_) => sorts = true,
             LogicalPlan::TableScan(scan) => scans |= nearest_rows(scan).is_none(),
             _ => {}
         }
-        Ok(TreeNodeRecursion::Continue)
+        node.apply_subqueries(|subquery| {
+            within |= sorts_a_table(subquery).unwrap_or(true);
+            Ok(TreeNodeRecursion::Continue)
+        })
     })?;
-    Ok(sorts && scans)
+    Ok((sorts && scans) || within)
 }
 
 fn nearest_rows(scan: &TableScan) -> Option<NearestRows> {
@@ -238,18 +242,19 @@ fn table(scan: &TableScan) -> Option<Table> {
     (provider.as_ref() as &dyn std::any::Any).downcast_ref::<Table>().cloned()
 }
 
-/// `now()` and the like, and subqueries.
+/// `now()` and the like, and subqueries; but for those that give one value to a whole run.
 fn depends_on_more(expression: &Expr) -> bool {
     match expression {
         Expr::ScalarFunction(function) => function.func.signature().volatility != Volatility::Immutable,
-        Expr::ScalarSubquery(_) | Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_) | Expr::ScalarVariable(..) => true,
+        Expr::ScalarSubquery(subquery) => !subquery.outer_ref_columns.is_empty(),
+        Expr::InSubquery(_) | Expr::Exists(_) | Expr::SetComparison(_) | Expr::ScalarVariable(..) => true,
         _ => false,
     }
 }
 
 /// The plan with placeholders that read `parameters` when it runs.
 fn bind(plan: LogicalPlan, parameters: &Parameters) -> Result<LogicalPlan> {
-    let bound = plan.transform_up(|node| match node {
+    let bound = plan.transform_up_with_subqueries(|node| match node {
         LogicalPlan::TableScan(scan) => {
             // Their filters are bound by the scans themselves, for Lance has no functions of ours.
             let source = match (nearest_rows(&scan), table(&scan)) {

@@ -4,13 +4,14 @@
 //! what stands above the function in the subquery carries them along ([`Carried`]). LIMIT becomes a condition on `row_number()` of each row before. For
 //! LEFT JOIN LATERAL conditions leave no row out: they mark it, and of a row before without any other one marked row stays, all NULL.
 //!
-//! What has another meaning for all rows together than for each row before (GROUP BY, DISTINCT, UNION, window functions) is refused.
+//! What has another meaning for all rows together than for each row before (GROUP BY, DISTINCT, UNION, window functions) is left to
+//! [`crate::engine::unnesting`], which calls the function once for equal values of the rows before.
 
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, JoinType};
-use datafusion::error::Result;
+use datafusion::common::{Column, DFSchema, JoinType, not_impl_err};
+use datafusion::error::{DataFusionError, Result};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::{
     EmptyRelation, Expr, FetchType, Filter, Join, Limit, LogicalPlan, LogicalPlanBuilder, Projection, SkipType, Sort, SortExpr, Subquery,
@@ -21,21 +22,22 @@ use super::super::Apply;
 use super::super::row_numbers::{Numbered, RowNumbers};
 use super::carried::{Carried, Hidden, hide, named};
 use super::is_outer;
-use crate::error::Error;
 
-/// The join as a plan without LATERAL; `None` if no function of ours on its right reads columns of its left.
-///
-/// # Errors
-/// [`Error::NotSupported`] for what the module refuses.
+/// The join as a plan without LATERAL; `None` if no function of ours on its right reads columns of its left, and for what the module leaves alone.
 pub fn resolved(join: &Join) -> Result<Option<LogicalPlan>> {
-    let Some(function) = called_over(&join.right, join.left.schema())? else { return Ok(None) };
+    if !has_call_over(&join.right, join.left.schema())? {
+        return Ok(None);
+    }
     let is_outer = is_outer(join, "(SELECT ...)")?;
     let is_numbered = is_outer || holds_limit(&join.right)?;
     let names = Hidden::not_in(&join.right)?;
     let rows = rows_before(&join.left, names.clone(), is_outer, is_numbered)?;
-    let before = Before { schema: join.left.schema(), names, rows, function, is_outer };
-    let carried = before.carried(&join.right)?;
-    before.joined_rows(carried, join).map(Some)
+    let before = Before { schema: join.left.schema(), names, rows, is_outer };
+    match before.carried(&join.right) {
+        Ok(carried) => before.joined_rows(carried, join).map(Some),
+        Err(DataFusionError::NotImplemented(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The rows before LATERAL.
@@ -45,8 +47,6 @@ struct Before<'a> {
     names: Hidden,
     /// As they are within.
     rows: Carried,
-    /// The function that reads them, for errors.
-    function: String,
     /// Whether those stay for which the subquery gives nothing.
     is_outer: bool,
 }
@@ -99,12 +99,7 @@ impl Before<'_> {
     }
 
     fn refused<T>(&self, what: &str) -> Result<T> {
-        Err(Error::NotSupported(format!(
-            "{what} in a subquery after LATERAL is not supported where {}() in it reads columns of the relations before; the subquery may select, filter, \
-             join other tables, and order and limit its rows, and the rest goes into the query around it",
-            self.function
-        ))
-        .into())
+        not_impl_err!("{what} over a function after LATERAL")
     }
 
     /// A part of the subquery that reads nothing of the rows before.
@@ -310,16 +305,16 @@ pub fn refers_to(expression: &Expr, before: &DFSchema) -> bool {
     expression.exists(|inner| Ok(is_one(inner))).unwrap_or(false)
 }
 
-/// The name of a function in a plan whose arguments read columns of the rows before.
-fn called_over(plan: &LogicalPlan, before: &DFSchema) -> Result<Option<String>> {
-    let mut found = None;
+/// Whether a function in a plan has arguments that read columns of the rows before.
+fn has_call_over(plan: &LogicalPlan, before: &DFSchema) -> Result<bool> {
+    let mut found = false;
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::Extension(extension) = node
             && let Some(apply) = extension.node.as_any().downcast_ref::<Apply>()
         {
             for argument in &apply.arguments {
                 if refers_to(argument, before) {
-                    found = Some(apply.function.name().to_owned());
+                    found = true;
                     return Ok(TreeNodeRecursion::Stop);
                 }
             }

@@ -99,9 +99,6 @@ fn field(query: Query, position: usize) -> Result<SqlExpr> {
 
 /// Computes each row once, below the columns that take its fields. The check that there is one row only stays where the field is taken, which may be
 /// for some of the rows.
-///
-/// # Errors
-/// 0A000 for a query with an inner one that names columns of the row that is changed.
 pub fn computed_once(source: Planned) -> Result<Planned> {
     let Planned { plan, state } = source;
     let LogicalPlan::Projection(projection) = plan else { return Ok(Planned { plan, state }) };
@@ -112,7 +109,6 @@ pub fn computed_once(source: Planned) -> Result<Planned> {
     let mut below: Vec<Expr> = projection.input.schema().columns().into_iter().map(Expr::Column).collect();
     let mut references = Vec::with_capacity(rows.len());
     for (number, row) in rows.iter().enumerate() {
-        refuse_inner_correlation(row)?;
         let name = format!("{ROW}_{number}");
         let column = Expr::Column(Column::new_unqualified(name.clone()));
         let (value, reference) = match gathered(row)? {
@@ -152,17 +148,4 @@ fn rows_in(expressions: &[Expr]) -> Result<Vec<Subquery>> {
         })?;
     }
     Ok(rows)
-}
-
-/// DataFusion does not find such a column through the new names of the inner query's columns.
-fn refuse_inner_correlation(row: &Subquery) -> Result<()> {
-    let is_inner = |node: &LogicalPlan| matches!(node, LogicalPlan::SubqueryAlias(alias) if alias.alias.table() == ROW);
-    match !row.outer_ref_columns.is_empty() && row.subquery.exists(|node| Ok(is_inner(node)))? {
-        true => Err(Error::NotSupported(
-            "SET of several columns to a query with ORDER BY, GROUP BY, UNION or the like that names columns of the changed table is not \
-             supported yet; write SET a = s.a, b = s.b FROM (SELECT ...) AS s"
-                .to_owned(),
-        )),
-        false => Ok(()),
-    }
 }
