@@ -45,6 +45,7 @@ mod kept_types;
 mod known_rows;
 mod large_values;
 mod lateral_names;
+mod lineage;
 mod macros;
 mod memory;
 mod model_jobs;

@@ -185,13 +185,14 @@ async fn plan_with(
     constants::rewrite(&mut statement)?;
     using_columns::write_out(&mut statement)?;
     lateral_names::qualify(&mut statement);
-    versions::open(session, &mut statement, &mut named).await?;
+    let searched = versions::open(session, &mut statement, parameters, &mut named).await?;
     Box::pin(pg_catalog::open(session, &mut state, &mut statement, &mut named)).await?;
     function_columns::write_out(&mut statement);
     postgres_forms::rewrite(&mut statement);
     let of_views = Arc::new(Box::pin(views::open(session, of_views)).await?);
-    let tables = open_table_arguments(session, &statement, &of_views.opened).await?;
     let mut opened = of_views.opened.clone();
+    opened.extend(searched);
+    let tables = open_table_arguments(session, &statement, &opened).await?;
     opened.extend(tables.iter().map(|(name, table)| (split_table_name(name), Arc::clone(table))));
     if !opened.is_empty() {
         state = with_opened_tables(state, opened);
@@ -272,7 +273,7 @@ async fn open_table_arguments(session: &Session, statement: &SqlStatement, known
     let mut tables: HashMap<String, Arc<Table>> = HashMap::new();
     for name in names.names {
         let key = split_table_name(&name);
-        let opened = tables.values().find(|opened| opened.schema_name() == key.0 && opened.name() == key.1);
+        let opened = tables.iter().find(|(name, _)| split_table_name(name) == key).map(|(_, opened)| opened);
         let table = match opened.or_else(|| known.get(&key)) {
             Some(opened) => Arc::clone(opened),
             None => shared.catalog.table(&key.0, &key.1).await?,

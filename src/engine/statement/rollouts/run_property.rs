@@ -24,9 +24,14 @@ pub fn run_property(agent: &Agent, options: &AgentOptions, search: &SearchOption
     json!({ "agent": agent, "search": search, "prompts": prompts })
 }
 
+/// How the trees of a table were made; `None` for a table that is none of rollouts, or that does not say.
+pub fn run_property_of(table: &Table) -> Option<Json> {
+    serde_json::from_str(table.property(RUN_PROPERTY)?).ok()
+}
+
 /// The protocol of the agent that made the trees of a table; None if the table does not say, as a copy of one does not.
 pub fn protocol_of(table: &Table) -> Option<String> {
-    let found: Json = serde_json::from_str(table.property(RUN_PROPERTY)?).ok()?;
+    let found = run_property_of(table)?;
     serde_json::from_value::<AgentOptions>(found["agent"].clone()).ok().map(|agent| agent.protocol)
 }
 
@@ -50,7 +55,7 @@ fn prompts_hash(agent: &Agent, valuer: &Valuer) -> String {
 /// # Errors
 /// [`Error::NotReady`] naming what differs.
 pub async fn check_run(table: &Table, wanted: &Json) -> Result<()> {
-    let Some(found) = table.property(RUN_PROPERTY).and_then(|text| serde_json::from_str::<Json>(text).ok()) else {
+    let Some(found) = run_property_of(table) else {
         return Ok(table.set_property(RUN_PROPERTY, &wanted.to_string()).await?);
     };
     let differences = differences(found, wanted);
@@ -74,7 +79,8 @@ fn differences(found: Json, wanted: &Json) -> Vec<String> {
     let mut differences = Vec::new();
     for part in ["agent", "search"] {
         for (name, now) in wanted[part].as_object().into_iter().flatten() {
-            if &found[part][name] != now {
+            // What is searched is compared by itself, with the table's own record.
+            if name != "corpus_version" && &found[part][name] != now {
                 differences.push(format!("{name} = {} (now {now})", found[part][name]));
             }
         }
