@@ -42,6 +42,11 @@ pub trait ApplyFunction: Debug + Send + Sync {
         false
     }
 
+    /// Whether rows come from it, rather than from its arguments.
+    fn is_source(&self) -> bool {
+        self.retrieves()
+    }
+
     /// The agent that it asks.
     fn agent(&self) -> Option<&str> {
         None

@@ -21,7 +21,7 @@ use crate::error::Result;
 pub struct Sources {
     tables: Vec<Table>,
     files: Vec<ReadFiles>,
-    /// Functions in FROM.
+    /// Functions in FROM that rows come from.
     calls: Vec<Arc<dyn ApplyFunction>>,
     /// Names of models that expressions call.
     models: BTreeSet<String>,
@@ -46,7 +46,7 @@ impl Sources {
                 LogicalPlan::Extension(extension) => {
                     if let Some(apply) = extension.node.as_any().downcast_ref::<Apply>() {
                         apply.function.tables().iter().flatten().for_each(|table| self.add_table(table));
-                        self.calls.push(Arc::clone(&apply.function));
+                        self.calls.extend(Some(&apply.function).filter(|function| function.is_source()).cloned());
                     }
                 }
                 _ => {}
