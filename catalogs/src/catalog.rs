@@ -12,6 +12,7 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use futures::stream;
 
 use crate::append::write_new;
+use crate::lineage;
 use crate::names::{nearest, to_directory};
 use crate::state::{SchemaState, TableState};
 use crate::storage::{MemoryLimits, Storage};
@@ -177,6 +178,19 @@ impl Catalog {
         Ok(tables)
     }
 
+    /// Those of [`Self::all_tables`] that can be opened.
+    pub async fn readable_tables(&self) -> Vec<Table> {
+        let schemas: Vec<RolloutSchema> = self.schemas.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect();
+        let mut tables = Vec::new();
+        for schema in schemas.into_iter().filter(|schema| !is_temporary_schema(&schema.0.name)) {
+            let states: Vec<Arc<TableState>> = schema.0.tables().values().cloned().collect();
+            for state in states {
+                tables.extend(Table::open(&schema.0, &state).await.ok());
+            }
+        }
+        tables
+    }
+
     /// The schema `name` of this catalog.
     ///
     /// # Errors
@@ -238,6 +252,21 @@ impl Catalog {
         definition: TableDefinition,
         rows: SendableRecordBatchStream,
     ) -> Result<Arc<Table>> {
+        self.create_table_with(schema, name, definition, rows, std::future::ready(None)).await
+    }
+
+    /// As [`Self::create_table_from`]; `lineage` is asked for when the rows are written, and appears with the table ([`Table::note_lineage`]).
+    ///
+    /// # Errors
+    /// As [`Self::create_table_from`].
+    pub async fn create_table_with(
+        &self,
+        schema: &str,
+        name: &str,
+        definition: TableDefinition,
+        rows: SendableRecordBatchStream,
+        lineage: impl Future<Output = Option<serde_json::Value>>,
+    ) -> Result<Arc<Table>> {
         let schema = self.rollout_schema(schema)?;
         let target = self.storage.table_directory(&schema.0.name, name)?;
         if schema.0.contains(name) {
@@ -245,6 +274,9 @@ impl Catalog {
         }
         let temporary = self.storage.temporary(&schema.0.name)?;
         write_new(&self.storage, (&schema.0.name, name), &temporary, &definition, rows).await?;
+        if let Some(record) = lineage.await {
+            lineage::begin(temporary.path(), &record)?;
+        }
         let state = Arc::new(TableState::new(name, target.clone()));
         {
             // No await from here: the rename and the entry in the list happen together or not at all.

@@ -1,5 +1,6 @@
 //! Old versions of a table, and what gives their space back.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,22 +90,28 @@ impl Table {
         Error::UnknownVersion { table: self.name().to_owned(), wanted: wanted.to_owned(), known }
     }
 
-    /// Removes versions older than `keep`, and files that no version refers to: those of writes that were killed, among others. A statement that is
-    /// reading a version that goes may fail.
+    /// Removes versions older than `keep`, but for those of `named`, and files that no version refers to: those of writes that were killed, among
+    /// others. A statement that is reading a version that goes may fail.
     ///
     /// # Errors
     /// [`Error::Storage`].
-    pub async fn vacuum(&self, keep: Duration) -> Result<Removed> {
+    pub async fn vacuum(&self, keep: Duration, named: &HashSet<u64>) -> Result<Removed> {
         // Nobody writes now, so that a file of no version is abandoned and not of a write in flight.
         let _writer = self.lock_writer().await;
         self.schema_state.storage.set_torn_aside(self.name(), &self.state.directory, Which::All)?;
         let dataset = self.state.snapshot(&self.schema_state.storage).await?;
-        let policy = CleanupPolicyBuilder::default()
-            .before_timestamp(time_before(keep))
-            .delete_unverified(true)
-            .error_if_tagged_old_versions(false)
-            .build();
-        let removed = dataset.cleanup_with_policy(policy).await.map_err(|source| Error::storage(self.name(), source))?;
+        let failed = |source| Error::storage(self.name(), source);
+        let mut policy = CleanupPolicyBuilder::default().delete_unverified(true).error_if_tagged_old_versions(false);
+        policy = policy.before_timestamp(time_before(keep));
+        if !named.is_empty() {
+            let mut versions: Vec<u64> = dataset.versions().await.map_err(failed)?.iter().map(|found| found.version).collect();
+            versions.retain(|version| !named.contains(version));
+            policy = match versions.is_empty() {
+                true => policy.before_timestamp(DateTime::<Utc>::MIN_UTC),
+                false => policy.versions(versions).map_err(failed)?,
+            };
+        }
+        let removed = dataset.cleanup_with_policy(policy.build()).await.map_err(failed)?;
         {
             let _no_graph_files = self.state.graph_files.lock().await;
             self.latest().await?.remove_abandoned(keep)?;

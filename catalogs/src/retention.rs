@@ -14,6 +14,15 @@ use crate::{Error, Removed, Result, Table};
 const COMMITS_BETWEEN: u64 = 100;
 
 impl Table {
+    /// Whether many commits have been made since old versions were last looked for.
+    ///
+    /// # Errors
+    /// [`Error::UnknownTable`] when the table was dropped, [`Error::Storage`].
+    pub async fn removal_is_due(&self) -> Result<bool> {
+        let newest = self.state.snapshot(&self.schema_state.storage).await?.version().version;
+        Ok(newest >= self.state.last_removal.load(Ordering::Relaxed).saturating_add(COMMITS_BETWEEN))
+    }
+
     /// Removes versions that are older than `keep`, and the files that only they name, when many commits have been made since it was last done. The newest
     /// version stays, and so do those that have a tag, that a statement reads, and `kept`.
     ///
@@ -22,8 +31,7 @@ impl Table {
     pub async fn remove_old_versions(&self, keep: Duration, kept: &HashSet<u64>) -> Result<Removed> {
         let storage = &self.schema_state.storage;
         let last = &self.state.last_removal;
-        let newest = self.state.snapshot(storage).await?.version().version;
-        if newest < last.load(Ordering::Relaxed).saturating_add(COMMITS_BETWEEN) {
+        if !self.removal_is_due().await? {
             return Ok(Removed::default());
         }
         let _writer = self.lock_writer().await;

@@ -15,6 +15,9 @@ use crate::error::{Error, Result};
 pub struct AgentDefinition {
     pub name: String,
     pub options: AgentOptions,
+    /// What its corpus goes by over new names, where it names one version of that by number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub corpus_id: Option<String>,
     /// Milliseconds since 1970.
     pub created_at_ms: i64,
 }
@@ -48,13 +51,13 @@ impl AgentRegistry {
 
     /// # Errors
     /// [`Error::DuplicateObject`] if the name is taken.
-    pub fn create(&self, name: &str, options: AgentOptions) -> Result<()> {
+    pub fn create(&self, name: &str, options: AgentOptions, corpus_id: Option<String>) -> Result<()> {
         let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
         if agents.contains_key(name) {
             return Err(Error::DuplicateObject { kind: "agent", name: name.to_owned() });
         }
         let created_at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64);
-        let agent = AgentDefinition { name: name.to_owned(), options, created_at_ms };
+        let agent = AgentDefinition { name: name.to_owned(), options, corpus_id, created_at_ms };
         self.write(&agent)?;
         agents.insert(name.to_owned(), agent);
         Ok(())

@@ -47,6 +47,7 @@ mod kept_types;
 mod known_rows;
 mod large_values;
 mod lateral_names;
+mod lineage;
 mod macros;
 mod memory;
 mod mixed_times;

@@ -8,6 +8,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use datafusion::error::DataFusionError;
 use rolloutdb_sql::Privilege;
 
+use super::lineage::without_stands_on;
 use super::privileges::{Access, Object};
 use super::system::{count, text};
 use crate::error::Result;
@@ -40,7 +41,9 @@ pub fn models(registry: &Registry, reader: Option<&Access>) -> Result<RecordBatc
             texts(&|model| model.architecture.clone()),
             Arc::new(Int64Array::from_iter_values(models.iter().map(|model| model.parameter_count as i64))),
             texts(&|model| model.source.clone()),
-            Arc::new(models.iter().map(|model| is_shown(model).then(|| model.lineage.to_string())).collect::<StringArray>()),
+            Arc::new(
+                models.iter().map(|model| is_shown(model).then(|| without_stands_on(&model.lineage).to_string())).collect::<StringArray>(),
+            ),
             Arc::new(Int64Array::from_iter_values(models.iter().map(|model| model.created_at_ms))),
         ],
     );

@@ -2,11 +2,13 @@
 //! plan when one is made that serves for many values of the others.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use datafusion::common::ScalarValue;
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::error::Result;
 use datafusion::logical_expr::{Expr, Limit, LogicalPlan};
+use datafusion::sql::sqlparser::ast::{Expr as SqlExpr, Value};
 
 #[derive(Debug, Clone, Default)]
 pub struct ParameterValues(BTreeMap<String, ScalarValue>);
@@ -37,6 +39,23 @@ impl ParameterValues {
             _ => Ok(Transformed::no(inner)),
         })?;
         Ok(bound.data)
+    }
+
+    /// The same of a syntax tree; `None` if a value is not known.
+    pub fn written_into(&self, expression: &SqlExpr) -> Option<SqlExpr> {
+        let mut written = expression.clone();
+        let all_known = datafusion::sql::sqlparser::ast::visit_expressions_mut(&mut written, |inner| {
+            let SqlExpr::Value(value) = &*inner else { return ControlFlow::Continue(()) };
+            let Value::Placeholder(id) = &value.value else { return ControlFlow::Continue(()) };
+            let known = match self.0.get(id) {
+                Some(ScalarValue::Utf8(Some(text))) => Value::SingleQuotedString(text.clone()),
+                Some(value) if value.data_type().is_integer() && !value.is_null() => Value::Number(value.to_string(), false),
+                _ => return ControlFlow::Break(()),
+            };
+            *inner = SqlExpr::value(known);
+            ControlFlow::Continue(())
+        });
+        all_known.is_continue().then_some(written)
     }
 
     /// The plan with the values of LIMIT and OFFSET, where they are known.

@@ -34,7 +34,10 @@ use super::unnesting::SharedRowsPlanner;
 use super::views::TablesOfViews;
 use super::with_queries::FencePlanner;
 use super::{
-    aggregate_forms, casts, constants, counted_sets, function_columns, jsonb_comparisons, kept_types, lateral_names, macros, mixed_times, named_windows, output_names, parameter_types, pattern_operators, pg_catalog, postgres_forms, quoted_constants, row_comparisons, rows_in_select, search_path, table_calls, using_columns, versions, views, whole_rows, wildcards_of_joins, window_defaults, with_queries,
+    aggregate_forms, casts, constants, counted_sets, function_columns, jsonb_comparisons, kept_types, lateral_names, macros, mixed_times,
+    named_windows, output_names, parameter_types, pattern_operators, pg_catalog, postgres_forms, quoted_constants, row_comparisons,
+    rows_in_select, search_path, table_calls, using_columns, versions, views, whole_rows, wildcards_of_joins, window_defaults,
+    with_queries,
 };
 use crate::error::{Error, Result};
 
@@ -46,9 +49,13 @@ pub struct RolloutQueryPlanner;
 impl QueryPlanner for RolloutQueryPlanner {
     async fn create_physical_plan(&self, plan: &LogicalPlan, state: &SessionState) -> DataFusionResult<Arc<dyn ExecutionPlan>> {
         let plan = with_current_subqueries(plan)?;
-        DefaultPhysicalPlanner::with_extension_planners(vec![Arc::new(ApplyExtensionPlanner), Arc::new(FencePlanner), Arc::new(SharedRowsPlanner)])
-            .create_physical_plan(&plan, state)
-            .await
+        DefaultPhysicalPlanner::with_extension_planners(vec![
+            Arc::new(ApplyExtensionPlanner),
+            Arc::new(FencePlanner),
+            Arc::new(SharedRowsPlanner),
+        ])
+        .create_physical_plan(&plan, state)
+        .await
     }
 }
 
@@ -195,14 +202,15 @@ async fn plan_with(
     quoted_constants::write_out(&mut statement);
     using_columns::write_out(&mut statement)?;
     lateral_names::qualify(&mut statement);
-    versions::open(session, &mut statement, &mut named).await?;
+    let searched = versions::open(session, &mut statement, parameters, &mut named).await?;
     Box::pin(pg_catalog::open(session, &mut state, &mut statement, &mut named)).await?;
     table_calls::write_out(&mut statement);
     function_columns::write_out(&mut statement);
     postgres_forms::rewrite(&mut statement);
     let of_views = Arc::new(Box::pin(views::open(session, of_views)).await?);
-    let tables = open_table_arguments(session, &statement, &of_views.opened).await?;
     let mut opened = of_views.opened.clone();
+    opened.extend(searched);
+    let tables = open_table_arguments(session, &statement, &opened).await?;
     opened.extend(tables.iter().map(|(name, table)| (split_table_name(name), Arc::clone(table))));
     if !opened.is_empty() {
         state = with_opened_tables(state, opened);
@@ -303,7 +311,7 @@ async fn open_table_arguments(session: &Session, statement: &SqlStatement, known
     let mut tables: HashMap<String, Arc<Table>> = HashMap::new();
     for name in names.names {
         let key = split_table_name(&name);
-        let opened = tables.values().find(|opened| opened.schema_name() == key.0 && opened.name() == key.1);
+        let opened = tables.iter().find(|(name, _)| split_table_name(name) == key).map(|(_, opened)| opened);
         let table = match opened.or_else(|| known.get(&key)) {
             Some(opened) => Arc::clone(opened),
             None => shared.catalog.table(&key.0, &key.1).await?,

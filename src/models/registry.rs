@@ -33,6 +33,8 @@ const STAGE_PREFIX: &str = ".stage-";
 const DROPPED_PREFIX: &str = ".dropped-";
 /// `.last-version-NAME` holds the last version of a dropped model.
 const LAST_VERSION_PREFIX: &str = ".last-version-";
+/// `.known-versions-NAME` holds what those of a dropped model said of themselves.
+const MEMORY_PREFIX: &str = ".known-versions-";
 const NAME_LEN_MAX: usize = 63;
 
 /// What a model is for.
@@ -422,6 +424,7 @@ impl Registry {
         std::fs::write(&written, last_version.to_string()).map_err(|source| io(&written, source))?;
         sync(&written)?;
         std::fs::rename(&written, &mark).map_err(|source| io(&mark, source))?;
+        self.remember(name)?;
         // One rename takes the model away whole.
         let target = grave.path().join(name);
         std::fs::rename(&directory, &target).map_err(|source| io(&directory, source))?;
@@ -434,6 +437,7 @@ impl Registry {
     /// # Errors
     /// [`Error::UnknownObject`], [`Error::Io`].
     pub fn drop_version(&self, info: &ModelInfo) -> Result<()> {
+        self.remember(&info.name)?;
         let directory = self.root.join(&info.name);
         let last_version = self.next_version(&info.name)? - 1;
         // What a crash leaves in here is cleaned up by the next open.
@@ -447,6 +451,49 @@ impl Registry {
         std::fs::rename(&version, &target).map_err(|source| io(&version, source))?;
         sync(&directory)?;
         grave.close().map_err(|source| io(&target, source))
+    }
+
+    /// Keeps what the versions of a model say of themselves: what was made with them still names them when it is gone.
+    fn remember(&self, name: &str) -> Result<()> {
+        let memory = self.root.join(format!("{MEMORY_PREFIX}{name}"));
+        std::fs::create_dir_all(&memory).map_err(|source| io(&memory, source))?;
+        for version in self.versions(name)? {
+            let (from, to) = (self.root.join(name).join(version.to_string()).join(INFO_FILE), memory.join(format!("{version}.json")));
+            // A version that is damaged leaves none.
+            if std::fs::copy(&from, &to).is_ok() {
+                sync(&to)?;
+            }
+        }
+        sync(&memory)
+    }
+
+    /// A version of a model that was dropped, or the last one that it had. Its files are gone.
+    ///
+    /// # Errors
+    /// [`Error::UnknownObject`], [`Error::Io`], [`Error::Damaged`].
+    pub fn dropped(&self, reference: &str) -> Result<ModelInfo> {
+        let unknown = || Error::UnknownObject { kind: "model", name: reference.to_owned(), known: Vec::new() };
+        let (name, version) = match reference.split_once('@') {
+            Some((name, version)) => (name, Some(version.parse::<u32>().map_err(|_| unknown())?)),
+            None => (reference, None),
+        };
+        check_name(name).map_err(|_| unknown())?;
+        let memory = self.root.join(format!("{MEMORY_PREFIX}{name}"));
+        let version = match version {
+            Some(version) => version,
+            None if memory.is_dir() => {
+                let files = entries(&memory)?;
+                let versions = files.iter().filter_map(|file| file.strip_suffix(".json")?.parse::<u32>().ok());
+                versions.max().ok_or_else(unknown)?
+            }
+            None => return Err(unknown()),
+        };
+        let path = memory.join(format!("{version}.json"));
+        let bytes = std::fs::read(&path).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => unknown(),
+            _ => io(&path, source),
+        })?;
+        serde_json::from_slice(&bytes).map_err(|error| Error::Damaged { path, reason: error.to_string() })
     }
 
     fn last_version_mark(&self, name: &str) -> PathBuf {

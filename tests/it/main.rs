@@ -29,6 +29,7 @@ mod kill;
 mod kill_clients;
 mod kill_many;
 mod limits;
+mod lineage;
 mod manual;
 mod memory;
 mod model_calls;

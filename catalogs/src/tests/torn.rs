@@ -82,7 +82,7 @@ async fn a_torn_newest_version_gives_way_to_the_one_before() {
         assert_eq!(versions, [1, 2, 4, 5, 6], "{name}");
         assert!(matches!(table.at_version(3).await, Err(Error::UnknownVersion { .. })), "{name}");
         assert_eq!(table.at_version(4).await.unwrap().row_count().await.unwrap(), 1, "{name}");
-        table.vacuum(Duration::ZERO).await.unwrap();
+        table.vacuum(Duration::ZERO, &std::collections::HashSet::new()).await.unwrap();
         assert_eq!(fixture.query("SELECT count(*) FROM t").await, ["3"], "{name}");
         assert!(torn[0].file.exists(), "{name}: VACUUM leaves it");
     }
@@ -126,7 +126,7 @@ async fn a_torn_older_version_costs_nothing_but_itself() {
     assert_eq!(versions, [1, 3]);
     let warnings = fixture.catalog.take_warnings();
     assert!(warnings.len() == 1 && warnings[0].contains("version 2 can not be read again"), "{warnings:?}");
-    table.vacuum(Duration::ZERO).await.unwrap();
+    table.vacuum(Duration::ZERO, &std::collections::HashSet::new()).await.unwrap();
     assert_eq!(fixture.query("SELECT count(*) FROM t").await, ["2"]);
 }
 

@@ -68,7 +68,7 @@ async fn work_that_nobody_has_is_removed_by_truncate_and_vacuum() {
             if truncates {
                 table.begin_rewrite().await.unwrap().truncate(false).await.unwrap();
             } else {
-                table.vacuum(keep).await.unwrap();
+                table.vacuum(keep, &std::collections::HashSet::new()).await.unwrap();
             }
         };
         let work = table.unfinished_work().await.unwrap();

@@ -303,7 +303,7 @@ async fn a_write_after_a_cancelled_one_sees_whether_it_is_there() {
             Err(other) => panic!("{other}"),
         }
         if round % 10 == 9 {
-            table.vacuum(std::time::Duration::ZERO).await.unwrap();
+            table.vacuum(std::time::Duration::ZERO, &std::collections::HashSet::new()).await.unwrap();
         }
     }
     assert!(num_cancelled > 0);

@@ -3,15 +3,17 @@
 use std::fmt;
 
 use crate::ast::ObjectName;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::name::{Qualified, Separated};
 use crate::parser::Parser;
 
-/// `VACUUM [FULL] [t, ...]`: gives the space of old versions and of abandoned files back.
+/// `VACUUM [FULL] [t, ...]`, `VACUUM (FULL, FORCE) [t, ...]`: gives the space of old versions and of abandoned files back.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Vacuum {
-    /// Keep no old version at all.
+    /// Keep no old version at all, but for those that something names.
     pub full: bool,
+    /// Nor these.
+    pub force: bool,
     /// Empty: all tables.
     pub tables: Vec<ObjectName>,
 }
@@ -41,13 +43,37 @@ impl Vacuum {
     pub(crate) fn parse(parser: &mut Parser) -> Result<Self> {
         parser.expect("VACUUM")?;
         if parser.is_left_parenthesis() {
-            return Err(Error::not_supported_but("VACUUM (...)", "VACUUM [FULL] [table, ...] is"));
+            let (mut full, mut force) = (false, false);
+            parser.parenthesized(|parser| {
+                match parse_option(parser)? {
+                    ("FULL", is_on) => full = is_on,
+                    ("FORCE", is_on) => force = is_on,
+                    _ => {}
+                }
+                Ok(())
+            })?;
+            return Ok(Self { full, force, tables: parse_tables(parser)? });
         }
         let full = parser.eat("FULL");
+        parser.eat("FREEZE");
         parser.eat("VERBOSE");
         parser.eat("ANALYZE");
-        Ok(Self { full, tables: parse_tables(parser)? })
+        Ok(Self { full, force: false, tables: parse_tables(parser)? })
     }
+}
+
+/// The options of VACUUM in parentheses. The last ones are PostgreSQL's, and change nothing here.
+const OPTIONS: [&str; 9] =
+    ["FULL", "FORCE", "FREEZE", "VERBOSE", "ANALYZE", "SKIP_LOCKED", "TRUNCATE", "PROCESS_TOAST", "DISABLE_PAGE_SKIPPING"];
+
+/// `FULL`, `FULL on`, `FORCE false`: the option, and whether it is on.
+fn parse_option(parser: &mut Parser) -> Result<(&'static str, bool)> {
+    let Some(option) = OPTIONS.into_iter().find(|option| parser.eat(option)) else {
+        return Err(parser.expected("an option of VACUUM: FULL, FORCE, VERBOSE or ANALYZE"));
+    };
+    let is_off = ["OFF", "FALSE"].iter().any(|word| parser.eat(word));
+    let _ = is_off || ["ON", "TRUE"].iter().any(|word| parser.eat(word));
+    Ok((option, !is_off))
 }
 
 impl Optimize {
@@ -97,7 +123,13 @@ fn write_tables(f: &mut fmt::Formatter<'_>, statement: &str, tables: &[ObjectNam
 
 impl fmt::Display for Vacuum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_tables(f, if self.full { "VACUUM FULL" } else { "VACUUM" }, &self.tables)
+        let statement = match (self.full, self.force) {
+            (false, false) => "VACUUM",
+            (true, false) => "VACUUM FULL",
+            (false, true) => "VACUUM (FORCE)",
+            (true, true) => "VACUUM (FULL, FORCE)",
+        };
+        write_tables(f, statement, &self.tables)
     }
 }
 

@@ -243,7 +243,7 @@ fn change() -> impl Strategy<Value = Statement> {
 fn upkeep() -> impl Strategy<Value = Statement> {
     let tables = || proptest::collection::vec(object_name(), 0..3);
     prop_oneof![
-        (any::<bool>(), tables()).prop_map(|(full, tables)| Statement::Vacuum(Vacuum { full, tables })),
+        (any::<bool>(), any::<bool>(), tables()).prop_map(|(full, force, tables)| Statement::Vacuum(Vacuum { full, force, tables })),
         tables().prop_map(|tables| Statement::Optimize(Optimize { tables })),
         tables().prop_map(|tables| Statement::Analyze(Analyze { tables })),
         object_name().prop_map(|name| Statement::Reindex(Reindex::Index(name))),

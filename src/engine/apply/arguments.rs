@@ -33,6 +33,8 @@ pub enum Names {
     Table,
     /// A file of the server.
     File,
+    /// A version of the first table argument: a number or a tag. The table is opened as of it before anything is planned.
+    Version,
 }
 
 #[derive(Debug, Clone, PartialEq)]

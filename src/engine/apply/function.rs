@@ -12,6 +12,7 @@ use datafusion::error::DataFusionError;
 use datafusion::logical_expr::Expr;
 use rolloutdb_catalogs::Table;
 
+use crate::agent::AgentOptions;
 use crate::error::Result;
 
 /// A function from argument rows to result rows, called batch-wise and asynchronously.
@@ -38,6 +39,26 @@ pub trait ApplyFunction: Debug + Send + Sync {
         None
     }
 
+    /// Whether it searches a corpus, by itself or by way of an agent: what it gives is one version's.
+    fn retrieves(&self) -> bool {
+        false
+    }
+
+    /// Whether rows come from it, rather than from its arguments.
+    fn is_source(&self) -> bool {
+        self.retrieves()
+    }
+
+    /// The agent that it asks.
+    fn agent(&self) -> Option<&str> {
+        None
+    }
+
+    /// What that agent answered with; `None` while nothing was asked.
+    fn asked(&self) -> Option<Asked> {
+        None
+    }
+
     /// Whether its arguments are constants, so that every row gets the same: it computes that once, and [`Self::call`] needs no arguments.
     fn is_constant(&self) -> bool {
         false
@@ -60,6 +81,16 @@ pub trait ApplyFunction: Debug + Send + Sync {
 
     /// Calls the function on `num_rows` rows; `arguments[i]` holds argument `i` of each row.
     async fn call(&self, arguments: Vec<ArrayRef>, num_rows: usize) -> Result<Applied>;
+}
+
+/// An agent that has answered.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub agent: String,
+    pub options: AgentOptions,
+    /// `name@version`.
+    pub policy: String,
+    pub corpus_version: u64,
 }
 
 /// How often a function calls models.

@@ -34,5 +34,5 @@ mod value_calls;
 pub use called_rows::CalledRows;
 pub use exec::{ApplyExtensionPlanner, row_by_row_input};
 pub use extract::calls_model;
-pub use function::{Applied, ApplyFunction, ModelUse};
+pub use function::{Applied, ApplyFunction, Asked, ModelUse};
 pub use node::Apply;

@@ -24,7 +24,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use rolloutdb_catalogs::{AskedEffort, Table};
 
-use super::arguments::{Arguments, Parameter, ParameterKind, assign};
+use super::arguments::{Arguments, Names, Parameter, ParameterKind, assign};
 use super::array_calls::with_array_calls;
 use super::column_list::column_list;
 use super::filter::plan_filter;
@@ -386,7 +386,8 @@ fn constant_without_value(function: &dyn TableFunction, value: &Expr) -> Error {
 
 /// A constant that is or holds a parameter without a value, typed; `None` for any other. Texts decide which columns a call gives, but for a filter.
 fn opened(parameter: &Parameter, value: &Expr, data_type: &DataType) -> DataFusionResult<Option<Expr>> {
-    let may_be_open = !parameter.is_required && (parameter.kind == ParameterKind::Filter || *data_type != DataType::Utf8);
+    let may_be_open = !parameter.is_required
+        && (parameter.kind == ParameterKind::Filter || *data_type != DataType::Utf8 || parameter.names == Names::Version);
     if !may_be_open || placeholders_in(value)?.is_empty() {
         return Ok(None);
     }

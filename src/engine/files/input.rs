@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use super::read_files::ClientDigest;
 use super::{BLOCK_BYTES, bad_input, compression, open};
 use crate::engine::progress::CopyPosition;
 use crate::error::{Error, Result};
@@ -16,6 +17,8 @@ pub struct Input {
     /// In messages about a line.
     pub paths: Vec<PathBuf>,
     client: Option<Mutex<Option<ClientBytes>>>,
+    /// Of what a client sends.
+    pub digest: Arc<ClientDigest>,
     /// As they are on the disk, compressed or not.
     bytes_read: Arc<AtomicU64>,
     /// How far those who take its rows are.
@@ -32,13 +35,14 @@ impl fmt::Debug for ClientBytes {
 
 impl Input {
     pub fn files(paths: Vec<PathBuf>) -> Self {
-        Self { paths, client: None, bytes_read: Arc::default(), position: Arc::default() }
+        Self { paths, client: None, digest: Arc::default(), bytes_read: Arc::default(), position: Arc::default() }
     }
 
     /// `name`: as in `COPY films, line 3`.
     pub fn client(name: String, bytes: impl Read + Send + 'static) -> Self {
-        let client = Some(Mutex::new(Some(ClientBytes(Box::new(bytes)))));
-        Self { paths: vec![PathBuf::from(name)], client, bytes_read: Arc::default(), position: Arc::default() }
+        let digest = Arc::<ClientDigest>::default();
+        let client = Some(Mutex::new(Some(ClientBytes(Box::new(digest.watch(bytes))))));
+        Self { paths: vec![PathBuf::from(name)], client, digest, bytes_read: Arc::default(), position: Arc::default() }
     }
 
     /// # Errors

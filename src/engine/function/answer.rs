@@ -16,7 +16,7 @@ use tokio::sync::OnceCell;
 use crate::agent::{self, Agent, AgentOptions, Trajectory};
 use crate::engine::apply::arguments::{Arguments, Names, Parameter};
 use crate::engine::apply::planner::{Bound, TableFunction};
-use crate::engine::apply::{Applied, ApplyFunction, ModelUse};
+use crate::engine::apply::{Applied, ApplyFunction, Asked, ModelUse};
 use crate::engine::retrieval_cache::RetrievalCache;
 use crate::engine::{AgentRegistry, binding};
 use crate::error::{Error, Result};
@@ -179,6 +179,25 @@ impl ApplyFunction for AnswerCall {
 
     fn is_row_preserving(&self) -> bool {
         matches!(self.output, Output::Answer)
+    }
+
+    fn retrieves(&self) -> bool {
+        true
+    }
+
+    fn agent(&self) -> Option<&str> {
+        Some(&self.agent)
+    }
+
+    fn asked(&self) -> Option<Asked> {
+        let bound = self.bound.get()?;
+        let (policy, version) = bound.policy.reference();
+        Some(Asked {
+            agent: self.agent.clone(),
+            options: self.options.clone(),
+            policy: format!("{policy}@{version}"),
+            corpus_version: bound.retriever.corpus_version(),
+        })
     }
 
     fn model_use(&self) -> ModelUse {

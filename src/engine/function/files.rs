@@ -7,7 +7,7 @@ use arrow::datatypes::DataType;
 
 use crate::engine::apply::arguments::{Arguments, Names, Parameter};
 use crate::engine::apply::planner::{Bound, TableFunction};
-use crate::engine::files::{self, ColumnSource, ColumnarFormat, CsvOptions, OnError, SAMPLE_ROWS, TextFormat};
+use crate::engine::files::{self, ColumnSource, ColumnarFormat, CsvOptions, FilesTable, OnError, ReadFiles, SAMPLE_ROWS, TextFormat};
 use crate::error::Result;
 
 pub fn functions() -> Vec<Arc<dyn TableFunction>> {
@@ -80,8 +80,10 @@ fn text_table(arguments: &Arguments, format: TextFormat) -> Result<Bound> {
         None => ColumnSource::Sample(files::sample_rows(arguments.integer("sample_size", SAMPLE_ROWS as i64, -1)?)?),
     };
     let on_error = OnError::from_option(arguments.text("on_error"))?;
-    let paths = arguments.gate()?.read(arguments.text("path").unwrap_or_default())?;
-    Ok(Bound::Table(files::text_table(paths, format, columns, on_error, arguments.notices())?))
+    let given = arguments.text("path").unwrap_or_default();
+    let paths = arguments.gate()?.read(given)?;
+    let rows = files::text_table(paths.clone(), format, columns, on_error, arguments.notices())?;
+    Ok(Bound::Table(FilesTable::provider(rows, ReadFiles::new(given, paths))))
 }
 
 #[derive(Debug)]
@@ -101,7 +103,9 @@ impl TableFunction for ReadColumnar {
     }
 
     fn bind(&self, arguments: &Arguments) -> Result<Bound> {
-        let paths = arguments.gate()?.read(arguments.text("path").unwrap_or_default())?;
-        Ok(Bound::Table(files::columnar_table(&paths, self.format)?))
+        let given = arguments.text("path").unwrap_or_default();
+        let paths = arguments.gate()?.read(given)?;
+        let rows = files::columnar_table(&paths, self.format)?;
+        Ok(Bound::Table(FilesTable::provider(rows, ReadFiles::new(given, paths))))
     }
 }

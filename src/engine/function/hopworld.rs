@@ -195,6 +195,10 @@ impl<Options: Clone + std::fmt::Debug + Send + Sync + 'static> ApplyFunction for
         format!("{:?}", self.options)
     }
 
+    fn is_source(&self) -> bool {
+        true
+    }
+
     fn schema(&self) -> SchemaRef {
         Arc::clone(&self.schema)
     }

@@ -13,6 +13,7 @@ pub mod interval_times;
 mod json_parts;
 mod json_texts;
 pub mod judge;
+mod lineage;
 pub mod nested_arguments;
 mod only_value;
 mod rollout_summary;
@@ -61,7 +62,7 @@ pub fn table_functions(
     functions.extend(files::functions());
     functions.extend(chunk::functions(registry));
     functions.extend(answer::functions(catalog, models, agents, retrievals));
-    functions.extend([rollout_tree::function(), rollout_summary::function()]);
+    functions.extend([rollout_tree::function(), rollout_summary::function(), lineage::function()]);
     functions.into_iter().map(|function| (function.name(), function)).collect()
 }
 

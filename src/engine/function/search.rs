@@ -15,6 +15,7 @@ use crate::engine::apply::planner::{Bound, TableFunction};
 use crate::engine::apply::{Applied, ApplyFunction};
 use crate::engine::retrieval::{QUERY_INDEX, Queries, Retrieval, RetrievalOptions, RetrieverKind};
 use crate::engine::row_conditions::{RowCondition, rows_of_equal_values};
+use crate::engine::versions::VERSION;
 use crate::error::{Error, Result};
 use crate::models::Runtime;
 
@@ -47,6 +48,7 @@ const VECTOR_PARAMETERS: &[Parameter] = &[
     Parameter::naming("rerank", Names::Model),
     Parameter::constant("rerank_column", DataType::Utf8),
     Parameter::constant("candidates", DataType::Int64),
+    Parameter::naming(VERSION, Names::Version),
 ];
 
 const TEXT_PARAMETERS: &[Parameter] = &[
@@ -63,6 +65,7 @@ const TEXT_PARAMETERS: &[Parameter] = &[
     Parameter::naming("rerank", Names::Model),
     Parameter::constant("rerank_column", DataType::Utf8),
     Parameter::constant("candidates", DataType::Int64),
+    Parameter::naming(VERSION, Names::Version),
 ];
 
 const HYBRID_PARAMETERS: &[Parameter] = &[
@@ -85,6 +88,7 @@ const HYBRID_PARAMETERS: &[Parameter] = &[
     Parameter::filter("filter"),
     Parameter::naming("rerank", Names::Model),
     Parameter::constant("rerank_column", DataType::Utf8),
+    Parameter::naming(VERSION, Names::Version),
 ];
 
 #[derive(Debug)]
@@ -169,6 +173,10 @@ impl ApplyFunction for SearchCall {
 
     fn tables(&self) -> Option<Vec<Arc<Table>>> {
         Some(vec![Arc::clone(self.retrieval.table())])
+    }
+
+    fn retrieves(&self) -> bool {
+        true
     }
 
     fn batch_rows(&self) -> usize {

@@ -10,7 +10,7 @@ use super::{Object, PUBLIC, READ_STATS, denied};
 use crate::agent::AgentOptions;
 use crate::engine::apply::arguments::Names;
 use crate::engine::apply::planner::split_table_name;
-use crate::engine::database::Database;
+use crate::engine::database::{Database, Shared};
 use crate::error::{Error, Result};
 
 /// The rights of a role. Cheap to clone.
@@ -48,6 +48,11 @@ impl Access {
         let is_superuser = roles.get(role).is_some_and(|role| role.is_superuser);
         let role = Role { name: role.to_owned(), is_superuser, roles: roles.memberships(role) };
         Self { database: database.clone(), role: Arc::new(role) }
+    }
+
+    /// What the rights are on.
+    pub fn shared(&self) -> &Shared {
+        &self.database.shared
     }
 
     pub fn role(&self) -> &str {
@@ -163,7 +168,7 @@ impl Access {
     pub fn require_named(&self, names: Names, value: &ScalarValue) -> Result<()> {
         let Some(name) = value.try_as_str().flatten().filter(|_| !self.is_superuser()) else { return Ok(()) };
         match names {
-            Names::Nothing | Names::File => Ok(()),
+            Names::Nothing | Names::File | Names::Version => Ok(()),
             Names::Model => self.require_model(name),
             Names::Agent if !self.database.shared.knows(&Object::agent(name)) => Ok(()),
             Names::Agent => self.require(&Object::agent(name), Privilege::Usage),

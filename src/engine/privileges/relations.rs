@@ -128,6 +128,11 @@ pub fn check_models(access: &Access, plan: &LogicalPlan) -> Result<()> {
     Ok(())
 }
 
+/// The model that a call in an expression names, if the text says which.
+pub fn named_model(expression: &Expr) -> Option<String> {
+    called_model(expression).ok().flatten()
+}
+
 /// The model that a call in an expression names: its first argument. `None` while a parameter in it has no value; then it is asked about later.
 ///
 /// # Errors

@@ -10,7 +10,7 @@ use super::{arrow, done, name, rows};
 use crate::agent::AgentOptions;
 use crate::engine::privileges::Object;
 use crate::engine::session::{Response, Session};
-use crate::engine::{binding, options};
+use crate::engine::{binding, lineage, options};
 use crate::error::{Error, Result};
 
 /// Checks that everything the agent names exists, so that a misspelling is found here and not at its first question.
@@ -41,7 +41,10 @@ pub async fn create(session: &Session, create: &CreateAgent) -> Result<Response>
     session.access().require_parts(&agent)?;
     let object = Object::agent(&create.name);
     let _name = name::to_make(session, &object).await;
-    shared.agents.create(&create.name, agent)?;
+    let names_number = agent.corpus_version.as_ref().is_some_and(|version| version.parse::<u64>().is_ok());
+    let corpus = if names_number { lineage::table_at(shared, &agent.corpus, None).await } else { None };
+    let corpus_id = corpus.map(|corpus| corpus.lasting_id()).transpose()?;
+    shared.agents.create(&create.name, agent, corpus_id)?;
     session.own(object)?;
     Ok(done("CREATE AGENT"))
 }

@@ -9,7 +9,7 @@ use datafusion::common::{Column, ScalarValue};
 use datafusion::datasource::provider_as_source;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, cast, lit};
-use datafusion::sql::sqlparser::ast::{Ident, Query};
+use datafusion::sql::sqlparser::ast::Query;
 use futures::FutureExt;
 use rolloutdb_catalogs::Table;
 use rolloutdb_sql::{CopyFrom, CopyPlace, CopySource, CopyTo, Statement};
@@ -17,11 +17,12 @@ use rolloutdb_udfs::is_plain_numeric;
 
 use super::attempt::attempted;
 use super::copy_format::{self, Way};
-use super::insert::{complete_rows, filling, target_columns};
+use super::insert::{complete_rows, filling, note, target_columns};
 use super::upkeep::after_write;
 use super::{copy_client, done, prompt_rows, query, table_name};
 use crate::engine::casts::NUMERIC_IN;
-use crate::engine::files::{self, Format};
+use crate::engine::files::{self, FilesTable, Format, ReadFiles};
+use crate::engine::lineage::Draft;
 use crate::engine::pinned_models;
 use crate::engine::planning::Planned;
 use crate::engine::progress::{CopyPosition, Progress, Work};
@@ -45,15 +46,18 @@ async fn copy_file(session: &Session, copy: &CopyFrom, path: &str) -> Result<Res
     let bytes_total: Option<u64> = paths.iter().map(|path| std::fs::metadata(path).ok().map(|file| file.len())).sum();
     let input = files::Input::files(paths.clone());
     let position = matches!(format, Format::Records(_)).then(|| Arc::clone(&input.position));
-    let source = |columns: SchemaRef| match format {
-        Format::Records(format) => {
-            copy_format::check_columns(&format, &columns, &name)?;
-            Ok(files::record_table(input, format, columns, on_error, session.notices()))
-        }
-        Format::Columnar(format) => files::columnar_table(&paths, format),
+    let source = |columns: SchemaRef| {
+        let rows = match format {
+            Format::Records(format) => {
+                copy_format::check_columns(&format, &columns, &name)?;
+                files::record_table(input, format, columns, on_error, session.notices())
+            }
+            Format::Columnar(format) => files::columnar_table(&paths, format)?,
+        };
+        Ok(FilesTable::provider(rows, ReadFiles::new(path, paths)))
     };
     let origin = Origin { name: path, kind: "FILE", bytes_total, position };
-    let count = append(session, &table, &copy.columns, origin, source).await?;
+    let count = append(session, &table, copy, origin, source).await?;
     Ok(done(format!("COPY {count}")))
 }
 
@@ -71,18 +75,19 @@ pub struct Origin<'a> {
 pub async fn append(
     session: &Session,
     table: &Table,
-    columns: &[Ident],
+    copy: &CopyFrom,
     origin: Origin<'_>,
     source: impl FnOnce(SchemaRef) -> Result<Arc<dyn TableProvider>>,
 ) -> Result<u64> {
     pinned_models::check(session, table)?;
-    let targets = target_columns(table, columns, None)?;
+    let targets = target_columns(table, &copy.columns, None)?;
     // A missing value is the table's business (NOT NULL), not the file's.
     let fields = targets.iter().map(|index| table.definition().schema.field(*index).clone().with_nullable(true));
     let target_schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
     let provider = source(Arc::clone(&target_schema))?;
     let scan = LogicalPlanBuilder::scan("file", provider_as_source(provider), None)?.build()?;
     let state = session.context().state();
+    let draft = Draft::of_rows(&scan, table, copy)?;
     let plan = by_name(scan, &target_schema, origin.name, &state)?;
     let source = Planned { plan, state };
     let planned = complete_rows(session, source, table, &targets)?;
@@ -94,6 +99,7 @@ pub async fn append(
     let progress = filling(session, table, progress)?;
     let rows = prompt_rows::checked(table, started.rows, 0);
     let count = table.append(progress.watch(rows)).await?;
+    note(draft, session, table, count).await;
     after_write(session, table).await;
     Ok(count)
 }

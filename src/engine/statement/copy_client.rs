@@ -17,7 +17,7 @@ use super::copy_format::{self, Way};
 use super::insert::target_columns;
 use super::{query, table_name};
 use crate::engine::copy_streams::{CopyIn, CopyInput, CopyMessages, CopyOut};
-use crate::engine::files::{self, Format, Input, OnError, RecordFormat, RowWriter, TextFormat, WrittenRows};
+use crate::engine::files::{self, FilesTable, Format, Input, OnError, ReadFiles, RecordFormat, RowWriter, TextFormat, WrittenRows};
 use crate::engine::progress::{CopyPosition, Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
@@ -48,9 +48,11 @@ pub async fn receive(session: &Session, copy: &CopyFrom, input: CopyInput) -> Re
     let table = session.database().shared.catalog.table(&schema, &name).await?;
     let input = Input::client(format!("COPY {name}"), input);
     let position = Some(Arc::clone(&input.position));
-    let source = |columns: SchemaRef| Ok(files::record_table(input, format, columns, on_error, session.notices()));
+    let read = ReadFiles::of_client(Arc::clone(&input.digest));
+    let source =
+        |columns: SchemaRef| Ok(FilesTable::provider(files::record_table(input, format, columns, on_error, session.notices()), read));
     let origin = Origin { name: &format!("COPY {name}"), kind: "PIPE", bytes_total: None, position };
-    let count = append(session, &table, &copy.columns, origin, source).await?;
+    let count = append(session, &table, copy, origin, source).await?;
     Ok(format!("COPY {count}"))
 }
 

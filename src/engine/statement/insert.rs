@@ -22,6 +22,7 @@ use super::upkeep::after_write;
 use super::{done, prompt_rows, query, table_name};
 use crate::engine::casts;
 use crate::engine::function::identity_numbers;
+use crate::engine::lineage::Draft;
 use crate::engine::parameter_types::PARAMETERS_MAX;
 use crate::engine::pinned_models;
 use crate::engine::planning::{KeptRun, Planned, Started, plan_source};
@@ -71,18 +72,28 @@ async fn insert_all(
 ) -> Result<Response> {
     let alias = insert.target.name();
     let planned = plan(session, insert, table, parameters).await?;
+    let draft = Draft::of_rows(&planned.plan, table, insert)?;
     let rows = watched_rows(session, table, planned.start(kept_run).await?)?;
     if insert.returning.is_empty() {
         let count = table.append(rows).await?;
+        note(draft, session, table, count).await;
         after_write(session, table).await;
         return Ok(done(format!("INSERT 0 {count}")));
     }
     // Before anything is written: an error afterwards would hide that it was.
     returning::plan(session, &insert.returning, &alias, table).await?;
     let (rows, kept) = KeptRows::of(rows);
-    table.append(rows).await?;
+    let count = table.append(rows).await?;
+    note(draft, session, table, count).await;
     after_write(session, table).await;
     returning::response(session, &insert.returning, &alias, kept, parameters, "INSERT").await
+}
+
+/// Notes where rows came from, if there are any.
+pub async fn note(draft: Option<Draft>, session: &Session, table: &Table, num_rows: u64) {
+    if let Some(draft) = draft.filter(|_| num_rows > 0) {
+        Box::pin(draft.note(session, table)).await;
+    }
 }
 
 /// The rows to write, which tell how many have come.

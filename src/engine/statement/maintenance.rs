@@ -1,24 +1,34 @@
 //! VACUUM, OPTIMIZE, ANALYZE.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use datafusion::sql::sqlparser::ast::ObjectName;
-use rolloutdb_catalogs::{Table, UnwantedVectors};
+use rolloutdb_catalogs::{HeldVersions, Table, UnwantedVectors};
 use rolloutdb_sql::{Analyze, Optimize, Vacuum};
 
 use super::train::remove_old_checkpoints;
 use super::{done, table_name};
+use crate::engine::lineage::holds::{Holds, Named, holders};
+use crate::engine::progress::size_text;
 use crate::engine::session::{Response, Session};
 use crate::error::{Error, Result};
 
 pub async fn vacuum(session: &Session, vacuum: &Vacuum) -> Result<Response> {
     let retention = if vacuum.full { Duration::ZERO } else { session.database().shared.version_retention };
-    for table in tables(session, &vacuum.tables).await? {
+    let tables = tables(session, &vacuum.tables).await?;
+    let holds = Box::pin(Holds::of(&session.database().shared)).await?;
+    for table in tables {
         if vacuum.full {
             table.compact().await?;
         }
-        let removed = table.vacuum(retention).await?;
+        let named = holds.on(&table)?;
+        let numbers: HashSet<u64> = named.keys().copied().collect();
+        let held = table.held_versions(retention, &numbers).await?;
+        let kept = if vacuum.force { HashSet::new() } else { numbers };
+        let removed = table.vacuum(retention, &kept).await?;
+        tell_held(session, &table, &named, &held, vacuum.force);
         let (schema, name) = (table.schema_name(), table.name());
         if removed.files + removed.versions > 0 {
             let freed = removed.bytes as f64 / f64::from(1 << 20);
@@ -32,6 +42,28 @@ pub async fn vacuum(session: &Session, vacuum: &Vacuum) -> Result<Response> {
         remove_old_checkpoints(session).await?;
     }
     Ok(done("VACUUM"))
+}
+
+/// Says which versions stay for those that name them, or that these have lost them.
+fn tell_held(session: &Session, table: &Table, named: &Named, held: &HeldVersions, are_removed: bool) {
+    let (schema, name, notices) = (table.schema_name(), table.name(), session.notices());
+    if held.versions.is_empty() {
+        return;
+    }
+    if are_removed {
+        for version in &held.versions {
+            let holders: Vec<&str> = named.get(version).into_iter().flatten().map(String::as_str).collect();
+            notices.warning(format!("{schema}.{name}: version {version} is removed, which is named by {}", holders.join(", ")));
+        }
+        return;
+    }
+    let (count, holders) = (held.versions.len(), holders(named, &held.versions));
+    let (what, them) = if count == 1 { ("old version is", "it") } else { ("old versions are", "them") };
+    notices.notice(format!(
+        "{schema}.{name}: {count} {what} kept, {} ({} bytes), for {holders}; drop what names {them}, or remove {them} with VACUUM (FULL, FORCE)",
+        size_text(held.bytes),
+        held.bytes
+    ));
 }
 
 /// Files that were fetched and that no model has; parts of files among them, which nobody has taken up.

@@ -65,7 +65,7 @@ pub use change::quoted;
 pub use hub_model::check_room;
 pub use prepare::{arguments, execute_in, explained, found};
 pub use query::{describe_declared, describe_of_catalog};
-pub use rollouts::{RolloutTargets, protocol_of, simulations_of};
+pub use rollouts::{RolloutTargets, protocol_of, run_property_of, simulations_of};
 pub use settings::{reset_value, set_at_startup, set_value, shown_value};
 pub use train::Trainings;
 

@@ -11,6 +11,7 @@ use rolloutdb_sql::{CreateModel, Dependents, DescribeModel, DropModel, OptionVal
 use tokio::sync::oneshot;
 
 use super::{arrow, done, hub_model, name, rows};
+use crate::engine::lineage::without_stands_on;
 use crate::engine::options;
 use crate::engine::pinned_models;
 use crate::engine::planning::plan_query;
@@ -331,7 +332,7 @@ pub fn describe(session: &Session, describe: &DescribeModel) -> Result<Response>
     if let Some(adapters) = info.adapter_directory() {
         properties.push(("adapter".to_owned(), adapters.display().to_string()));
     }
-    if let serde_json::Value::Object(lineage) = &info.lineage {
+    if let serde_json::Value::Object(lineage) = &without_stands_on(&info.lineage) {
         properties.extend(lineage.iter().map(|(name, value)| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             (format!("lineage.{name}"), text)

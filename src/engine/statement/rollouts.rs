@@ -4,6 +4,7 @@
 //! others is kept beside the table ([`journal`]). So the same statement goes on where it stopped, after a kill too: questions that the table holds are
 //! not searched again, and trees that were in flight go on at the nodes that they had.
 
+mod corpus;
 mod journal;
 mod nodes;
 mod questions;
@@ -33,9 +34,11 @@ use crate::engine::progress::{Progress, Work};
 use crate::engine::session::{Response, Session};
 use crate::engine::{binding, options};
 use crate::error::{Error, Result};
+use crate::value::Value;
+use corpus::RunOf;
 use journal::RunJournal;
 pub use questions::{golden_answers, texts};
-pub use run_property::{protocol_of, simulations_of};
+pub use run_property::{protocol_of, run_property_of, simulations_of};
 pub use target::RolloutTargets;
 use target::Target;
 pub use valuer::process_reward_model;
@@ -61,19 +64,25 @@ pub fn summary_schema() -> SchemaRef {
 pub async fn execute(session: &Session, generate: &GenerateRollouts, parameters: &[ScalarValue]) -> Result<Response> {
     let started = Instant::now();
     let given: Vec<_> = generate.options.iter().map(|(name, value)| Ok((name, options::value(name, value)?))).collect::<Result<_>>()?;
+    let (own, given): (Vec<_>, Vec<_>) = given.into_iter().partition(|(name, _): &(&str, Value)| *name == corpus::CORPUS_CHANGED);
+    let is_accepted = own.first().map(|(_, value)| corpus::is_accepted(value)).transpose()?.unwrap_or(false);
     let mut search_options = SearchOptions::of(given)?;
     let shared = &session.database().shared;
     let _job = shared.model_jobs.claim(STATEMENT)?;
     let options = shared.agents.get(&generate.agent)?.options;
-    let questions = questions::questions(session, generate, parameters).await?;
-    let agent = binding::bind(&options, &shared.catalog, &shared.models, &shared.retrievals).await?;
-    let valuer = valuer::bind(session, &mut search_options).await?;
+    let (questions, read) = questions::questions(session, generate, parameters).await?;
     let (schema, name) = table_name(&generate.into)?;
+    let run = shared.catalog.table(&schema, &name).await.ok();
+    let held = Box::pin(corpus::held_to_its_version(session, run.as_ref(), &options, is_accepted)).await?;
+    let agent = binding::bind(&held, &shared.catalog, &shared.models, &shared.retrievals).await?;
+    let valuer = valuer::bind(session, &mut search_options).await?;
     let target = Target::claim(session, format!("{schema}.{name}")).await?;
     let table = nodes::node_table(session, &schema, &name).await?;
     nodes::check_method(&table, search_options.method)?;
     let property = run_property::run_property(&agent, &options, &search_options, &valuer);
     run_property::check_run(&table, &property).await?;
+    let of = RunOf { name: &generate.agent, options: &held, search: &search_options, property: &property, questions: &read };
+    Box::pin(corpus::note(session, &table, generate, &agent, of)).await?;
     let says_depth = generate.options.iter().any(|(name, _)| matches!(name, "max_depth" | "preset"));
     if says_depth && search_options.max_depth > options.max_steps {
         let (depth, steps) = (search_options.max_depth, options.max_steps);

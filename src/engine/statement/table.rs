@@ -16,6 +16,7 @@ use rolloutdb_udfs::postgres::{ANY_WIDTH, ValueType};
 use rolloutdb_udfs::vector::DIMENSIONS_MAX;
 
 use super::{arrow, done, like_table, name, rows, table_name};
+use crate::engine::lineage::Draft;
 use crate::engine::output_names;
 use crate::engine::pinned_models;
 use crate::engine::planning::plan_query;
@@ -115,6 +116,7 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     let planned = plan_query(session, query, parameters).await?;
     let columns = Arc::clone(planned.plan.schema());
     let mixed = mixed_in_unions(&planned.plan)?;
+    let draft = Draft::of_new_table(&planned.plan, create)?;
     let started = planned.start(None).await?;
     let coming = started.rows.schema();
     output_names::check_unique(&coming)?;
@@ -129,7 +131,8 @@ async fn create_as(session: &Session, create: &CreateTable, schema: &str, table:
     let object = Object::table(schema, table);
     // Until its rows are there, as in PostgreSQL: another table of the name waits for this one.
     let _name = name::to_make(session, &object).await;
-    let created = session.database().shared.catalog.create_table_from(schema, table, definition, stream).await?;
+    let lineage = Box::pin(draft.of_first_version(session, table));
+    let created = session.database().shared.catalog.create_table_with(schema, table, definition, stream, lineage).await?;
     session.own(object)?;
     Ok(done(format!("SELECT {}", created.row_count().await?)))
 }

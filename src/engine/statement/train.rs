@@ -137,7 +137,7 @@ async fn trained(session: &Session, train: &Train, base: &ModelInfo, task: Task,
     let shared = &session.database().shared;
     let Task { method, resume, on_divergence } = task;
     let watch = Watch::of(&method, input.rows.iter().any(|row| row.reference.is_some()));
-    let origin = Origin::new(train, base, &method, input.tables);
+    let origin = Box::pin(Origin::new(train, base, &method, input.tables).standing(shared, base, Vec::new())).await?;
     let (notices, what) = (session.notices().clone(), format!("TRAIN {} {}", train.method, train.model));
     let training = Training {
         directory: base.directory.clone(),

@@ -45,7 +45,7 @@ pub async fn explained(session: &Session, delete: &Delete, parameters: &[ScalarV
 }
 
 fn change_of<'a>(delete: &'a Delete, kept: Option<&'a KeptRun>) -> ChangeOf<'a> {
-    ChangeOf { verb: "DELETE", alias: delete.target.name(), returning: &delete.returning, kept }
+    ChangeOf { verb: "DELETE", statement: delete, alias: delete.target.name(), returning: &delete.returning, kept }
 }
 
 /// The addresses, and the rows themselves if they are asked for.

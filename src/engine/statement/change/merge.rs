@@ -59,7 +59,7 @@ pub async fn explained(session: &Session, merge: &Merge, parameters: &[ScalarVal
 }
 
 fn change_of<'a>(merge: &'a Merge, kept: Option<&'a KeptRun>) -> ChangeOf<'a> {
-    ChangeOf { verb: "MERGE", alias: merge.target.name(), returning: &merge.returning, kept }
+    ChangeOf { verb: "MERGE", statement: merge, alias: merge.target.name(), returning: &merge.returning, kept }
 }
 
 async fn plan(session: &Session, merge: &Merge, table: &Table, parameters: &[ScalarValue]) -> Result<Planned> {

@@ -12,6 +12,7 @@ pub mod truncate;
 pub mod update;
 pub mod upsert;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use arrow::datatypes::{Field, Schema};
@@ -22,7 +23,8 @@ use rolloutdb_sql::{Statement, Target};
 
 use super::attempt::Attempt;
 use super::upkeep::after_write;
-use super::{done, prompt_rows, query, table_name};
+use super::{done, insert, prompt_rows, query, table_name};
+use crate::engine::lineage::Draft;
 use crate::engine::planning::{KeptRun, Planned, REWRITE_TARGET};
 use crate::engine::progress::Progress;
 use crate::engine::session::{Description, Response, Session};
@@ -43,6 +45,8 @@ pub enum Change {
 pub struct ChangeOf<'a> {
     /// `UPDATE`, the first word of the command tag.
     pub verb: &'static str,
+    /// As it is printed.
+    pub statement: &'a (dyn Display + Sync),
     /// What the statement calls the table.
     pub alias: Ident,
     /// Empty: nothing is asked for.
@@ -70,6 +74,10 @@ impl ChangeOf<'_> {
             // Before anything is written: an error afterwards would hide that it was.
             returning::plan(session, self.returning, &self.alias, &table).await?;
         }
+        let draft = match change {
+            Change::Delete => None,
+            Change::Update { .. } | Change::Merge => Draft::of_rows(&planned.plan, &table, self.statement)?,
+        };
         let started = planned.start(self.kept).await?;
         let progress = Progress::new(session.notices(), format!("{} {}", self.verb, table.name()), "rows", started.num_rows());
         let rows = match change {
@@ -91,6 +99,7 @@ impl ChangeOf<'_> {
             Change::Update { keys_change } => rewrite.update(rows, keys_change).await?,
             Change::Merge => rewrite.merge(rows).await?,
         };
+        insert::note(draft, session, &table, count).await;
         after_write(session, &table).await;
         match kept {
             Some(kept) => returning::response(session, self.returning, &self.alias, kept, parameters, self.verb).await,

@@ -50,7 +50,7 @@ pub async fn explained(session: &Session, update: &Update, parameters: &[ScalarV
 }
 
 fn change_of<'a>(update: &'a Update, kept: Option<&'a KeptRun>) -> ChangeOf<'a> {
-    ChangeOf { verb: "UPDATE", alias: update.target.name(), returning: &update.returning, kept }
+    ChangeOf { verb: "UPDATE", statement: update, alias: update.target.name(), returning: &update.returning, kept }
 }
 
 async fn plan(session: &Session, update: &Update, table: &Table, parameters: &[ScalarValue]) -> Result<(Planned, bool)> {

@@ -17,6 +17,7 @@ use rolloutdb_sql::{Assignment, Insert};
 use super::assignment::{NewValues, assigned_arms, complete, expression, typed};
 use super::returning::KeptRows;
 use super::{Change, ChangeOf, column_of, name_relation, numbers, quoted, returning, row_query, selected, template};
+use crate::engine::lineage::Draft;
 use crate::engine::planning::{KeptRun, Planned, REWRITE_SOURCE, REWRITE_TARGET, plan_rewrite};
 use crate::engine::session::{Response, Session};
 use crate::engine::statement::attempt::Attempt;
@@ -46,10 +47,12 @@ pub async fn insert_or_skip(
     }
     let planned = insert::plan(session, insert, table, parameters).await?;
     let hold = attempt.hold(&planned.plan)?;
+    let draft = Draft::of_rows(&planned.plan, table, insert)?;
     let rows = insert::watched_rows(session, table, planned.start(kept_run).await?)?;
     let (kept, sink) = KeptRows::of_written(table);
     let sink = (!insert.returning.is_empty()).then_some(sink);
     let count = table.append_new(rows, columns, sink, hold).await?;
+    insert::note(draft, session, table, count).await;
     after_write(session, table).await;
     match insert.returning.as_slice() {
         [] => Ok(done(format!("INSERT 0 {count}"))),
@@ -69,7 +72,7 @@ pub async fn insert_or_update(
 ) -> Result<Response> {
     let rewrite = table.begin_rewrite().await?;
     let planned = conflict.plan(session, insert, rewrite.table(), parameters).await?;
-    let change = ChangeOf { verb: "INSERT", alias: insert.target.name(), returning: &insert.returning, kept };
+    let change = ChangeOf { verb: "INSERT", statement: insert, alias: insert.target.name(), returning: &insert.returning, kept };
     let result = change.run(session, rewrite, planned, Change::Update { keys_change: true }, parameters, attempt).await;
     // The stored rows of these keys are replaced, so that only two new rows can share one.
     let target = conflict.constraint(table);

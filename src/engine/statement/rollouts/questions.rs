@@ -12,18 +12,21 @@ use rolloutdb_sql::GenerateRollouts;
 
 use super::STATEMENT;
 use crate::agent::Question;
+use crate::engine::lineage::Sources;
 use crate::engine::planning::{plan_query, require_columns};
 use crate::engine::session::Session;
 use crate::engine::statement::arrow;
 use crate::error::{Error, Result};
 
-/// The rows of the query: `id`, `question`, `golden_answers` (text or text[]).
+/// The rows of the query: `id`, `question`, `golden_answers` (text or text[]); and what it reads.
 ///
 /// # Errors
 /// [`Error::MissingColumn`]; [`Error::InvalidParameter`] for a NULL or repeated id.
-pub async fn questions(session: &Session, generate: &GenerateRollouts, parameters: &[ScalarValue]) -> Result<Vec<Question>> {
+pub async fn questions(session: &Session, generate: &GenerateRollouts, parameters: &[ScalarValue]) -> Result<(Vec<Question>, Sources)> {
     let planned = plan_query(session, &generate.query, parameters).await?;
     require_columns(STATEMENT, &planned.plan, &["id", "question", "golden_answers"])?;
+    let mut read = Sources::default();
+    read.add(&planned.plan)?;
     let batches: Vec<RecordBatch> = planned.stream().await?.try_collect().await?;
     let mut questions = Vec::new();
     let mut ids = HashSet::new();
@@ -44,7 +47,7 @@ pub async fn questions(session: &Session, generate: &GenerateRollouts, parameter
     if questions.is_empty() {
         return Err(Error::NotReady("GENERATE ROLLOUTS needs at least one question; the query gives none".to_owned()));
     }
-    Ok(questions)
+    Ok((questions, read))
 }
 
 fn bad_id(found: &str, expected: &str) -> Error {

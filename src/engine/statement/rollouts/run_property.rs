@@ -24,15 +24,20 @@ pub fn run_property(agent: &Agent, options: &AgentOptions, search: &SearchOption
     json!({ "agent": agent, "search": search, "prompts": prompts })
 }
 
+/// How the trees of a table were made; `None` for a table that is none of rollouts, or that does not say.
+pub fn run_property_of(table: &Table) -> Option<Json> {
+    serde_json::from_str(table.property(RUN_PROPERTY)?).ok()
+}
+
 /// The protocol of the agent that made the trees of a table; None if the table does not say, as a copy of one does not.
 pub fn protocol_of(table: &Table) -> Option<String> {
-    let found: Json = serde_json::from_str(table.property(RUN_PROPERTY)?).ok()?;
+    let found = run_property_of(table)?;
     serde_json::from_value::<AgentOptions>(found["agent"].clone()).ok().map(|agent| agent.protocol)
 }
 
 /// How many simulations each tree of a table was to have; `None` if the table does not say, or its trajectories are sampled, which are never fewer.
 pub fn simulations_of(table: &Table) -> Option<u64> {
-    let found: Json = serde_json::from_str(table.property(RUN_PROPERTY)?).ok()?;
+    let found = run_property_of(table)?;
     let search = serde_json::from_value::<SearchOptions>(found["search"].clone()).ok()?;
     (search.method == Method::Mcts).then_some(search.simulations as u64)
 }
@@ -57,7 +62,7 @@ fn prompts_hash(agent: &Agent, valuer: &Valuer) -> String {
 /// # Errors
 /// [`Error::NotReady`] naming what differs.
 pub async fn check_run(table: &Table, wanted: &Json) -> Result<()> {
-    let Some(found) = table.property(RUN_PROPERTY).and_then(|text| serde_json::from_str::<Json>(text).ok()) else {
+    let Some(found) = run_property_of(table) else {
         return Ok(table.set_property(RUN_PROPERTY, &wanted.to_string()).await?);
     };
     let differences = differences(found, wanted);
@@ -81,7 +86,8 @@ fn differences(found: Json, wanted: &Json) -> Vec<String> {
     let mut differences = Vec::new();
     for part in ["agent", "search"] {
         for (name, now) in wanted[part].as_object().into_iter().flatten() {
-            if &found[part][name] != now {
+            // What is searched is compared by itself, with the table's own record.
+            if name != "corpus_version" && &found[part][name] != now {
                 differences.push(format!("{name} = {} (now {now})", found[part][name]));
             }
         }

@@ -15,19 +15,25 @@ use super::report::Outcome;
 use super::run::Counts;
 use super::task::Method;
 use crate::engine::apply::Apply;
+use crate::engine::database::Shared;
+use crate::engine::lineage::{STANDS_ON, Sources, Thing, add, of_policy, statement_text};
 use crate::engine::privileges::relations::stored_table;
 use crate::error::Result;
 use crate::models::ModelInfo;
 use crate::training::Trained;
 
-/// The versions of the tables that queries read, by `schema.table`.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct TableVersions(BTreeMap<String, BTreeSet<u64>>);
+/// What queries read: the versions of tables, by `schema.table`, and all the rest.
+#[derive(Debug, Clone, Default)]
+pub struct TableVersions {
+    versions: BTreeMap<String, BTreeSet<u64>>,
+    pub sources: Sources,
+}
 
 impl TableVersions {
     /// # Errors
     /// Of a plan that cannot be walked.
     pub fn add(&mut self, plan: &LogicalPlan) -> Result<()> {
+        self.sources.add(plan)?;
         plan.apply_with_subqueries(|node| {
             match node {
                 LogicalPlan::TableScan(scan) => {
@@ -46,7 +52,7 @@ impl TableVersions {
     }
 
     fn add_table(&mut self, table: &Table) {
-        self.0.entry(format!("{}.{}", table.schema_name(), table.name())).or_default().insert(table.version());
+        self.versions.entry(format!("{}.{}", table.schema_name(), table.name())).or_default().insert(table.version());
     }
 
     /// A number for each table; a list of numbers where several versions were read.
@@ -55,7 +61,7 @@ impl TableVersions {
             Some(version) if versions.len() == 1 => json!(version),
             _ => json!(versions),
         };
-        self.0.iter().map(|(name, found)| (name.clone(), versions(found))).collect::<Map<_, _>>().into()
+        self.versions.iter().map(|(name, found)| (name.clone(), versions(found))).collect::<Map<_, _>>().into()
     }
 }
 
@@ -76,7 +82,7 @@ impl Origin {
     /// As [`Self::new`], of a method whose options in force are these.
     pub fn with_options(train: &Train, base: &ModelInfo, options: &Json, seed: u64, tables: TableVersions) -> Self {
         let statement = json!({
-            "statement": train.to_string(),
+            "statement": statement_text(train),
             "method": train.method.to_string(),
             "base": base.reference(),
             "options": options,
@@ -94,6 +100,17 @@ impl Origin {
         }
         let values: Vec<String> = parameters.iter().map(ToString::to_string).collect();
         self.and("parameters", json!(values))
+    }
+
+    /// With all that the training stands on: the base, what its queries read, `more`.
+    ///
+    /// # Errors
+    /// [`crate::error::Error::Catalog`] of a table whose lineage cannot be read.
+    pub async fn standing(self, shared: &Shared, base: &ModelInfo, more: Vec<Thing>) -> Result<Self> {
+        let mut things = of_policy(&shared.registry, &base.reference());
+        add(&mut things, self.tables.sources.all_things(shared).await?);
+        add(&mut things, more);
+        Ok(self.and(STANDS_ON, json!(things)))
     }
 
     /// With something else that was asked for.

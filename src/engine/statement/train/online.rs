@@ -31,7 +31,9 @@ use super::run::Counts;
 use super::warnings::Watch;
 use super::{Trained, on_training_thread, rows};
 use crate::agent::AgentOptions;
+use crate::engine::apply::Asked;
 use crate::engine::binding::Environment;
+use crate::engine::lineage::{self as engine_lineage, Thing};
 use crate::engine::session::{Response, Session};
 use crate::error::Result;
 use crate::models::{DecoderConfig, ModelInfo};
@@ -104,6 +106,13 @@ impl Acting {
         }
     }
 
+    /// The agent, with what it searches.
+    async fn things(&self, session: &Session, base: &ModelInfo) -> Result<Vec<Thing>> {
+        let (agent, options, policy) = (self.name.clone(), self.options.clone(), base.reference());
+        let asked = Asked { agent, options, policy, corpus_version: self.environment.corpus_version() };
+        engine_lineage::acting(&session.database().shared, &asked, None).await
+    }
+
     /// All that shapes its trajectories beside the policy and how that is sampled.
     fn identity(&self) -> Result<Json> {
         let AgentOptions { corpus, retriever, k, protocol, prompts, max_steps, max_tokens, .. } = &self.options;
@@ -151,6 +160,8 @@ async fn trained(
     });
     let origin = Origin::with_options(train, base, &in_force, task.options.run.seed, questions.tables.clone());
     let origin = origin.and("environment", environment);
+    let things = Box::pin(acting.things(session, base)).await?;
+    let origin = Box::pin(origin.standing(shared, base, things)).await?;
     let (requests, received) = mpsc::unbounded_channel();
     let rollouts = Rollouts {
         policy: shared.models.training_policy(base)?,
