@@ -37,7 +37,9 @@ impl Table {
         for found in table.versions().await? {
             let goes = found.committed_micros < before && found.version != table.version() && !tagged.contains(&found.version);
             match (goes, named.contains(&found.version)) {
-                (true, true) => drop(held.insert(found.version)),
+                (true, true) => {
+                    held.insert(found.version);
+                }
                 (true, false) => {}
                 (false, _) => others.push(found.version),
             }

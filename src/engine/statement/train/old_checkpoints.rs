@@ -151,6 +151,8 @@ mod tests {
     fn job(kind: &str, status: JobStatus, created: SystemTime, finished: Option<SystemTime>) -> Job {
         Job {
             job_id: 1,
+            parameters: None,
+            shown_parameters: vec![],
             kind: kind.to_owned(),
             statement: String::new(),
             user: String::new(),
