@@ -25,7 +25,7 @@ pub fn kept_type(expression: &Expr, schema: &dyn ExprSchema) -> Option<NamedType
     told_type(expression, schema).or_else(|| type_of_operands(expression, schema, &|operand| kept_type(operand, schema)))
 }
 
-/// The expression as one that says what it is, where it does not by itself; constants in quotes among its operands are read as values of that type.
+/// The expression as one that says what it is, where it does not by itself and its operands do; constants in quotes among its operands are read as values of that type.
 #[must_use]
 pub fn telling_type(expression: &Expr, schema: &dyn ExprSchema) -> Option<Expr> {
     let told = told_type(expression, schema);
@@ -199,6 +199,7 @@ impl ScalarUDFImpl for TellsType {
 mod tests {
     use arrow::datatypes::Field;
     use datafusion::common::DFSchema;
+    use datafusion::common::tree_node::{Transformed, TreeNode};
     use datafusion::functions::expr_fn::{coalesce, get_field, named_struct, nullif};
     use datafusion::functions_nested::expr_fn::{array_element, make_array};
     use datafusion::logical_expr::{col, lit, when};
@@ -234,7 +235,14 @@ mod tests {
             (col("words"), None),
         ] {
             assert_eq!(of(&expression).as_deref(), expected, "{expression}");
-            let told = telling_type(&expression, &schema).unwrap_or(expression);
+            // From the innermost one on, as the engine's rule goes.
+            let told = expression.transform_up(|inner| {
+                Ok(match telling_type(&inner, &schema) {
+                    Some(told) => Transformed::yes(told),
+                    None => Transformed::no(inner),
+                })
+            });
+            let told = told.expect("nothing fails").data;
             let field = told.to_field(&schema).expect("typed").1;
             assert_eq!(NamedType::of_field(&field).map(|named| named.to_string()).as_deref(), expected, "{told}");
         }
