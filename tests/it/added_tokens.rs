@@ -50,7 +50,7 @@ async fn they_are_plain_text_in_questions_and_passages() -> Result<()> {
             format!("CREATE TABLE wiki AS SELECT 'a' AS id, 'Jaws {token} is a film by Steven Spielberg.' AS contents"),
             "CREATE INDEX wiki_text ON wiki USING bm25 (contents)".to_owned(),
             format!(
-                "CREATE TABLE questions AS SELECT 'q' AS id, 'Who directed {token} Jaws?' AS question, ['Steven Spielberg'] AS golden_answers"
+                "CREATE TABLE questions AS SELECT 'q' AS id, 'Who directed {token} Jaws?' AS question, ARRAY['Steven Spielberg'] AS golden_answers"
             ),
         ] {
             run(&session, &statement).await?;
