@@ -50,7 +50,9 @@ impl Table {
         }
         if !files.is_empty() {
             for version in others {
-                table.files_of(version).await?.keys().for_each(|file| drop(files.remove(file)));
+                for file in table.files_of(version).await?.keys() {
+                    files.remove(file);
+                }
             }
         }
         Ok(HeldVersions { versions: held, bytes: files.values().sum() })

@@ -42,7 +42,7 @@ pub use delimited::{Chosen, Header, Layout};
 pub use infer::{SAMPLE_ROWS, sample_rows};
 pub use input::Input;
 pub use pieces::in_pieces;
-pub use read_files::{ClientDigest, FileState, FilesTable, ReadFiles};
+pub use read_files::{FileState, FilesTable, ReadFiles};
 pub use row_writer::{RowWriter, WrittenRows, json_rows};
 pub use rows::OnError;
 pub use scan::{RecordFormat, TextFormat};

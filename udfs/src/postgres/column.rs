@@ -163,7 +163,9 @@ impl Column {
             Values::Float8(values) => values.len(),
             Values::Numeric(values) => values.len(),
             Values::WideNumeric(values) => values.len(),
-            Values::Text(values) | Values::Jsonb(values) | Values::Uuid(values) | Values::Bits(values) | Values::Padded(values, _) => values.len(),
+            Values::Text(values) | Values::Jsonb(values) | Values::Uuid(values) | Values::Bits(values) | Values::Padded(values, _) => {
+                values.len()
+            }
             Values::Bytea(values) => values.len(),
             Values::Date(values) => values.len(),
             Values::Time(values) => values.len(),
