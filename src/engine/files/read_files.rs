@@ -124,7 +124,7 @@ impl std::fmt::Debug for ClientDigest {
 
 impl ClientDigest {
     /// The same bytes, which are counted as they are read.
-    pub fn watch(self: &Arc<Self>, source: impl Read + Send + 'static) -> impl Read + Send + 'static {
+    pub fn watch<R: Read + Send + 'static>(self: &Arc<Self>, source: R) -> impl Read + Send + use<R> {
         Watched { source, digest: Arc::clone(self) }
     }
 

@@ -49,6 +49,8 @@ impl Sources {
                         self.calls.extend(Some(&apply.function).filter(|function| function.is_source()).cloned());
                     }
                 }
+                // Thousands of constants, which are looked through for nothing.
+                LogicalPlan::Values(_) => return Ok(TreeNodeRecursion::Continue),
                 _ => {}
             }
             node.apply_expressions(|expression| {
