@@ -16,6 +16,7 @@ bag. psql's commands are left out, but for the variables of file names and the r
 | names | gives the same rows under other column names (it counts as equal too) |
 | refused | fails here and not there |
 | accepted | succeeds here and not there |
+| after | differs, and names a table or view that an earlier difference has left in another state |
 | lost | ended the connection, or did not end in time |
 """
 
@@ -33,7 +34,7 @@ from pathlib import Path
 from psycopg import pq
 
 SECONDS_MAX = 20
-COUNTS = ("equal", "value", "rows", "names", "refused", "accepted", "lost")
+COUNTS = ("equal", "value", "rows", "names", "refused", "accepted", "after", "lost")
 TUPLES, DONE, COPY_IN, COPY_OUT = pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK, pq.ExecStatus.COPY_IN, pq.ExecStatus.COPY_OUT
 Outcome = collections.namedtuple("Outcome", "kind names rows code message")
 
@@ -70,7 +71,7 @@ def schedule(folder):
 
 def compare(options, name):
     """The counts of one script, and what differed."""
-    counts, report = collections.Counter(), []
+    counts, report, differing = collections.Counter(), [], set()
     with Peer(options.peer) as peer, Server(options.binary) as server:
         sides = [Side(peer.conninfo), Side(server.conninfo)]
         for statement, data in statements(options.scripts, "test_setup"):
@@ -80,7 +81,11 @@ def compare(options, name):
             theirs, ours = (side.run(statement, data) for side in sides)
             if theirs.kind == "lost":
                 continue
-            kind = verdict(statement, theirs, ours)
+            kind = verdict(theirs, ours)
+            if kind != "equal" and not differing.isdisjoint(re.findall(r"\w+", statement.lower())):
+                kind = "after"
+            if kind != "equal":
+                differing |= written_names(statement)
             counts[kind] += 1
             if kind == "equal" and theirs.names != ours.names:
                 counts["names"] += 1
@@ -96,7 +101,7 @@ def described(whose, outcome):
     return f"--   {whose}: {outcome.names}\n" + "".join(f"--     {row}\n" for row in outcome.rows[:6])
 
 
-def verdict(statement, theirs, ours):
+def verdict(theirs, ours):
     if ours.kind == "lost":
         return "lost"
     if (theirs.kind == "error") != (ours.kind == "error"):

@@ -7,8 +7,15 @@ pub fn all_ends(nodes: &Nodes) -> String {
     format!("SELECT run, question_id, node_id, depth, outcome_reward FROM {nodes} WHERE is_terminal AND depth > 0")
 }
 
-/// The steps from a question to each of `ends`, in order, as arrays.
-pub fn paths(nodes: &Nodes, ends: &str) -> String {
+/// The steps from a question to each of `ends`, in order, as arrays. No token of a malformed step counts, unless `malformed`.
+pub fn paths(nodes: &Nodes, ends: &str, malformed: bool) -> String {
+    let token_mask = match malformed {
+        true => "n.token_mask",
+        false => {
+            "CASE WHEN n.action = 'malformed' THEN array_repeat(CAST(0 AS integer), CAST(cardinality(n.token_mask) AS bigint)) \
+             ELSE n.token_mask END"
+        }
+    };
     format!(
         "{with} SELECT p.run, p.question_id, p.leaf, array_agg(n.node_id ORDER BY n.depth) AS node_ids, \
          array_agg(n.state ORDER BY n.depth) AS states, array_agg(n.action ORDER BY n.depth) AS actions, \
@@ -16,7 +23,7 @@ pub fn paths(nodes: &Nodes, ends: &str) -> String {
          count(*) FILTER (WHERE n.passage_ids IS NOT NULL AND coalesce(array_length(n.passage_ids), 0) = 0) AS empty_searches, \
          array_agg(n.prompt ORDER BY n.depth) AS prompts, array_agg(n.response ORDER BY n.depth) AS completions, \
          array_agg(n.prompt_ids ORDER BY n.depth) AS prompt_ids, array_agg(n.token_ids ORDER BY n.depth) AS token_ids, \
-         array_agg(n.token_mask ORDER BY n.depth) AS token_masks \
+         array_agg({token_mask} ORDER BY n.depth) AS token_masks \
          FROM path_to_root p JOIN ({ends}) e ON e.run = p.run AND e.question_id = p.question_id AND e.node_id = p.leaf \
          JOIN {all_columns} n ON n.run = p.run AND n.question_id = p.question_id AND n.node_id = p.node_id AND n.parent_id = p.parent_id \
          GROUP BY p.run, p.question_id, p.leaf",

@@ -153,7 +153,7 @@ fn trajectories(nodes: &Nodes, min_gap: f64, visited: &str, protocol: Option<&st
         "SELECT n.run, n.question_id, n.node_id, n.depth, n.action, n.answer, n.visit_count, coalesce(n.outcome_reward, 0) AS reward, \
          p.prompts[1] AS prompt, p.states, p.actions, p.completions, array_to_string(p.completions, chr(10)) AS text FROM {nodes} n JOIN ({}) p \
          ON n.run = p.run AND n.question_id = p.question_id AND n.node_id = p.leaf",
-        paths(nodes, &all_ends(nodes))
+        paths(nodes, &all_ends(nodes), true)
     );
     let in_form = protocol.map(|name| format!(" AND well_formed('{name}', c.states, c.completions)")).unwrap_or_default();
     format!(

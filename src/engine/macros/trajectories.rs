@@ -107,7 +107,8 @@ fn ends(call: &Call, nodes: &Nodes) -> Result<String> {
 /// Where the protocol only appends to what the policy has seen, the whole path is one completion of its first prompt too.
 /// A malformed step is marked: it is counted, and what was written in it is read and not learned, unless every step is wanted.
 fn whole_paths(nodes: &Nodes, ends: &str, call: &Call) -> Result<String> {
-    let actions = if call.boolean("malformed")?.unwrap_or(false) { "" } else { ", p.actions" };
+    let malformed = call.boolean("malformed")?.unwrap_or(false);
+    let actions = if malformed { "" } else { ", p.actions" };
     let wanted = call.protocol("protocol")?.map(|name| format!(" WHERE well_formed('{name}', states, completions)")).unwrap_or_default();
     Ok(format!(
         "SELECT question_id, node_id, node_ids, answer, reward, steps, states, actions, queries, empty_searches, prompts, completions, \
@@ -120,7 +121,7 @@ fn whole_paths(nodes: &Nodes, ends: &str, call: &Call) -> Result<String> {
          p.states, p.actions, p.queries, p.empty_searches, p.prompts, p.completions, p.prompt_ids, p.token_ids, p.token_masks, completion_parts(p.prompts, p.completions) AS parts, \
          completion_mask(p.prompts, p.completions{actions}) AS mask FROM {nodes} n \
          JOIN ({paths}) p ON p.run = n.run AND p.question_id = n.question_id AND p.leaf = n.node_id) t{wanted}",
-        paths = paths(nodes, ends)
+        paths = paths(nodes, ends, malformed)
     ))
 }
 
