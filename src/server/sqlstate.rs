@@ -12,6 +12,7 @@ use datafusion::error::DataFusionError;
 use rolloutdb_catalogs::is_disk_full;
 
 use super::postgres_words::{in_postgres_words, is_whole_number, of_schema_error, without_places};
+use super::type_words::in_sql_types;
 use crate::engine::is_repeated;
 use crate::error::{Error, Fault, Unresolved};
 
@@ -107,6 +108,10 @@ pub fn message(error: &Error) -> String {
 fn catalog_message(error: &rolloutdb_catalogs::Error) -> String {
     match error {
         rolloutdb_catalogs::Error::Query(error) => datafusion_message(error),
+        // Tables know the types of Arrow alone.
+        rolloutdb_catalogs::Error::WrongType { .. } | rolloutdb_catalogs::Error::NotSupported(_) => {
+            in_sql_types(&without_places(&error.to_string()))
+        }
         other => without_places(&other.to_string()).into_owned(),
     }
 }

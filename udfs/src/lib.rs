@@ -64,7 +64,7 @@ pub use kept_type::{is_unknown, item_type, kept_type, read_constant, telling_typ
 pub use math::{MathOperatorPlanner, checked_sum};
 pub use named_arguments::complete_named_arguments;
 pub use named_type::NamedType;
-pub use numeric_in::{check_digits, field as numeric_field, is_plain_numeric, numeric_type};
+pub use numeric_in::{array_field as numeric_array_field, check_digits, field as numeric_field, is_plain_numeric, numeric_type};
 pub use text::unescaped;
 pub use text_type::TextType;
 

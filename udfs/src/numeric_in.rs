@@ -52,6 +52,12 @@ pub fn field(name: &str) -> Field {
     Field::new(name, numeric_type(), true).with_metadata(metadata(NAME.to_owned()))
 }
 
+/// A field of arrays of that type.
+#[must_use]
+pub fn array_field(name: &str) -> Field {
+    Field::new(name, DataType::new_list(numeric_type(), true), true).with_metadata(metadata(format!("{NAME}[]")))
+}
+
 /// Refuses the text of a number whose digits `numeric` does not keep.
 ///
 /// # Errors

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Schema};
-use rolloutdb_udfs::{numeric_field, numeric_type};
+use rolloutdb_udfs::{numeric_array_field, numeric_field, numeric_type};
 
 use super::json::{elements, members, unquoted};
 use super::numbers::Numbers;
@@ -173,6 +173,7 @@ impl Kind {
     fn field(self, name: &str) -> Field {
         match self.data_type() {
             numeric if numeric == numeric_type() => numeric_field(name),
+            arrays if arrays == DataType::new_list(numeric_type(), true) => numeric_array_field(name),
             data_type => Field::new(name, data_type, true),
         }
     }

@@ -62,12 +62,13 @@ pub fn changed_by_double(value: &str) -> Option<String> {
 
 /// Whether a number in double precision, written with as many digits, is the same. What is no number is told by what reads it.
 fn is_double(text: &str) -> bool {
-    if text.len() <= SHORT {
+    if text.len() <= SHORT && !text.contains(['e', 'E']) {
         return true;
     }
     let (Some((digits, exponent)), Ok(value)) = (significant(text), text.parse::<f64>()) else { return true };
     match digits.len() {
-        0..=SHORT => value.is_finite(),
+        // An exponent may be beyond the type.
+        0..=SHORT => value.is_finite() && value != 0.0,
         ..=COMPARED => significant(&format!("{:.*e}", digits.len() - 1, value)).is_some_and(|found| found == (digits, exponent)),
         _ => false,
     }
