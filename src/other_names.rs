@@ -87,7 +87,6 @@ const FUNCTIONS: &[(&str, &str)] = &[
     ("chunk_text", "chunk(table) in FROM"),
     ("split_text", "chunk(table) in FROM"),
     // DuckDB's and others' names of what PostgreSQL has.
-    ("ifnull", "coalesce"),
     ("nvl2", "CASE"),
     ("group_concat", "string_agg"),
     ("listagg", "string_agg"),

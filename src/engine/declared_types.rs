@@ -14,7 +14,7 @@ use rolloutdb_udfs::TextType;
 use rolloutdb_udfs::vector::is_any_vector;
 
 use super::output_names::name_of;
-use super::parameter_types::is_text_or_list;
+use super::parameter_types::{is_preferred, is_text_or_list};
 use super::prepared::PreparedStatement;
 use super::session::Session;
 use super::statement;
@@ -78,6 +78,7 @@ fn open(
         Some(None) => is_plain_text(declared),
         // What was said to be a text is one.
         Some(Some(found)) if is_text_or_list(found) => false,
+        Some(Some(found)) if is_preferred(found) => is_plain_text(declared) || found.data_type().equals_datatype(declared.data_type()),
         Some(Some(found)) if is_fixed(position) && is_plain_text(declared) => is_plain_text(found),
         Some(Some(found)) => takes(found, declared) || (assigns && is_number(found) && is_number(declared)),
     };
@@ -310,6 +311,7 @@ mod tests {
             ("SELECT $1", vec![Some(uuid.clone())], "uuid <- uuid"),
             ("SELECT $1 -> 'a', $1 ->> 'a'", vec![Some(jsonb.clone())], "jsonb, text <- jsonb"),
             ("SELECT now() - $1", vec![Some(interval.clone())], "timestamptz <- interval"),
+            ("SELECT abs($1)", vec![Some(plain(DataType::Int32))], "integer <- integer"),
             ("SELECT $1 > $2", vec![Some(long.clone()), Some(long.clone())], "boolean <- bigint, bigint"),
             ("SELECT $1 + $2", vec![Some(long.clone()), Some(plain(DataType::Float64))], "double precision <- bigint, double precision"),
             ("SELECT $1", vec![Some(TextType::Uuid.array_field("", true))], "uuid[] <- uuid[]"),

@@ -20,7 +20,7 @@ use rolloutdb_udfs::vector::{DIMENSIONS_MAX, any_halfvec_field, any_vector_field
 
 use crate::error::{Error, Result};
 
-pub use calls::check_sums;
+pub use calls::{check_sums, is_preferred};
 pub use texts::{is_text_or_list, read as read_texts};
 
 /// Parameters of one statement, as the protocol counts them.
@@ -352,6 +352,9 @@ mod tests {
             ("SELECT coalesce($1, w), coalesce(i, $2), greatest($3, id) FROM t", "text, integer, bigint"),
             ("SELECT CASE WHEN $1 THEN $2 ELSE i END FROM t", "boolean, integer"),
             ("SELECT NOT $1, $2 AND b FROM t", "boolean, boolean"),
+            ("SELECT abs($1), round($2, 2), power($3, 2), mod($4, i) FROM t", "double precision, numeric, double precision, integer"),
+            ("SELECT recall_at_k($1, $2, 20), exact_match(w, $3), array_length($4, 1) FROM t", "text[], text[], text, text[]"),
+            ("SELECT n FROM generate_series(1, $1) AS s (n)", "bigint"),
             ("SELECT substr(w, $1, $2) FROM t", "bigint, bigint"),
             ("SELECT w LIKE $1 FROM t", "text"),
             ("SELECT id FROM t ORDER BY v <-> $1 LIMIT 3", "vector(3)"),

@@ -36,6 +36,11 @@ pub fn explained(error: Error, state: &SessionState, ours: &TableFunctions) -> E
     static INVALID: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"Invalid function '([^']+)'").expect("a pattern of ours"));
     let Error::DataFusion(inner) = &error else { return error };
     let text = inner.to_string();
+    // What nothing gives a type is a text, as in PostgreSQL.
+    if text.contains("SUM not supported for Null") {
+        let message = "function sum(text) does not exist: nothing says of what type its values are; cast them, as in $1::bigint".to_owned();
+        return Error::Unresolved { kind: Unresolved::Function, message };
+    }
     match INVALID.captures(&text) {
         Some(found) => unknown(&found[1], &advice(&found[1], &scalar_names(state), &table_names(state, ours), false)),
         None => error,
@@ -125,7 +130,7 @@ mod tests {
     #[test]
     fn what_may_have_been_meant() {
         let known = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
-        let scalar = known(&["ln", "lower", "f1_score", "exact_match", "log", "coalesce", "current_date"]);
+        let scalar = known(&["ln", "lower", "f1_score", "exact_match", "log", "string_agg", "current_date"]);
         let tables = known(&["read_jsonl", "read_csv", "text_search", "vector_search", "unnest"]);
         for (name, is_from, expected) in [
             ("f1", false, "; here it is f1_score()"),
@@ -134,7 +139,7 @@ mod tests {
             ("lowerr", false, "; did you mean lower()?"),
             ("lm", false, "; did you mean ln()?"),
             ("qx", false, ""),
-            ("ifnull", false, "; here it is coalesce()"),
+            ("group_concat", false, "; here it is string_agg()"),
             ("cosine_similarity", false, "; here it is 1 - cosine_distance(a, b)"),
             ("text_search", false, "; it gives rows: write it in FROM"),
             ("read_json", true, "; here it is read_jsonl()"),

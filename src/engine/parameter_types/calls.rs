@@ -13,12 +13,26 @@ use rolloutdb_udfs::{TextsArgument, numeric_field, texts_arguments};
 use super::{is_untyped, known_field, set, share, unnamed};
 use crate::error::{Error, Result, Unresolved};
 
+/// In the field of a parameter whose type is the one that a function prefers: it takes others too.
+const PREFERRED: &str = "rolloutdb:preferred";
+
+/// Whether a client that says another type of the parameter means a call with that type.
+pub fn is_preferred(field: &Field) -> bool {
+    field.metadata().contains_key(PREFERRED)
+}
+
+fn prefer(argument: &mut Expr, field: &FieldRef) -> bool {
+    let mut metadata = field.metadata().clone();
+    metadata.insert(PREFERRED.to_owned(), String::new());
+    set(argument, &Arc::new(field.as_ref().clone().with_metadata(metadata)))
+}
+
 /// Gives types to the parameters among the arguments of a function; whether there was one.
 pub fn infer(function: &str, args: &mut [Expr], schema: &DFSchema) -> bool {
     match shape(function, args.len()) {
         Some(Shape::Each(types)) => set_each(args, &types),
         Some(Shape::Shared(without)) => {
-            share(args.iter_mut(), schema) || args.iter_mut().fold(false, |is_set, argument| set(argument, &without) | is_set)
+            share(args.iter_mut(), schema) || args.iter_mut().fold(false, |is_set, argument| prefer(argument, &without) | is_set)
         }
         Some(Shape::DoubleOrNumeric) => double_or_numeric(args, schema),
         None => infer_texts(function, args),
@@ -88,14 +102,14 @@ fn texts() -> FieldRef {
 
 fn set_each(args: &mut [Expr], types: &[Option<FieldRef>]) -> bool {
     let known = args.iter_mut().zip(types).filter_map(|(argument, field)| Some((argument, field.as_ref()?)));
-    known.fold(false, |is_set, (argument, field)| set(argument, field) | is_set)
+    known.fold(false, |is_set, (argument, field)| prefer(argument, field) | is_set)
 }
 
 fn double_or_numeric(args: &mut [Expr], schema: &DFSchema) -> bool {
     let is_numeric =
         |argument: &Expr| known_field(argument, schema).is_some_and(|field| matches!(field.data_type(), DataType::Decimal128(..)));
     let field = if args.iter().any(is_numeric) { Arc::new(numeric_field("")) } else { unnamed(DataType::Float64) };
-    args.iter_mut().fold(false, |is_set, argument| set(argument, &field) | is_set)
+    args.iter_mut().fold(false, |is_set, argument| prefer(argument, &field) | is_set)
 }
 
 /// That no sum or average is of values which nothing but parameters of no type tell: they would be texts.
@@ -147,5 +161,5 @@ fn untyped_in(expression: &Expr) -> Option<String> {
 fn infer_texts(function: &str, args: &mut [Expr]) -> bool {
     let lists = texts_arguments(function).iter().map(|(_, kind)| *kind == Some(TextsArgument::List));
     let open = args.iter_mut().zip(lists).filter(|(argument, is_list)| *is_list && is_untyped(argument));
-    open.fold(false, |_, (argument, _)| set(argument, &texts()))
+    open.fold(false, |_, (argument, _)| prefer(argument, &texts()))
 }

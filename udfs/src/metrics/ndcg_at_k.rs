@@ -21,7 +21,7 @@ pub(crate) static FUNCTION: Function = Function {
 /// Kekäläinen 2002), a gold id gaining 1, in [0, 1]; 0.0 without gold ids.
 pub fn ndcg_at_k(passage_ids: &[&str], gold_ids: &[&str], k: usize) -> f64 {
     let best: f64 = (0..num_golds(gold_ids).min(k)).map(gain).sum();
-    if best == 0.0 { 0.0 } else { hits(passage_ids, gold_ids, k).map(gain).sum::<f64>() / best }
+    if best == 0.0 { 0.0 } else { hits(passage_ids, gold_ids, k).map(gain).fold(0.0, |sum, gain| sum + gain) / best }
 }
 
 /// Of a gold id at a place, counted from 0.
