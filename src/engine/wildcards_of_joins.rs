@@ -21,12 +21,39 @@ use super::visible_queries::VisibleQueries;
 
 /// Writes such wildcards out in all queries of a statement.
 pub async fn write_out(statement: &mut Statement, state: &SessionState) {
+    let _ = statement.visit(&mut NamedJoins);
     let mut num_left = 0;
     while let Some(found) = find(statement, num_left) {
         match outputs(&found, state).await {
             Some(items) => replace(statement, num_left, items),
             None => num_left += 1,
         }
+    }
+}
+
+/// Makes a subquery of each join in parentheses that has a name, whose columns are those of `*`.
+struct NamedJoins;
+
+impl VisitorMut for NamedJoins {
+    type Break = ();
+
+    fn post_visit_table_factor(&mut self, relation: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::NestedJoin { table_with_joins, alias: Some(alias) } = relation
+            && joins_columns(table_with_joins)
+            && let Some(mut query) = query_of_all()
+            && let SetExpr::Select(select) = query.body.as_mut()
+        {
+            select.from = vec![table_with_joins.as_ref().clone()];
+            *relation = TableFactor::Derived { lateral: false, subquery: query, alias: Some(alias.clone()), sample: None };
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn query_of_all() -> Option<Box<Query>> {
+    match rolloutdb_sql::parse("SELECT * FROM relation").ok()?.pop() {
+        Some(rolloutdb_sql::Statement::Query(query)) => Some(query),
+        _ => None,
     }
 }
 

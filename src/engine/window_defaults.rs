@@ -57,7 +57,7 @@ fn with_default_apart(function: &Function) -> Option<Expr> {
 /// Constants that every column that takes them takes as they are: NULL, a text, a small whole number.
 fn is_of_any_type(default: &Expr) -> bool {
     match default {
-        Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => digits.parse::<i32>().is_ok(),
+        Expr::Value(ValueWithSpan { value: Value::Number(digits, _), .. }) => digits.parse::<i16>().is_ok(),
         Expr::Value(ValueWithSpan { value: Value::Placeholder(_), .. }) => false,
         Expr::Value(_) => true,
         Expr::UnaryOp { op: UnaryOperator::Minus, expr } => is_of_any_type(expr),

@@ -133,7 +133,7 @@ async fn check(session: &Session, random: &mut Random, query: &Ordered) -> Resul
         _ => {
             run(session, "DROP TABLE IF EXISTS copied").await?;
             run(session, &format!("CREATE TABLE copied AS SELECT a, b FROM ({sql}) s")).await?;
-            assert!(joined(session, "SELECT string_agg(a::text, ',')::text FROM copied").await? == expected, "{sql}");
+            assert!(numbers(session, "SELECT a FROM copied").await? == expected, "{sql}");
         }
     }
     Ok(())

@@ -18,6 +18,7 @@ use datafusion::physical_plan::filter::FilterExec;
 use datafusion::physical_plan::limit::GlobalLimitExec;
 use datafusion::physical_plan::placeholder_row::PlaceholderRowExec;
 use datafusion::physical_plan::projection::ProjectionExec;
+use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::tree_node::PlanContext;
@@ -146,7 +147,9 @@ pub struct OrdersKept;
 
 impl PhysicalOptimizerRule for OrdersKept {
     fn optimize(&self, plan: Arc<dyn ExecutionPlan>, _: &ConfigOptions) -> Result<Arc<dyn ExecutionPlan>> {
-        if !plan.exists(|node| Ok(node.downcast_ref::<KeptOrderExec>().is_some() || node.downcast_ref::<UnionExec>().is_some()))? {
+        let may_have_order =
+            |node: &Arc<dyn ExecutionPlan>| node.is::<KeptOrderExec>() || node.is::<UnionExec>() || node.is::<RecursiveQueryExec>();
+        if !plan.exists(|node| Ok(may_have_order(node)))? {
             return Ok(plan);
         }
         Ok(PlanContext::<Rows>::new_default(plan).transform_up(kept)?.data.plan)
@@ -183,7 +186,9 @@ fn kept(mut node: PlanContext<Rows>) -> Result<Transformed<PlanContext<Rows>>> {
     if node.plan.downcast_ref::<UnionExec>().is_some() && (has_order || is_constant) {
         return in_turn(node, is_constant).map(Transformed::yes);
     }
-    node.data = if has_order && passes_order(&node) {
+    // A tree is seen as it is walked: those that a step has found come before those of the next.
+    let is_walked = node.plan.is::<RecursiveQueryExec>();
+    node.data = if is_walked || (has_order && passes_order(&node)) {
         Rows::InOrder
     } else if is_constant_leaf(node.plan.as_ref()) || (is_constant && is_row_by_row(node.plan.as_ref())) {
         Rows::Constant
