@@ -57,7 +57,7 @@ CREATE AGENT chatting WITH (policy = 'chatting', corpus = 'wiki', retriever = 't
 GENERATE ROLLOUTS INTO chats USING AGENT chatting FROM (SELECT id, question, golden_answers FROM questions LIMIT 4)
   WITH (method = 'sample', simulations = 2, temperature = 1.0, seed = 7);
 COPY (SELECT DISTINCT prompt FROM chats WHERE depth = 1) TO '{files}/first_prompts.parquet';
-COPY (SELECT * FROM trajectories(chats, format => 'messages', policy => 'chatting')) TO '{files}/chatting.jsonl';
+COPY (SELECT * FROM trajectories(chats, format => 'messages', malformed => true, policy => 'chatting')) TO '{files}/chatting.jsonl';
 """
 # Adapters by method, targets and scale.
 DEMONSTRATIONS = """SELECT step_prompt(state, question, thoughts, passages, 'short') AS prompt, completion
