@@ -25,6 +25,19 @@ const NESTING_MAX: usize = 128;
 
 static DIALECT: RolloutDialect = RolloutDialect::new();
 
+/// pgvector's `<+>`, of which sqlparser makes three operators.
+fn join_taxicab_operator(tokens: &mut Vec<TokenWithSpan>) {
+    let mut place = 0;
+    while place + 2 < tokens.len() {
+        // Blanks are tokens too: these three stand without any between them.
+        if let [Token::Lt, Token::Plus, Token::Gt] = [0, 1, 2].map(|next| tokens[place + next].token.clone()) {
+            tokens[place].token = Token::CustomBinaryOperator("<+>".to_owned());
+            tokens.drain(place + 1..place + 3);
+        }
+        place += 1;
+    }
+}
+
 /// Reads one text from left to right.
 pub(crate) struct Parser<'a> {
     inner: parser::Parser<'a>,
@@ -40,6 +53,7 @@ impl<'a> Parser<'a> {
         Tokenizer::new(&DIALECT, text)
             .tokenize_with_location_into_buf_with_mapper(&mut tokens, distance_operator)
             .map_err(|error| syntax_error(text, lower_first(&error.message), error.location))?;
+        join_taxicab_operator(&mut tokens);
         check_chains(&tokens)?;
         join_texts(text, &mut tokens)?;
         check_names(&tokens)?;
