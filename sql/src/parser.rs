@@ -27,12 +27,13 @@ static DIALECT: RolloutDialect = RolloutDialect::new();
 
 /// pgvector's `<+>`, of which sqlparser makes three operators.
 fn join_taxicab_operator(tokens: &mut Vec<TokenWithSpan>) {
+    const PARTS: [Token; 3] = [Token::Lt, Token::Plus, Token::Gt];
     let mut place = 0;
-    while place + 2 < tokens.len() {
+    while place + PARTS.len() <= tokens.len() {
         // Blanks are tokens too: these three stand without any between them.
-        if let [Token::Lt, Token::Plus, Token::Gt] = [0, 1, 2].map(|next| tokens[place + next].token.clone()) {
+        if tokens[place..].iter().zip(&PARTS).all(|(token, part)| token.token == *part) {
             tokens[place].token = Token::CustomBinaryOperator("<+>".to_owned());
-            tokens.drain(place + 1..place + 3);
+            tokens.drain(place + 1..place + PARTS.len());
         }
         place += 1;
     }
