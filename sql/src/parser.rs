@@ -25,6 +25,20 @@ const NESTING_MAX: usize = 128;
 
 static DIALECT: RolloutDialect = RolloutDialect::new();
 
+/// pgvector's `<+>`, of which sqlparser makes three operators.
+fn join_taxicab_operator(tokens: &mut Vec<TokenWithSpan>) {
+    const PARTS: [Token; 3] = [Token::Lt, Token::Plus, Token::Gt];
+    let mut place = 0;
+    while place + PARTS.len() <= tokens.len() {
+        // Blanks are tokens too: these three stand without any between them.
+        if tokens[place..].iter().zip(&PARTS).all(|(token, part)| token.token == *part) {
+            tokens[place].token = Token::CustomBinaryOperator("<+>".to_owned());
+            tokens.drain(place + 1..place + PARTS.len());
+        }
+        place += 1;
+    }
+}
+
 /// Reads one text from left to right.
 pub(crate) struct Parser<'a> {
     inner: parser::Parser<'a>,
@@ -40,6 +54,7 @@ impl<'a> Parser<'a> {
         Tokenizer::new(&DIALECT, text)
             .tokenize_with_location_into_buf_with_mapper(&mut tokens, distance_operator)
             .map_err(|error| syntax_error(text, lower_first(&error.message), error.location))?;
+        join_taxicab_operator(&mut tokens);
         check_chains(&tokens)?;
         join_texts(text, &mut tokens)?;
         check_names(&tokens)?;

@@ -48,7 +48,11 @@ fn named_operator(parts: &[String]) -> Option<BinaryOperator> {
     let name = match parts {
         [schema, name] if schema.eq_ignore_ascii_case("pg_catalog") => name,
         // pgvector's are where the extension was made.
-        [schema, name] if schema.eq_ignore_ascii_case("public") && matches!(name.as_str(), "<->" | "<=>" | "<#>") => name,
+        [schema, name]
+            if schema.eq_ignore_ascii_case("public") && matches!(name.as_str(), "<->" | "<=>" | "<#>" | "<+>" | "<~>" | "<%>") =>
+        {
+            name
+        }
         [name] => name,
         _ => return None,
     };
@@ -81,7 +85,7 @@ fn named_operator(parts: &[String]) -> Option<BinaryOperator> {
         "#>" => BinaryOperator::HashArrow,
         "#>>" => BinaryOperator::HashLongArrow,
         "<->" => BinaryOperator::LtDashGt,
-        "<=>" | "<#>" => BinaryOperator::Custom(name.clone()),
+        "<=>" | "<#>" | "<+>" | "<~>" | "<%>" => BinaryOperator::Custom(name.clone()),
         _ => return None,
     })
 }

@@ -167,10 +167,10 @@ pub fn as_text(state: &SessionState, value: Expr, found: &DataType) -> Result<Ex
     }
 }
 
-/// Whether it is a column of json, jsonb or uuid, whose cast to text Arrow leaves out.
+/// Whether it is a column of json, jsonb, uuid or bits, whose cast to text Arrow leaves out.
 fn is_checked_text(value: &Expr, schema: &DFSchema) -> bool {
     let text_type = value.to_field(schema).ok().and_then(|(_, field)| TextType::of(&field));
-    matches!(text_type, Some(TextType::Json | TextType::Jsonb | TextType::Uuid))
+    text_type.is_some_and(TextType::is_kept)
 }
 
 /// Whether it is a numeric without declared digits, which Arrow writes with all the zeros of its type.

@@ -196,6 +196,8 @@ impl Session {
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(runtime_env)
+            // Before those of the defaults, which take every list for an array.
+            .with_expr_planners(vec![Arc::new(rolloutdb_udfs::vector::VectorOperatorPlanner)])
             .with_default_features()
             .with_analyzer_rules(analyzer_rules)
             .with_optimizer_rules(without_large_constants(exists_as_column::optimizer_rules()))

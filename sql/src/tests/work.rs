@@ -579,6 +579,7 @@ fn distance_operators_bind_tighter_than_comparison() {
     check_grouping("a <=> b < 0.5 AND a <-> b >= 1", expect!["[[[a <=> b] < 0.5] AND [[a <-> b] >= 1]]"]);
     check_grouping("0.3 > a <-> b", expect!["[0.3 > [a <-> b]]"]);
     check_grouping("0.3 > a <#> b", expect!["[0.3 > [a <#> b]]"]);
+    check_grouping("0.3 > a <+> b", expect!["[0.3 > [a <+> b]]"]);
     check_grouping("1 - a <=> b + c", expect!["[[1 - a] <=> [b + c]]"]);
     check_grouping("x = a <=> b", expect!["[x = [a <=> b]]"]);
     check_grouping("a <=> b BETWEEN 0 AND 1", expect!["[[a <=> b] between 0 and 1]"]);

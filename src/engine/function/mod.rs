@@ -107,8 +107,7 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
     for function in rolloutdb_udfs::aggregate_functions() {
         state.register_udaf(Arc::new(function)).expect("registering an aggregate never fails in a session state");
     }
-    let planners: [Arc<dyn ExprPlanner>; 7] = [
-        Arc::new(rolloutdb_udfs::vector::VectorOperatorPlanner),
+    let planners: [Arc<dyn ExprPlanner>; 6] = [
         Arc::new(rolloutdb_udfs::BitOperatorPlanner),
         Arc::new(rolloutdb_udfs::json::JsonOperatorPlanner),
         Arc::new(rolloutdb_udfs::ArrayConstantPlanner),

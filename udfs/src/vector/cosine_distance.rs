@@ -26,27 +26,27 @@ pub(crate) static FUNCTION: Function = Function {
     kernel,
 };
 
-/// The norm of a constant, usually the query, is taken once.
+/// The square of the norm of a constant, usually the query, is taken once.
 fn kernel(arguments: &Arguments) -> Result<ArrayRef> {
     let (left, right) = (Vectors::new(arguments, 0)?, Vectors::new(arguments, 1)?);
-    let (left_norm, right_norm) = (constant_norm(&left), constant_norm(&right));
+    let (left_square, right_square) = (constant_square(&left), constant_square(&right));
     let mut distances = Float64Array::builder(arguments.num_rows());
     for row in 0..arguments.num_rows() {
         distances.append_option(pair(&left, &right, row)?.map(|(left, right)| {
-            let norms = left_norm.unwrap_or_else(|| norm(left)) * right_norm.unwrap_or_else(|| norm(right));
-            cosine_distance(dot(left, right), norms)
+            let squares = left_square.unwrap_or_else(|| square(left)) * right_square.unwrap_or_else(|| square(right));
+            cosine_distance(dot(left, right), squares.sqrt())
         }));
     }
     Ok(Arc::new(distances.finish()))
 }
 
 /// In the precision of the inner product, so that one number too large makes both infinite, and the distance NaN as in pgvector.
-fn norm(vector: &[f32]) -> f64 {
-    dot(vector, vector).sqrt()
+fn square(vector: &[f32]) -> f64 {
+    dot(vector, vector)
 }
 
-fn constant_norm(vectors: &Vectors) -> Option<f64> {
-    if vectors.is_constant() { vectors.get(0).map(norm) } else { None }
+fn constant_square(vectors: &Vectors) -> Option<f64> {
+    if vectors.is_constant() { vectors.get(0).map(square) } else { None }
 }
 
 /// Rounding may leave the cosine of parallel vectors a little above 1: clamped, so that no distance is negative. The NaN of a zero vector is the
@@ -58,12 +58,12 @@ fn cosine_distance(dot: f64, norms: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{cosine_distance, dot, norm};
+    use super::{cosine_distance, dot, square};
 
     #[test]
     fn stays_in_range_and_is_undefined_for_zero() {
         let vector = [0.1f32; 384];
-        let distance = cosine_distance(dot(&vector, &vector), norm(&vector) * norm(&vector));
+        let distance = cosine_distance(dot(&vector, &vector), (square(&vector) * square(&vector)).sqrt());
         assert!((0.0..1e-6).contains(&distance), "{distance}");
         assert_eq!(cosine_distance(-4.0, 4.0), 2.0);
         let zero = cosine_distance(0.0, 0.0);
