@@ -98,10 +98,6 @@ impl VisitorMut for Rewriter {
                 let instead = "write WHERE random() < 0.1, or ORDER BY random() LIMIT n";
                 ControlFlow::Break(Box::new(Error::not_supported_but("TABLESAMPLE", instead)))
             }
-            TableFactor::Table { with_ordinality: true, .. } => {
-                let instead = "number the rows by row_number() OVER () in a query over the function";
-                ControlFlow::Break(Box::new(Error::not_supported_but("WITH ORDINALITY", instead)))
-            }
             TableFactor::Table { version: Some(TableVersion::VersionAsOf(Expr::Value(value))), .. } => {
                 if let Value::Placeholder(text) = &value.value
                     && let Some(tag) = tag_of(text)

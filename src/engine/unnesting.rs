@@ -25,7 +25,7 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder, Sort, Subquery, lit};
+use datafusion::logical_expr::{Expr, ExprSchemable, Filter, Join, LogicalPlan, LogicalPlanBuilder, Sort, Subquery, lit};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::rewrite_set_comparison::RewriteSetComparison;
 use datafusion::optimizer::{OptimizerContext, OptimizerRule};
@@ -49,7 +49,7 @@ impl AnalyzerRule for Unnesting {
             return Ok(plan);
         }
         let names = Names::not_in(&plan)?;
-        let unnested = plan.transform_up_with_subqueries(|node| unnested(node, &names))?.data;
+        let unnested = plan.transform_up_with_subqueries(|node| unnested(with_own_schema(node)?, &names))?.data;
         check_calls(&unnested)?;
         Ok(unnested)
     }
@@ -59,13 +59,30 @@ impl AnalyzerRule for Unnesting {
     }
 }
 
+/// A node over inputs that were unnested: values of subqueries may be NULL where the node was made without that.
+fn with_own_schema(node: LogicalPlan) -> Result<LogicalPlan> {
+    match node {
+        LogicalPlan::Projection(_)
+        | LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Join(_)
+        | LogicalPlan::Aggregate(_)
+        | LogicalPlan::Window(_) => node.recompute_schema(),
+        other => Ok(other),
+    }
+}
+
 fn unnested(node: LogicalPlan, names: &Names) -> Result<Transformed<LogicalPlan>> {
     match node {
         LogicalPlan::Join(join) => match lateral(&join, names)? {
             Some(plan) => Ok(Transformed::yes(plan)),
             None => on_conditions::unnested(join, names),
         },
-        LogicalPlan::Sort(sort) => of_one_input(with_columns_of_keys(sort)?, names),
+        LogicalPlan::Sort(sort) => {
+            let shown: Vec<Expr> = sort.input.schema().columns().into_iter().map(Expr::Column).collect();
+            let (sort, is_wider) = with_columns_of_keys(sort)?;
+            let sorted = of_one_input(LogicalPlan::Sort(sort), names)?;
+            if is_wider { sorted.map_data(|sorted| LogicalPlanBuilder::from(sorted).project(shown)?.build()) } else { Ok(sorted) }
+        }
         other if other.inputs().len() == 1 => of_one_input(other, names),
         other => Ok(Transformed::no(other)),
     }
@@ -99,9 +116,9 @@ fn of_one_input(node: LogicalPlan, names: &Names) -> Result<Transformed<LogicalP
     }
 }
 
-/// A sort whose subqueries name columns that the list of SELECT leaves out: it stands over these too, and a projection above it drops them.
-fn with_columns_of_keys(sort: Sort) -> Result<LogicalPlan> {
-    let LogicalPlan::Projection(projection) = sort.input.as_ref() else { return Ok(LogicalPlan::Sort(sort)) };
+/// A sort whose subqueries name columns that the list of SELECT leaves out stands over these too: whether it does.
+fn with_columns_of_keys(sort: Sort) -> Result<(Sort, bool)> {
+    let LogicalPlan::Projection(projection) = sort.input.as_ref() else { return Ok((sort, false)) };
     let mut missing: Vec<Column> = Vec::new();
     for key in &sort.expr {
         key.expr.apply(|inner| {
@@ -117,13 +134,11 @@ fn with_columns_of_keys(sort: Sort) -> Result<LogicalPlan> {
         })?;
     }
     if missing.is_empty() {
-        return Ok(LogicalPlan::Sort(sort));
+        return Ok((sort, false));
     }
-    let shown: Vec<Expr> = sort.input.schema().columns().into_iter().map(Expr::Column).collect();
     let all = projection.expr.iter().cloned().chain(missing.into_iter().map(Expr::Column));
     let input = LogicalPlanBuilder::from(projection.input.as_ref().clone()).project(all.collect::<Vec<_>>())?.build()?;
-    let sorted = LogicalPlan::Sort(Sort { input: Arc::new(input), ..sort });
-    LogicalPlanBuilder::from(sorted).project(shown)?.build()
+    Ok((Sort { input: Arc::new(input), ..sort }, true))
 }
 
 /// The rows round subqueries, with the values of those that were met so far.
@@ -180,7 +195,9 @@ impl<'a> Rows<'a> {
         if subquery.outer_ref_columns.is_empty() && !value.contains_outer() {
             return Ok(Expr::InSubquery(InSubquery { expr: value, subquery, negated }));
         }
-        let stays = self.tests_may_stay && self.reads_these_only(&subquery) && !value.contains_outer();
+        // DataFusion casts a column of the subquery under its old name, which clashes with it where a condition needs it too.
+        let is_of_type = value.get_type(self.plan.schema())? == *subquery.subquery.schema().field(0).data_type();
+        let stays = self.tests_may_stay && self.reads_these_only(&subquery) && !value.contains_outer() && is_of_type;
         if stays && is_joined_exists(&subquery.subquery)? {
             return Ok(Expr::InSubquery(InSubquery { expr: value, subquery, negated }));
         }

@@ -14,7 +14,7 @@ use async_trait::async_trait;
 use datafusion::common::ScalarValue;
 use datafusion::error::DataFusionError;
 
-use super::arguments::{Arguments, Parameter};
+use super::arguments::{Arguments, Names, Parameter};
 use super::planner::{Bound, TableFunction};
 use super::{Applied, ApplyFunction, ModelUse};
 use crate::engine::row_conditions::rows_of_equal_values;
@@ -45,6 +45,10 @@ impl OptionsOfRows {
                 function.name()
             ))
         };
+        // What a file holds is known before the rows are.
+        if function.parameters().iter().any(|parameter| parameter.names == Names::File) {
+            return Err(constant(options[0]));
+        }
         let required = options.iter().find(|parameter| parameter.is_required);
         let (schema, unbound) = match (required, function.schema_of_any()) {
             (Some(_), Some(schema)) => (schema, None),

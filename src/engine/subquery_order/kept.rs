@@ -21,6 +21,7 @@ use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::recursive_query::RecursiveQueryExec;
 use datafusion::physical_plan::repartition::RepartitionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
+use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMergeExec;
 use datafusion::physical_plan::tree_node::PlanContext;
 use datafusion::physical_plan::union::UnionExec;
 use datafusion::physical_plan::unnest::UnnestExec;
@@ -185,6 +186,13 @@ fn kept(mut node: PlanContext<Rows>) -> Result<Transformed<PlanContext<Rows>>> {
     }
     if node.plan.downcast_ref::<UnionExec>().is_some() && (has_order || is_constant) {
         return in_turn(node, is_constant).map(Transformed::yes);
+    }
+    if let Some(merge) = node.plan.downcast_ref::<SortPreservingMergeExec>()
+        && (has_order || is_constant)
+    {
+        // Branches that follow each other are no longer merged.
+        let sort = SortExec::new(merge.expr().clone(), Arc::clone(&node.children[0].plan)).with_fetch(merge.fetch());
+        return Ok(Transformed::yes(PlanContext::new_default(Arc::new(sort))));
     }
     // A tree is seen as it is walked: those that a step has found come before those of the next.
     let is_walked = node.plan.is::<RecursiveQueryExec>();

@@ -9,7 +9,7 @@ use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder};
 
 use super::names::Names;
-use super::references::{is_subquery, outer_columns};
+use super::references::{is_correlated, is_subquery, outer_columns};
 use super::{Rows, of_one_input};
 use crate::error::Error;
 
@@ -17,8 +17,7 @@ use crate::error::Error;
 pub fn unnested(join: Join, names: &Names) -> Result<Transformed<LogicalPlan>> {
     let (mut with_subqueries, mut others) = (Vec::new(), Vec::new());
     for conjunct in join.filter.clone().map(split_conjunction_owned).unwrap_or_default() {
-        let is_correlated =
-            conjunct.exists(|inner| is_subquery(inner).map_or(Ok(false), |subquery| Ok(!outer_columns(&subquery.subquery)?.is_empty())));
+        let is_correlated = conjunct.exists(|inner| Ok(is_correlated(inner)));
         if is_correlated? { with_subqueries.push(conjunct) } else { others.push(conjunct) }
     }
     if with_subqueries.is_empty() {

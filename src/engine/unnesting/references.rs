@@ -49,14 +49,20 @@ pub fn outer_columns(plan: &LogicalPlan) -> Result<Vec<Column>> {
 pub fn names_outer_columns(node: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     node.apply_expressions(|expression| {
-        found = found || expression.exists(|inner| Ok(is_subquery(inner).is_some_and(|subquery| is_correlated(&subquery.subquery))))?;
+        found = found || expression.exists(|inner| Ok(is_correlated(inner)))?;
         Ok(TreeNodeRecursion::Continue)
     })?;
     Ok(found)
 }
 
-fn is_correlated(plan: &LogicalPlan) -> bool {
-    !plan.all_out_ref_exprs().is_empty()
+/// Whether an expression is a subquery that names such columns, or a test of a value that does.
+pub fn is_correlated(expression: &Expr) -> bool {
+    let names_some = is_subquery(expression).is_some_and(|subquery| !subquery.subquery.all_out_ref_exprs().is_empty());
+    names_some
+        || match expression {
+            Expr::InSubquery(InSubquery { expr, .. }) | Expr::SetComparison(SetComparison { expr, .. }) => expr.contains_outer(),
+            _ => false,
+        }
 }
 
 /// The subquery with the list of what it names, as it is now.
