@@ -274,8 +274,10 @@ impl VisitorMut for Casts {
     type Break = ();
 
     fn post_visit_expr(&mut self, expr: &mut SqlExpr) -> ControlFlow<()> {
-        if let SqlExpr::Cast { expr: inner, .. } | SqlExpr::Nested(inner) = expr {
-            *expr = inner.as_ref().clone();
+        match expr {
+            SqlExpr::Cast { expr: inner, .. } | SqlExpr::Nested(inner) => *expr = inner.as_ref().clone(),
+            SqlExpr::TypedString(typed) => *expr = SqlExpr::Value(typed.value.clone()),
+            _ => {}
         }
         ControlFlow::Continue(())
     }

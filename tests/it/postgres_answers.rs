@@ -90,6 +90,8 @@ fn kind(name: &str) -> &str {
         "timestamp with time zone" => "timestamptz",
         "character varying" => "varchar",
         "character" => "bpchar",
+        "\"bit\"" => "bit",
+        "bit varying" => "varbit",
         other => other,
     }
 }
