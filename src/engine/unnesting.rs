@@ -24,7 +24,7 @@ use datafusion::common::{Column, JoinType};
 use datafusion::error::Result;
 use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
-use datafusion::logical_expr::utils::conjunction;
+use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, ExprSchemable, Filter, Join, LogicalPlan, LogicalPlanBuilder, Sort, Subquery, lit};
 use datafusion::optimizer::AnalyzerRule;
 use datafusion::optimizer::rewrite_set_comparison::RewriteSetComparison;
@@ -32,7 +32,7 @@ use datafusion::optimizer::{OptimizerContext, OptimizerRule};
 
 use self::carried::Carrier;
 use self::domain::Domain;
-use self::left_to_datafusion::{is_joined_exists, is_joined_value};
+use self::left_to_datafusion::{is_joined_exists, is_joined_value, is_marked_exists};
 use self::names::Names;
 use self::references::{is_subquery, outer_columns, with_own_references};
 use super::apply::lateral::check_calls;
@@ -99,11 +99,12 @@ fn of_one_input(node: LogicalPlan, names: &Names) -> Result<Transformed<LogicalP
     let is_run_by_datafusion = matches!(node, LogicalPlan::Filter(_) | LogicalPlan::Projection(_) | LogicalPlan::Aggregate(_));
     rows.values_may_stay = matches!(node, LogicalPlan::Filter(_) | LogicalPlan::Projection(_));
     rows.tests_may_stay = is_run_by_datafusion;
+    let is_filter = matches!(node, LogicalPlan::Filter(_));
     let preserver = NamePreserver::new(&node);
     let keeps_names = matches!(node, LogicalPlan::Projection(_) | LogicalPlan::Aggregate(_) | LogicalPlan::Window(_));
     let expressions = node.expressions().into_iter().map(|expression| {
         let name = preserver.save(&expression);
-        let read = rows.read(expression)?;
+        let read = if is_filter { rows.read_conjuncts(expression)? } else { rows.read(expression)? };
         Ok(if keeps_names { name.restore(read) } else { read })
     });
     let expressions = expressions.collect::<Result<Vec<_>>>()?;
@@ -151,11 +152,23 @@ struct Rows<'a> {
     /// Whether DataFusion runs scalar subqueries in the node over the rows, and whether it runs EXISTS and IN.
     values_may_stay: bool,
     tests_may_stay: bool,
+    /// Whether what is read is no conjunct by itself: then a test is a mark of each row.
+    is_within: bool,
 }
 
 impl<'a> Rows<'a> {
     fn new(source: LogicalPlan, names: &'a Names) -> Self {
-        Self { plan: source.clone(), source, names, is_joined: false, values_may_stay: false, tests_may_stay: false }
+        Self { plan: source.clone(), source, names, is_joined: false, values_may_stay: false, tests_may_stay: false, is_within: true }
+    }
+
+    /// The same of each conjunct by itself, where rows are filtered.
+    fn read_conjuncts(&mut self, expression: Expr) -> Result<Expr> {
+        let conjuncts = split_conjunction_owned(expression).into_iter().map(|conjunct| {
+            let tested = if let Expr::Not(inner) = &conjunct { inner.as_ref() } else { &conjunct };
+            self.is_within = !matches!(tested, Expr::Exists(_));
+            self.read(conjunct)
+        });
+        Ok(conjunction(conjuncts.collect::<Result<Vec<_>>>()?).unwrap_or_else(|| lit(true)))
     }
 
     /// The expression with columns in the place of subqueries.
@@ -209,7 +222,9 @@ impl<'a> Rows<'a> {
 
     /// Whether there is a row.
     fn test(&mut self, subquery: Subquery, negated: bool) -> Result<Expr> {
-        let stays = self.tests_may_stay && self.reads_these_only(&subquery) && is_joined_exists(&subquery.subquery)?;
+        // Its join for marks by other conditions than equalities can not always be planned.
+        let is_joined = if self.is_within { is_marked_exists(&subquery.subquery)? } else { is_joined_exists(&subquery.subquery)? };
+        let stays = self.tests_may_stay && self.reads_these_only(&subquery) && is_joined;
         if subquery.outer_ref_columns.is_empty() || stays {
             return Ok(Expr::Exists(Exists { subquery, negated }));
         }

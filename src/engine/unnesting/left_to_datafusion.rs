@@ -24,6 +24,11 @@ pub fn is_joined_exists(plan: &LogicalPlan) -> Result<bool> {
     is_filtered(plan, names_both)
 }
 
+/// `(SELECT .. FROM .. WHERE column = outer column AND ..)`
+pub fn is_marked_exists(plan: &LogicalPlan) -> Result<bool> {
+    is_filtered(plan, is_equality)
+}
+
 /// Whether outer columns stand in conditions of a WHERE alone, all of a kind.
 fn is_filtered(plan: &LogicalPlan, is_of_kind: fn(&Expr) -> bool) -> Result<bool> {
     match plan {
