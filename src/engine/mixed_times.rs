@@ -17,6 +17,7 @@ use crate::error::Result;
 
 /// The plan in which both are of one type.
 pub fn typed(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
+    let mut has_mixed_union = false;
     let typed = plan.transform_up_with_subqueries(|node| {
         let node = match node {
             LogicalPlan::Join(mut join) if !join.on.is_empty() => {
@@ -32,7 +33,11 @@ pub fn typed(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
                 }
                 Transformed::new_transformed(LogicalPlan::Join(join), is_changed)
             }
-            LogicalPlan::Union(union) => branches(union, state)?,
+            LogicalPlan::Union(union) => {
+                let united = branches(union, state)?;
+                has_mixed_union |= united.transformed;
+                united
+            }
             other => Transformed::no(other),
         };
         node.transform_data(|node| {
@@ -47,7 +52,12 @@ pub fn typed(plan: LogicalPlan, state: &SessionState) -> Result<LogicalPlan> {
             })
         })
     })?;
-    Ok(typed.data)
+    if !has_mixed_union {
+        return Ok(typed.data);
+    }
+    // What stands above a UNION tells its types.
+    let told = typed.data.transform_up_with_subqueries(|node| node.recompute_schema().map(Transformed::yes))?;
+    Ok(told.data)
 }
 
 /// The branches of a UNION with columns of one type.

@@ -76,7 +76,7 @@ fn step(random: &mut Random, table: &[(i64, i64)], Ordered { sql, rows }: Ordere
         }
         3 => {
             let rows = rows.into_iter().zip(1..).map(|((_, b), number)| (number, b)).collect();
-            Ordered { sql: format!("SELECT row_number() OVER () AS a, b FROM ({sql}) s"), rows }
+            Ordered { sql: format!("SELECT CAST(row_number() OVER () AS bigint) AS a, b FROM ({sql}) s"), rows }
         }
         4 => Ordered { sql: format!("WITH w AS ({sql}) SELECT a, b FROM w"), rows },
         5 => {
