@@ -87,9 +87,11 @@ const TEXTS: &[&str] = &[
     "format",
     "fusion",
     "json",
+    "kind",
     "metric",
     "mode",
     "model",
+    "name",
     "nodes",
     "on_error",
     "operator",
@@ -104,6 +106,7 @@ const TEXTS: &[&str] = &[
     "retriever",
     "split",
     "text",
+    "version",
 ];
 /// Arguments that are numbers, or true or false.
 const NUMBERS: &[&str] = &[
