@@ -260,7 +260,7 @@ impl<'a> Rows<'a> {
         }
         let given = match domain.is_empty() {
             true => subquery.clone(),
-            false => Carrier { domain: &domain, names: self.names }.carried(subquery)?.plan,
+            false => Carrier::new(&domain, self.names).carried(subquery)?.plan,
         };
         let given = select(LogicalPlanBuilder::from(given), domain.columns())?.build()?;
         self.plan = domain.join(rows, given, JoinType::Left, None)?;
@@ -285,7 +285,7 @@ fn lateral(join: &Join, names: &Names) -> Result<Option<LogicalPlan>> {
     let plan = match join.join_type == JoinType::Inner && carried::is_row_wise(&join.right)? {
         true => {
             let domain = Domain::of_all_rows(&join.left, names)?;
-            let rows = Carrier { domain: &domain, names }.carried(&join.right)?.plan;
+            let rows = Carrier::new(&domain, names).carried(&join.right)?.plan;
             let shown = domain.restored().chain(join.right.schema().columns().into_iter().map(Expr::Column));
             let rows = LogicalPlanBuilder::from(rows).project(shown.collect::<Vec<_>>())?.build()?;
             match condition {
@@ -296,7 +296,7 @@ fn lateral(join: &Join, names: &Names) -> Result<Option<LogicalPlan>> {
         false => {
             let mut left = join.left.as_ref().clone();
             let domain = Domain::of(&mut left, columns, names)?;
-            let rows = Carrier { domain: &domain, names }.carried(&join.right)?.plan;
+            let rows = Carrier::new(&domain, names).carried(&join.right)?.plan;
             let shown = domain.columns().into_iter().chain(join.right.schema().columns().into_iter().map(Expr::Column));
             let rows = LogicalPlanBuilder::from(rows).project(shown)?.build()?;
             domain.join(left, rows, join.join_type, condition)?

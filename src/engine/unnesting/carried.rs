@@ -4,6 +4,7 @@ mod aggregates;
 mod joins;
 mod sets;
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use datafusion::common::tree_node::{Transformed, TreeNode};
@@ -18,13 +19,16 @@ use datafusion::logical_expr::{
 use super::domain::{Domain, hide};
 use super::names::Names;
 use super::references::outer_columns;
+use super::shared_rows::{shared, shared_input};
 use crate::engine::apply::Apply;
 use crate::error::Error;
 
 /// Rewrites a subquery for a domain.
 pub struct Carrier<'a> {
-    pub domain: &'a Domain,
-    pub names: &'a Names,
+    domain: &'a Domain,
+    names: &'a Names,
+    /// Rows that several parts of the subquery share, and what they are with the columns of the domain.
+    shared: RefCell<Vec<(LogicalPlan, LogicalPlan)>>,
 }
 
 /// A plan with the columns of the domain, those of the subquery, and perhaps others that nobody names.
@@ -60,7 +64,11 @@ pub fn is_row_wise(plan: &LogicalPlan) -> Result<bool> {
     }
 }
 
-impl Carrier<'_> {
+impl<'a> Carrier<'a> {
+    pub fn new(domain: &'a Domain, names: &'a Names) -> Self {
+        Self { domain, names, shared: RefCell::default() }
+    }
+
     pub fn carried(&self, plan: &LogicalPlan) -> Result<Carried> {
         if !matches!(plan, LogicalPlan::Sort(_)) && !self.reads(plan)? {
             return self.beside(plan);
@@ -87,7 +95,7 @@ impl Carrier<'_> {
             LogicalPlan::Unnest(unnest) => self.unnest(unnest),
             LogicalPlan::Extension(extension) => match extension.node.as_any().downcast_ref::<Apply>() {
                 Some(apply) => self.applied(apply),
-                None => refused(extension.node.name()),
+                None => self.shared(plan),
             },
             LogicalPlan::RecursiveQuery(_) => refused("WITH RECURSIVE"),
             other => refused(&other.display().to_string()),
@@ -205,6 +213,23 @@ impl Carrier<'_> {
         let Carried { plan, order, keys } = self.carried(&unnest.input)?;
         let plan = Unnest::try_new(Arc::new(plan), unnest.exec_columns.clone(), unnest.options.clone())?;
         Ok(Carried { plan: LogicalPlan::Unnest(plan), order, keys })
+    }
+
+    /// Parts that share rows share them still.
+    fn shared(&self, plan: &LogicalPlan) -> Result<Carried> {
+        let known = self.shared.borrow().iter().find(|(known, _)| known == plan).map(|(_, carried)| carried.clone());
+        let plan = match (known, shared_input(plan)) {
+            (Some(known), _) => known,
+            (None, None) => return refused(&plan.display().to_string()),
+            (None, Some(input)) => {
+                let columns = self.domain.columns().into_iter().chain(plan.schema().columns().into_iter().map(Expr::Column));
+                let rows = LogicalPlanBuilder::from(self.carried(input)?.plan).project(columns)?.build()?;
+                let rows = shared(rows);
+                self.shared.borrow_mut().push((plan.clone(), rows.clone()));
+                rows
+            }
+        };
+        Ok(Carried { plan, order: Vec::new(), keys: Vec::new() })
     }
 
     fn applied(&self, apply: &Apply) -> Result<Carried> {

@@ -19,11 +19,15 @@ pub fn is_subquery(expression: &Expr) -> Option<&Subquery> {
     }
 }
 
-/// Whether a query within the plan names columns of one round it.
+/// Whether a query within the plan names columns of one round it, or is compared with them by ANY or ALL.
 pub fn has_any(plan: &LogicalPlan) -> Result<bool> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
         found = node.contains_outer_reference();
+        node.apply_expressions(|expression| {
+            found = found || expression.exists(|inner| Ok(matches!(inner, Expr::SetComparison(_))))?;
+            Ok(TreeNodeRecursion::Continue)
+        })?;
         Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
     })?;
     Ok(found)
@@ -60,7 +64,9 @@ pub fn is_correlated(expression: &Expr) -> bool {
     let names_some = is_subquery(expression).is_some_and(|subquery| !subquery.subquery.all_out_ref_exprs().is_empty());
     names_some
         || match expression {
-            Expr::InSubquery(InSubquery { expr, .. }) | Expr::SetComparison(SetComparison { expr, .. }) => expr.contains_outer(),
+            Expr::InSubquery(InSubquery { expr, .. }) => expr.contains_outer(),
+            // It becomes an EXISTS whose condition names the value.
+            Expr::SetComparison(_) => true,
             _ => false,
         }
 }

@@ -24,14 +24,16 @@ use tokio::sync::OnceCell;
 
 /// The plan, to be read several times.
 pub fn shared(plan: LogicalPlan) -> LogicalPlan {
-    if is_shared(&plan) {
+    if shared_input(&plan).is_some() {
         return plan;
     }
     LogicalPlan::Extension(Extension { node: Arc::new(SharedRows { input: plan, runs: Arc::default() }) })
 }
 
-fn is_shared(plan: &LogicalPlan) -> bool {
-    matches!(plan, LogicalPlan::Extension(extension) if extension.node.as_any().is::<SharedRows>())
+/// What is shared, if the plan shares it.
+pub fn shared_input(plan: &LogicalPlan) -> Option<&LogicalPlan> {
+    let LogicalPlan::Extension(extension) = plan else { return None };
+    extension.node.as_any().downcast_ref::<SharedRows>().map(|shared| &shared.input)
 }
 
 /// Copies of the node share their rows.
