@@ -189,7 +189,7 @@ async fn arrays_are_arrays_and_a_text_is_a_vector() {
     assert_eq!(row.get::<_, Vec<i64>>("counts"), [1, 2]);
     assert_eq!(row.get::<_, String>("embedding"), "[1,2.5,-3]");
     let error = client.execute(&statement, &[&8_i64, &tags, &vec![1_i64], &"[1,2]"]).await.expect_err("two numbers for vector(3)");
-    assert_eq!(code(&error), "42804");
+    assert_eq!(code(&error), "22000");
     let error = client.execute(&statement, &[&8_i64, &tags, &vec![1_i64], &"(1,2,3)"]).await.expect_err("not a vector");
     assert_eq!(code(&error), "22P02");
     assert_eq!(text_value(&client, "SELECT tags FROM t").await.as_deref(), Some(r#"{"a,b",NULL,"\"quoted\"",""}"#));
