@@ -250,11 +250,14 @@ pub fn function_here(name: &str) -> Option<&'static str> {
     FUNCTIONS.iter().find(|(other, _)| other.eq_ignore_ascii_case(name)).map(|(_, here)| *here)
 }
 
-/// The one of the options that was meant: another system's name of it, or else the one that is spelt most alike.
+/// The one of the options that was meant: that of another system's name, or else the one that is spelt most alike. `None` where the statement has none that
+/// the other name stands for.
 pub fn option_here<'a>(name: &str, known: &'a [String]) -> Option<&'a str> {
     let name = name.to_ascii_lowercase();
-    let others = OPTIONS.iter().filter(|(other, _)| *other == name).flat_map(|(_, here)| here.iter());
-    others.filter_map(|here| known.iter().find(|known| known == here)).map(String::as_str).next().or_else(|| nearest(&name, known))
+    match OPTIONS.iter().find(|(other, _)| *other == name) {
+        Some((_, here)) => here.iter().find_map(|here| known.iter().find(|known| known == here)).map(String::as_str),
+        None => nearest(&name, known),
+    }
 }
 
 #[cfg(test)]

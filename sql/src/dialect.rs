@@ -170,5 +170,6 @@ mod tests {
             assert_eq!(read.to_string(), expected, "{text}");
             assert_eq!(parse_expression(expected).expect(expected).to_string(), expected);
         }
+        assert!(parse("SELECT * FROM generate_series(1, 3) WITH ORDINALITY").is_ok());
     }
 }

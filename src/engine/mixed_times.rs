@@ -84,8 +84,8 @@ fn branches(union: Union, state: &SessionState) -> Result<Transformed<LogicalPla
         let columns = columns.collect::<Result<Vec<_>>>()?;
         inputs.push(Arc::new(LogicalPlanBuilder::from(Arc::clone(input)).project(columns)?.build()?));
     }
-    let union = LogicalPlan::Union(Union { inputs, schema: Arc::clone(&union.schema) });
-    Ok(Transformed::yes(union.recompute_schema()?))
+    // Columns of other types are brought to one later.
+    Ok(Transformed::yes(LogicalPlan::Union(Union::try_new_with_loose_types(inputs)?)))
 }
 
 fn may_mix(expression: &Expr) -> bool {

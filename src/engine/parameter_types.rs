@@ -360,7 +360,7 @@ mod tests {
             ("SELECT id FROM t ORDER BY v <-> $1 LIMIT 3", "vector(3)"),
             ("SELECT id FROM t ORDER BY v <-> $1::vector LIMIT 3", "vector(3)"),
             ("SELECT id FROM t ORDER BY l2_distance($1::halfvec, v) LIMIT 3", "halfvec(3)"),
-            ("SELECT id FROM t WHERE v = $1::vector", "vector(3)"),
+            ("SELECT id FROM t WHERE v = $1::vector", "vector"),
             ("SELECT $1::vector, CAST($2 AS halfvec)", "vector, halfvec"),
             ("SELECT $1::vector FROM t ORDER BY v <-> $1::vector", "vector"),
             ("INSERT INTO t (id, v) VALUES ($1, $2::vector)", "bigint, vector(3)"),

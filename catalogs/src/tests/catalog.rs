@@ -203,7 +203,7 @@ async fn system_tables_are_made_once_and_stay() {
         assert!(fixture.catalog.drop_table("rollout", table.name).await.is_err());
     }
     let nodes = fixture.create("run1", system::node_definition()).await;
-    assert_eq!(nodes.definition().schema.fields().len(), 32);
+    assert_eq!(nodes.definition().schema.fields().len(), 34);
 }
 
 /// The table that versions of this program without `run` have made, with these rows of model and version.

@@ -208,5 +208,5 @@ async fn bad_searches_are_named_and_empty_ones_are_empty() {
     assert!(matches!(search("embeding", &[], 3).await, Err(Error::UnknownColumn { .. })));
     assert!(matches!(search("number", &[], 3).await, Err(Error::WrongType { .. })));
     let wrong = search("embedding", &[vec![1.0]], 3).await.unwrap_err();
-    assert_eq!(wrong.to_string(), "a query for column \"embedding\" is vector(1), expected vector(2)");
+    assert_eq!(wrong.to_string(), "expected 2 dimensions, not 1: column \"embedding\" of table \"t\"");
 }

@@ -37,7 +37,7 @@ use crate::engine::parameter_values::ParameterValues;
 use crate::engine::progress::Notices;
 use crate::engine::row_conditions::outer_references;
 use crate::engine::session::{CATALOG_NAME, DEFAULT_SCHEMA};
-use crate::engine::typing::{is_text, sql_type_of};
+use crate::engine::typing::{is_text, sql_type_name, sql_type_of};
 use crate::engine::views::TablesOfViews;
 use crate::error::{Error, Result, Unresolved};
 
@@ -369,8 +369,8 @@ fn option_of_rows(function: &dyn TableFunction, parameter: &Parameter, value: Ex
     if is_right || given.is_null() {
         return Ok(cast(value, data_type.clone()));
     }
-    let (what, found) = (format!("{} of {}()", parameter.name, function.name()), given.to_string());
-    Err(Error::WrongType { what, found, expected: data_type.to_string() }.into())
+    let (what, found) = (format!("{} of {}()", parameter.name, function.name()), sql_type_name(&given));
+    Err(Error::WrongType { what, found, expected: sql_type_name(data_type) }.into())
 }
 
 /// A text that is another for each row is planned for none.

@@ -12,6 +12,7 @@ use datafusion::logical_expr::{Expr, ExprSchemable, cast, lit};
 use rolloutdb_catalogs::Table;
 
 use super::{Applied, ApplyFunction};
+use crate::engine::typing::sql_type_name;
 use crate::error::{Error, Result};
 
 /// The name of a column of elements.
@@ -60,7 +61,7 @@ fn innermost(list: &Field) -> DataFusionResult<(usize, FieldRef, Option<DataType
         }
         DataType::List(item) => Ok((1, element(item), Some(list.data_type().clone()))),
         other => {
-            let (what, found) = ("the argument of unnest()".to_owned(), other.to_string());
+            let (what, found) = ("the argument of unnest()".to_owned(), sql_type_name(other));
             Err(Error::WrongType { what, found, expected: "an array".to_owned() }.into())
         }
     }

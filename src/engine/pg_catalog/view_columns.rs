@@ -60,6 +60,8 @@ const COLUMNS: &[(&str, &str, &str)] = &[
     ("remote_models", "retries", "Requests that were sent once more."),
     ("remote_models", "failures", "Questions without an answer after the last retry."),
     ("remote_models", "empty_answers", "Answers without a text that were not taken for one."),
+    ("remote_models", "shared", "Questions that the answer to an equal one in flight served."),
+    ("remote_models", "in_flight", "Requests that are not answered yet."),
     ("remote_cache", "answers", "Answers that are kept on the disk."),
     ("remote_cache", "bytes", "Bytes of their files."),
     ("remote_cache", "files", "Number of their files."),
@@ -223,7 +225,9 @@ mod tests {
         let catalog = database.session().context().catalog(crate::engine::session::CATALOG_NAME).expect("there is one");
         let schema = catalog.schema(SYSTEM_SCHEMA).expect("it is always there");
         let mut without = Vec::new();
-        for name in schema.table_names() {
+        // Columns of tables have theirs in the definitions, which the catalog's own tests see to.
+        let is_view = |name: &String| !rolloutdb_catalogs::system::tables().iter().any(|table| table.name == name);
+        for name in schema.table_names().into_iter().filter(is_view) {
             let Some(table) = schema.table(&name).await? else { continue };
             for field in table.schema().fields() {
                 if description(SYSTEM_SCHEMA, &name, field.name()).is_none() && rolloutdb_catalogs::system::description(field).is_none() {

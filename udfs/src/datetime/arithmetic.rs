@@ -101,7 +101,7 @@ pub(crate) static TIMESTAMP_MINUS_TIMESTAMP: Function = Function {
         description: "The time from an instant to another; also `timestamp - timestamp`.",
         parameters: &[SOURCE, Parameter { name: "start", ..SOURCE }],
         required: 2,
-        example: ("SELECT text_out(timestamp_mi(TIMESTAMP '2024-03-01 12:00', TIMESTAMP '2024-02-28'))", "2 days 12:00:00"),
+        example: ("SELECT text_out(timestamp_mi(TIMESTAMP '2024-03-01 12:00:00', TIMESTAMP '2024-02-28'))", "2 days 12:00:00"),
     },
     returns: Returns::Always(DataType::Duration(TimeUnit::Microsecond)),
     kernel: |arguments| {

@@ -140,7 +140,7 @@ fn values_that_do_not_fit_are_named() {
     let found = text_in::read_field(&[Some("{1}"), Some("{{1}}")], &plain(DataType::new_list(DataType::Int64, true)));
     assert_eq!(found.err().map(|bad| bad.row), Some(1));
     let found = text_in::read_field(&[Some("[1,2]"), Some("[1]")], &vector(DataType::Float32, 2));
-    assert_eq!(found.err().map(|bad| (bad.row, bad.reason)), Some((1, "expected a vector of width 2, found width 1".to_owned())));
+    assert_eq!(found.err().map(|bad| (bad.row, bad.reason)), Some((1, "expected 2 dimensions, not 1".to_owned())));
     for damaged in [&[0, 0, 0][..], &[0, 0, 0, 0, 0], &[]] {
         assert!(binary_in::read_field(&[Some(damaged)], &plain(DataType::Int32)).is_err());
         assert!(binary_in::read_field(&[Some(damaged)], &vector(DataType::Float32, 2)).is_err());
