@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use datafusion::execution::runtime_env::RuntimeEnv;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use rolloutdb_catalogs::{Catalog, Table};
+use rolloutdb_catalogs::{Catalog, MemoryLimits, Table};
 use tokio_util::task::TaskTracker;
 
 use super::activity::Activity;
@@ -35,6 +35,9 @@ use crate::error::{Error, Result};
 use crate::models::hub::Hub;
 use crate::models::remote::{Connections, Remotes};
 use crate::models::{ModelLimits, Registry, Runtime};
+
+/// How long a data directory is waited for that this process itself has open.
+const OWN_LOCK_WAIT: Duration = Duration::from_secs(2);
 
 /// How a database uses the machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -161,7 +164,7 @@ impl Database {
 
     async fn opened(directory: &Path, options: DatabaseOptions) -> Result<Self> {
         let memory = MemoryBudget::new(options.memory_limit, options.statement_memory)?;
-        let catalog = Catalog::open_with(&directory.join("tables"), memory.catalog).await.map_err(|error| locked(error, directory))?;
+        let catalog = open_catalog(directory, memory.catalog).await?;
         // The catalog holds the lock: nobody else spills here.
         let runtime_env = memory.runtime_env(&directory.join("spill"))?;
         let registry = Arc::new(Registry::open(&directory.join("models"))?);
@@ -267,6 +270,22 @@ impl Database {
     /// A session with its own settings; sessions of one database see the same tables, models and agents.
     pub fn session(&self) -> Session {
         Session::new(self.clone())
+    }
+}
+
+/// A [`Database`] that this process has just let go of may hold the lock a moment longer: parts of statements that were
+/// stopped end on other threads. So the lock of this process is waited for.
+async fn open_catalog(directory: &Path, memory: MemoryLimits) -> Result<Arc<Catalog>> {
+    let (tables, until) = (directory.join("tables"), Instant::now() + OWN_LOCK_WAIT);
+    loop {
+        match Catalog::open_with(&tables, memory).await {
+            Err(rolloutdb_catalogs::Error::Locked { process: Some(process), .. })
+                if process == std::process::id() && Instant::now() < until =>
+            {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            opened => return opened.map_err(|error| locked(error, directory)),
+        }
     }
 }
 

@@ -104,3 +104,18 @@ async fn a_second_process_is_refused() -> Result<()> {
     assert!(refused.to_string().starts_with(&format!("data directory {directory} is in use by process {process}")), "{refused}");
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_this_process_lets_go_of_is_waited_for() -> Result<()> {
+    let directory = temporary();
+    let database = Database::open(directory.path()).await?;
+    run(&database.session(), "CREATE TABLE t AS SELECT 7 AS a").await?;
+    let holder = tokio::spawn(async move {
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        drop(database);
+    });
+    let again = Database::open(directory.path()).await?;
+    assert_eq!(number(&again.session(), "SELECT a FROM t").await?, 7);
+    holder.await.expect("it does not panic");
+    Ok(())
+}
