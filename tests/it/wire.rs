@@ -368,7 +368,7 @@ async fn a_vector_without_a_dimension_has_that_of_what_it_stands_beside() {
     let answer = wire.ask(&[insert, bind("", "i", BINARY_FORM, &[&vector, &half]), execute("", 0), sync()]).await;
     assert_eq!(kinds(&answer), "1 2 C ZI");
     let answer = wire.ask(&[bind("", "i", TEXT_FORM, &[b"[1]", b"[1,2]"]), execute("", 0), sync()]).await;
-    assert_eq!(first(&answer, 'E').code(), "42804");
+    assert_eq!(first(&answer, 'E').code(), "22000");
     server.stop().await;
 }
 

@@ -74,7 +74,7 @@ pub(crate) static TIMESTAMPTZ_OF_TIMESTAMP: Function = Function {
         description: "The instant at which clocks in UTC show a time; `timestamp::timestamptz` does the same.",
         parameters: SOURCE,
         required: 1,
-        example: ("SELECT timestamptz_of_timestamp(TIMESTAMP '2024-02-29 12:00')", "2024-02-29T12:00:00Z"),
+        example: ("SELECT timestamptz_of_timestamp(TIMESTAMP '2024-02-29 12:00:00')", "2024-02-29T12:00:00Z"),
     },
     returns: Returns::Computed(|_, _| Ok(timestamptz_type())),
     kernel: same_instants,
@@ -100,7 +100,7 @@ pub(crate) static DATE_OF_TIMESTAMP: Function = Function {
         description: "The date on which an instant is; `timestamp::date` does the same.",
         parameters: SOURCE,
         required: 1,
-        example: ("SELECT date_of_timestamp(TIMESTAMP '2024-02-29 12:00')", "2024-02-29"),
+        example: ("SELECT date_of_timestamp(TIMESTAMP '2024-02-29 12:00:00')", "2024-02-29"),
     },
     returns: Returns::Always(DataType::Date32),
     kernel: |arguments| {
@@ -117,7 +117,7 @@ pub(crate) static TIME_OF_TIMESTAMP: Function = Function {
         description: "The time of day of an instant; `timestamp::time` does the same. Infinity has none.",
         parameters: SOURCE,
         required: 1,
-        example: ("SELECT time_of_timestamp(TIMESTAMP '2024-02-29 12:00')", "12:00:00"),
+        example: ("SELECT time_of_timestamp(TIMESTAMP '2024-02-29 12:00:00')", "12:00:00"),
     },
     returns: Returns::Always(DataType::Time64(TimeUnit::Microsecond)),
     kernel: |arguments| {
