@@ -12,6 +12,7 @@ mod columns;
 mod graph;
 mod graphs;
 mod keys;
+mod matches;
 mod misspelling;
 mod nearest;
 mod postings;
