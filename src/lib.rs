@@ -14,6 +14,7 @@ pub mod models;
 mod other_names;
 pub mod price;
 pub mod server;
+mod sha256;
 pub mod training;
 pub mod value;
 

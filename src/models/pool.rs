@@ -237,6 +237,7 @@ mod tests {
             architecture: String::new(),
             directory: Default::default(),
             source: String::new(),
+            digest: None,
             parameter_count: 10,
             created_at_ms: 0,
             device: Device::Cpu,

@@ -25,6 +25,7 @@ use super::policy_decoder::PolicyDecoder;
 use super::remote::RemoteOptions;
 use super::scorer::LoadedScorer;
 use super::source::{self, OpenFile, Source};
+use super::weights::weights_digest;
 use crate::error::{Error, Result};
 use crate::value::Value;
 
@@ -63,6 +64,10 @@ pub struct ModelInfo {
     pub directory: PathBuf,
     /// Where its weights came from.
     pub source: String,
+    /// Of its files of weights, in the order of their names: SHA-256, as `cat *.safetensors | sha256sum` gives it. `None`: a server has them, or an earlier
+    /// version of this program made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
     /// Weights; a tied head counts once.
     pub parameter_count: u64,
     pub created_at_ms: i64,
@@ -563,6 +568,7 @@ impl Registry {
         origin: Origin,
         must_be_new: bool,
     ) -> Result<ModelInfo> {
+        let digest = if origin.remote.is_some() { None } else { Some(weights_digest(staged.path())?) };
         let _taken = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         if must_be_new && !self.versions(name)?.is_empty() {
             return Err(Error::DuplicateObject { kind: "model", name: name.to_owned() });
@@ -576,6 +582,7 @@ impl Registry {
             architecture: checkpoint.architecture,
             directory: home.join(version.to_string()),
             source: origin.source,
+            digest,
             parameter_count: checkpoint.parameter_count,
             created_at_ms: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64),
             device: origin.device,

@@ -17,8 +17,10 @@ use serde_json::Value;
 use super::config::read_json;
 use super::decoding::decode;
 use super::encoding::Encoding;
+use super::gguf;
 use super::shown::shown;
 use crate::error::{Error, Result};
+use crate::sha256;
 
 /// File name of the weights in a model directory.
 pub const WEIGHTS_FILE: &str = "model.safetensors";
@@ -215,6 +217,18 @@ pub fn save_file<'a>(path: &Path, tensors: impl IntoIterator<Item = (&'a str, &'
         SafeTensorError::IoError(source) => Error::Io { path: path.to_owned(), source },
         other => Error::Internal(format!("writing {}: {other}", path.display())),
     })
+}
+
+/// The digest of a model's weights, see [`super::ModelInfo::digest`].
+///
+/// # Errors
+/// [`Error::Io`], [`Error::Damaged`] for an index that names no files.
+pub fn weights_digest(directory: &Path) -> Result<String> {
+    let files = match gguf::file(directory) {
+        Some(file) => vec![file],
+        None => weight_files(directory)?,
+    };
+    sha256::of_files(&files).map_err(|source| Error::Io { path: directory.to_owned(), source })
 }
 
 fn weight_files(directory: &Path) -> Result<Vec<PathBuf>> {

@@ -18,11 +18,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use candle_core::{DType, Tensor, Var};
-use ring::digest::{Context, SHA256, digest};
+use ring::digest::{SHA256, digest};
 use safetensors::tensor::{Dtype, SafeTensorError, SafeTensors};
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,7 @@ use super::trainer::Metrics;
 use super::validation::{Best, Judgement, NamedTensors};
 use super::warnings::Warnings;
 use crate::error::{Error, Result};
+use crate::sha256::{self, hex};
 
 const PARAMETERS: &str = "parameters.safetensors";
 const OPTIMIZER: &str = "optimizer.safetensors";
@@ -349,16 +350,8 @@ pub(super) fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
 
 /// Flushes a file and gives the SHA-256 of what it holds, in hexadecimal digits.
 fn sync_and_sum(path: &Path) -> std::io::Result<String> {
-    let mut file = File::open(path)?;
-    file.sync_all()?;
-    let mut context = Context::new(&SHA256);
-    let mut buffer = vec![0; 1 << 20];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hex(context.finish().as_ref())),
-            count => context.update(&buffer[..count]),
-        }
-    }
+    File::open(path)?.sync_all()?;
+    sha256::of_files(&[path])
 }
 
 /// Flushes a file, or the names in a directory.
@@ -372,10 +365,6 @@ pub(super) fn read_file(path: &Path) -> Result<Vec<u8>> {
         ErrorKind::NotFound | ErrorKind::NotADirectory | ErrorKind::IsADirectory => damaged(path, source),
         _ => Error::Io { path: path.to_owned(), source },
     })
-}
-
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 pub(super) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error {

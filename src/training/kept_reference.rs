@@ -7,10 +7,11 @@ use std::fs;
 
 use ring::digest::{SHA256, digest};
 
-use super::checkpoint::{Checkpoints, damaged, hex, io, make_directory, read_file, sync, write_file};
+use super::checkpoint::{Checkpoints, damaged, io, make_directory, read_file, sync, write_file};
 use super::dpo::ReferenceLogps;
 use super::warnings::Warnings;
 use crate::error::Result;
+use crate::sha256::hex;
 
 const FILE: &str = "reference";
 const UNFINISHED: &str = ".reference";

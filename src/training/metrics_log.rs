@@ -10,10 +10,11 @@ use std::path::Path;
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 
-use super::checkpoint::{damaged, hex, io, read_file};
+use super::checkpoint::{damaged, io, read_file};
 use super::metrics::known;
 use super::trainer::Metrics;
 use crate::error::{Error, Result};
+use crate::sha256::hex;
 
 const FILE: &str = "metrics.jsonl";
 

@@ -15,6 +15,8 @@ use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use ring::digest::{Context, SHA256};
 
+use crate::sha256::hex;
+
 /// The files of a table, as the gate gave them, or what a client sends.
 #[derive(Debug, Clone)]
 pub struct ReadFiles {
@@ -132,7 +134,7 @@ impl ClientDigest {
     pub fn so_far(&self) -> (u64, String) {
         let read = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let digest = read.1.clone().unwrap_or_else(|| Context::new(&SHA256)).finish();
-        (read.0, digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+        (read.0, hex(digest.as_ref()))
     }
 
     fn add(&self, bytes: &[u8]) {

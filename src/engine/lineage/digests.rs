@@ -1,19 +1,15 @@
 //! What files hold, as SHA-256, found out while they are read into a table.
 
-use std::fs::File;
-use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ring::digest::{Context, Digest, SHA256};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
 use super::{Kind, Thing};
 use crate::engine::files::{FileState, ReadFiles};
-
-const BLOCK_BYTES: usize = 1 << 20;
+use crate::sha256;
 
 /// Files whose digests are being computed. Dropped, the work ends.
 pub struct Digests {
@@ -26,7 +22,10 @@ impl Digests {
         let is_over = Arc::<AtomicBool>::default();
         let begin = |(path, state): (&PathBuf, &Option<FileState>)| {
             let (path, is_file, is_over) = (path.clone(), state.is_some(), Arc::clone(&is_over));
-            tokio::task::spawn_blocking(move || if is_file { digest(&path, &is_over) } else { None })
+            tokio::task::spawn_blocking(move || {
+                let is_over = || is_over.load(Ordering::Relaxed);
+                if is_file { sha256::of_files_unless(&[path], &is_over).ok().flatten() } else { None }
+            })
         };
         let files = files.into_iter().map(|read| {
             let started = read.paths.iter().zip(&read.states).map(begin).collect();
@@ -62,22 +61,4 @@ impl Drop for Digests {
 
 fn thing(name: String, bytes: Option<u64>, digest: Option<String>) -> Thing {
     Thing { digest, options: bytes.map(|bytes| json!({ "size": bytes })), depth: 1, ..Thing::new(Kind::File, name) }
-}
-
-fn digest(path: &Path, is_over: &AtomicBool) -> Option<String> {
-    let mut file = File::open(path).ok()?;
-    let (mut context, mut block) = (Context::new(&SHA256), vec![0; BLOCK_BYTES]);
-    loop {
-        match file.read(&mut block).ok()? {
-            0 => return Some(hexadecimal(&context.finish())),
-            num_read => context.update(&block[..num_read]),
-        }
-        if is_over.load(Ordering::Relaxed) {
-            return None;
-        }
-    }
-}
-
-fn hexadecimal(digest: &Digest) -> String {
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }

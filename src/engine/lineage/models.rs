@@ -16,6 +16,7 @@ pub fn of_model(registry: &Registry, info: &ModelInfo) -> Vec<Thing> {
     }
     let mut things = vec![Thing {
         version: Some(info.version.into()),
+        digest: info.digest.clone(),
         options: Some(options),
         seed: lineage["seed"].as_i64(),
         statement: text("statement"),

@@ -34,6 +34,7 @@ use serde_json::Value as Json;
 use crate::agent::{Journal, PolicyClient, Question, Valuer};
 use crate::engine::progress::{Notices, size_text};
 use crate::error::{Error, Result};
+use crate::sha256::hex;
 use models::{JournaledPolicy, JournaledPrm, Memory};
 use tree::TreeJournal;
 
@@ -198,8 +199,7 @@ fn take_up(folder: &Path, options: &Key, question_ids: Vec<String>) -> IoResult<
 /// No name of a question is too long for that of a file.
 fn file_name(options: &Key, question_id: &str) -> String {
     let key = key_of(&["question", question_id], Some(options));
-    let hexadecimal: String = key[..16].iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{hexadecimal}.answers")
+    format!("{}.answers", hex(&key[..16]))
 }
 
 fn key_of(parts: &[&str], options: Option<&Key>) -> Key {
