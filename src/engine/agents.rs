@@ -63,6 +63,23 @@ impl AgentRegistry {
         Ok(())
     }
 
+    /// Agents that search a table follow it to its new name; their names.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn corpus_renamed(&self, is_meant: impl Fn(&str) -> bool, new_name: &str) -> Result<Vec<String>> {
+        let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
+        let mut followed = Vec::new();
+        for agent in agents.values_mut().filter(|agent| is_meant(&agent.options.corpus)) {
+            let mut renamed = agent.clone();
+            new_name.clone_into(&mut renamed.options.corpus);
+            self.write(&renamed)?;
+            *agent = renamed;
+            followed.push(agent.name.clone());
+        }
+        Ok(followed)
+    }
+
     /// Whether the agent was there.
     pub fn remove(&self, name: &str) -> Result<bool> {
         let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);

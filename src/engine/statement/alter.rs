@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::{Field, Schema};
 use datafusion::common::Column;
 use datafusion::logical_expr::{Expr, LogicalPlanBuilder};
+use datafusion::sql::TableReference;
 use datafusion::sql::sqlparser::ast::{Ident, SelectItem};
 use rolloutdb_catalogs::{Catalog, ROW_ADDRESS, Rewrite, Table, TableDefinition};
 use rolloutdb_sql::{AlterAction, AlterTable, ColumnDefinition};
@@ -13,13 +14,28 @@ use super::change::assignment::{columns_of, expression};
 use super::change::{column_of, quoted, select_from_target, selected};
 use super::table::{check_expression, column_field, with_constraint, with_expressions};
 use super::{backfill, done, name as names, table_name};
+use crate::engine::apply::planner::split_table_name;
 use crate::engine::pinned_models;
 use crate::engine::planning::plan_rewrite;
 use crate::engine::privileges::Object;
 use crate::engine::progress::Progress;
-use crate::engine::session::{Response, Session};
+use crate::engine::session::{DEFAULT_SCHEMA, Response, Session};
 use crate::engine::typing::assign;
 use crate::error::{Error, Result};
+
+/// Agents keep their corpus by its name.
+fn agents_follow(session: &Session, (schema, name): (&str, &str), new_name: &str) -> Result<()> {
+    let is_corpus = |corpus: &str| split_table_name(corpus) == (schema.to_owned(), name.to_owned());
+    let renamed = match schema == DEFAULT_SCHEMA {
+        true => TableReference::bare(new_name),
+        false => TableReference::partial(schema, new_name),
+    };
+    let agents = session.database().shared.agents.corpus_renamed(is_corpus, &renamed.to_quoted_string())?;
+    if !agents.is_empty() {
+        session.notices().notice(format!("agents search it by its new name: {}", agents.join(", ")));
+    }
+    Ok(())
+}
 
 /// The actions are done in order, each in a commit of its own.
 pub async fn execute(session: &Session, alter: &AlterTable) -> Result<Response> {
@@ -38,6 +54,7 @@ pub async fn execute(session: &Session, alter: &AlterTable) -> Result<Response> 
                 let _names = names::to_rename(session, &from, &to).await?;
                 catalog.rename_table(&schema, &name, &new_name.value).await?;
                 session.database().shared.privileges.renamed(&from, to)?;
+                agents_follow(session, (&schema, &name), &new_name.value)?;
                 name.clone_from(&new_name.value);
             }
             AlterAction::CreateTag { name, version, replace, if_not_exists } => {
