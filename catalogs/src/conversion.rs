@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, RecordBatch, RecordBatchOptions, UInt64Array, new_null_array};
 use arrow::compute::{CastOptions, cast_with_options, take};
-use arrow::datatypes::{DataType, Field, Float16Type, Float32Type, Schema, SchemaRef};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type, Float32Type, Float64Type, Schema, SchemaRef};
 
 use crate::{Error, Result};
 
@@ -90,7 +90,7 @@ pub(crate) fn convert(table: &str, batch: &RecordBatch, schema: &SchemaRef) -> R
     let mut columns = Vec::with_capacity(width);
     for (position, field) in schema.fields().iter().enumerate() {
         columns.push(match batch.columns().get(position) {
-            Some(column) => convert_column(table, column, field)?,
+            Some(column) => with_plain_nans(convert_column(table, column, field)?),
             None => new_null_array(field.data_type(), batch.num_rows()),
         });
     }
@@ -172,6 +172,22 @@ fn convert_column(table: &str, column: &ArrayRef, field: &Field) -> Result<Array
         found: format!("{} ({error})", column.data_type()),
         expected: field.data_type().to_string(),
     })
+}
+
+/// A NaN without the sign that a computed one may have: filters of the storage compare bits, and would not find it.
+fn with_plain_nans(column: ArrayRef) -> ArrayRef {
+    fn plain<T: ArrowPrimitiveType>(column: ArrayRef, nan: T::Native, is_nan: fn(T::Native) -> bool) -> ArrayRef {
+        let numbers = column.as_primitive::<T>();
+        if !numbers.values().iter().any(|number| is_nan(*number)) {
+            return column;
+        }
+        Arc::new(numbers.unary::<_, T>(|number| if is_nan(number) { nan } else { number }))
+    }
+    match column.data_type() {
+        DataType::Float64 => plain::<Float64Type>(column, f64::NAN, f64::is_nan),
+        DataType::Float32 => plain::<Float32Type>(column, f32::NAN, f32::is_nan),
+        _ => column,
+    }
 }
 
 /// Arrow reports a list of another width in terms of offsets; say it in terms of vectors.

@@ -8,8 +8,8 @@ use datafusion::error::Result;
 use datafusion::logical_expr::expr::{AggregateFunction, Between, Case, InList, InSubquery, ScalarFunction, SetComparison, WindowFunction};
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, SortExpr, Subquery, lit, when};
 
-use super::is_float;
 use super::one_form::{Zero, one_form, with_zero};
+use super::{is_float, stored};
 use crate::engine::nearest_neighbours::has_distance;
 
 /// The functions whose result depends on which of their values are equal.
@@ -36,22 +36,51 @@ pub fn compares(expression: &Expr) -> bool {
     }
 }
 
+/// Whether a condition compares floats with those of the query round it, so that it needs their one form.
+pub fn depends_on_outer_form(condition: &Expr, schema: &dyn ExprSchema) -> Result<bool> {
+    condition.exists(|inner| {
+        let Expr::BinaryExpr(BinaryExpr { left, op, right }) = inner else { return Ok(false) };
+        let is_outer = left.contains_outer() || right.contains_outer();
+        let is_variable = !is_constant(left) && !is_constant(right);
+        Ok(is_outer && is_variable && is_comparison(*op) && (is_float(left, schema) || is_float(right, schema)))
+    })
+}
+
 /// The expression with its comparisons of floats as PostgreSQL makes them.
-pub fn within(expression: Expr, schema: &dyn ExprSchema) -> Result<Transformed<Expr>> {
+pub fn within(expression: Expr, rows: Rows) -> Result<Transformed<Expr>> {
     if !expression.exists(|inner| Ok(compares(inner)))? {
         return Ok(Transformed::no(expression));
     }
-    expression.transform_up(|inner| rewritten(inner, schema))
+    expression.transform_up(|inner| rewritten(inner, rows))
 }
 
-fn rewritten(expression: Expr, schema: &dyn ExprSchema) -> Result<Transformed<Expr>> {
+/// What an expression is computed from.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    pub schema: &'a dyn ExprSchema,
+    pub inputs: &'a [&'a LogicalPlan],
+}
+
+impl Rows<'_> {
+    /// A column of a table, whose bits a filter that goes down to the storage has to see; and a distance, by which nearest rows are found. Neither has a
+    /// NaN with a sign: a table stores none. One that was computed may have.
+    fn keeps_form(&self, expression: &Expr) -> bool {
+        match expression {
+            Expr::Column(column) => self.inputs.iter().any(|input| stored::is_stored(column, input)),
+            other => has_distance(other),
+        }
+    }
+}
+
+fn rewritten(expression: Expr, rows: Rows) -> Result<Transformed<Expr>> {
+    let schema = rows.schema;
     let of_floats = |side: &Expr| is_float(side, schema);
     Ok(match expression {
         Expr::BinaryExpr(BinaryExpr { left, op, right }) if is_comparison(op) && (of_floats(&left) || of_floats(&right)) => {
-            binary(*left, op, *right)
+            binary(*left, op, *right, rows)
         }
-        Expr::Between(between) if of_floats(&between.expr) => Transformed::yes(of_between(between)),
-        Expr::InList(list) if of_floats(&list.expr) => Transformed::yes(of_list(list)),
+        Expr::Between(between) if of_floats(&between.expr) => Transformed::yes(of_between(between, rows)),
+        Expr::InList(list) if of_floats(&list.expr) => Transformed::yes(of_list(list, rows)),
         Expr::Case(Case { expr: Some(value), when_then_expr, else_expr }) if of_floats(&value) => {
             let arms = when_then_expr.into_iter().map(|(when, then)| (Box::new(one_form(*when)), then)).collect();
             Transformed::yes(Expr::Case(Case { expr: Some(Box::new(one_form(*value))), when_then_expr: arms, else_expr }))
@@ -86,27 +115,17 @@ fn is_constant(expression: &Expr) -> bool {
     }
 }
 
-/// A column, whose bits a filter that goes down to the storage has to see; and a distance, by which nearest rows are found. Neither has a NaN with a sign
-/// but one that was stored so.
-fn keeps_form(expression: &Expr) -> bool {
-    matches!(expression, Expr::Column(_)) || has_distance(expression)
-}
-
-fn has_outer_column(expression: &Expr) -> bool {
-    expression.contains_outer()
-}
-
-fn binary(left: Expr, op: Operator, right: Expr) -> Transformed<Expr> {
+fn binary(left: Expr, op: Operator, right: Expr, rows: Rows) -> Transformed<Expr> {
     let compared = |left: Expr, op: Operator, right: Expr| Expr::BinaryExpr(BinaryExpr::new(Box::new(left), op, Box::new(right)));
-    // Rules that make joins of subqueries look for a column beside the outer one.
-    if has_outer_column(&left) || has_outer_column(&right) {
+    // Rules that make joins of subqueries look for a column beside the outer one. They get none in which the form counts: see [`depends_on_outer_form`].
+    if left.contains_outer() || right.contains_outer() {
         return Transformed::no(compared(left, op, right));
     }
-    if let (Some(turned), true, true) = (op.swap(), is_constant(&left), keeps_form(&right)) {
-        let swapped = binary(right.clone(), turned, left.clone());
+    if let (Some(turned), true, true) = (op.swap(), is_constant(&left), rows.keeps_form(&right)) {
+        let swapped = binary(right.clone(), turned, left.clone(), rows);
         return if swapped.transformed { swapped } else { Transformed::no(compared(left, op, right)) };
     }
-    if keeps_form(&left) && is_constant(&right) {
+    if rows.keeps_form(&left) && is_constant(&right) {
         if !may_be_zero(&right) || (has_distance(&left) && !matches!(right, Expr::Literal(..))) {
             return Transformed::no(compared(left, op, right));
         }
@@ -143,8 +162,8 @@ fn may_be_zero(constant: &Expr) -> bool {
     }
 }
 
-fn of_between(Between { expr, negated, low, high }: Between) -> Expr {
-    if keeps_form(&expr) && is_constant(&low) && is_constant(&high) {
+fn of_between(Between { expr, negated, low, high }: Between, rows: Rows) -> Expr {
+    if rows.keeps_form(&expr) && is_constant(&low) && is_constant(&high) {
         let (low, high) = (Box::new(with_zero(Zero::Negative, *low)), Box::new(with_zero(Zero::Positive, *high)));
         return Expr::Between(Between { expr, negated, low, high });
     }
@@ -152,8 +171,8 @@ fn of_between(Between { expr, negated, low, high }: Between) -> Expr {
     Expr::Between(Between { expr: form(expr), negated, low: form(low), high: form(high) })
 }
 
-fn of_list(InList { expr, list, negated }: InList) -> Expr {
-    if !keeps_form(&expr) || !list.iter().all(|value| matches!(value, Expr::Literal(..))) {
+fn of_list(InList { expr, list, negated }: InList, rows: Rows) -> Expr {
+    if !rows.keeps_form(&expr) || !list.iter().all(|value| matches!(value, Expr::Literal(..))) {
         let list = list.into_iter().map(one_form).collect();
         return Expr::InList(InList { expr: Box::new(one_form(*expr)), list, negated });
     }

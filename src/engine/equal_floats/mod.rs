@@ -7,6 +7,7 @@
 mod comparisons;
 mod grouping;
 mod one_form;
+mod stored;
 
 use std::sync::Arc;
 
@@ -21,6 +22,8 @@ use datafusion::logical_expr::{Distinct, DistinctOn, Expr, ExprSchemable, Join, 
 use datafusion::optimizer::AnalyzerRule;
 
 use super::nearest_neighbours::has_distance;
+use comparisons::Rows;
+pub use comparisons::depends_on_outer_form;
 use one_form::one_form;
 pub use one_form::without_one_form;
 
@@ -58,10 +61,13 @@ fn rewritten(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
 
 /// The comparisons within the expressions of a node; names of its columns stay.
 fn compared(node: LogicalPlan) -> Result<Transformed<LogicalPlan>> {
-    let (schema, names) = (merge_schema(&node.inputs()), NamePreserver::new(&node));
+    let inputs: Vec<LogicalPlan> = node.inputs().into_iter().cloned().collect();
+    let inputs: Vec<&LogicalPlan> = inputs.iter().collect();
+    let (schema, names) = (merge_schema(&inputs), NamePreserver::new(&node));
+    let rows = Rows { schema: &schema, inputs: &inputs };
     let changed = node.map_expressions(|expression| {
         let name = names.save(&expression);
-        let changed = comparisons::within(expression, &schema)?;
+        let changed = comparisons::within(expression, rows)?;
         Ok(if changed.transformed { changed.update_data(|expression| name.restore(expression)) } else { changed })
     })?;
     if changed.transformed { changed.map_data(LogicalPlan::recompute_schema) } else { Ok(changed) }
@@ -83,8 +89,9 @@ fn with_equal_keys(mut join: Join) -> Result<Join> {
             join.join_constraint = JoinConstraint::On;
         }
     }
-    let schema = merge_schema(&[join.left.as_ref(), join.right.as_ref()]);
-    join.filter = join.filter.map(|filter| comparisons::within(filter, &schema)).transpose()?.map(|changed| changed.data);
+    let inputs = [join.left.as_ref(), join.right.as_ref()];
+    let rows = Rows { schema: &merge_schema(&inputs), inputs: &inputs };
+    join.filter = join.filter.map(|filter| comparisons::within(filter, rows)).transpose()?.map(|changed| changed.data);
     Ok(join)
 }
 
@@ -97,7 +104,7 @@ fn sorted(sort: Sort) -> Result<Transformed<Sort>> {
             expr.push(key);
             continue;
         }
-        let within = comparisons::within(key.expr.clone(), schema.as_ref())?;
+        let within = comparisons::within(key.expr.clone(), Rows { schema: schema.as_ref(), inputs: &[&sort.input] })?;
         let form = equal_key(&within.data, &schema);
         is_changed |= within.transformed || form.is_some();
         expr.push(SortExpr { expr: form.unwrap_or(within.data), ..key });

@@ -6,12 +6,12 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{BinaryExpr, Expr, Join, JoinType, LogicalPlan, Operator};
 
 use super::references::outer_columns;
+use crate::engine::equal_floats::depends_on_outer_form;
 
 /// `(SELECT aggregates FROM .. WHERE column = outer column AND ..)`
 pub fn is_joined_value(plan: &LogicalPlan) -> Result<bool> {
     match plan {
         LogicalPlan::Projection(projection) if !plan.contains_outer_reference() => is_joined_value(&projection.input),
-        LogicalPlan::SubqueryAlias(alias) => is_joined_value(&alias.input),
         LogicalPlan::Aggregate(aggregate) if aggregate.group_expr.is_empty() && !plan.contains_outer_reference() => {
             is_filtered(&aggregate.input, is_equality)
         }
@@ -29,15 +29,18 @@ pub fn is_marked_exists(plan: &LogicalPlan) -> Result<bool> {
     is_filtered(plan, is_equality)
 }
 
-/// Whether outer columns stand in conditions of a WHERE alone, all of a kind.
+/// Whether outer columns stand in conditions of a WHERE alone, all of a kind. In a subquery of FROM none may: DataFusion looks for the column beside an
+/// outer one under the alias, where the subquery may not give it.
 fn is_filtered(plan: &LogicalPlan, is_of_kind: fn(&Expr) -> bool) -> Result<bool> {
     match plan {
         LogicalPlan::Projection(projection) if !plan.contains_outer_reference() => is_filtered(&projection.input, is_of_kind),
-        LogicalPlan::SubqueryAlias(alias) => is_filtered(&alias.input, is_of_kind),
         LogicalPlan::Filter(filter) => {
-            let conditions = split_conjunction(&filter.predicate);
-            let are_of_kind = conditions.into_iter().filter(|condition| condition.contains_outer()).all(is_of_kind);
-            Ok(are_of_kind && is_filtered(&filter.input, is_of_kind)?)
+            for condition in split_conjunction(&filter.predicate) {
+                if condition.contains_outer() && (!is_of_kind(condition) || depends_on_outer_form(condition, filter.input.schema())?) {
+                    return Ok(false);
+                }
+            }
+            is_filtered(&filter.input, is_of_kind)
         }
         LogicalPlan::Join(Join { join_type: JoinType::Inner, left, right, .. }) if !plan.contains_outer_reference() => {
             Ok(is_filtered(left, is_of_kind)? && is_filtered(right, is_of_kind)?)
