@@ -5,7 +5,8 @@ use std::ops::ControlFlow;
 
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, DuplicateTreatment, Expr, Function, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArgumentList,
-    FunctionArguments, Ident, ObjectName, OrderByExpr, Query, Select, SelectItem, SetExpr, Statement, Value, VisitMut, VisitorMut,
+    FunctionArguments, Ident, ObjectName, OrderByExpr, OrderByOptions, Query, Select, SelectItem, SetExpr, Statement, Value, VisitMut,
+    VisitorMut,
 };
 
 use rolloutdb_sql::call;
@@ -51,6 +52,7 @@ impl VisitorMut for Forms {
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<Self::Break> {
         let Expr::Function(function) = expr else { return ControlFlow::Continue(()) };
+        put_distinct_in_order(function);
         match called(function) {
             Ok(None) => {}
             Ok(Some(called)) => *expr = called,
@@ -112,6 +114,19 @@ fn called(function: &Function) -> Result<Option<Expr>> {
         ("mode", []) => ordered_values(function, &name)?.map(|values| call("most_frequent", [values])),
         _ => None,
     })
+}
+
+/// Of `array_agg(DISTINCT x)` and its kin the values come in order: PostgreSQL sorts them to find the different ones.
+fn put_distinct_in_order(function: &mut Function) {
+    let is_list = name_of(function).is_some_and(|name| matches!(name.as_str(), "array_agg" | "string_agg"));
+    let FunctionArguments::List(list) = &mut function.args else { return };
+    if !is_list || list.duplicate_treatment != Some(DuplicateTreatment::Distinct) || !list.clauses.is_empty() {
+        return;
+    }
+    if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(value))) = list.args.first() {
+        let options = OrderByOptions { asc: None, nulls_first: None };
+        list.clauses.push(FunctionArgumentClause::OrderBy(vec![OrderByExpr { expr: value.clone(), options, with_fill: None }]));
+    }
 }
 
 /// The positional arguments; none if there are others.

@@ -18,7 +18,7 @@ use datafusion::sql::sqlparser::ast::{
     Distinct, Expr as SqlExpr, Ident, OrderByKind, Query, Select, SelectItem, SetExpr, Value, VisitMut, VisitorMut, visit_expressions,
 };
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 pub use postgres::{folded, name_of};
 
 /// Starts the aliases that [`distinct`] gives and the relations of outputs.
@@ -45,6 +45,20 @@ pub fn distinct(query: &mut Query) -> OutputNames {
         names.by_alias = alias_repeated(select, has_order);
     }
     names
+}
+
+/// As [`distinct`], with an alias for every output that is not a column, nor has one.
+pub fn all_distinct(query: &mut Query) -> OutputNames {
+    let mut names = distinct(query);
+    if let Some(select) = outermost(&mut query.body) {
+        names.by_alias.extend(alias_where(select, |item| matches!(item, SelectItem::UnnamedExpr(expr) if column_name(expr).is_none())));
+    }
+    names
+}
+
+/// Whether DataFusion has taken outputs for one another. It has no other word for that.
+pub fn is_clash(error: &Error) -> bool {
+    error.to_string().contains("require unique expression names")
 }
 
 /// Gives ORDER BY of a SELECT DISTINCT the positions of outputs that it repeats, in which DataFusion looks for columns alone.
@@ -163,14 +177,21 @@ fn alias_repeated(select: &mut Select, has_order: bool) -> HashMap<String, Strin
     // The keys of ORDER BY have to be outputs of a SELECT DISTINCT as they are.
     let may_be_of_wildcard = has_wildcard && select.distinct.is_none();
     let mut seen: Vec<Key> = Vec::new();
-    let mut aliases = HashMap::new();
-    for (position, item) in select.projection.iter_mut().enumerate() {
-        let Some(key) = Key::of(item) else { continue };
+    alias_where(select, |item| {
+        let Some(key) = Key::of(item) else { return false };
         let is_repeated = seen.iter().any(|earlier| key.is_as(earlier))
             || (may_be_of_wildcard && !key.is_alias())
             || (has_order && is_cast_of_column(item));
         seen.push(key);
-        let (true, Some((expr, name))) = (is_repeated, expression_and_name(item)) else { continue };
+        is_repeated
+    })
+}
+
+/// Gives some outputs an alias; the aliases, with the names that they stand for.
+fn alias_where(select: &mut Select, mut is_meant: impl FnMut(&SelectItem) -> bool) -> HashMap<String, String> {
+    let mut aliases = HashMap::new();
+    for (position, item) in select.projection.iter_mut().enumerate() {
+        let (true, Some((expr, name))) = (is_meant(item), expression_and_name(item)) else { continue };
         let alias = format!("{OUTPUT}_{position}");
         *item = SelectItem::ExprWithAlias { expr, alias: Ident::with_quote('"', alias.clone()) };
         aliases.insert(alias, name);

@@ -1,6 +1,7 @@
 //! From a query's syntax tree to a running stream.
 
 use std::collections::HashMap;
+use std::future::Future;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -25,6 +26,7 @@ use super::background_planning::{both_plans, physical_plan};
 use super::function::{nested_arguments, unknown};
 use super::known_rows::known_rows;
 use super::nearest_neighbours::with_current_subqueries;
+use super::output_names::OutputNames;
 use super::parameter_values::ParameterValues;
 use super::privileges::relations::{Relations, check_models};
 use super::session::Session;
@@ -34,10 +36,10 @@ use super::unnesting::SharedRowsPlanner;
 use super::views::TablesOfViews;
 use super::with_queries::FencePlanner;
 use super::{
-    aggregate_forms, casts, constants, counted_sets, function_columns, jsonb_comparisons, kept_types, lateral_names, macros, mixed_times,
-    named_windows, output_names, parameter_types, pattern_operators, pg_catalog, postgres_forms, quoted_constants, row_comparisons,
-    rows_in_select, search_path, table_calls, using_columns, versions, views, whole_rows, wildcards_of_joins, window_defaults,
-    with_queries,
+    aggregate_forms, any_of_arrays, arrays_of_queries, casts, constants, counted_sets, function_columns, jsonb_comparisons, kept_types,
+    lateral_names, macros, mixed_times, named_windows, output_names, parameter_types, pattern_operators, pg_catalog, postgres_forms,
+    quoted_constants, row_comparisons, rows_in_select, search_path, table_calls, using_columns, versions, views, whole_rows,
+    wildcards_of_joins, window_defaults, with_queries,
 };
 use crate::error::{Error, Result};
 
@@ -116,24 +118,41 @@ impl KeptRun {
 
 /// Plans a query whose columns have the names that PostgreSQL gives them.
 pub async fn plan_query(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Planned> {
-    let mut query = query.clone();
-    let names = output_names::distinct(&mut query);
-    let Planned { plan, state } = plan_statement(session, SqlStatement::Query(Box::new(query)), parameters).await?;
+    let (Planned { plan, state }, names) =
+        with_distinct_outputs(query, |query| plan_statement(session, statement_of(query), parameters)).await?;
     Ok(Planned { plan: names.restored(plan)?, state })
+}
+
+/// Plans a query whose outputs DataFusion does not take for one another, and says what they are called. By their texts one cannot tell all that are one to
+/// it: `d + 2` is `2 + d`, and `ceil(x)` is `ceiling(x)`.
+pub async fn with_distinct_outputs<F>(query: &Query, plan: impl Fn(Query) -> F) -> Result<(Planned, OutputNames)>
+where
+    F: Future<Output = Result<Planned>>,
+{
+    let mut distinct = query.clone();
+    let names = output_names::distinct(&mut distinct);
+    match plan(distinct).await {
+        Err(error) if output_names::is_clash(&error) => {
+            let mut distinct = query.clone();
+            let names = output_names::all_distinct(&mut distinct);
+            Ok((Box::pin(plan(distinct)).await?, names))
+        }
+        planned => Ok((planned?, names)),
+    }
+}
+
+fn statement_of(query: Query) -> SqlStatement {
+    SqlStatement::Query(Box::new(query))
 }
 
 /// Plans a query whose columns go by their positions.
 pub async fn plan_source(session: &Session, query: &Query, parameters: &[ScalarValue]) -> Result<Planned> {
-    let mut query = query.clone();
-    output_names::distinct(&mut query);
-    plan_statement(session, SqlStatement::Query(Box::new(query)), parameters).await
+    Ok(with_distinct_outputs(query, |query| plan_statement(session, statement_of(query), parameters)).await?.0)
 }
 
 /// Plans a query for many values of its parameters: only those that decide the plan are known.
 pub async fn plan_open_query(session: &Session, query: &Query, known: &ParameterValues) -> Result<Planned> {
-    let mut query = query.clone();
-    let names = output_names::distinct(&mut query);
-    let mut planned = plan_with(session, SqlStatement::Query(Box::new(query)), known, HashMap::new()).await?;
+    let (mut planned, names) = with_distinct_outputs(query, |query| plan_with(session, statement_of(query), known, HashMap::new())).await?;
     planned.plan = names.restored(known.bind_limits(planned.plan)?)?;
     Ok(planned)
 }
@@ -194,6 +213,8 @@ async fn plan_with(
     let expanded = macros::expand(&mut statement, state.scalar_functions())?;
     named_windows::write_out(&mut statement)?;
     output_names::subqueries::name_outputs(&mut statement);
+    any_of_arrays::write_out(&mut statement);
+    arrays_of_queries::write_out(&mut statement)?;
     window_defaults::write_out(&mut statement);
     row_comparisons::write_out(&mut statement)?;
     pattern_operators::write_out(&mut statement);
@@ -252,6 +273,7 @@ async fn plan_with(
     nested_arguments::check(&plan)?;
     parameter_types::check_sums(&plan, &|id| parameters.is_typed(id))?;
     let plan = parameter_types::read_texts(plan, session.notices())?;
+    let plan = quoted_constants::read_arguments(plan, &state)?;
     let plan = casts::typed(plan, &state)?;
     let plan = quoted_constants::typed(kept_types::typed(plan)?, &state)?;
     let plan = jsonb_comparisons::typed(mixed_times::typed(plan, &state)?, &state)?;

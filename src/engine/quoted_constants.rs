@@ -1,9 +1,10 @@
 //! Quoted constants that are compared with bytes, a uuid, a time, an interval, bits or a vector take that type, as in PostgreSQL: `mark = '\x0a'` is about one byte, not
 //! four letters, and `day > 'Sep 29 2001'` about a day.
 
-mod vectors;
+mod of_one_type;
+mod of_values;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode};
 use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::execution::SessionState;
@@ -11,12 +12,13 @@ use datafusion::logical_expr::expr::{Between, Case, InList};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator};
+pub use of_one_type::read as read_arguments;
+pub use of_values::write_out;
 use rolloutdb_udfs::kept_type;
 use rolloutdb_udfs::postgres::ValueType;
-pub use vectors::write_out;
 
-use super::casts::{is_time, read_time};
-use super::typing::call;
+use super::casts::{is_time, named_text, read_time};
+use super::typing::{assign, call, is_text};
 use crate::error::Result;
 
 /// The plan with such constants read by the function of their type, which is an error for one that is none of it.
@@ -63,17 +65,29 @@ fn comparison(expression: Expr, schema: &DFSchema, state: &SessionState) -> Resu
         }
         Expr::Case(Case { expr, when_then_expr, else_expr }) => {
             let mut results = when_then_expr.iter().map(|(_, then)| then).chain(&else_expr);
-            let reader = results.find_map(|value| vector_reader(value, schema));
-            let arms = when_then_expr.into_iter().map(|(when, then)| Ok((when, read(then, reader.as_ref())?)));
+            let wanted = results.find_map(|value| type_of_result(value, schema));
+            let read = |value: Box<Expr>| match &wanted {
+                Some(wanted) if is_quoted(&value) => assign(state, *value, schema, wanted).map(Box::new),
+                _ => Ok(value),
+            };
+            let arms = when_then_expr.into_iter().map(|(when, then)| Ok((when, read(then)?)));
             let when_then_expr = arms.collect::<Result<Vec<_>>>()?;
-            let else_expr = else_expr.map(|value| read(value, reader.as_ref())).transpose()?;
-            Ok(Transformed::new_transformed(Expr::Case(Case { expr, when_then_expr, else_expr }), reader.is_some()))
+            let else_expr = else_expr.map(read).transpose()?;
+            Ok(Transformed::new_transformed(Expr::Case(Case { expr, when_then_expr, else_expr }), wanted.is_some()))
         }
         other => Ok(Transformed::no(other)),
     }
 }
 
-/// Of results that are vectors; other types have their own ways.
+/// What a constant among the results of CASE is, beside this one. Numbers are left to DataFusion, which finds the wider of two types.
+fn type_of_result(value: &Expr, schema: &DFSchema) -> Option<FieldRef> {
+    let (_, field) = value.to_field(schema).ok().filter(|_| !is_quoted(value))?;
+    let data_type = field.data_type();
+    let is_plain = data_type.is_null() || data_type.is_numeric() || (is_text(data_type) && named_text(&field).is_none());
+    (!is_plain).then_some(field)
+}
+
+/// Of vectors.
 fn vector_reader(expression: &Expr, schema: &DFSchema) -> Option<Reader> {
     let (_, field) = expression.to_field(schema).ok()?;
     match ValueType::of(&field) {

@@ -29,6 +29,10 @@ const OF_ONE_COLUMN: [&str; 9] = [
     "jsonb_object_keys",
 ];
 
+/// Those of which another function gives all rows as one array.
+const AS_ARRAYS: [(&str, &str); 3] =
+    [(SERIES, SERIES), ("regexp_split_to_table", "regexp_split_to_array"), ("string_to_table", "string_to_array")];
+
 /// The relation that its call becomes.
 const RELATION: &str = "__series_in_select";
 
@@ -80,7 +84,7 @@ impl Mover<'_> {
     }
 
     fn select(&self, select: &mut Select) -> Result<()> {
-        let mut found = Found { state: self.state, depth: 0, calls: vec![], computes_groups: false };
+        let mut found = Found { state: self.state, depth: 0, calls: vec![], unnests: false, computes_groups: false };
         for item in &select.projection {
             if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
                 let _ = Visit::visit(expr, &mut found);
@@ -92,7 +96,11 @@ impl Mover<'_> {
         let has_wildcard =
             select.projection.iter().any(|item| !matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }));
         let function = name_of(call);
-        let is_several = found.calls.iter().any(|other| other != call);
+        let is_several = found.unnests || found.calls.iter().any(|other| other != call);
+        if is_several && found.calls.iter().all(|call| as_array(call).is_some()) {
+            side_by_side(select);
+            return Ok(());
+        }
         if is_several || found.computes_groups || has_groups || has_wildcard {
             return Err(not_here(&function));
         }
@@ -121,11 +129,72 @@ impl Mover<'_> {
     }
 }
 
+/// Several lists come side by side, and the shorter ones have NULL at their end: so does `unnest` of their arrays.
+fn side_by_side(select: &mut Select) {
+    for item in &mut select.projection {
+        if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+            let name = match expr {
+                Expr::Function(call) => as_array(call).map(|_| name_of(call)),
+                _ => None,
+            };
+            let _ = expr.visit(&mut Unnester { depth: 0, is_unnested: false });
+            if let (Some(name), SelectItem::UnnamedExpr(expr)) = (name, &*item) {
+                *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
+            }
+        }
+    }
+}
+
+/// The function whose value is the array of the rows of a call.
+fn as_array(call: &Function) -> Option<&'static str> {
+    let name = name_of(call);
+    AS_ARRAYS.iter().find(|(of_rows, _)| *of_rows == name).map(|(_, array)| *array)
+}
+
+/// Writes calls as `unnest` of arrays.
+struct Unnester {
+    depth: usize,
+    /// Whether the next expression stands in `unnest(..)`.
+    is_unnested: bool,
+}
+
+impl VisitorMut for Unnester {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        let is_unnested = std::mem::take(&mut self.is_unnested);
+        let Expr::Function(call) = expr else { return ControlFlow::Continue(()) };
+        self.is_unnested = name_of(call) == "unnest";
+        if let Some(array) = as_array(call)
+            && self.depth == 0
+            && !is_unnested
+        {
+            call.name = ObjectName::from(vec![Ident::new(array)]);
+            *expr = rolloutdb_sql::call("unnest", [expr.clone()]);
+            // Its argument is visited next.
+            self.is_unnested = true;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
 /// What the list of a SELECT calls, without its subqueries.
 struct Found<'a> {
     state: &'a SessionState,
     depth: usize,
     calls: Vec<Function>,
+    /// Whether `unnest` is among them.
+    unnests: bool,
     /// Aggregates and window functions, which PostgreSQL computes before rows become more.
     computes_groups: bool,
 }
@@ -157,13 +226,15 @@ impl Visitor for Found<'_> {
     }
 
     fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
-        // An array of all values, which `unnest` takes apart again.
         if let Expr::Function(call) = expr
             && self.depth == 0
             && name_of(call) == "unnest"
-            && self.calls.last().is_some_and(|inner| call.to_string().contains(&inner.to_string()))
         {
-            self.calls.pop();
+            self.unnests = true;
+            // An array of all values, which `unnest` takes apart again.
+            if self.calls.last().is_some_and(|inner| call.to_string().contains(&inner.to_string())) {
+                self.calls.pop();
+            }
         }
         ControlFlow::Continue(())
     }

@@ -196,8 +196,11 @@ impl Session {
         let mut state = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(runtime_env)
-            // Before those of the defaults, which take every list for an array.
-            .with_expr_planners(vec![Arc::new(rolloutdb_udfs::vector::VectorOperatorPlanner)])
+            // Before those of the defaults, which take every list for an array, and find no array for a constant in quotes beside a day.
+            .with_expr_planners(vec![
+                Arc::new(rolloutdb_udfs::QuotedOperandPlanner),
+                Arc::new(rolloutdb_udfs::vector::VectorOperatorPlanner),
+            ])
             .with_default_features()
             .with_analyzer_rules(analyzer_rules)
             .with_optimizer_rules(without_large_constants(exists_as_column::optimizer_rules()))

@@ -44,6 +44,15 @@ static RULES: LazyLock<Vec<Rule>> = LazyLock::new(|| {
                 format!("function {} does not exist{there}; casts may help", in_sql_types(&found[1]))
             },
         ),
+        rule("(?:.*: )?Nth value indices are 1 based.*", |_| "argument of nth_value must be greater than zero".to_owned()),
+        rule(r"Inconsistent (?:data type|metadata) across values list at row (\d+) column (\d+).*", |found| {
+            let number = |place: &str| place.parse::<usize>().map_or_else(|_| place.to_owned(), |place| (place + 1).to_string());
+            format!(
+                "VALUES types in column {} cannot be matched, from row {} on; cast them to one type",
+                number(&found[2]),
+                number(&found[1])
+            )
+        }),
         rule("array_resize: failed to convert size to usize.*", |_| "the size of an array must not be negative".to_owned()),
         rule("(?:.*: )?regex parse error:.*error: ([^\n]+).*", |found| format!("invalid regular expression: {}", &found[1])),
         rule("could not cast array of type (.+) to arrow_array.*", |found| {
@@ -134,7 +143,8 @@ pub(super) fn without_places(text: &str) -> Cow<'_, str> {
 fn candidates(text: &str) -> Vec<String> {
     const SHOWN: usize = 4;
     static UNNAMED: LazyLock<Regex> = LazyLock::new(|| {
-        Regex::new(r"UserDefined|Variadic|Signature|Coerc|Native|map_array|\bTime\(|\bDate\b").expect("a pattern of ours")
+        Regex::new(r"UserDefined|Variadic|Comparable|NullAry|Signature|Coerc|Native|map_array|\bTime\(|\bDate\b")
+            .expect("a pattern of ours")
     });
     static KINDS: LazyLock<[(Regex, &str); 7]> = LazyLock::new(|| {
         [

@@ -311,6 +311,7 @@ fn datafusion_state(root: &DataFusionError) -> &'static str {
         DataFusionError::Plan(text) => plan_state(text),
         DataFusionError::Execution(text) => execution_state(text),
         DataFusionError::Internal(text) if text.contains("failed to convert size to usize") => "22023",
+        DataFusionError::Internal(text) if text.contains("Nth value indices are 1 based") => "22016",
         DataFusionError::Internal(text)
             if text.contains("could not cast array of type") || text.starts_with("AvgAccumulator for (Null") =>
         {
@@ -383,6 +384,8 @@ fn plan_state(text: &str) -> &'static str {
         "42702"
     } else if says(&["already exists"]) {
         "42P07"
+    } else if says(&["across values list"]) {
+        "42804"
     } else if says(&["must appear in the group by", "must be in group by", "non-aggregate values"]) {
         "42803"
     } else if says(&["cannot coerce", "can't coerce", "cannot cast", "type mismatch", "incompatible types", "cannot infer common"]) {

@@ -88,6 +88,18 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
             state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
         }
     }
+    for name in rolloutdb_udfs::OF_ONE_TYPE {
+        if let Some(function) = state.scalar_functions().get(name).cloned() {
+            let function = rolloutdb_udfs::beside_texts(&function);
+            state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
+        }
+    }
+    for name in rolloutdb_udfs::COUNTS {
+        if let Some(function) = state.scalar_functions().get(name).cloned() {
+            let function = rolloutdb_udfs::with_integers(&function);
+            state.register_udf(Arc::new(function)).expect("registering a function never fails in a session state");
+        }
+    }
     if let Some(sum) = state.aggregate_functions().get("sum").cloned() {
         let sum = rolloutdb_udfs::checked_sum(&sum);
         state.register_udaf(Arc::new(sum)).expect("registering an aggregate never fails in a session state");
@@ -102,6 +114,12 @@ pub fn register_scalar_functions(state: &mut SessionState, shared: &Shared) {
         if let Some(function) = state.aggregate_functions().get(name).cloned() {
             let function = rolloutdb_udfs::in_own_order(&function);
             state.register_udaf(Arc::new(function)).expect("registering an aggregate never fails in a session state");
+        }
+    }
+    for (name, data_type) in rolloutdb_udfs::WINDOW_NUMBERS {
+        if let Some(function) = state.window_functions().get(name).cloned() {
+            let function = rolloutdb_udfs::with_numbers(&function, data_type);
+            state.register_udwf(Arc::new(function)).expect("registering a window function never fails in a session state");
         }
     }
     for function in rolloutdb_udfs::aggregate_functions() {

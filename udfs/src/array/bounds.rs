@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, StringArray};
 use arrow::datatypes::DataType;
 use datafusion::error::Result;
 
@@ -42,7 +42,7 @@ pub(crate) static LENGTH: Function = Function {
         required: 1,
         example: ("SELECT array_length(ARRAY['a', 'b', 'c'], 1)", "3"),
     },
-    returns: Returns::Always(DataType::Int64),
+    returns: Returns::Always(DataType::Int32),
     kernel: |arguments| of_dimension(&LENGTH, arguments, |length| length),
 };
 
@@ -55,7 +55,7 @@ pub(crate) static LOWER: Function = Function {
         required: 2,
         example: ("SELECT array_lower(ARRAY['a', 'b', 'c'], 1)", "1"),
     },
-    returns: Returns::Always(DataType::Int64),
+    returns: Returns::Always(DataType::Int32),
     kernel: |arguments| of_dimension(&LOWER, arguments, |_| 1),
 };
 
@@ -68,7 +68,7 @@ pub(crate) static UPPER: Function = Function {
         required: 2,
         example: ("SELECT array_upper(ARRAY['a', 'b', 'c'], 1)", "3"),
     },
-    returns: Returns::Always(DataType::Int64),
+    returns: Returns::Always(DataType::Int32),
     kernel: |arguments| of_dimension(&UPPER, arguments, |length| length),
 };
 
@@ -77,9 +77,9 @@ fn of_dimension(function: &'static Function, arguments: &Arguments, bound: fn(us
     let bounds = lengths(function, arguments)?.into_iter().enumerate().map(|(row, lengths)| {
         let dimension = dimensions.as_ref().map_or(Some(1), |dimensions| dimensions.get(row))?;
         let length = *lengths?.get(usize::try_from(dimension).ok()?.checked_sub(1)?)?;
-        Some(bound(length) as i64)
+        i32::try_from(bound(length)).ok()
     });
-    Ok(Arc::new(bounds.collect::<Int64Array>()))
+    Ok(Arc::new(bounds.collect::<Int32Array>()))
 }
 
 /// The length in each dimension, none of an empty array; `None` for NULL.

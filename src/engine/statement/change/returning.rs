@@ -16,8 +16,7 @@ use futures::TryStreamExt;
 use rolloutdb_catalogs::{RowSink, Table};
 
 use super::select_from_target;
-use crate::engine::output_names;
-use crate::engine::planning::{Planned, plan_rewrite};
+use crate::engine::planning::{Planned, plan_rewrite, with_distinct_outputs};
 use crate::engine::session::{Response, Session};
 use crate::error::Result;
 
@@ -106,8 +105,8 @@ async fn plan_named(
     target: Arc<dyn TableProvider>,
     parameters: &[ScalarValue],
 ) -> Result<Planned> {
-    let mut query = select_from_target(alias, items.to_vec())?;
-    let names = output_names::distinct(&mut query);
-    let Planned { plan, state } = plan_rewrite(session, query, parameters, target, None).await?;
+    let query = select_from_target(alias, items.to_vec())?;
+    let plan = |query| plan_rewrite(session, query, parameters, Arc::clone(&target), None);
+    let (Planned { plan, state }, names) = with_distinct_outputs(&query, plan).await?;
     Ok(Planned { plan: names.restored(plan)?, state })
 }
