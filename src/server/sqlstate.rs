@@ -418,9 +418,7 @@ fn execution_state(text: &str) -> &'static str {
         "42804"
     } else if text.contains("zero raised to a negative power") {
         "2201F"
-    } else if says(&["factorial of a negative number", "overflow"]) {
-        "22003"
-    } else if text.contains("overflow") || text.contains("out of range") {
+    } else if says(&["factorial of a negative number", "overflow", "out of range"]) {
         "22003"
     } else if text.contains("regular expression") || text.contains("regex") {
         "2201B"

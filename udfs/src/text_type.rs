@@ -52,7 +52,8 @@ impl TextType {
             "uuid" => Some(Self::Uuid),
             "varbit" => Some(Self::Varbit(None)),
             _ => {
-                let of_length: [(&str, fn(u64) -> Result<Self, Error>); 4] =
+                type OfLength = fn(u64) -> Result<TextType, Error>;
+                let of_length: [(&str, OfLength); 4] =
                     [("varchar(", Self::varchar), ("char(", Self::char), ("bit(", Self::bit), ("varbit(", Self::varbit)];
                 of_length.into_iter().find_map(|(kind, make)| Some((make, length(kind)?))).and_then(|(make, length)| make(length).ok())
             }

@@ -30,7 +30,7 @@ fn without_signs(text: &str) -> String {
     let mut digits = String::with_capacity(32);
     for character in inner.chars() {
         match character {
-            '-' if digits.len() % 4 == 0 && !digits.is_empty() => {}
+            '-' if digits.len().is_multiple_of(4) && !digits.is_empty() => {}
             digit if digit.is_ascii_hexdigit() => digits.push(digit),
             _ => return text.to_owned(),
         }

@@ -66,12 +66,11 @@ fn is_double(text: &str) -> bool {
         return true;
     }
     let (Some((digits, exponent)), Ok(value)) = (significant(text), text.parse::<f64>()) else { return true };
-    match digits.len() {
+    if digits.len() <= SHORT {
         // An exponent may be beyond the type.
-        0..=SHORT => value.is_finite() && value != 0.0,
-        ..=COMPARED => significant(&format!("{:.*e}", digits.len() - 1, value)).is_some_and(|found| found == (digits, exponent)),
-        _ => false,
+        return value.is_finite() && value != 0.0;
     }
+    digits.len() <= COMPARED && significant(&format!("{:.*e}", digits.len() - 1, value)).is_some_and(|found| found == (digits, exponent))
 }
 
 fn is_numeric(text: &str) -> bool {

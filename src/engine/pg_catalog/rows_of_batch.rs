@@ -59,7 +59,7 @@ pub fn values_of(array: &ArrayRef) -> Result<Vec<Value>> {
             present(&|row| {
                 let mut text = Vec::new();
                 column.write_text(row, &mut text);
-                Value::text(String::from_utf8_lossy(&text).into_owned())
+                Value::text(String::from_utf8_lossy(&text))
             })
         }
     })

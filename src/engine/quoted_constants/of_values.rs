@@ -52,7 +52,7 @@ fn read_constants(values: &mut Values) {
 enum Reader {
     Function(&'static str),
     /// `uuid_in('..')`, of which another text may be the first argument.
-    Call(Function),
+    Call(Box<Function>),
     Type(DataType),
 }
 
@@ -65,7 +65,7 @@ fn reader(value: &Expr) -> Option<Reader> {
     };
     match value {
         Expr::Nested(inner) => reader(inner),
-        Expr::Function(function) if INPUTS.contains(&function.name.to_string().as_str()) => Some(Reader::Call(function.clone())),
+        Expr::Function(function) if INPUTS.contains(&function.name.to_string().as_str()) => Some(Reader::Call(Box::new(function.clone()))),
         Expr::Function(function) => of_vectors(function.name.to_string()),
         Expr::Cast { data_type: DataType::Custom(name, _), .. } if of_vectors(name.to_string()).is_some() => of_vectors(name.to_string()),
         Expr::Cast { data_type, .. } => Some(Reader::Type(data_type.clone())),

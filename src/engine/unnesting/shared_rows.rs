@@ -45,7 +45,9 @@ struct SharedRows {
 
 /// The rows of each run of the plan: one that is kept may run for several statements at once.
 #[derive(Debug, Default)]
-struct Runs(Mutex<Vec<(Weak<TaskContext>, Arc<OnceCell<Rows>>)>>);
+struct Runs(Mutex<Vec<OfRun>>);
+
+type OfRun = (Weak<TaskContext>, Arc<OnceCell<Rows>>);
 
 #[derive(Debug)]
 struct Rows {

@@ -21,7 +21,9 @@ use tokio::sync::OnceCell;
 
 /// The rows of one query, by the run of the statement that they are of.
 #[derive(Debug, Default)]
-pub struct SharedRows(Mutex<Option<(Arc<TaskContext>, Arc<OnceCell<Kept>>)>>);
+pub struct SharedRows(Mutex<Option<OfRun>>);
+
+type OfRun = (Arc<TaskContext>, Arc<OnceCell<Kept>>);
 
 impl SharedRows {
     fn of_run(&self, run: &Arc<TaskContext>) -> Arc<OnceCell<Kept>> {

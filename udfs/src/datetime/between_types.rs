@@ -87,7 +87,7 @@ pub(crate) static TIMESTAMP_OF_TIMESTAMPTZ: Function = Function {
         description: "What clocks in UTC show at an instant; `timestamptz::timestamp` does the same.",
         parameters: SOURCE,
         required: 1,
-        example: ("SELECT timestamp_of_timestamptz(TIMESTAMPTZ '2024-02-29 12:00+02')", "2024-02-29T10:00:00"),
+        example: ("SELECT timestamp_of_timestamptz(TIMESTAMPTZ '2024-02-29 12:00:00+02')", "2024-02-29T10:00:00"),
     },
     returns: Returns::Computed(|_, _| Ok(timestamp_type())),
     kernel: same_instants,

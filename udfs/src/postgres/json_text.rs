@@ -242,7 +242,7 @@ mod tests {
     fn json_stays_json_in_arrays_and_records() {
         let texts: ArrayRef = Arc::new(StringArray::from(vec!["{\"a\":\n1}", "[2]"]));
         assert_eq!(written(&TextType::Json.field("c", true), &texts, JsonReader::Lines), "{\"a\": 1} [2]");
-        let fields = vec![Field::new("j\"", DataType::Utf8, true), Field::new("t", DataType::Utf8, true)];
+        let fields = [Field::new("j\"", DataType::Utf8, true), Field::new("t", DataType::Utf8, true)];
         let records: ArrayRef = Arc::new(StructArray::from(vec![
             (Arc::new(fields[0].clone()), Arc::clone(&texts)),
             (Arc::new(fields[1].clone()), Arc::clone(&texts)),

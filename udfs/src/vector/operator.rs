@@ -63,11 +63,11 @@ impl ExprPlanner for VectorOperatorPlanner {
         let Some(first) = kinds.first().copied() else { return Ok(PlannerResult::Original(items)) };
         let items = items.into_iter().map(|item| if is_quoted(&item) { read_constant(item, first.is_half) } else { Ok(item) });
         let items = items.collect::<Result<Vec<_>>>()?;
-        let widths = items.iter().filter_map(|item| kind_of(item, schema)?.width);
-        if let Some(expected) = first.width {
-            for found in widths.filter(|found| *found != expected) {
-                return Err(Error::Width { found, expected }.into());
-            }
+        let mut widths = items.iter().filter_map(|item| kind_of(item, schema)?.width);
+        if let Some(expected) = first.width
+            && let Some(found) = widths.find(|found| *found != expected)
+        {
+            return Err(Error::Width { found, expected }.into());
         }
         Ok(PlannerResult::Original(items))
     }

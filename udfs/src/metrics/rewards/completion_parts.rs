@@ -70,7 +70,7 @@ pub(crate) static MASK: Function = Function {
             let is_valid = parts.is_some();
             let actions = actions.as_ref().and_then(|actions| actions.elements(row)).unwrap_or_default();
             let is_malformed = |step: usize| actions.get(step).is_some_and(|action| *action == Some(MALFORMED));
-            let counts = |at: usize| at % 2 == 0 && !is_malformed(at / 2);
+            let counts = |at: usize| at.is_multiple_of(2) && !is_malformed(at / 2);
             (0..parts.map_or(0, |parts| parts.len())).for_each(|at| lists.values().append_value(i32::from(counts(at))));
             lists.append(is_valid);
             row += 1;
