@@ -12,7 +12,6 @@ mod columns;
 mod graph;
 mod graphs;
 mod keys;
-mod matches;
 mod misspelling;
 mod nearest;
 mod postings;

@@ -20,7 +20,6 @@ use super::Bits;
 use super::columns::{Column as ResidentColumn, Vectors};
 use super::graph::Graph;
 use super::keys::Keys;
-use super::matches::Matches;
 use super::nearest::{Found, Search};
 use super::words::Words;
 use crate::index::TextIndex;
@@ -59,7 +58,6 @@ pub(crate) struct ResidentTable {
     keys: HashMap<i32, Option<Keys>>,
     /// By the name of the index; `None`: there is none for these rows.
     graphs: HashMap<String, Option<ResidentGraph>>,
-    matches: Matches,
 }
 
 /// Tells whether a number still means the same row: everything that is read anew is numbered anew.
@@ -173,7 +171,6 @@ impl ResidentTable {
         self.words.values_mut().for_each(|words| words.set_live(&live));
         self.live = (live.count() < self.num_rows).then_some(live);
         self.version = Some(table.version());
-        self.matches = Matches::default();
         Ok(())
     }
 
@@ -314,10 +311,6 @@ impl ResidentTable {
 
     /// The live rows that meet `filter`. Each part of it sees the rows only that met those before: `x <> 0 AND 10 / x > 1` divides by no zero.
     pub(crate) fn matching(&self, table: &Table, filter: &Expr) -> Result<Bits> {
-        self.matches.rows(filter, || self.found_matching(table, filter))
-    }
-
-    fn found_matching(&self, table: &Table, filter: &Expr) -> Result<Bits> {
         let mut matching = self.live.clone().unwrap_or_else(|| Bits::all(self.num_rows));
         for condition in Condition::in_order(table, filter)? {
             let mut met = Bits::none(self.num_rows);

@@ -29,9 +29,6 @@ const EF_SEARCH: usize = 64;
 /// Reading so many vectors in memory is faster than an index on disk.
 pub(crate) const SCANNED_ROWS_MAX: usize = 50_000;
 
-/// Rows that a filter passes over in a millisecond or less.
-const FILTERED_AT_ONCE: usize = 1 << 20;
-
 /// Products between two chances for other tasks of the worker: a few milliseconds.
 const PRODUCTS_AT_ONCE: usize = 8 << 20;
 
@@ -222,8 +219,7 @@ impl VectorSearch {
         }
         let products = resident.num_rows() * queries.iter().map(Vec::len).sum::<usize>();
         // A walk through a graph is over before another thread would have begun.
-        let is_filtered_at_once = self.filter.is_none() || resident.num_rows() <= FILTERED_AT_ONCE;
-        let is_short = products < PRODUCTS_AT_ONCE || (is_walk && is_filtered_at_once && queries.len() == 1);
+        let is_short = products < PRODUCTS_AT_ONCE || (is_walk && self.filter.is_none() && queries.len() == 1);
         let (search, queries) = (self.clone(), queries.to_vec());
         let work = move || {
             let graph = index.as_ref().map(|index| (index.name.as_str(), search.effort.ef_search.max(search.k)));
