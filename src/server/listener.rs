@@ -19,7 +19,6 @@ use super::conversation::{ConversationLimits, converse, say_goodbye};
 use super::greeting::greet;
 use super::keepalive::Keepalive;
 use super::options::ServerOptions;
-use super::socket_threads::SocketThreads;
 use super::unix_socket::UnixSocket;
 use super::workers::{WorkerThreads, Workers};
 use crate::engine::{Database, IDLE_TIMEOUT};
@@ -59,8 +58,7 @@ pub async fn serve(database: Database, listener: TcpListener, shutdown: impl Fut
 pub async fn serve_with(database: Database, listeners: Listeners, options: ServerOptions, shutdown: impl Future) -> Result<()> {
     check_exposure(&listeners, &database, &options)?;
     let threads = WorkerThreads::start().map_err(|source| Error::Io { path: PathBuf::from("threads for statements"), source })?;
-    let sockets = SocketThreads::start().map_err(|source| Error::Io { path: PathBuf::from("threads for sockets"), source })?;
-    let server = Server::new(database, threads, sockets, options);
+    let server = Server::new(database, threads, options);
     tokio::pin!(shutdown);
     loop {
         let accepted = tokio::select! {
@@ -109,7 +107,6 @@ struct Attending {
 struct Server {
     database: Database,
     threads: WorkerThreads,
-    sockets: SocketThreads,
     door: Arc<Door>,
     strangers: Arc<Strangers>,
     authentication_max: Duration,
@@ -121,7 +118,7 @@ struct Server {
 }
 
 impl Server {
-    fn new(database: Database, threads: WorkerThreads, sockets: SocketThreads, options: ServerOptions) -> Self {
+    fn new(database: Database, threads: WorkerThreads, options: ServerOptions) -> Self {
         let door = Door {
             roles: database.roles().clone(),
             rules: options.rules,
@@ -134,7 +131,6 @@ impl Server {
         Self {
             database,
             threads,
-            sockets,
             door: Arc::new(door),
             strangers: Strangers::new(options.connections_max.saturating_mul(STRANGERS_PER_PLACE).max(1)),
             authentication_max: options.authentication_max,
@@ -165,7 +161,7 @@ impl Server {
         let (door, stop) = (Arc::clone(&self.door), self.stop.clone());
         let server = self.attending();
         let (stranger, authentication_max) = (self.strangers.enter(), self.authentication_max);
-        let serve = move |incoming| async move {
+        self.connections.spawn(async move {
             let admitted = tokio::select! {
                 // Who takes too long is not told, as in PostgreSQL.
                 admitted = tokio::time::timeout(authentication_max, door.admit(incoming)) => admitted.ok().flatten(),
@@ -179,8 +175,7 @@ impl Server {
                 _ = attend(server, admitted) => {}
                 () = after_grace(&stop) => {}
             }
-        };
-        self.sockets.serve(&self.connections, incoming, serve);
+        });
     }
 }
 

@@ -31,7 +31,6 @@ mod rows;
 mod running;
 mod session_start;
 mod simple;
-mod socket_threads;
 pub mod sqlstate;
 mod statement_names;
 mod type_words;

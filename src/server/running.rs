@@ -16,9 +16,6 @@ use super::response::{notice_message, wire_error};
 use crate::engine::Notice;
 use crate::error::Error;
 
-/// Rows between two chances for the other connections of the thread: a millisecond or less.
-const ROWS_AT_ONCE: usize = 1024;
-
 /// The sending half of a client, with the protocol library's error type.
 pub(super) trait Outbox: Send {
     /// Queues a message; waits only while the client is too slow for what is queued already.
@@ -65,10 +62,9 @@ impl Connection {
             reason
         };
         let outcome = tokio::select! {
-            // A brief statement is done before anything else has to be asked.
             biased;
-            outcome = AssertUnwindSafe(work).catch_unwind() => outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
             reason = interrupted => Err(reason),
+            outcome = AssertUnwindSafe(work).catch_unwind() => outcome.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))),
         };
         let outcome = outcome.inspect_err(|_| self.session.fail_transaction());
         activity.rest(self.session.transaction_status());
@@ -114,9 +110,6 @@ impl<O: Outbox> Running<'_, O> {
             let Some(row) = self.next_row(rows).await? else { return Ok(Sent::All(count)) };
             self.client.put(PgWireBackendMessage::DataRow(row)).await?;
             count += 1;
-            if count.is_multiple_of(ROWS_AT_ONCE) {
-                tokio::task::yield_now().await;
-            }
         }
         Ok(Sent::Limit)
     }
