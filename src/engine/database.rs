@@ -140,7 +140,7 @@ fn model_limits(options: &DatabaseOptions) -> ModelLimits {
 }
 
 impl Database {
-    /// Opens the data directory, and makes it if it does not exist.
+    /// Opens the data directory, and makes it if it does not exist. One that this process has open itself is waited for, two seconds at most.
     ///
     /// # Errors
     /// If another process has it open (55006), or a file cannot be read or written (58030).

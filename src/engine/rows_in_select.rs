@@ -7,14 +7,15 @@ use std::sync::Arc;
 
 use datafusion::execution::SessionState;
 use datafusion::sql::sqlparser::ast::{
-    Expr, Function, FunctionArguments, GroupByExpr, Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement, TableAlias,
-    TableAliasColumnDef, TableFactor, TableFunctionArgs, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
+    Expr, Function, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, Ident, ObjectName, Query, Select, SelectItem, SetExpr,
+    Statement, TableAlias, TableAliasColumnDef, TableFactor, TableFunctionArgs, TableWithJoins, Visit, VisitMut, Visitor, VisitorMut,
 };
 
 use super::apply::planner::TableFunction;
 use crate::error::{Error, Result};
 
 const SERIES: &str = "generate_series";
+const UNNEST: &str = "unnest";
 
 /// Functions of rows of one column.
 const OF_ONE_COLUMN: [&str; 9] = [
@@ -97,11 +98,12 @@ impl Mover<'_> {
             select.projection.iter().any(|item| !matches!(item, SelectItem::UnnamedExpr(_) | SelectItem::ExprWithAlias { .. }));
         let function = name_of(call);
         let is_several = found.unnests || found.calls.iter().any(|other| other != call);
-        if is_several && found.calls.iter().all(|call| as_array(call).is_some()) {
+        let is_of_groups = found.computes_groups || has_groups;
+        if is_several && !is_of_groups && found.calls.iter().all(|call| as_array(call).is_some()) {
             side_by_side(select);
             return Ok(());
         }
-        if is_several || found.computes_groups || has_groups || has_wildcard {
+        if is_several || is_of_groups || has_wildcard {
             return Err(not_here(&function));
         }
         let FunctionArguments::List(list) = &call.args else { return Err(not_here(&function)) };
@@ -119,10 +121,14 @@ impl Mover<'_> {
             index_hints: vec![],
         };
         select.from.push(TableWithJoins { relation, joins: vec![] });
-        let mut replacer = Replacer { depth: 0, function };
+        let column_of_call = |expr: &mut Expr| {
+            if matches!(expr, Expr::Function(call) if name_of(call) == function) {
+                *expr = Expr::CompoundIdentifier([RELATION, &function].map(|name| Ident::with_quote('"', name)).into());
+            }
+        };
         for item in &mut select.projection {
             if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-                let _ = expr.visit(&mut replacer);
+                let _ = expr.visit(&mut Outermost { depth: 0, change: column_of_call });
             }
         }
         Ok(())
@@ -137,7 +143,7 @@ fn side_by_side(select: &mut Select) {
                 Expr::Function(call) => as_array(call).map(|_| name_of(call)),
                 _ => None,
             };
-            let _ = expr.visit(&mut Unnester { depth: 0, is_unnested: false });
+            let _ = expr.visit(&mut Outermost { depth: 0, change: unnest_array });
             if let (Some(name), SelectItem::UnnamedExpr(expr)) = (name, &*item) {
                 *item = SelectItem::ExprWithAlias { expr: expr.clone(), alias: Ident::with_quote('"', name) };
             }
@@ -151,14 +157,38 @@ fn as_array(call: &Function) -> Option<&'static str> {
     AS_ARRAYS.iter().find(|(of_rows, _)| *of_rows == name).map(|(_, array)| *array)
 }
 
-/// Writes calls as `unnest` of arrays.
-struct Unnester {
-    depth: usize,
-    /// Whether the next expression stands in `unnest(..)`.
-    is_unnested: bool,
+/// Writes a call as `unnest` of an array, unless it stands in one.
+fn unnest_array(expr: &mut Expr) {
+    let Expr::Function(call) = expr else { return };
+    if let Some(array) = as_array(call) {
+        call.name = ObjectName::from(vec![Ident::new(array)]);
+        *expr = rolloutdb_sql::call(UNNEST, [expr.clone()]);
+    } else if name_of(call) == UNNEST
+        && let [Expr::Function(inner)] = arguments(call)[..]
+        && name_of(inner) == UNNEST
+        && matches!(arguments(inner)[..], [Expr::Function(array)] if AS_ARRAYS.iter().any(|(_, name)| *name == name_of(array)))
+    {
+        *expr = Expr::Function(inner.clone());
+    }
 }
 
-impl VisitorMut for Unnester {
+/// Those without a name.
+fn arguments(call: &Function) -> Vec<&Expr> {
+    let FunctionArguments::List(list) = &call.args else { return Vec::new() };
+    let given = list.args.iter().filter_map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) => Some(value),
+        _ => None,
+    });
+    given.collect()
+}
+
+/// Changes expressions, the inner ones first, and leaves those of subqueries alone.
+struct Outermost<F> {
+    depth: usize,
+    change: F,
+}
+
+impl<F: Fn(&mut Expr)> VisitorMut for Outermost<F> {
     type Break = ();
 
     fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
@@ -171,18 +201,9 @@ impl VisitorMut for Unnester {
         ControlFlow::Continue(())
     }
 
-    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        let is_unnested = std::mem::take(&mut self.is_unnested);
-        let Expr::Function(call) = expr else { return ControlFlow::Continue(()) };
-        self.is_unnested = name_of(call) == "unnest";
-        if let Some(array) = as_array(call)
-            && self.depth == 0
-            && !is_unnested
-        {
-            call.name = ObjectName::from(vec![Ident::new(array)]);
-            *expr = rolloutdb_sql::call("unnest", [expr.clone()]);
-            // Its argument is visited next.
-            self.is_unnested = true;
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if self.depth == 0 {
+            (self.change)(expr);
         }
         ControlFlow::Continue(())
     }
@@ -228,40 +249,13 @@ impl Visitor for Found<'_> {
     fn post_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
         if let Expr::Function(call) = expr
             && self.depth == 0
-            && name_of(call) == "unnest"
+            && name_of(call) == UNNEST
         {
             self.unnests = true;
             // An array of all values, which `unnest` takes apart again.
             if self.calls.last().is_some_and(|inner| call.to_string().contains(&inner.to_string())) {
                 self.calls.pop();
             }
-        }
-        ControlFlow::Continue(())
-    }
-}
-
-/// Puts the column of the function's rows in the place of its call.
-struct Replacer {
-    depth: usize,
-    function: String,
-}
-
-impl VisitorMut for Replacer {
-    type Break = ();
-
-    fn pre_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth += 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_query(&mut self, _: &mut Query) -> ControlFlow<()> {
-        self.depth -= 1;
-        ControlFlow::Continue(())
-    }
-
-    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if self.depth == 0 && matches!(expr, Expr::Function(call) if name_of(call) == self.function) {
-            *expr = Expr::CompoundIdentifier([RELATION, &self.function].map(|name| Ident::with_quote('"', name)).into());
         }
         ControlFlow::Continue(())
     }
@@ -282,7 +276,7 @@ impl Visitor for Checker<'_> {
         let is_unnested = std::mem::take(&mut self.is_unnested);
         let Expr::Function(call) = expr else { return ControlFlow::Continue(()) };
         let name = name_of(call);
-        self.is_unnested = name == "unnest";
+        self.is_unnested = name == UNNEST;
         let is_of_rows = match name.as_str() {
             SERIES => !is_unnested,
             other if OF_ONE_COLUMN.contains(&other) => true,

@@ -220,7 +220,7 @@ impl Tokenizer {
 
     /// The text of token ids, without special tokens, as transformers gives it with `skip_special_tokens`; bytes that are not UTF-8 become U+FFFD.
     ///
-    /// [`TAGS`] that were made special tokens are kept, as ProRAG's `<step>`: protocols read them.
+    /// Tags that were made special tokens are kept, as ProRAG's `<step>`: protocols read them.
     ///
     /// # Errors
     /// [`Error::Internal`] if the tokenizer cannot decode them.
